@@ -1,0 +1,122 @@
+"""Every exception that zstore raises.
+
+    ZstoreError
+    ├── NotFoundError          (LookupError)   no array, group or store there
+    ├── MetadataError          (ValueError)    a metadata document is malformed or contradicts itself
+    ├── UnsupportedError                       well-formed, but not something zstore does
+    ├── SelectionError         (IndexError)    a selection that does not fit the array
+    ├── CodecError                             a chunk that cannot be encoded or decoded
+    │   └── ChecksumError                      a chunk whose checksum does not match
+    ├── StoreError             (OSError)       the store failed, or the key is not one it takes
+    │   └── ReadOnlyError                      a write to something opened for reading
+    └── ExtensionError                         plugins
+        ├── UnknownExtensionError (LookupError)  nobody offers that name
+        └── ExtensionConflictError               two plugins offer that name
+
+A message says what failed, the value, what was expected, and where. The fields `path` (of the array or group),
+`key` (in the store), `codec` and `offset` carry the same facts for programs; the engine fills in what the
+code that raised could not know (`locate`).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ChecksumError",
+    "CodecError",
+    "ExtensionConflictError",
+    "ExtensionError",
+    "MetadataError",
+    "NotFoundError",
+    "ReadOnlyError",
+    "SelectionError",
+    "StoreError",
+    "UnknownExtensionError",
+    "UnsupportedError",
+    "ZstoreError",
+]
+
+
+class ZstoreError(Exception):
+    """What every error of zstore is; carries where it happened, as far as that is known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        key: str | None = None,
+        codec: str | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.key = key
+        self.codec = codec
+        self.offset = offset
+
+    def __str__(self) -> str:
+        where = []
+        if self.key is not None:
+            where.append(f"{self.key!r}")
+        if self.path is not None:
+            where.append(f"of {self.path!r}" if where else f"{self.path!r}")
+        return f"{self.message} (at {' '.join(where)})" if where else self.message
+
+    def locate(self, *, path: str | None = None, key: str | None = None) -> ZstoreError:
+        """The same error, with the place filled in where it was not known yet."""
+        self.path = self.path if self.path is not None else path
+        self.key = self.key if self.key is not None else key
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        fields = {"path": self.path, "key": self.key, "codec": self.codec, "offset": self.offset}
+        return (_rebuild, (type(self), self.message, fields))
+
+
+def _rebuild(kind: type[ZstoreError], message: str, fields: dict[str, object]) -> ZstoreError:
+    return kind(message, **fields)  # type: ignore[arg-type]
+
+
+class NotFoundError(ZstoreError, LookupError):
+    """There is no array, group or store at that place."""
+
+
+class MetadataError(ZstoreError, ValueError):
+    """A metadata document is malformed, incomplete or contradicts itself."""
+
+
+class UnsupportedError(ZstoreError):
+    """Well-formed, but not something zstore can do."""
+
+
+class SelectionError(ZstoreError, IndexError):
+    """A selection that does not fit the array."""
+
+
+class CodecError(ZstoreError):
+    """A chunk could not be encoded or decoded."""
+
+
+class ChecksumError(CodecError):
+    """A chunk's checksum does not match its bytes."""
+
+
+class StoreError(ZstoreError, OSError):
+    """The store failed, or was given a key that it cannot take."""
+
+
+class ReadOnlyError(StoreError):
+    """A write to something that was opened for reading only."""
+
+
+class ExtensionError(ZstoreError):
+    """Something about a plugin or a name that plugins offer."""
+
+
+class UnknownExtensionError(ExtensionError, LookupError):
+    """Nobody offers that name."""
+
+
+class ExtensionConflictError(ExtensionError):
+    """Two plugins offer the same name."""

@@ -1,0 +1,30 @@
+"""What a group is: frozen data, the same for every Zarr format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zstore.model.array import ArrayModel
+
+__all__ = ["GroupModel"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupModel:
+    """One group: its attributes and, where its document holds them, the models of everything below.
+
+    consolidated     path relative to this group ("a/b") -> model of that array or group; None when the
+                     document holds no consolidated metadata
+    extra            members of the document that zstore does not know and may ignore; written back unchanged
+    """
+
+    zarr_format: int
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    consolidated: Mapping[str, ArrayModel | GroupModel] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_attributes(self, attributes: Mapping[str, Any]) -> GroupModel:
+        """The same group with other attributes."""
+        return replace(self, attributes=dict(attributes))

@@ -1,0 +1,110 @@
+"""What a store is: bytes by key. Keys are "/"-separated names; the root is "" and is not a key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from zstore.byterange import ByteRange
+from zstore.errors import ReadOnlyError, StoreError
+
+__all__ = ["Store", "check_key", "join_key"]
+
+
+def check_key(key: str) -> str:
+    """`key`, if it names something inside a store.
+
+    Raises
+        StoreError: empty, absolute, with an empty, "." or ".." part, or a NUL.
+    """
+    if key and "\0" not in key and not {"", ".", ".."}.intersection(key.split("/")):
+        return key
+    raise StoreError("key leaves the store or names nothing; expected names joined by '/'", key=key)
+
+
+def join_key(*parts: str) -> str:
+    """The parts joined by "/", empty ones (the root) left out."""
+    return "/".join(part for part in parts if part)
+
+
+class Store(ABC):
+    """Bytes by key. Methods are safe to call from many threads at once.
+
+    Only "there is nothing under that key" is a missing value (`get` gives None); every other trouble raises
+    StoreError. A store that can, makes `put` whole or absent: no reader ever sees half a value.
+    """
+
+    read_only: bool = False
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """How to name this store, for messages and for opening it again."""
+
+    @abstractmethod
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        """The value, or those bytes of it; None when there is no such key.
+
+        A range that reaches past the end gives what is there (possibly nothing).
+        """
+
+    def get_many(
+        self, requests: Sequence[tuple[str, ByteRange | None]]
+    ) -> list[bytes | memoryview | None]:
+        """`get` for many keys, in the order asked; a store with latency overrides this to overlap them."""
+        return [self.get(key, byte_range) for key, byte_range in requests]
+
+    @abstractmethod
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Keep a copy of `value` under `key`, replacing what was there."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove the key; nothing happens when there is none."""
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below the directory-like `prefix` ("a/b" lists "a/b/c", never "a/bc"), in no set order."""
+
+    def list_children(self, prefix: str = "") -> list[str]:
+        """The sorted names right below `prefix`, of keys and of prefixes alike."""
+        skip = len(prefix) + 1 if prefix else 0
+        return sorted({key[skip:].partition("/")[0] for key in self.list(prefix)})
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every key below `prefix`; "" empties the store."""
+        for key in list(self.list(prefix)):
+            self.delete(key)
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the value has; None when there is no such key."""
+        value = self.get(key)
+        return None if value is None else len(value)
+
+    def local_path(self, prefix: str = "") -> Path | None:
+        """The directory below which every key lies as a plain file of that name, where there is one.
+
+        A store that has one lets the engine read and write its chunks without calling the store.
+        """
+        return None
+
+    def lock(self, key: str) -> AbstractContextManager[None]:
+        """Keep other processes from changing `key` between a read and the write that follows from it."""
+        return nullcontext()
+
+    def as_read_only(self) -> Store:
+        """The same store, refusing writes."""
+        raise NotImplementedError
+
+    def check_writable(self, key: str) -> None:
+        """Raise ReadOnlyError when this store was opened for reading."""
+        if self.read_only:
+            raise ReadOnlyError("store is open for reading only", path=self.url, key=key)
+
+    def close(self) -> None:
+        """Let go of files and connections; using the store again is an error only where it must be."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r}{', read_only=True' if self.read_only else ''})"
