@@ -22,6 +22,7 @@ CODEC_LIBRARIES = {
 KERNELS = {
     "native": CODEC_LIBRARIES,
     "resample": {"extra_link_args": ["-pthread", "-lm"]},
+    "select": {},
     "transfer": {"extra_link_args": ["-pthread"]},
 }
 DIRECTIVES = {

@@ -30,3 +30,16 @@ class ChunkKeys:
         if self.name == "default":
             return self.separator.join(["c", *parts])
         return self.separator.join(parts) or "0"
+
+    def cell(self, key: str, ndim: int) -> tuple[int, ...] | None:
+        """The coordinates that `key` stands for in a grid of `ndim` dimensions; None when it is no chunk's."""
+        parts = key.split(self.separator)
+        if self.name == "default" and parts.pop(0) != "c":
+            return None
+        if ndim == 0:
+            return () if key == self.key(()) else None
+        # Anything but what `key` makes ("01", "+1", "²") is somebody else's file.
+        if len(parts) != ndim or not all(part.isascii() and part.isdigit() for part in parts):
+            return None
+        cell = tuple(int(part) for part in parts)
+        return cell if self.key(cell) == key else None

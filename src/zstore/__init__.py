@@ -1,0 +1,70 @@
+"""Fast, safe chunked arrays in the Zarr formats, with the geospatial meaning laid over them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zstore import errors
+    from zstore.array import Array
+    from zstore.engine.pool import set_threads
+    from zstore.group import Group
+    from zstore.open import consolidate, create_array, create_group, open, open_array, open_group
+    from zstore.pyramid import build_pyramid
+    from zstore.resampling import downsample
+
+__version__ = "0.1.0"
+
+# Where each public name lives; imported when first asked for.
+_HOMES = {
+    "Array": "zstore.array",
+    "Group": "zstore.group",
+    "build_pyramid": "zstore.pyramid",
+    "consolidate": "zstore.open",
+    "create_array": "zstore.open",
+    "create_group": "zstore.open",
+    "downsample": "zstore.resampling",
+    "open": "zstore.open",
+    "open_array": "zstore.open",
+    "open_group": "zstore.open",
+    "set_threads": "zstore.engine.pool",
+}
+
+__all__ = [
+    "Array",
+    "Group",
+    "build_pyramid",
+    "consolidate",
+    "create_array",
+    "create_group",
+    "downsample",
+    "errors",
+    "get_include",
+    "open",
+    "open_array",
+    "open_group",
+    "set_threads",
+]
+
+
+def get_include() -> str:
+    """The directory of `zstore_codec.h`, for extensions that offer native codecs."""
+    from pathlib import Path
+
+    return str(Path(__file__).parent / "_ext" / "include")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("zstore.errors")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'zstore' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""Compiled kernels: buffers in, status out, no GIL."""

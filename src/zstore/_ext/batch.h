@@ -1,0 +1,200 @@
+/* batch.h - many tasks of one read or write, shared out to the threads; the first fault stops them all. */
+#ifndef ZS_BATCH_H
+#define ZS_BATCH_H
+
+#include "move.h"
+#include "pool.h"
+#include "put.h"
+#include "shard.h"
+#include <time.h>
+
+#define ZS_POLL_INTERVAL 50 /* milliseconds between two looks at Python's signals */
+
+/* A value that is already in memory; data NULL: there is none. */
+typedef struct {
+    const char *data;
+    i64 size;
+} zs_bytes;
+
+/* The outer chunk that a thread has open, kept from task to task. */
+typedef struct {
+    i64 outer; /* which, -1: none */
+    int is_missing;
+    zs_source source;
+    zs_index *index[ZS_MAX_LEVELS];
+} zs_open_chunk;
+
+/* What one thread has at hand while it works on a batch. */
+typedef struct {
+    zs_scratch *scratch;
+    zs_open_chunk open;
+    zs_parent parent;
+} zs_thread;
+
+typedef struct zs_batch {
+    zs_job job;
+    const zs_layout *layout;
+    const zs_plan *plan;     /* boxes, or … */
+    const zs_points *points; /* … points */
+    char *memory;            /* the caller's */
+    i64 stride[ZS_MAX_NDIM]; /* of it, per dimension of the array; for points stride[0] */
+    zs_place place;          /* place.directory -1: the bytes are given */
+    const zs_bytes *outer;   /* the outer chunks' bytes, in order of the plan */
+    const zs_bytes *inner;   /* or the inner chunks', in order of the plan */
+    zs_index_cache *cache;
+    int missing_is_fault;
+    int (*poll)(void); /* asks Python, on the caller's thread, whether to stop */
+    int (*run)(struct zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault);
+    i64 n_tasks, grain; /* tasks `next` … n_tasks - 1 are to be done */
+    _Atomic i64 next;
+    atomic_int stop;
+    pthread_mutex_t lock; /* of what follows, and of the shards being written */
+    zs_fault fault;
+} zs_batch;
+
+/* Where a task is: its segments (boxes), its outer chunk, that chunk's coordinates, its own within it. */
+typedef struct {
+    i64 segment[ZS_MAX_NDIM], cell[ZS_MAX_NDIM], within[ZS_MAX_NDIM];
+    i64 outer;
+} zs_spot;
+
+static inline void zs_task_spot(const zs_batch *batch, i64 task, i64 guess, zs_spot *spot, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    if (batch->points) {
+        const i64 *inner = batch->points->group_cell + task * layout->ndim;
+        spot->outer = zs_points_outer(batch->points, task, guess);
+        for (int d = 0; d < layout->ndim; d++) {
+            fault->inner[d] = inner[d];
+            spot->cell[d] = inner[d] / layout->per_outer[d];
+        }
+    } else {
+        spot->outer = zs_plan_task(batch->plan, task, spot->segment, spot->cell);
+        for (int d = 0; d < layout->ndim; d++) fault->inner[d] = batch->plan->axis[d].cell[spot->segment[d]];
+    }
+    for (int d = 0; d < layout->ndim; d++) spot->within[d] = fault->inner[d] - spot->cell[d] * layout->per_outer[d];
+    memcpy(fault->cell, spot->cell, sizeof(i64) * (size_t)layout->ndim);
+    fault->has_inner = 0;
+}
+
+/* Whether a box plan takes in all of an outer chunk that lies in the array. */
+static inline int zs_covers_outer(const zs_batch *batch, const i64 *cell) {
+    const zs_layout *layout = batch->layout;
+    if (batch->points) return 0;
+    for (int d = 0; d < layout->ndim; d++) {
+        const zs_axis *axis = &batch->plan->axis[d];
+        if (axis->inside || axis->step != 1) return 0;
+        i64 first = cell[d] * layout->per_outer[d] * layout->chunk[d];
+        i64 last = first + layout->per_outer[d] * layout->chunk[d], end = axis->n - 1;
+        if (last > layout->shape[d]) last = layout->shape[d];
+        i64 begin = axis->cell[0] * layout->chunk[d] + axis->first[0]; /* one stretch: its two ends tell */
+        i64 finish = axis->cell[end] * layout->chunk[d] + axis->first[end] + axis->items[end];
+        if (begin > first || finish < last) return 0;
+    }
+    return 1;
+}
+
+static inline int zs_store_fault(zs_fault *fault) {
+    fault->error_number = errno;
+    return zs_fail(fault, ZS_FAULT_STORE, 0, 0);
+}
+
+/* Open the file of an outer chunk; a missing one is no fault here. */
+static inline int zs_open_source(const zs_layout *layout, int directory, const i64 *cell, zs_source *source,
+                                 int *is_missing, zs_fault *fault) {
+    char key[ZS_KEY_SIZE];
+    struct stat status;
+    zs_key(layout, cell, key);
+    *is_missing = 0;
+    source->file = zs_open(directory, key, O_RDONLY | O_NONBLOCK); /* a pipe must not make us wait */
+    if (source->file < 0) {
+        *is_missing = errno == ENOENT || errno == ENOTDIR;
+        return *is_missing ? ZS_OK : zs_store_fault(fault);
+    }
+    if (fstat(source->file, &status)) return zs_store_fault(fault);
+    if (!S_ISREG(status.st_mode)) {
+        close(source->file);
+        source->file = -1;
+        *is_missing = S_ISDIR(status.st_mode);
+        errno = EINVAL;
+        return *is_missing ? ZS_OK : zs_store_fault(fault);
+    }
+    source->size = status.st_size;
+    source->device = status.st_dev;
+    source->inode = status.st_ino;
+    source->modified = status.st_mtim.tv_sec * 1000000000LL + status.st_mtim.tv_nsec;
+    source->changed = status.st_ctim.tv_sec * 1000000000LL + status.st_ctim.tv_nsec;
+    return ZS_OK;
+}
+
+/* The outer chunk's bytes, wherever they are. */
+static inline int zs_open_outer(const zs_batch *batch, i64 outer, const i64 *cell, zs_source *source, int *is_missing,
+                                zs_fault *fault) {
+    if (batch->place.directory >= 0)
+        return zs_open_source(batch->layout, batch->place.directory, cell, source, is_missing, fault);
+    *source = (zs_source){.file = -1, .data = batch->outer[outer].data, .size = batch->outer[outer].size};
+    *is_missing = source->data == NULL;
+    return ZS_OK;
+}
+
+static inline void zs_close_chunk(zs_open_chunk *open, zs_index_cache *cache) {
+    for (int l = 0; l < ZS_MAX_LEVELS; l++) {
+        zs_index_release(cache, open->index[l]);
+        open->index[l] = NULL;
+    }
+    if (open->source.file >= 0) close(open->source.file);
+    open->source.file = -1;
+    open->outer = -1;
+}
+
+static inline i64 zs_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Keep the first fault and let every thread stop. */
+static inline void zs_report(zs_batch *batch, const zs_fault *fault) {
+    pthread_mutex_lock(&batch->lock);
+    if (!batch->fault.code) batch->fault = *fault;
+    pthread_mutex_unlock(&batch->lock);
+    atomic_store(&batch->stop, 1);
+}
+
+static void zs_batch_work(zs_job *job, int is_caller) {
+    zs_batch *batch = (zs_batch *)job;
+    zs_thread thread = {.scratch = zs_scratch_get(), .open = {.outer = -1, .source = {.file = -1}}, .parent = {.file = -1}};
+    zs_fault fault = {0};
+    int is_polled = is_caller && batch->n_tasks > 1;
+    i64 asked = is_polled ? zs_now() : 0;
+    if (!thread.scratch) zs_fail(&fault, ZS_FAULT_MEMORY, 0, 0);
+    while (!fault.code && !atomic_load_explicit(&batch->stop, memory_order_relaxed)) {
+        i64 task = atomic_fetch_add(&batch->next, batch->grain), end = task + batch->grain;
+        if (task >= batch->n_tasks) break;
+        if (end > batch->n_tasks) end = batch->n_tasks;
+        for (; task < end && !fault.code; task++) batch->run(batch, task, &thread, &fault);
+        if (is_polled && !fault.code && zs_now() - asked > ZS_POLL_INTERVAL) {
+            if (batch->poll()) zs_fail(&fault, ZS_FAULT_SIGNAL, 0, 0);
+            asked = zs_now();
+        }
+    }
+    if (fault.code) zs_report(batch, &fault);
+    zs_close_chunk(&thread.open, batch->cache);
+    zs_parent_close(&thread.parent);
+    if (thread.scratch) zs_scratch_trim(thread.scratch, ZS_KEEP_SIZE);
+}
+
+/* Do all of it on at most `threads` threads. */
+static void zs_batch_run(zs_batch *batch, int threads) {
+    i64 n = batch->n_tasks - batch->next;
+    if (n <= 0) return;
+    if (threads > n) threads = (int)n;
+    batch->grain = n / (threads * 8);
+    if (batch->grain < 1) batch->grain = 1;
+    if (batch->grain > 32) batch->grain = 32;
+    batch->job.work = zs_batch_work;
+    pthread_mutex_init(&batch->lock, NULL);
+    zs_pool_run(&batch->job, threads);
+    pthread_mutex_destroy(&batch->lock);
+}
+
+#endif

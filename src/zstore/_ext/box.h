@@ -1,0 +1,212 @@
+/* box.h - move the items of an n-dimensional box between two strided pieces of memory, or fill one.
+ *
+ * Strides are in bytes and may be negative or zero. Items may lie at odd addresses. With `unit` > 0 every item
+ * is made of units of that many bytes (2, 4 or 8) whose bytes are reversed on the way.
+ */
+#ifndef ZS_BOX_H
+#define ZS_BOX_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef int64_t i64;
+
+#define ZS_MAX_NDIM 32
+#define ZS_TILE 32 /* items: the edge of the square in which a transposing copy walks */
+
+/* One dimension of a box: `count` items, so many bytes apart on either side. */
+typedef struct {
+    i64 count, to, from;
+} zs_dim;
+
+static inline uint16_t zs_swap2(uint16_t v) { return __builtin_bswap16(v); }
+static inline uint32_t zs_swap4(uint32_t v) { return __builtin_bswap32(v); }
+static inline uint64_t zs_swap8(uint64_t v) { return __builtin_bswap64(v); }
+
+#define ZS_LINE(T, EXPR)                                   \
+    for (i64 i = 0; i < n; i++) {                          \
+        T v;                                               \
+        memcpy(&v, from + i * ss, sizeof v);               \
+        v = EXPR;                                          \
+        memcpy(to + i * ds, &v, sizeof v);                 \
+    }
+/* The same with both strides known to be the item's size, so that the compiler can vectorise it. */
+#define ZS_RUN(T, EXPR)                                    \
+    {                                                      \
+        const i64 ds = sizeof(T), ss = sizeof(T);          \
+        ZS_LINE(T, EXPR)                                   \
+    }
+#define ZS_SWITCH_LINE(T, EXPR)                                              \
+    if (ds == (i64)sizeof(T) && ss == (i64)sizeof(T)) ZS_RUN(T, EXPR) else ZS_LINE(T, EXPR)
+
+typedef struct {
+    uint64_t lo, hi;
+} zs_pair;
+
+/* One line of `n` items. */
+static inline void zs_copy_line(char *to, i64 ds, const char *from, i64 ss, i64 n, i64 item, int swap) {
+    if (swap) {
+        if (item == 2) { ZS_SWITCH_LINE(uint16_t, zs_swap2(v)) }
+        else if (item == 4) { ZS_SWITCH_LINE(uint32_t, zs_swap4(v)) }
+        else { ZS_SWITCH_LINE(uint64_t, zs_swap8(v)) }
+        return;
+    }
+    if (ds == item && ss == item) {
+        memcpy(to, from, (size_t)(n * item));
+        return;
+    }
+    switch (item) {
+        case 1: ZS_LINE(uint8_t, v) return;
+        case 2: ZS_LINE(uint16_t, v) return;
+        case 4: ZS_LINE(uint32_t, v) return;
+        case 8: ZS_LINE(uint64_t, v) return;
+        case 16: ZS_LINE(zs_pair, v) return;
+        default:
+            for (i64 i = 0; i < n; i++) memcpy(to + i * ds, from + i * ss, (size_t)item);
+    }
+}
+
+/* Drop dimensions of one item, order the rest so that the innermost is contiguous at the destination, and join
+ * neighbours that lie in one stretch on both sides. Returns how many remain (0 for a single item). */
+static inline int zs_simplify(zs_dim *d, int nd) {
+    int n = 0;
+    for (int k = 0; k < nd; k++)
+        if (d[k].count != 1) d[n++] = d[k];
+    for (int k = 1; k < n; k++) { /* insertion sort, widest destination stride first */
+        zs_dim key = d[k];
+        i64 width = key.to < 0 ? -key.to : key.to;
+        int j = k - 1;
+        while (j >= 0 && (d[j].to < 0 ? -d[j].to : d[j].to) < width) {
+            d[j + 1] = d[j];
+            j--;
+        }
+        d[j + 1] = key;
+    }
+    int m = 0;
+    for (int k = 1; k < n; k++) {
+        if (d[m].to == d[k].to * d[k].count && d[m].from == d[k].from * d[k].count) {
+            d[k].count *= d[m].count;
+            d[m] = d[k];
+        } else {
+            d[++m] = d[k];
+        }
+    }
+    return n ? m + 1 : 0;
+}
+
+/* The two innermost dimensions, in squares that stay in the first-level cache: `b` is contiguous at the
+ * destination, `a` at the source. */
+static inline void zs_copy_tiles(char *to, const char *from, zs_dim a, zs_dim b, i64 item, int swap) {
+    for (i64 i = 0; i < a.count; i += ZS_TILE) {
+        i64 rows = a.count - i < ZS_TILE ? a.count - i : ZS_TILE;
+        for (i64 j = 0; j < b.count; j += ZS_TILE) {
+            i64 columns = b.count - j < ZS_TILE ? b.count - j : ZS_TILE;
+            char *t = to + i * a.to + j * b.to;
+            const char *f = from + i * a.from + j * b.from;
+            for (i64 k = 0; k < rows; k++)
+                zs_copy_line(t + k * a.to, b.to, f + k * a.from, b.from, columns, item, swap);
+        }
+    }
+}
+
+static inline void zs_copy_dims(char *to, const char *from, const zs_dim *d, int nd, i64 item, int swap) {
+    if (nd == 0) {
+        zs_copy_line(to, item, from, item, 1, item, swap);
+        return;
+    }
+    if (nd == 1) {
+        zs_copy_line(to, d->to, from, d->from, d->count, item, swap);
+        return;
+    }
+    if (nd == 2) {
+        i64 outer = d[0].from < 0 ? -d[0].from : d[0].from, inner = d[1].from < 0 ? -d[1].from : d[1].from;
+        if (outer < inner && d[1].count > 4) {
+            zs_copy_tiles(to, from, d[0], d[1], item, swap);
+            return;
+        }
+        for (i64 i = 0; i < d[0].count; i++)
+            zs_copy_line(to + i * d[0].to, d[1].to, from + i * d[0].from, d[1].from, d[1].count, item, swap);
+        return;
+    }
+    for (i64 i = 0; i < d->count; i++) zs_copy_dims(to + i * d->to, from + i * d->from, d + 1, nd - 1, item, swap);
+}
+
+/* Where the source's contiguous dimension is not one of the two innermost (a transposed n-d chunk), bring it
+ * next to the innermost, so that the tiles see it. */
+static inline void zs_pair_up(zs_dim *d, int nd) {
+    if (nd < 3) return;
+    int best = nd - 1;
+    for (int k = 0; k < nd; k++) {
+        i64 a = d[k].from < 0 ? -d[k].from : d[k].from, b = d[best].from < 0 ? -d[best].from : d[best].from;
+        if (a < b) best = k;
+    }
+    if (best >= nd - 2) return;
+    zs_dim near = d[best];
+    memmove(d + best, d + best + 1, sizeof *d * (size_t)(nd - 2 - best));
+    d[nd - 2] = near;
+}
+
+/* Copy a box. `dims` is used up. */
+static inline void zs_copy_box(char *to, const char *from, zs_dim *dims, int nd, i64 item, i64 unit) {
+    for (int k = 0; k < nd; k++)
+        if (dims[k].count == 0) return;
+    zs_dim d[ZS_MAX_NDIM + 1];
+    memcpy(d, dims, sizeof *d * (size_t)nd);
+    if (unit && unit != item) d[nd++] = (zs_dim){item / unit, unit, unit};
+    nd = zs_simplify(d, nd);
+    zs_pair_up(d, nd);
+    zs_copy_dims(to, from, d, nd, unit ? unit : item, unit != 0);
+}
+
+/* Reverse the bytes of every unit of a stretch, in place. */
+static inline void zs_swap_run(char *data, i64 size, i64 unit) {
+    zs_copy_line(data, unit, data, unit, size / unit, unit, 1);
+}
+
+/* `n` items one after another, each equal to `value`. */
+static inline void zs_fill_run(char *to, i64 n, const char *value, i64 item, int is_zero) {
+    if (is_zero || item == 1) {
+        memset(to, is_zero ? 0 : (unsigned char)*value, (size_t)(n * item));
+        return;
+    }
+    if (n == 0) return;
+    memcpy(to, value, (size_t)item);
+    i64 have = item, want = n * item; /* doubling, up to a piece that stays in the cache */
+    while (have < want) {
+        i64 piece = have < 16384 ? have : 16384 - 16384 % item;
+        if (piece < item) piece = item;
+        if (piece > want - have) piece = want - have;
+        memcpy(to + have, to, (size_t)piece);
+        have += piece;
+    }
+}
+
+static inline void zs_fill_dims(char *to, const zs_dim *d, int nd, const char *value, i64 item, int is_zero) {
+    if (nd == 0) {
+        memcpy(to, value, (size_t)item);
+    } else if (nd == 1) {
+        if (d->to == item) zs_fill_run(to, d->count, value, item, is_zero);
+        else for (i64 i = 0; i < d->count; i++) memcpy(to + i * d->to, value, (size_t)item);
+    } else {
+        for (i64 i = 0; i < d->count; i++) zs_fill_dims(to + i * d->to, d + 1, nd - 1, value, item, is_zero);
+    }
+}
+
+/* Fill a box with one value; only the destination's strides count. `dims` is used up. */
+static inline void zs_fill_box(char *to, zs_dim *dims, int nd, const char *value, i64 item, int is_zero) {
+    for (int k = 0; k < nd; k++) {
+        if (dims[k].count == 0) return;
+        dims[k].from = dims[k].to; /* so that what is joined is what lies in one stretch */
+    }
+    nd = zs_simplify(dims, nd);
+    zs_fill_dims(to, dims, nd, value, item, is_zero);
+}
+
+/* Whether all items of a stretch are bitwise `value`: the first one is, and each equals the one after it. */
+static inline int zs_is_filled(const char *data, i64 size, const char *value, i64 item) {
+    if (size == 0) return 1;
+    if (memcmp(data, value, (size_t)item)) return 0;
+    return size == item || memcmp(data, data + item, (size_t)(size - item)) == 0;
+}
+
+#endif

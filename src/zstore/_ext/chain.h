@@ -1,0 +1,110 @@
+/* chain.h - one encoded chunk to its bytes and back, through any number of native codecs. */
+#ifndef ZS_CHAIN_H
+#define ZS_CHAIN_H
+
+#include "layout.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+#define ZS_KEEP_SIZE ((size_t)8 << 20) /* a thread's buffer larger than this is not kept between calls */
+
+typedef struct {
+    char *data;
+    size_t size;
+} zs_buffer;
+
+/* What a thread reuses from chunk to chunk. */
+typedef struct {
+    zs_buffer raw;     /* bytes as stored */
+    zs_buffer chunk;   /* an inner chunk, decoded */
+    zs_buffer step[2]; /* between two codecs */
+    zs_buffer index;
+} zs_scratch;
+
+static pthread_key_t zs_scratch_key;
+static pthread_once_t zs_scratch_once = PTHREAD_ONCE_INIT;
+static __thread zs_scratch *zs_scratch_mine;
+
+static inline void zs_buffer_trim(zs_buffer *buffer, size_t most) {
+    if (buffer->size <= most) return;
+    free(buffer->data);
+    *buffer = (zs_buffer){0};
+}
+
+static inline void zs_scratch_trim(zs_scratch *scratch, size_t most) {
+    zs_buffer_trim(&scratch->raw, most);
+    zs_buffer_trim(&scratch->chunk, most);
+    zs_buffer_trim(&scratch->step[0], most);
+    zs_buffer_trim(&scratch->step[1], most);
+    zs_buffer_trim(&scratch->index, most);
+}
+
+static void zs_scratch_free(void *scratch) {
+    zs_scratch_trim(scratch, 0);
+    free(scratch);
+}
+
+static void zs_scratch_make_key(void) { pthread_key_create(&zs_scratch_key, zs_scratch_free); }
+
+/* This thread's scratch, or NULL when there is no memory for it. */
+static inline zs_scratch *zs_scratch_get(void) {
+    if (zs_scratch_mine) return zs_scratch_mine;
+    pthread_once(&zs_scratch_once, zs_scratch_make_key);
+    zs_scratch_mine = calloc(1, sizeof *zs_scratch_mine);
+    if (zs_scratch_mine) pthread_setspecific(zs_scratch_key, zs_scratch_mine);
+    return zs_scratch_mine;
+}
+
+/* At least `size` bytes, what they hold undefined. */
+static inline char *zs_reserve(zs_buffer *buffer, i64 size) {
+    size_t want = size > 0 ? (size_t)size : 1;
+    if (buffer->size >= want) return buffer->data;
+    free(buffer->data);
+    want = (want + 4095) & ~(size_t)4095;
+    buffer->data = malloc(want);
+    buffer->size = buffer->data ? want : 0;
+    return buffer->data;
+}
+
+/* Decode `size` bytes at `src` to the layout's chunk size: into `into` (which holds that much), or, where the
+ * chain has no codec, left where they are. `*decoded` tells where. */
+static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const char *src, i64 size, char *into,
+                            const char **decoded, zs_fault *fault) {
+    for (int s = layout->n_steps - 1; s >= 0; s--) {
+        char *dst = into;
+        if (s > 0 && !(dst = zs_reserve(&scratch->step[s & 1], layout->bound[s])))
+            return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->bound[s]);
+        const zstore_codec *codec = layout->step[s];
+        size = codec->decode(codec->state, src, (size_t)size, dst, (size_t)layout->bound[s]);
+        if (size < 0) {
+            fault->step = s;
+            return zs_fail(fault, ZS_FAULT_CODEC, size, layout->bound[s]);
+        }
+        src = dst;
+    }
+    if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
+    *decoded = src;
+    return ZS_OK;
+}
+
+/* Encode one decoded chunk; `*encoded` points into scratch, or at `src` where the chain has no codec. */
+static inline int zs_encode(const zs_layout *layout, zs_scratch *scratch, const char *src, const char **encoded,
+                            i64 *encoded_size, zs_fault *fault) {
+    i64 size = layout->chunk_size;
+    for (int s = 0; s < layout->n_steps; s++) {
+        char *dst = zs_reserve(&scratch->step[s & 1], layout->bound[s + 1]);
+        if (!dst) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->bound[s + 1]);
+        const zstore_codec *codec = layout->step[s];
+        size = codec->encode(codec->state, src, (size_t)size, dst, (size_t)layout->bound[s + 1]);
+        if (size < 0) {
+            fault->step = s;
+            return zs_fail(fault, ZS_FAULT_CODEC, size, layout->bound[s + 1]);
+        }
+        src = dst;
+    }
+    *encoded = src;
+    *encoded_size = size;
+    return ZS_OK;
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* files.h - chunks as files below one directory: opened without leaving it, written whole or not at all. */
+#ifndef ZS_FILES_H
+#define ZS_FILES_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "box.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#if defined(__linux__) && __has_include(<linux/openat2.h>) && defined(SYS_openat2)
+#include <linux/openat2.h>
+#define ZS_HAS_OPENAT2 1
+#endif
+
+/* Open what exists; a symbolic link that leads out of the directory is EXDEV. Kernels without openat2 follow no
+ * link at all in the last part of the name. */
+static inline int zs_open(int directory, const char *name, int flags) {
+#ifdef ZS_HAS_OPENAT2
+    static atomic_int is_missing;
+    if (!atomic_load_explicit(&is_missing, memory_order_relaxed)) {
+        struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+        int file;
+        do file = (int)syscall(SYS_openat2, directory, name, &how, sizeof how);
+        while (file < 0 && (errno == EAGAIN || errno == EINTR));
+        if (file >= 0 || errno != ENOSYS) return file;
+        atomic_store(&is_missing, 1);
+    }
+#endif
+    return openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/* Exactly what is there of `size` bytes from `offset`: the count read, less only at the end of the file. */
+static inline i64 zs_pread(int file, char *to, i64 size, i64 offset) {
+    i64 have = 0;
+    while (have < size) {
+        ssize_t n = pread(file, to + have, (size_t)(size - have), (off_t)(offset + have));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (n == 0) break;
+        have += n;
+    }
+    return have;
+}
+
+/* `rows` pieces of `run` bytes each, one after another in the file from `offset`, `stride` apart in memory. */
+static inline i64 zs_pread_rows(int file, char *to, i64 rows, i64 run, i64 stride, i64 offset) {
+    struct iovec vector[256];
+    i64 have = 0;
+    for (i64 row = 0; row < rows;) {
+        int n = 0;
+        for (; n < 256 && row + n < rows; n++) vector[n] = (struct iovec){to + (row + n) * stride, (size_t)run};
+        ssize_t got = preadv(file, vector, n, (off_t)(offset + have));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        have += got;
+        if (got != n * run) { /* cut short: finish that row the plain way */
+            i64 part = got % run;
+            row += got / run;
+            if (row == rows) break;
+            i64 rest = zs_pread(file, to + row * stride + part, run - part, offset + have);
+            if (rest < 0) return -1;
+            have += rest;
+            if (rest != run - part) return have;
+            row++;
+            continue;
+        }
+        row += n;
+    }
+    return have;
+}
+
+static inline int zs_write_all(int file, struct iovec *vector, int n) {
+    while (n) {
+        ssize_t done = writev(file, vector, n < IOV_MAX ? n : IOV_MAX);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return -1;
+        while (n && (size_t)done >= vector->iov_len) {
+            done -= (ssize_t)vector->iov_len;
+            vector++;
+            n--;
+        }
+        if (n) {
+            vector->iov_base = (char *)vector->iov_base + done;
+            vector->iov_len -= (size_t)done;
+        }
+    }
+    return 0;
+}
+
+/* Whether an open directory has been removed. */
+static inline int zs_folder_is_gone(int directory) {
+    struct stat status;
+    return fstat(directory, &status) || status.st_nlink == 0;
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* layout.h - how the chunks of one array lie in its store, and what is wrong when something is.
+ *
+ * "Inner chunk" is the innermost piece that is encoded on its own, "outer chunk" the one that has a key; without
+ * sharding they are the same.
+ */
+#ifndef ZS_LAYOUT_H
+#define ZS_LAYOUT_H
+
+#include "box.h"
+#include "zstore_codec.h"
+#include <stdio.h>
+
+#define ZS_MAX_STEPS 16
+#define ZS_MAX_LEVELS 4
+
+/* One level of sharding: a shard holds product(count) pieces, each with an (offset, size) entry in its index. */
+typedef struct {
+    i64 count[ZS_MAX_NDIM];
+    i64 n;
+    int index_at_start, has_checksum, index_is_big;
+} zs_level;
+
+typedef struct {
+    int ndim;
+    i64 item;                 /* bytes per item */
+    i64 unit;                 /* bytes to reverse on the way, 0 for none */
+    i64 chunk[ZS_MAX_NDIM];   /* shape of an inner chunk */
+    i64 stride[ZS_MAX_NDIM];  /* byte strides of a decoded inner chunk */
+    i64 chunk_size;           /* bytes of a decoded inner chunk */
+    i64 per_outer[ZS_MAX_NDIM]; /* inner chunks in an outer chunk */
+    i64 shape[ZS_MAX_NDIM];   /* of the array */
+    int n_levels;
+    zs_level level[ZS_MAX_LEVELS];
+    int n_steps;
+    const zstore_codec *step[ZS_MAX_STEPS];
+    i64 bound[ZS_MAX_STEPS + 1]; /* the most bytes before step i */
+    char *fill;               /* one item, as stored */
+    char *fill_native;        /* one item, as in memory */
+    int fill_is_zero;
+    int key_has_c;
+    char separator;
+} zs_layout;
+
+#define ZS_KEY_SIZE (ZS_MAX_NDIM * 21 + 3)
+
+/* The store key of an outer chunk, relative to the array. */
+static inline void zs_key(const zs_layout *layout, const i64 *cell, char *key) {
+    char *end = key;
+    if (layout->key_has_c) *end++ = 'c';
+    for (int d = 0; d < layout->ndim; d++) {
+        if (end != key) *end++ = layout->separator;
+        char digits[21];
+        int n = 0;
+        i64 v = cell[d];
+        do digits[n++] = (char)('0' + v % 10);
+        while (v /= 10);
+        while (n) *end++ = digits[--n];
+    }
+    if (end == key) *end++ = '0';
+    *end = 0;
+}
+
+enum {
+    ZS_OK = 0,
+    ZS_FAULT_STORE,    /* the operating system said errno */
+    ZS_FAULT_MEMORY,
+    ZS_FAULT_CODEC,    /* codec `step` answered `got` */
+    ZS_FAULT_SIZE,     /* an inner chunk has `got` bytes where `expected` are due */
+    ZS_FAULT_MISSING,  /* absent, and the caller wants to know */
+    ZS_FAULT_SHORT,    /* the shard has `got` bytes, its index alone takes `expected` */
+    ZS_FAULT_CHECKSUM, /* the shard index does not match its checksum */
+    ZS_FAULT_ENTRY,    /* the index places an inner chunk outside the shard (offset `got`, size `expected`) */
+    ZS_FAULT_SIGNAL,   /* a Python signal handler raised */
+};
+
+/* What went wrong first, and where. */
+typedef struct {
+    int code, error_number, step, has_inner;
+    i64 got, expected;
+    i64 cell[ZS_MAX_NDIM];  /* outer chunk */
+    i64 inner[ZS_MAX_NDIM]; /* inner chunk within the array, where has_inner */
+} zs_fault;
+
+static inline int zs_fail(zs_fault *fault, int code, i64 got, i64 expected) {
+    fault->code = code;
+    fault->got = got;
+    fault->expected = expected;
+    return code;
+}
+
+#endif

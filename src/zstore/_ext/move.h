@@ -1,0 +1,197 @@
+/* move.h - one chunk's part of a selection, moved between the decoded chunk and the caller's memory. */
+#ifndef ZS_MOVE_H
+#define ZS_MOVE_H
+
+#include "layout.h"
+#include "plan.h"
+
+typedef struct {
+    i64 count;
+    i64 inside, outside; /* byte strides in the chunk and in the caller's memory */
+    const i64 *inside_table, *outside_table; /* positions to multiply them with; NULL: 0, 1, 2, … */
+} zs_move_dim;
+
+typedef struct {
+    zs_move_dim dim[ZS_MAX_NDIM];
+    i64 inside_offset; /* of the first item in the chunk */
+    char *outside;     /* the first item in the caller's memory */
+    int has_tables;
+    int is_whole;  /* every item of the chunk that lies in the array */
+    int is_direct; /* the whole chunk, and in the caller's memory it looks as it does in the chunk */
+} zs_move;
+
+/* The part of the selection that segment[d] of every dimension d describes. */
+static inline void zs_move_make(const zs_layout *layout, const zs_plan *plan, const i64 *segment, char *outside,
+                                const i64 *outside_stride, zs_move *move) {
+    move->inside_offset = 0;
+    move->outside = outside;
+    move->has_tables = 0;
+    move->is_whole = move->is_direct = 1;
+    for (int d = 0; d < layout->ndim; d++) {
+        const zs_axis *axis = &plan->axis[d];
+        i64 s = segment[d], n = axis->items[s];
+        zs_move_dim *dim = &move->dim[d];
+        dim->count = n;
+        dim->outside = outside_stride[d];
+        dim->inside = layout->stride[d] * axis->step;
+        dim->inside_table = dim->outside_table = NULL;
+        if (axis->inside) {
+            dim->inside_table = axis->inside + axis->at[s];
+            dim->outside_table = axis->outside + axis->at[s];
+            move->has_tables = 1;
+            move->is_whole = move->is_direct = 0;
+            continue;
+        }
+        i64 exists = layout->shape[d] - axis->cell[s] * layout->chunk[d];
+        if (exists > layout->chunk[d]) exists = layout->chunk[d];
+        if (n != exists) move->is_whole = 0;
+        if (n != layout->chunk[d] || (n > 1 && dim->inside != dim->outside)) move->is_direct = 0;
+        move->inside_offset += axis->first[s] * layout->stride[d];
+        move->outside += axis->at[s] * outside_stride[d];
+    }
+}
+
+/* The bytes of the decoded chunk that are needed: their count, and where they begin. */
+static inline i64 zs_span(const zs_layout *layout, const zs_move *move, i64 *begin) {
+    i64 low = move->inside_offset, high = low;
+    for (int d = 0; d < layout->ndim; d++) {
+        const zs_move_dim *dim = &move->dim[d];
+        if (!dim->inside_table) {
+            high += (dim->count - 1) * dim->inside;
+            continue;
+        }
+        i64 least = dim->inside_table[0], most = least;
+        for (i64 k = 1; k < dim->count; k++) {
+            if (dim->inside_table[k] < least) least = dim->inside_table[k];
+            if (dim->inside_table[k] > most) most = dim->inside_table[k];
+        }
+        low += least * dim->inside;
+        high += most * dim->inside;
+    }
+    *begin = low;
+    return high + layout->item - low;
+}
+
+static inline void zs_copy_item(char *to, const char *from, i64 item, i64 unit) {
+    if (unit) zs_copy_line(to, unit, from, unit, item / unit, unit, 1);
+    else memcpy(to, from, (size_t)item);
+}
+
+#define ZS_TABLE_LINE(T, EXPR)                                     \
+    for (i64 k = 0; k < n; k++) {                                  \
+        T v;                                                       \
+        memcpy(&v, from + from_table[k] * from_stride, sizeof v);  \
+        v = EXPR;                                                  \
+        memcpy(to + to_table[k] * to_stride, &v, sizeof v);        \
+    }
+
+/* One line of items at tabled places on both sides. */
+static inline void zs_table_line(char *to, const i64 *to_table, i64 to_stride, const char *from, const i64 *from_table,
+                                 i64 from_stride, i64 n, i64 item, i64 unit) {
+    if (unit == item) {
+        if (item == 2) { ZS_TABLE_LINE(uint16_t, zs_swap2(v)) }
+        else if (item == 4) { ZS_TABLE_LINE(uint32_t, zs_swap4(v)) }
+        else { ZS_TABLE_LINE(uint64_t, zs_swap8(v)) }
+        return;
+    }
+    if (!unit && item == 1) { ZS_TABLE_LINE(uint8_t, v) }
+    else if (!unit && item == 2) { ZS_TABLE_LINE(uint16_t, v) }
+    else if (!unit && item == 4) { ZS_TABLE_LINE(uint32_t, v) }
+    else if (!unit && item == 8) { ZS_TABLE_LINE(uint64_t, v) }
+    else
+        for (i64 k = 0; k < n; k++)
+            zs_copy_item(to + to_table[k] * to_stride, from + from_table[k] * from_stride, item, unit);
+}
+
+typedef struct {
+    const zs_layout *layout;
+    const zs_move_dim *outer[ZS_MAX_NDIM]; /* walked item by item, outermost first */
+    int n_outer;
+    const zs_move_dim *line;               /* a tabled innermost dimension, or NULL: … */
+    zs_dim box[ZS_MAX_NDIM + 1];           /* … the rest is a strided box */
+    int n_box;
+    int to_chunk;
+} zs_table_walk;
+
+static inline void zs_walk_tables(const zs_table_walk *walk, int depth, char *chunk, char *outside) {
+    const zs_layout *layout = walk->layout;
+    if (depth < walk->n_outer) {
+        const zs_move_dim *dim = walk->outer[depth];
+        for (i64 k = 0; k < dim->count; k++) {
+            i64 a = dim->inside_table ? dim->inside_table[k] : k, b = dim->outside_table ? dim->outside_table[k] : k;
+            zs_walk_tables(walk, depth + 1, chunk + a * dim->inside, outside + b * dim->outside);
+        }
+    } else if (walk->line) {
+        const zs_move_dim *dim = walk->line;
+        if (walk->to_chunk)
+            zs_table_line(chunk, dim->inside_table, dim->inside, outside, dim->outside_table, dim->outside, dim->count, layout->item, layout->unit);
+        else
+            zs_table_line(outside, dim->outside_table, dim->outside, chunk, dim->inside_table, dim->inside, dim->count, layout->item, layout->unit);
+    } else {
+        i64 unit = layout->unit;
+        if (walk->to_chunk) zs_copy_dims(chunk, outside, walk->box, walk->n_box, unit ? unit : layout->item, unit != 0);
+        else zs_copy_dims(outside, chunk, walk->box, walk->n_box, unit ? unit : layout->item, unit != 0);
+    }
+}
+
+static inline void zs_move_tables(const zs_layout *layout, const zs_move *move, char *chunk, int to_chunk) {
+    zs_table_walk walk = {.layout = layout, .to_chunk = to_chunk};
+    int last = layout->ndim - 1;
+    if (move->dim[last].inside_table) walk.line = &move->dim[last];
+    for (int d = 0; d < layout->ndim; d++) {
+        const zs_move_dim *dim = &move->dim[d];
+        if (dim == walk.line) continue;
+        if (walk.line || dim->inside_table) walk.outer[walk.n_outer++] = dim;
+        else if (to_chunk) walk.box[walk.n_box++] = (zs_dim){dim->count, dim->inside, dim->outside};
+        else walk.box[walk.n_box++] = (zs_dim){dim->count, dim->outside, dim->inside};
+    }
+    if (!walk.line) {
+        i64 unit = layout->unit;
+        if (unit && unit != layout->item) walk.box[walk.n_box++] = (zs_dim){layout->item / unit, unit, unit};
+        walk.n_box = zs_simplify(walk.box, walk.n_box);
+    }
+    zs_walk_tables(&walk, 0, chunk + move->inside_offset, move->outside);
+}
+
+/* Scatter: from the decoded chunk to the caller's memory. */
+static inline void zs_to_outside(const zs_layout *layout, const zs_move *move, const char *chunk) {
+    if (move->has_tables) {
+        zs_move_tables(layout, move, (char *)chunk, 0);
+        return;
+    }
+    zs_dim dim[ZS_MAX_NDIM + 1];
+    for (int d = 0; d < layout->ndim; d++)
+        dim[d] = (zs_dim){move->dim[d].count, move->dim[d].outside, move->dim[d].inside};
+    zs_copy_box(move->outside, chunk + move->inside_offset, dim, layout->ndim, layout->item, layout->unit);
+}
+
+/* Gather: from the caller's memory into the decoded chunk. Repeated positions: the last one stays. */
+static inline void zs_to_chunk(const zs_layout *layout, const zs_move *move, char *chunk) {
+    if (move->has_tables) {
+        zs_move_tables(layout, move, chunk, 1);
+        return;
+    }
+    zs_dim dim[ZS_MAX_NDIM + 1];
+    for (int d = 0; d < layout->ndim; d++)
+        dim[d] = (zs_dim){move->dim[d].count, move->dim[d].inside, move->dim[d].outside};
+    zs_copy_box(chunk + move->inside_offset, move->outside, dim, layout->ndim, layout->item, layout->unit);
+}
+
+/* The fill value to the caller's memory, where there is no chunk. */
+static inline void zs_fill_outside(const zs_layout *layout, const zs_move *move, int depth, char *outside) {
+    if (!move->has_tables) {
+        zs_dim dim[ZS_MAX_NDIM];
+        for (int d = 0; d < layout->ndim; d++) dim[d] = (zs_dim){move->dim[d].count, move->dim[d].outside, 0};
+        zs_fill_box(outside, dim, layout->ndim, layout->fill_native, layout->item, layout->fill_is_zero);
+        return;
+    }
+    if (depth == layout->ndim) {
+        memcpy(outside, layout->fill_native, (size_t)layout->item);
+        return;
+    }
+    const zs_move_dim *dim = &move->dim[depth];
+    for (i64 k = 0; k < dim->count; k++)
+        zs_fill_outside(layout, move, depth + 1, outside + (dim->outside_table ? dim->outside_table[k] : k) * dim->outside);
+}
+
+#endif

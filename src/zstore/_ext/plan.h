@@ -1,0 +1,359 @@
+/* plan.h - a selection, cut along the chunk grid.
+ *
+ * A box plan keeps one table per dimension (its segments), never one per chunk: the chunks touched are the
+ * product of the tables. A point plan keeps the points sorted by the chunk that holds them.
+ */
+#ifndef ZS_PLAN_H
+#define ZS_PLAN_H
+
+#include "layout.h"
+#include <stdlib.h>
+
+/* What of one dimension lies in one chunk after another.
+ * Segment s: items `first[s]`, `first[s] + step`, … of chunk `cell[s]`, `items[s]` of them, landing at
+ * `at[s]`, `at[s] + 1`, …. With tables, entry k of at[s] … at[s] + items[s] takes item inside[k] of the chunk to
+ * outside[k]. Segments of one outer chunk (a shard) are neighbours: outer chunk o has segments
+ * outer_from[o] … outer_from[o + 1]. */
+typedef struct {
+    i64 n, step, n_outer;
+    i64 *cell, *first, *items, *at;
+    i64 *outer_cell, *outer_from;
+    i64 *inside, *outside;
+    int flip; /* the selection ran backwards: the caller's memory is walked from its end */
+    void *memory;
+} zs_axis;
+
+typedef struct {
+    int ndim;
+    i64 n_outer;  /* outer chunks touched */
+    i64 n_chunks; /* inner chunks touched */
+    i64 *outer_start; /* [n_outer + 1] first task of each outer chunk; NULL when every one is a single task */
+    zs_axis axis[ZS_MAX_NDIM];
+} zs_plan;
+
+/* Points in order of chunk: group g covers members start[g] … start[g + 1]. */
+typedef struct {
+    i64 n, n_groups, n_outer;
+    i64 *start, *group_cell; /* group_cell[g * ndim + d]: inner chunk of group g along d */
+    i64 *outer_start;        /* [n_outer + 1] first group of each outer chunk */
+    i64 *inside;             /* byte offset of a member in its (C-ordered or transposed) chunk */
+    i64 *order;              /* which point a member is; NULL when the points came sorted */
+} zs_points;
+
+static inline void zs_axis_free(zs_axis *axis) {
+    free(axis->memory);
+    free(axis->inside);
+    memset(axis, 0, sizeof *axis);
+}
+
+static inline void zs_plan_free(zs_plan *plan) {
+    for (int d = 0; d < plan->ndim; d++) zs_axis_free(&plan->axis[d]);
+    free(plan->outer_start);
+    plan->outer_start = NULL;
+}
+
+static inline void zs_points_free(zs_points *points) {
+    free(points->start);
+    free(points->group_cell);
+    free(points->outer_start);
+    free(points->inside);
+    free(points->order);
+    memset(points, 0, sizeof *points);
+}
+
+static inline int zs_axis_reserve(zs_axis *axis, i64 n) {
+    i64 *memory = malloc(sizeof(i64) * (size_t)(6 * n + 7));
+    if (!memory) return -1;
+    axis->memory = memory;
+    axis->cell = memory;
+    axis->first = memory + n;
+    axis->items = memory + 2 * n;
+    axis->at = memory + 3 * n;
+    axis->outer_cell = memory + 4 * n;
+    axis->outer_from = memory + 5 * n;
+    return 0;
+}
+
+/* Group the segments by outer chunk, of `per_outer` inner chunks each. */
+static inline void zs_axis_group(zs_axis *axis, i64 per_outer) {
+    i64 n = 0;
+    for (i64 s = 0; s < axis->n; s++) {
+        i64 outer = axis->cell[s] / per_outer;
+        if (n == 0 || axis->outer_cell[n - 1] != outer) {
+            axis->outer_cell[n] = outer;
+            axis->outer_from[n++] = s;
+        }
+    }
+    axis->outer_from[n] = axis->n;
+    axis->n_outer = n;
+}
+
+/* `count` positions from `start`, `step` > 0 apart, along chunks of `chunk` items. */
+static inline int zs_axis_slice(zs_axis *axis, i64 start, i64 count, i64 step, i64 chunk, i64 per_outer) {
+    i64 last = count ? start + (count - 1) * step : start;
+    i64 most = count ? last / chunk - start / chunk + 1 : 0;
+    if (most > count) most = count;
+    if (zs_axis_reserve(axis, most)) return -1;
+    axis->step = step;
+    i64 s = 0;
+    for (i64 k = 0; k < count; s++) {
+        i64 position = start + k * step, cell = position / chunk;
+        i64 fits = ((cell + 1) * chunk - 1 - position) / step + 1;
+        if (fits > count - k) fits = count - k;
+        axis->cell[s] = cell;
+        axis->first[s] = position - cell * chunk;
+        axis->items[s] = fits;
+        axis->at[s] = k;
+        k += fits;
+    }
+    axis->n = s;
+    zs_axis_group(axis, per_outer);
+    return 0;
+}
+
+/* A stable order of 0 … n - 1 by key[i] in 0 … limit - 1: counting where the keys are few, else radix. */
+static inline int zs_sort_order(const i64 *key, i64 n, i64 limit, i64 *order) {
+    i64 *other = NULL;
+    int bits = 0;
+    while (bits < 62 && ((i64)1 << bits) < limit) bits++;
+    int digit = bits <= 20 && ((i64)1 << bits) <= 4 * n + 1024 ? (bits ? bits : 1) : 11;
+    i64 buckets = (i64)1 << digit;
+    i64 *count = malloc(sizeof(i64) * (size_t)(buckets + 1));
+    if (!count) return -1;
+    for (i64 i = 0; i < n; i++) order[i] = i;
+    if (bits > digit && !(other = malloc(sizeof(i64) * (size_t)n))) {
+        free(count);
+        return -1;
+    }
+    i64 *from = order, *to = other;
+    i64 *single = NULL;
+    if (bits <= digit) {
+        memset(count, 0, sizeof(i64) * (size_t)(buckets + 1));
+        for (i64 i = 0; i < n; i++) count[key[i] + 1]++;
+        for (i64 b = 0; b < buckets; b++) count[b + 1] += count[b];
+        for (i64 i = 0; i < n; i++) order[count[key[i]]++] = i;
+    } else {
+        for (int shift = 0; shift < bits; shift += digit) {
+            memset(count, 0, sizeof(i64) * (size_t)(buckets + 1));
+            for (i64 i = 0; i < n; i++) count[((key[from[i]] >> shift) & (buckets - 1)) + 1]++;
+            for (i64 b = 0; b < buckets; b++) count[b + 1] += count[b];
+            for (i64 i = 0; i < n; i++) to[count[(key[from[i]] >> shift) & (buckets - 1)]++] = from[i];
+            single = from;
+            from = to;
+            to = single;
+        }
+        if (from != order) memcpy(order, from, sizeof(i64) * (size_t)n);
+    }
+    free(other);
+    free(count);
+    return 0;
+}
+
+/* Any positions (already checked, all in 0 … length - 1), in any order, with repeats. */
+static inline int zs_axis_table(zs_axis *axis, const i64 *position, i64 n, i64 length, i64 chunk, i64 per_outer) {
+    i64 *tables = malloc(sizeof(i64) * (size_t)(2 * n + 1));
+    i64 *key = malloc(sizeof(i64) * (size_t)(2 * n + 1));
+    if (!tables || !key) goto fail;
+    i64 *order = key + n, segments = 0, sorted = 1;
+    for (i64 i = 0; i < n; i++) {
+        key[i] = position[i] / chunk;
+        if (i == 0 || key[i] != key[i - 1]) segments++;
+        if (i && key[i] < key[i - 1]) sorted = 0;
+    }
+    if (!sorted) {
+        if (zs_sort_order(key, n, length / chunk + 1, order)) goto fail;
+        segments = 0;
+        for (i64 i = 0; i < n; i++)
+            if (i == 0 || key[order[i]] != key[order[i - 1]]) segments++;
+    }
+    if (zs_axis_reserve(axis, segments)) goto fail;
+    axis->step = 1;
+    axis->inside = tables;
+    axis->outside = tables + n;
+    i64 s = -1;
+    for (i64 k = 0; k < n; k++) {
+        i64 i = sorted ? k : order[k];
+        if (s < 0 || axis->cell[s] != key[i]) {
+            s++;
+            axis->cell[s] = key[i];
+            axis->first[s] = 0;
+            axis->items[s] = 0;
+            axis->at[s] = k;
+        }
+        axis->items[s]++;
+        axis->inside[k] = position[i] - key[i] * chunk;
+        axis->outside[k] = i;
+    }
+    axis->n = s + 1;
+    free(key);
+    zs_axis_group(axis, per_outer);
+    return 0;
+fail:
+    free(tables);
+    free(key);
+    axis->inside = NULL;
+    return -1;
+}
+
+/* Count the tasks once all axes are there. */
+static inline int zs_plan_finish(zs_plan *plan, int is_sharded) {
+    plan->n_outer = plan->n_chunks = 1;
+    for (int d = 0; d < plan->ndim; d++) {
+        plan->n_outer *= plan->axis[d].n_outer;
+        plan->n_chunks *= plan->axis[d].n;
+    }
+    if (!is_sharded || plan->n_chunks == 0) return 0;
+    plan->outer_start = malloc(sizeof(i64) * (size_t)(plan->n_outer + 1));
+    if (!plan->outer_start) return -1;
+    i64 index[ZS_MAX_NDIM] = {0}, total = 0;
+    for (i64 o = 0; o < plan->n_outer; o++) {
+        i64 inner = 1;
+        for (int d = 0; d < plan->ndim; d++) {
+            zs_axis *axis = &plan->axis[d];
+            inner *= axis->outer_from[index[d] + 1] - axis->outer_from[index[d]];
+        }
+        plan->outer_start[o] = total;
+        total += inner;
+        for (int d = plan->ndim - 1; d >= 0 && ++index[d] == plan->axis[d].n_outer; d--) index[d] = 0;
+    }
+    plan->outer_start[plan->n_outer] = total;
+    return 0;
+}
+
+/* Which outer chunk a task belongs to. */
+static inline i64 zs_plan_outer(const zs_plan *plan, i64 task) {
+    if (!plan->outer_start) return task;
+    i64 low = 0, high = plan->n_outer;
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (plan->outer_start[middle] <= task) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* The segment of every dimension for one task, and the outer chunk's coordinates. */
+static inline i64 zs_plan_task(const zs_plan *plan, i64 task, i64 *segment, i64 *outer_cell) {
+    i64 outer = zs_plan_outer(plan, task), rest = outer, group[ZS_MAX_NDIM];
+    for (int d = plan->ndim - 1; d >= 0; d--) {
+        group[d] = rest % plan->axis[d].n_outer;
+        rest /= plan->axis[d].n_outer;
+        outer_cell[d] = plan->axis[d].outer_cell[group[d]];
+    }
+    rest = plan->outer_start ? task - plan->outer_start[outer] : 0;
+    for (int d = plan->ndim - 1; d >= 0; d--) {
+        const zs_axis *axis = &plan->axis[d];
+        i64 from = axis->outer_from[group[d]], n = axis->outer_from[group[d] + 1] - from;
+        segment[d] = from + rest % n;
+        rest /= n;
+    }
+    return outer;
+}
+
+/* The outer chunk of a group of points; `guess` is where the last one was. */
+static inline i64 zs_points_outer(const zs_points *points, i64 group, i64 guess) {
+    i64 low = 0, high = points->n_outer;
+    if (guess >= 0 && points->outer_start[guess] <= group && group < points->outer_start[guess + 1]) return guess;
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (points->outer_start[middle] <= group) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Sort points by the inner chunk that holds them, outer chunk by outer chunk. index[d][i] is position d of point i;
+ * negative ones count from the end. -1: no memory; -2: point *bad lies outside along dimension *bad_dim; -3: the
+ * points span more chunks than can be numbered. */
+static inline int zs_points_make(const zs_layout *layout, const i64 *const *index, i64 n, zs_points *points, i64 *bad,
+                                 int *bad_dim) {
+    int nd = layout->ndim;
+    i64 low[ZS_MAX_NDIM], high[ZS_MAX_NDIM], slots = 1, limit = 1;
+    memset(points, 0, sizeof *points);
+    points->n = n;
+    for (int d = 0; d < nd; d++) {
+        i64 least = INT64_MAX, most = 0, length = layout->shape[d];
+        for (i64 i = 0; i < n; i++) {
+            i64 p = index[d][i];
+            if (p < 0) p += length;
+            if (p < 0 || p >= length) {
+                *bad = i;
+                *bad_dim = d;
+                return -2;
+            }
+            if (p < least) least = p;
+            if (p > most) most = p;
+        }
+        i64 outer = layout->chunk[d] * layout->per_outer[d];
+        low[d] = n ? least / outer : 0;
+        high[d] = n ? most / outer : 0;
+        slots *= layout->per_outer[d];
+        if (__builtin_mul_overflow(limit, high[d] - low[d] + 1, &limit)) return -3;
+    }
+    if (__builtin_mul_overflow(limit, slots, &limit) || limit > (i64)1 << 61) return -3;
+    i64 *key = malloc(sizeof(i64) * (size_t)(n + 1));
+    points->inside = malloc(sizeof(i64) * (size_t)(n + 1));
+    if (!key || !points->inside) goto fail;
+    int sorted = 1;
+    for (i64 i = 0; i < n; i++) {
+        i64 outer = 0, slot = 0, offset = 0;
+        for (int d = 0; d < nd; d++) {
+            i64 p = index[d][i];
+            if (p < 0) p += layout->shape[d];
+            i64 inner = p / layout->chunk[d], o = inner / layout->per_outer[d];
+            offset += (p - inner * layout->chunk[d]) * layout->stride[d];
+            outer = outer * (high[d] - low[d] + 1) + (o - low[d]);
+            slot = slot * layout->per_outer[d] + (inner - o * layout->per_outer[d]);
+        }
+        key[i] = outer * slots + slot;
+        points->inside[i] = offset;
+        if (i && key[i] < key[i - 1]) sorted = 0;
+    }
+    if (!sorted) {
+        points->order = malloc(sizeof(i64) * (size_t)n);
+        i64 *moved = malloc(sizeof(i64) * (size_t)(2 * n));
+        if (!points->order || !moved || zs_sort_order(key, n, limit, points->order)) {
+            free(moved);
+            goto fail;
+        }
+        for (i64 m = 0; m < n; m++) moved[m] = points->inside[points->order[m]];
+        for (i64 m = 0; m < n; m++) moved[n + m] = key[points->order[m]];
+        memcpy(points->inside, moved, sizeof(i64) * (size_t)n);
+        memcpy(key, moved + n, sizeof(i64) * (size_t)n);
+        free(moved);
+    }
+    i64 groups = 0, outers = 0;
+    for (i64 m = 0; m < n; m++) {
+        groups += m == 0 || key[m] != key[m - 1];
+        outers += m == 0 || key[m] / slots != key[m - 1] / slots;
+    }
+    points->start = malloc(sizeof(i64) * (size_t)(groups + 1));
+    points->group_cell = malloc(sizeof(i64) * (size_t)(groups * nd + 1));
+    points->outer_start = malloc(sizeof(i64) * (size_t)(outers + 1));
+    if (!points->start || !points->group_cell || !points->outer_start) goto fail;
+    i64 g = -1, o = -1;
+    for (i64 m = 0; m < n; m++) {
+        if (m && key[m] == key[m - 1]) continue;
+        points->start[++g] = m;
+        i64 outer = key[m] / slots, slot = key[m] % slots;
+        if (m == 0 || outer != key[m - 1] / slots) points->outer_start[++o] = g;
+        for (int d = nd - 1; d >= 0; d--) {
+            i64 wide = high[d] - low[d] + 1;
+            points->group_cell[g * nd + d] = (outer % wide + low[d]) * layout->per_outer[d] + slot % layout->per_outer[d];
+            outer /= wide;
+            slot /= layout->per_outer[d];
+        }
+    }
+    points->n_groups = g + 1;
+    points->n_outer = o + 1;
+    points->start[groups] = n;
+    points->outer_start[outers] = groups;
+    free(key);
+    return 0;
+fail:
+    free(key);
+    zs_points_free(points);
+    return -1;
+}
+
+#endif

@@ -1,0 +1,103 @@
+/* pool.h - the engine's threads: started once, shared by all calls, gone (and started anew) after a fork.
+ *
+ * A job is a function that takes work until none is left. The caller always takes part, so a job makes progress
+ * however busy the pool is, and many callers together never run more than themselves and the pool's threads.
+ */
+#ifndef ZS_POOL_H
+#define ZS_POOL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define ZS_MAX_WORKERS 255
+
+typedef struct zs_job {
+    void (*work)(struct zs_job *job, int is_caller);
+    int wanted;  /* workers that may still join */
+    int running; /* workers inside `work` */
+    struct zs_job *next;
+} zs_job;
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t jobs, idle;
+    zs_job *first;
+    int workers, has_atfork;
+} zs_pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .jobs = PTHREAD_COND_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
+
+static void *zs_pool_worker(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&zs_pool.lock);
+    for (;;) {
+        zs_job *job = zs_pool.first;
+        while (job && job->wanted == 0) job = job->next;
+        if (!job) {
+            pthread_cond_wait(&zs_pool.jobs, &zs_pool.lock);
+            continue;
+        }
+        job->wanted--;
+        job->running++;
+        pthread_mutex_unlock(&zs_pool.lock);
+        job->work(job, 0);
+        pthread_mutex_lock(&zs_pool.lock);
+        if (--job->running == 0) pthread_cond_broadcast(&zs_pool.idle);
+    }
+    return NULL;
+}
+
+/* A fork keeps only the thread that called it: hold the lock across it, then forget the others. */
+static void zs_pool_before_fork(void) { pthread_mutex_lock(&zs_pool.lock); }
+static void zs_pool_after_fork_parent(void) { pthread_mutex_unlock(&zs_pool.lock); }
+static void zs_pool_after_fork_child(void) {
+    pthread_mutex_init(&zs_pool.lock, NULL);
+    pthread_cond_init(&zs_pool.jobs, NULL);
+    pthread_cond_init(&zs_pool.idle, NULL);
+    zs_pool.first = NULL;
+    zs_pool.workers = 0;
+}
+
+static void zs_pool_grow(int workers) {
+    pthread_attr_t attributes;
+    if (!zs_pool.has_atfork) {
+        pthread_atfork(zs_pool_before_fork, zs_pool_after_fork_parent, zs_pool_after_fork_child);
+        zs_pool.has_atfork = 1;
+    }
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    while (zs_pool.workers < workers) {
+        pthread_t thread;
+        if (pthread_create(&thread, &attributes, zs_pool_worker, NULL)) break;
+        zs_pool.workers++;
+    }
+    pthread_attr_destroy(&attributes);
+}
+
+/* Run `job->work` on this thread and on up to `threads` - 1 others; back when all of them have returned. */
+static void zs_pool_run(zs_job *job, int threads) {
+    if (threads <= 1) {
+        job->work(job, 1);
+        return;
+    }
+    if (threads > ZS_MAX_WORKERS) threads = ZS_MAX_WORKERS;
+    job->wanted = threads - 1;
+    job->running = 0;
+    pthread_mutex_lock(&zs_pool.lock);
+    zs_pool_grow(threads - 1);
+    job->next = zs_pool.first;
+    zs_pool.first = job;
+    if (job->wanted == 1) pthread_cond_signal(&zs_pool.jobs);
+    else pthread_cond_broadcast(&zs_pool.jobs);
+    pthread_mutex_unlock(&zs_pool.lock);
+
+    job->work(job, 1);
+
+    pthread_mutex_lock(&zs_pool.lock);
+    zs_job **link = &zs_pool.first;
+    while (*link != job) link = &(*link)->next;
+    *link = job->next;
+    while (job->running) pthread_cond_wait(&zs_pool.idle, &zs_pool.lock);
+    pthread_mutex_unlock(&zs_pool.lock);
+}
+
+#endif

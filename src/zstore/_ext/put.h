@@ -1,0 +1,180 @@
+/* put.h - a chunk's file replaced whole or not at all, and kept from others between reading and replacing it.
+ *
+ * A value is written to a temporary file below the store's root (in ZS_SCRATCH, which is there only while somebody
+ * writes), then renamed. The temporary is locked as long as it has a writer, so that a dead writer's can be told
+ * from a living one's. The lock of a chunk is a byte of the array's metadata document, locked through an open file
+ * description of its own: it excludes threads and processes alike and ends with the process. The same protocols
+ * stand in storage/scratch.py and storage/locking.py.
+ */
+#ifndef ZS_PUT_H
+#define ZS_PUT_H
+
+#include "files.h"
+#include "layout.h"
+#include <sys/file.h>
+
+#define ZS_SCRATCH ".zstore-tmp"
+#define ZS_ATTEMPTS 128
+
+/* Where one array's chunks are written. */
+typedef struct {
+    int directory;        /* the array's */
+    int root;             /* the store's */
+    const char *document; /* the array's metadata document, in `directory` */
+    int is_durable;
+} zs_place;
+
+/* The directory that holds the last file written, kept for the next one in it. */
+typedef struct {
+    int file; /* -1: none */
+    char path[ZS_KEY_SIZE];
+} zs_parent;
+
+static inline void zs_parent_close(zs_parent *parent) {
+    if (parent->file >= 0) close(parent->file);
+    parent->file = -1;
+}
+
+/* Open the directory `path` below `directory`, making what is missing. */
+static inline int zs_open_directory(int directory, const char *path, int make) {
+    int file = zs_open(directory, path, O_RDONLY | O_DIRECTORY);
+    if (file >= 0 || errno != ENOENT || !make) return file;
+    char above[ZS_KEY_SIZE];
+    strcpy(above, path);
+    char *slash = strrchr(above, '/');
+    if (slash) *slash = 0;
+    int parent = slash ? zs_open_directory(directory, above, 1) : directory;
+    if (parent < 0) return -1;
+    int failed = mkdirat(parent, slash ? slash + 1 : above, 0777) && errno != EEXIST, reason = errno;
+    if (slash) close(parent);
+    errno = reason;
+    return failed ? -1 : zs_open(directory, path, O_RDONLY | O_DIRECTORY);
+}
+
+/* The open directory that `key` lies in, and the last part of `key`; -1 with errno. */
+static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent *parent, int make, const char **leaf) {
+    const char *slash = strrchr(key, '/');
+    *leaf = slash ? slash + 1 : key;
+    if (!slash) return place->directory;
+    size_t size = (size_t)(slash - key);
+    if (parent->file >= 0 && !strncmp(parent->path, key, size) && !parent->path[size] && !zs_folder_is_gone(parent->file))
+        return parent->file;
+    zs_parent_close(parent);
+    memcpy(parent->path, key, size);
+    parent->path[size] = 0;
+    return parent->file = zs_open_directory(place->directory, parent->path, make);
+}
+
+/* A new temporary file in `directory` (relative to which `name` is made), locked by us. */
+static inline int zs_temporary(int directory, const char *prefix, char *name) {
+    static _Atomic uint64_t counter;
+    for (int attempt = 0; attempt < ZS_ATTEMPTS; attempt++) {
+        struct stat status;
+        sprintf(name, "%s%lx-%llx", prefix, (long)getpid(), (unsigned long long)atomic_fetch_add(&counter, 1) | 1ull << 63);
+        int file = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (file < 0 && errno == EEXIST) continue;
+        if (file < 0) return -1;
+        if (flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &status) == 0 && status.st_nlink) return file;
+        close(file); /* somebody who cleans up was faster */
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* A temporary file in the store's scratch directory; `name` is relative to the store's root. */
+static inline int zs_scratch_file(const zs_place *place, char *name) {
+    for (int attempt = 0; attempt < ZS_ATTEMPTS; attempt++) {
+        int file = zs_temporary(place->root, ZS_SCRATCH "/", name);
+        if (file >= 0 || errno != ENOENT) return file;
+        if (mkdirat(place->root, ZS_SCRATCH, 0777) && errno != EEXIST) return -1;
+    }
+    return -1;
+}
+
+/* The pieces into a new temporary, then renamed to `leaf` of `directory`. `is_beside`: it is made right there. */
+static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, struct iovec *pieces, int n,
+                                 int is_beside) {
+    char name[64];
+    int at = is_beside ? directory : place->root;
+    int file = is_beside ? zs_temporary(directory, ZS_SCRATCH ".", name) : zs_scratch_file(place, name);
+    if (file < 0) return -1;
+    int failed = zs_write_all(file, pieces, n) || (place->is_durable && fsync(file));
+    if (!failed) failed = renameat(at, name, directory, leaf) != 0;
+    if (!failed && place->is_durable) failed = fsync(directory) != 0;
+    int reason = errno;
+    if (failed) unlinkat(at, name, 0);
+    close(file); /* not before: its lock says that the temporary has a writer */
+    errno = reason;
+    return failed ? -1 : 0;
+}
+
+/* Replace the file `key` with the pieces; 0, or -1 with errno and nothing changed. */
+static inline int zs_put(const zs_place *place, const char *key, const struct iovec *pieces, int n, zs_parent *parent) {
+    const char *leaf;
+    int directory = zs_parent_of(place, key, parent, 1, &leaf);
+    if (directory < 0) return -1;
+    struct iovec *left = malloc(sizeof *left * (size_t)n); /* writing uses it up */
+    if (!left) return -1;
+    memcpy(left, pieces, sizeof *left * (size_t)n);
+    int failed = zs_put_through(place, directory, leaf, left, n, 0);
+    if (failed && errno == EXDEV) { /* the array's directory is on another file system than the store's root */
+        memcpy(left, pieces, sizeof *left * (size_t)n);
+        failed = zs_put_through(place, directory, leaf, left, n, 1);
+    }
+    int reason = errno;
+    free(left);
+    errno = reason;
+    return failed;
+}
+
+/* Remove the file `key`; that there is none is no fault. */
+static inline int zs_remove(const zs_place *place, const char *key, zs_parent *parent) {
+    const char *leaf;
+    int directory = zs_parent_of(place, key, parent, 0, &leaf);
+    if (directory < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
+    if (unlinkat(directory, leaf, 0)) return errno == ENOENT ? 0 : -1;
+    return place->is_durable ? fsync(directory) : 0;
+}
+
+/* FNV-1a, cut to 62 bits: the byte of the document that stands for a key. */
+static inline off_t zs_lock_offset(const char *key) {
+    uint64_t state = 0xCBF29CE484222325u;
+    for (; *key; key++) state = (state ^ (unsigned char)*key) * 0x100000001B3u;
+    return (off_t)(state & (((uint64_t)1 << 62) - 1));
+}
+
+/* Hold `key` against every other writer; gives what to unlock, or -1 with errno. */
+static inline int zs_lock(const zs_place *place, const char *key) {
+    for (;;) {
+        struct stat held, there;
+        struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = zs_lock_offset(key), .l_len = 1};
+        int file = zs_open(place->directory, place->document, O_RDWR);
+        if (file < 0) return -1;
+#ifdef F_OFD_SETLKW
+        while (fcntl(file, F_OFD_SETLKW, &range))
+#else
+        while (flock(file, LOCK_EX))
+#endif
+            if (errno != EINTR) {
+                close(file);
+                return -1;
+            }
+        if (fstat(file, &held) == 0 && fstatat(place->directory, place->document, &there, 0) == 0 &&
+            held.st_ino == there.st_ino && held.st_dev == there.st_dev)
+            return file;
+        close(file); /* the document was replaced meanwhile: whoever holds the new one does not see this lock */
+    }
+}
+
+/* Let go of what zs_lock gave; each descriptor of it holds one lock. */
+static inline void zs_unlock(int file) {
+#ifdef F_OFD_SETLK
+    struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    fcntl(file, F_OFD_SETLK, &all); /* closing alone would leave it with a child forked meanwhile */
+#else
+    flock(file, LOCK_UN);
+#endif
+    close(file);
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* read.h - a batch of reads: locate, fetch, decode and scatter, without the GIL, on any number of threads. */
+#ifndef ZS_READ_H
+#define ZS_READ_H
+
+#include "batch.h"
+
+/* A box of a chunk that is stored as it is: straight from the file where that takes few calls, else through one
+ * read of the stretch that holds it. */
+static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, i64 offset, const zs_move *box,
+                                zs_scratch *scratch, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    i64 from, span = zs_span(layout, box, &from), run = 1, rows = 1;
+    zs_dim dim[ZS_MAX_NDIM + 1];
+    for (int d = 0; d < layout->ndim; d++)
+        dim[d] = (zs_dim){box->dim[d].count, box->dim[d].outside, box->dim[d].inside};
+    int n = layout->unit ? -1 : zs_simplify(dim, layout->ndim);
+    if (n == 0) run = layout->item;
+    else if (n > 0 && dim[n - 1].to == layout->item && dim[n - 1].from == layout->item) {
+        run = dim[n - 1].count * layout->item;
+        if (n == 2) rows = dim[0].count;
+        else if (n > 2) rows = -1;
+    } else rows = -1;
+    if (source->file >= 0 && rows > 0) {
+        i64 got = -2;
+        if (rows == 1) got = zs_pread(source->file, box->outside, run, offset + from);
+        else if (dim[0].from == run && run >= 1024)
+            got = zs_pread_rows(source->file, box->outside, rows, run, dim[0].to, offset + from);
+        else if (rows * (run + 4096) < span) {
+            got = 0;
+            for (i64 row = 0; row < rows; row++) {
+                i64 part = zs_pread(source->file, box->outside + row * dim[0].to, run, offset + from + row * dim[0].from);
+                if (part < 0) { got = -1; break; }
+                got += part;
+            }
+        }
+        if (got == -1) {
+            fault->error_number = errno;
+            return zs_fail(fault, ZS_FAULT_STORE, 0, 0);
+        }
+        if (got >= 0) return got == rows * run ? ZS_OK : zs_fail(fault, ZS_FAULT_SIZE, got, rows * run);
+    }
+    const char *at;
+    int code = zs_fetch(source, offset + from, span, &scratch->raw, &at, fault);
+    if (code) return code;
+    zs_move moved = *box;
+    moved.inside_offset = 0;
+    zs_to_outside(layout, &moved, at);
+    return ZS_OK;
+}
+
+/* Decode only the stretch of a chunk that a box needs, where the codec can and it spares much. Whether it did:
+ * where it did not, a whole decode gives the chunk or says what is wrong with it. */
+static inline int zs_read_range(const zs_layout *layout, const char *raw, i64 size, const zs_move *box, char *into) {
+    const zstore_codec *codec = layout->step[0];
+    if (layout->n_steps != 1 || !ZSTORE_CODEC_HAS(codec, decode_range) || !ZSTORE_CODEC_HAS(codec, decoded_size))
+        return 0;
+    i64 from, span = zs_span(layout, box, &from);
+    if (span > layout->chunk_size - layout->chunk_size / 4) return 0;
+    if (codec->decoded_size(codec->state, raw, (size_t)size) != layout->chunk_size) return 0;
+    return codec->decode_range(codec->state, raw, (size_t)size, (size_t)from, (size_t)span, into + from, (size_t)span) == span;
+}
+
+/* One encoded inner chunk, `size` bytes at `offset` of the source, to where the box says. */
+static inline int zs_read_box(const zs_batch *batch, const zs_source *source, i64 offset, i64 size, zs_move *box,
+                              zs_scratch *scratch, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    const char *raw, *chunk;
+    if (layout->n_steps == 0) {
+        if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
+        if (!box->has_tables) return zs_read_plain(batch, source, offset, box, scratch, fault);
+    }
+    int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
+    if (code) return code;
+    if (layout->n_steps == 0) {
+        zs_to_outside(layout, box, raw);
+        return ZS_OK;
+    }
+    if (box->is_direct) {
+        code = zs_decode(layout, scratch, raw, size, box->outside, &chunk, fault);
+        if (!code && layout->unit) zs_swap_run(box->outside, layout->chunk_size, layout->unit);
+        return code;
+    }
+    char *into = zs_reserve(&scratch->chunk, layout->chunk_size);
+    if (!into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
+    if (zs_read_range(layout, raw, size, box, into)) {
+        zs_to_outside(layout, box, into);
+        return ZS_OK;
+    }
+    code = zs_decode(layout, scratch, raw, size, into, &chunk, fault);
+    if (!code) zs_to_outside(layout, box, chunk);
+    return code;
+}
+static inline void zs_point_out(const zs_layout *layout, const zs_batch *batch, i64 member, const char *item) {
+    i64 point = batch->points->order ? batch->points->order[member] : member;
+    zs_copy_item(batch->memory + point * batch->stride[0], item, layout->item, layout->unit);
+}
+
+#define ZS_POINTS(T, EXPR)                                                               \
+    for (i64 m = first; m < last; m++) {                                                 \
+        T v;                                                                             \
+        memcpy(&v, chunk + points->inside[m], sizeof v);                                 \
+        v = EXPR;                                                                        \
+        memcpy(batch->memory + (points->order ? points->order[m] : m) * stride, &v, sizeof v); \
+    }
+
+/* The members first … last of a group, from its decoded chunk. */
+static inline void zs_points_out(const zs_batch *batch, const char *chunk, i64 first, i64 last) {
+    const zs_layout *layout = batch->layout;
+    const zs_points *points = batch->points;
+    i64 stride = batch->stride[0];
+    if (!layout->unit && layout->item == 1) { ZS_POINTS(uint8_t, v) }
+    else if (!layout->unit && layout->item == 2) { ZS_POINTS(uint16_t, v) }
+    else if (!layout->unit && layout->item == 4) { ZS_POINTS(uint32_t, v) }
+    else if (!layout->unit && layout->item == 8) { ZS_POINTS(uint64_t, v) }
+    else
+        for (i64 m = first; m < last; m++) zs_point_out(layout, batch, m, chunk + points->inside[m]);
+}
+
+/* The points of one group: chunk by chunk, or, where few lie in a chunk stored as it is, item by item. */
+static inline int zs_read_points(const zs_batch *batch, const zs_source *source, i64 offset, i64 size, i64 group,
+                                 zs_scratch *scratch, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    i64 first = batch->points->start[group], last = batch->points->start[group + 1];
+    const char *raw, *chunk;
+    if (layout->n_steps == 0 && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
+    if (layout->n_steps == 0 && source->file >= 0 && (last - first) * 4096 < size) {
+        for (i64 m = first; m < last; m++) {
+            int code = zs_fetch(source, offset + batch->points->inside[m], layout->item, &scratch->raw, &raw, fault);
+            if (code) return code;
+            zs_point_out(layout, batch, m, raw);
+        }
+        return ZS_OK;
+    }
+    int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
+    if (code) return code;
+    char *into = layout->n_steps ? zs_reserve(&scratch->chunk, layout->chunk_size) : NULL;
+    if (layout->n_steps && !into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
+    code = zs_decode(layout, scratch, raw, size, into, &chunk, fault);
+    if (!code) zs_points_out(batch, chunk, first, last);
+    return code;
+}
+
+/* One task: an inner chunk of a box plan, or a group of points. */
+static int zs_read_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    zs_open_chunk *open = &thread->open;
+    zs_spot spot;
+    zs_task_spot(batch, task, open->outer, &spot, fault);
+    zs_source given = {.file = -1}, *source = &open->source;
+    zs_entry where = {ZS_EMPTY, ZS_EMPTY};
+    if (batch->inner) {
+        given.data = batch->inner[task].data;
+        given.size = batch->inner[task].size;
+        source = &given;
+        if (given.data) where = (zs_entry){0, (uint64_t)given.size};
+    } else {
+        if (open->outer != spot.outer) {
+            zs_close_chunk(open, batch->cache);
+            int code = zs_open_outer(batch, spot.outer, spot.cell, source, &open->is_missing, fault);
+            if (code) return code;
+            open->outer = spot.outer;
+        }
+        if (!open->is_missing) {
+            int code = zs_locate(layout, batch->cache, source, spot.cell, spot.within, open->index, thread->scratch, &where, fault);
+            if (code) return code;
+        }
+    }
+    fault->has_inner = layout->n_levels > 0;
+    if (where.offset == ZS_EMPTY && batch->missing_is_fault) return zs_fail(fault, ZS_FAULT_MISSING, 0, 0);
+    if (batch->points) {
+        if (where.offset != ZS_EMPTY)
+            return zs_read_points(batch, source, (i64)where.offset, (i64)where.size, task, thread->scratch, fault);
+        for (i64 m = batch->points->start[task]; m < batch->points->start[task + 1]; m++) {
+            i64 point = batch->points->order ? batch->points->order[m] : m;
+            memcpy(batch->memory + point * batch->stride[0], layout->fill_native, (size_t)layout->item);
+        }
+        return ZS_OK;
+    }
+    zs_move box;
+    zs_move_make(layout, batch->plan, spot.segment, batch->memory, batch->stride, &box);
+    if (where.offset != ZS_EMPTY)
+        return zs_read_box(batch, source, (i64)where.offset, (i64)where.size, &box, thread->scratch, fault);
+    zs_fill_outside(layout, &box, 0, box.outside);
+    return ZS_OK;
+}
+
+/* Do all of it; the first fault ends up in batch->fault. */
+static void zs_read_run(zs_batch *batch, int threads) {
+    batch->run = zs_read_task;
+    zs_batch_run(batch, threads);
+}
+
+#endif

@@ -1,0 +1,296 @@
+/* write.h - a batch of writes: gather, encode and put, and for a chunk that is covered in part, read first.
+ *
+ * A chunk without sharding is one task. The inner chunks of a shard are tasks of their own; whoever finishes the
+ * last one puts the shard, in which inner chunks that were not touched keep their encoded bytes.
+ */
+#ifndef ZS_WRITE_H
+#define ZS_WRITE_H
+
+#include "batch.h"
+
+enum { ZS_UNCHANGED, ZS_REPLACED, ZS_REMOVED };
+
+/* What becomes of an outer chunk whose bytes the caller keeps. */
+typedef struct {
+    int kind;
+    char *data; /* malloc'd */
+    i64 size;
+} zs_result;
+
+typedef struct {
+    pthread_mutex_t lock;
+    int is_begun, failed;
+    int lock_file; /* -1: none held */
+    zs_source source;
+    int is_missing;
+    zs_index *index;  /* of what is there, NULL where all of it is replaced */
+    zs_bytes *piece;  /* encoded inner chunks; size ZS_UNTOUCHED: as it was; data NULL: empty */
+    _Atomic i64 left; /* tasks to go */
+} zs_shard;
+
+#define ZS_UNTOUCHED (-1)
+
+typedef struct {
+    zs_batch batch;
+    int skip_empty;    /* chunks of nothing but the fill value are not stored */
+    zs_result *result; /* per outer chunk, where the caller keeps the bytes */
+    zs_shard *shard;   /* per outer chunk, where there are shards */
+} zs_write_job;
+
+/* The points of one group into a decoded chunk; of repeated points the last one stays. */
+static inline void zs_points_in(const zs_batch *batch, i64 group, char *chunk) {
+    const zs_points *points = batch->points;
+    for (i64 m = points->start[group]; m < points->start[group + 1]; m++) {
+        i64 point = points->order ? points->order[m] : m;
+        zs_copy_item(chunk + points->inside[m], batch->memory + point * batch->stride[0], batch->layout->item, batch->layout->unit);
+    }
+}
+
+/* The decoded inner chunk as it is to be stored: what was there (`where`), and the caller's items over it. */
+static inline int zs_compose(const zs_batch *batch, i64 task, const zs_move *box, const zs_source *source,
+                             zs_entry where, zs_scratch *scratch, const char **chunk, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    if (box && box->is_direct && !layout->unit) {
+        *chunk = box->outside;
+        return ZS_OK;
+    }
+    char *into = zs_reserve(&scratch->chunk, layout->chunk_size);
+    if (!into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
+    *chunk = into;
+    if (where.offset != ZS_EMPTY) {
+        const char *raw, *decoded;
+        int code = zs_fetch(source, (i64)where.offset, (i64)where.size, &scratch->raw, &raw, fault);
+        if (!code) code = zs_decode(layout, scratch, raw, (i64)where.size, into, &decoded, fault);
+        if (code) return code;
+        if (decoded != into) memcpy(into, decoded, (size_t)layout->chunk_size);
+    } else {
+        int is_covered = box && box->is_whole;
+        for (int d = 0; is_covered && d < layout->ndim; d++) is_covered = box->dim[d].count == layout->chunk[d];
+        if (!is_covered)
+            zs_fill_run(into, layout->chunk_size / layout->item, layout->fill, layout->item, layout->fill_is_zero);
+    }
+    if (box) zs_to_chunk(layout, box, into);
+    else zs_points_in(batch, task, into);
+    return ZS_OK;
+}
+
+/* Hand over one outer chunk: to its file, or to the caller. */
+static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, struct iovec *pieces, int n,
+                             zs_parent *parent, zs_fault *fault) {
+    if (!job->result) {
+        int failed = n ? zs_put(&job->batch.place, key, pieces, n, parent) : zs_remove(&job->batch.place, key, parent);
+        return failed ? zs_store_fault(fault) : ZS_OK;
+    }
+    zs_result *result = &job->result[outer];
+    result->kind = n ? ZS_REPLACED : ZS_REMOVED;
+    for (int i = 0; i < n; i++) result->size += (i64)pieces[i].iov_len;
+    if (!n) return ZS_OK;
+    char *to = result->data = malloc((size_t)result->size + 1);
+    if (!to) return zs_fail(fault, ZS_FAULT_MEMORY, 0, result->size);
+    for (int i = 0; i < n; i++) {
+        memcpy(to, pieces[i].iov_base, pieces[i].iov_len);
+        to += pieces[i].iov_len;
+    }
+    return ZS_OK;
+}
+
+static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box,
+                                 const char *key, zs_thread *thread, zs_fault *fault) {
+    const zs_layout *layout = job->batch.layout;
+    zs_source source = {.file = -1};
+    zs_entry where = {ZS_EMPTY, ZS_EMPTY};
+    const char *chunk, *encoded;
+    i64 size;
+    int code = ZS_OK, is_missing = 1;
+    if (!box || !box->is_whole) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
+    if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
+    if (!code) code = zs_compose(&job->batch, task, box, &source, where, thread->scratch, &chunk, fault);
+    if (source.file >= 0) close(source.file);
+    if (code) return code;
+    if (job->skip_empty && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
+        return zs_deliver(job, spot->outer, key, NULL, 0, &thread->parent, fault);
+    code = zs_encode(layout, thread->scratch, chunk, &encoded, &size, fault);
+    if (code) return code;
+    struct iovec piece = {(void *)encoded, (size_t)size};
+    return zs_deliver(job, spot->outer, key, &piece, 1, &thread->parent, fault);
+}
+
+/* The first task of a shard: hold it, and read where its inner chunks are, unless all of them are replaced. */
+static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_spot *spot, const char *key,
+                                 zs_thread *thread, zs_fault *fault) {
+    const zs_layout *layout = job->batch.layout;
+    const zs_level *level = &layout->level[0];
+    const i64 *start = job->batch.points ? job->batch.points->outer_start : job->batch.plan->outer_start;
+    shard->left = start[spot->outer + 1] - start[spot->outer];
+    shard->is_missing = 1;
+    shard->source.file = shard->lock_file = -1;
+    shard->is_begun = 1;
+    shard->piece = calloc((size_t)level->n, sizeof *shard->piece);
+    if (!shard->piece) return zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 16);
+    for (i64 i = 0; i < level->n; i++) shard->piece[i].size = ZS_UNTOUCHED;
+    if (job->batch.place.directory >= 0 && (shard->lock_file = zs_lock(&job->batch.place, key)) < 0)
+        return zs_store_fault(fault);
+    if (zs_covers_outer(&job->batch, spot->cell)) return ZS_OK;
+    int code = zs_open_outer(&job->batch, spot->outer, spot->cell, &shard->source, &shard->is_missing, fault);
+    if (code || shard->is_missing) return code;
+    return zs_index_get(layout, level, job->batch.cache, &shard->source, spot->cell, 0, shard->source.size,
+                        thread->scratch, &shard->index, fault);
+}
+
+static inline void zs_shard_end(zs_write_job *job, zs_shard *shard) {
+    if (shard->piece)
+        for (i64 i = 0; i < job->batch.layout->level[0].n; i++) free((void *)shard->piece[i].data);
+    free(shard->piece);
+    shard->piece = NULL;
+    zs_index_release(job->batch.cache, shard->index);
+    shard->index = NULL;
+    if (shard->source.file >= 0) close(shard->source.file);
+    if (shard->lock_file >= 0) zs_unlock(shard->lock_file);
+    shard->source.file = shard->lock_file = -1;
+}
+
+static inline void zs_store64(char *at, uint64_t v, int is_big) {
+    if (is_big) v = __builtin_bswap64(v);
+    memcpy(at, &v, 8);
+}
+
+/* Lay out the pieces one after another and write the index: how many go into `vector`, or -1 without memory or
+ * -2 with a fault. `kept` holds the bytes of untouched inner chunks. */
+static inline int zs_shard_lay_out(zs_write_job *job, zs_shard *shard, char *index, struct iovec *vector, char **kept,
+                                   zs_fault *fault) {
+    const zs_level *level = &job->batch.layout->level[0];
+    i64 index_size = zs_index_size(level), kept_size = 0;
+    for (i64 i = 0; i < level->n; i++)
+        if (shard->piece[i].size == ZS_UNTOUCHED && shard->index && shard->index->entry[i].offset != ZS_EMPTY)
+            kept_size += (i64)shard->index->entry[i].size;
+    char *to = *kept = malloc((size_t)kept_size + 1);
+    if (!to) return -1;
+    uint64_t offset = level->index_at_start ? (uint64_t)index_size : 0;
+    int n = level->index_at_start;
+    for (i64 i = 0; i < level->n; i++) {
+        zs_bytes piece = shard->piece[i];
+        if (piece.size == ZS_UNTOUCHED && shard->index && shard->index->entry[i].offset != ZS_EMPTY) {
+            zs_entry entry = shard->index->entry[i];
+            piece.size = (i64)entry.size;
+            piece.data = to;
+            if (shard->source.file < 0) memcpy(to, shard->source.data + entry.offset, entry.size);
+            else if (zs_pread(shard->source.file, to, piece.size, (i64)entry.offset) != piece.size) {
+                zs_store_fault(fault);
+                return -2;
+            }
+            to += piece.size;
+        }
+        int is_there = piece.data != NULL;
+        zs_store64(index + 16 * i, is_there ? offset : ZS_EMPTY, level->index_is_big);
+        zs_store64(index + 16 * i + 8, is_there ? (uint64_t)piece.size : ZS_EMPTY, level->index_is_big);
+        if (!is_there) continue;
+        vector[n++] = (struct iovec){(void *)piece.data, (size_t)piece.size};
+        offset += (uint64_t)piece.size;
+    }
+    if (n == level->index_at_start) return 0;
+    if (level->has_checksum) {
+        uint32_t sum = zs_crc32c(index, (size_t)(level->n * 16));
+        memcpy(index + level->n * 16, &sum, 4);
+    }
+    vector[level->index_at_start ? 0 : n] = (struct iovec){index, (size_t)index_size};
+    return level->index_at_start ? n : n + 1;
+}
+
+static inline int zs_shard_put(zs_write_job *job, zs_shard *shard, i64 outer, const char *key, zs_thread *thread,
+                               zs_fault *fault) {
+    const zs_level *level = &job->batch.layout->level[0];
+    struct iovec *vector = malloc(sizeof *vector * (size_t)(level->n + 1));
+    char *index = malloc((size_t)zs_index_size(level)), *kept = NULL;
+    int code = ZS_OK, n = vector && index ? zs_shard_lay_out(job, shard, index, vector, &kept, fault) : -1;
+    if (n == -1) code = zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 32);
+    else if (n == -2) code = fault->code;
+    else code = zs_deliver(job, outer, key, vector, n, &thread->parent, fault);
+    free(vector);
+    free(index);
+    free(kept);
+    return code;
+}
+
+static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box, const char *key,
+                                 zs_thread *thread, zs_fault *fault) {
+    const zs_layout *layout = job->batch.layout;
+    const zs_level *level = &layout->level[0];
+    zs_shard *shard = &job->shard[spot->outer];
+    zs_entry where = {ZS_EMPTY, ZS_EMPTY};
+    const char *chunk, *encoded;
+    i64 size, slot = 0;
+    int code = ZS_OK;
+    pthread_mutex_lock(&shard->lock);
+    if (!shard->is_begun) shard->failed = code = zs_shard_begin(job, shard, spot, key, thread, fault);
+    int failed = shard->failed;
+    pthread_mutex_unlock(&shard->lock);
+    if (code) return code;
+    if (failed) { /* another thread has reported it */
+        atomic_store(&job->batch.stop, 1);
+        return ZS_OK;
+    }
+    for (int d = 0; d < layout->ndim; d++) slot = slot * level->count[d] + spot->within[d];
+    if (shard->index && (!box || !box->is_whole)) where = shard->index->entry[slot];
+    fault->has_inner = 1;
+    code = zs_compose(&job->batch, task, box, &shard->source, where, thread->scratch, &chunk, fault);
+    if (code) return code;
+    zs_bytes piece = {NULL, 0};
+    if (!job->skip_empty || !zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item)) {
+        code = zs_encode(layout, thread->scratch, chunk, &encoded, &size, fault);
+        if (code) return code;
+        char *copy = malloc((size_t)size + 1);
+        if (!copy) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
+        memcpy(copy, encoded, (size_t)size);
+        piece = (zs_bytes){copy, size};
+    }
+    shard->piece[slot] = piece;
+    if (atomic_fetch_sub(&shard->left, 1) > 1) return ZS_OK;
+    fault->has_inner = 0;
+    code = zs_shard_put(job, shard, spot->outer, key, thread, fault);
+    zs_shard_end(job, shard);
+    return code;
+}
+
+static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault) {
+    zs_write_job *job = (zs_write_job *)batch;
+    char key[ZS_KEY_SIZE];
+    zs_spot spot;
+    zs_move made, *box = NULL;
+    zs_task_spot(batch, task, -1, &spot, fault);
+    zs_key(batch->layout, spot.cell, key);
+    if (!batch->points) {
+        box = &made;
+        zs_move_make(batch->layout, batch->plan, spot.segment, batch->memory, batch->stride, box);
+    }
+    if (job->shard) return zs_write_piece(job, task, &spot, box, key, thread, fault);
+    int lock_file = -1;
+    if (batch->place.directory >= 0 && (lock_file = zs_lock(&batch->place, key)) < 0) return zs_store_fault(fault);
+    int code = zs_write_plain(job, task, &spot, box, key, thread, fault);
+    if (lock_file >= 0) zs_unlock(lock_file);
+    return code;
+}
+
+/* Do all of it; what a fault left unfinished is let go, and nothing of it stored. */
+static void zs_write_run(zs_write_job *job, int threads) {
+    i64 n = job->batch.points ? job->batch.points->n_outer : job->batch.plan->n_outer;
+    if (job->batch.layout->n_levels) {
+        job->shard = calloc((size_t)n + 1, sizeof *job->shard);
+        if (!job->shard) {
+            zs_fail(&job->batch.fault, ZS_FAULT_MEMORY, 0, n);
+            return;
+        }
+        for (i64 o = 0; o < n; o++) {
+            pthread_mutex_init(&job->shard[o].lock, NULL);
+            job->shard[o].source.file = job->shard[o].lock_file = -1;
+        }
+    }
+    job->batch.run = zs_write_task;
+    zs_batch_run(&job->batch, threads);
+    for (i64 o = 0; job->shard && o < n; o++) {
+        if (job->shard[o].lock_file >= 0 || job->shard[o].piece) zs_shard_end(job, &job->shard[o]);
+        pthread_mutex_destroy(&job->shard[o].lock);
+    }
+    free(job->shard);
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""Running a plan: locate, fetch, decode and scatter; gather, encode and put."""

@@ -1,0 +1,292 @@
+"""Nodes in a store: reading, writing, creating and deleting the metadata documents of arrays and groups.
+
+Nothing that zstore changes is ever hidden by consolidated metadata: before a node is written, created or
+deleted, the consolidated blocks of the groups above it are removed from the store (docs/design/0002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from zstore.errors import MetadataError, StoreError
+from zstore.model import v2, v3
+from zstore.model.array import ArrayModel
+from zstore.model.document import parse_json, render_json
+from zstore.model.group import GroupModel
+from zstore.storage.base import Store, join_key
+
+__all__ = [
+    "Documents",
+    "check_path",
+    "create_node",
+    "delete_node",
+    "node_kind",
+    "parse_node",
+    "place",
+    "read_documents",
+    "read_node",
+    "write_node",
+]
+
+Model = ArrayModel | GroupModel
+Documents = dict[str, bytes | memoryview]
+
+V2_KEYS = (v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY)
+KEYS = {2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
+
+
+def place(store: Store, path: str) -> str:
+    """How messages name the node at `path`."""
+    return f"{store.url}/{path}" if path else store.url
+
+
+def check_path(path: str | None) -> str:
+    """`path` below a store's root, without leading, trailing and double slashes; "" is the root.
+
+    Raises
+        StoreError: it has a part "." or "..", or a NUL.
+    """
+    if not path:
+        return ""
+    parts = [part for part in path.split("/") if part]
+    if "\0" in path or "." in parts or ".." in parts:
+        raise StoreError(
+            f"path {path!r} leaves the store or names nothing; expected names joined by '/'", path=path
+        )
+    return "/".join(parts)
+
+
+def read_documents(
+    store: Store, paths: Sequence[str], zarr_format: int | None = None, *, consolidated: bool = False
+) -> list[Documents]:
+    """Per path, the metadata documents that are there, by key name; one request to the store for all.
+
+    `consolidated` asks for v2's `.zmetadata` too (v3's is part of `zarr.json`).
+    """
+    names = KEYS[zarr_format]
+    if consolidated and zarr_format != 3:
+        names = (*names, v2.CONSOLIDATED_KEY)
+    values = store.get_many([(f"{path}/{name}" if path else name, None) for path in paths for name in names])
+    if len(names) == 1:
+        name = names[0]
+        return [{} if value is None else {name: value} for value in values]
+    width = len(names)
+    return [
+        {name: value for name, value in zip(names, values[at : at + width], strict=True) if value is not None}
+        for at in range(0, len(values), width)
+    ]
+
+
+def node_kind(documents: Mapping[str, Any]) -> str | None:
+    """ "v3", "array" or "group" (v2's), or None where the documents are no node."""
+    if v3.KEY in documents:
+        return "v3"
+    if v2.ARRAY_KEY in documents:
+        return "array"
+    return "group" if v2.GROUP_KEY in documents else None
+
+
+def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
+    """The model of the node that the documents describe; None where they are no node. v3 goes before v2.
+
+    Raises
+        MetadataError, UnsupportedError: what the documents say cannot be read.
+    """
+    kind = node_kind(documents)
+    if kind is None:
+        return None
+    if kind == "v3":
+        return v3.parse_node({v3.KEY: parse_json(documents[v3.KEY], path=where, key=v3.KEY)}, where)
+    parsed = {name: parse_json(data, path=where, key=name) for name, data in documents.items()}
+    return v2.parse_array(parsed, path=where) if kind == "array" else v2.parse_group(parsed, path=where)
+
+
+def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model | None:
+    """The model of the array or group at `path`; None where there is neither (of `zarr_format`, if given).
+
+    Raises
+        MetadataError, UnsupportedError: a document that cannot be read.
+        StoreError: the store failed.
+    """
+    return parse_node(read_documents(store, [path], zarr_format, consolidated=True)[0], place(store, path))
+
+
+def render_node(model: Model) -> dict[str, dict[str, Any]]:
+    """The node's documents by key name, those that must be written last at the end."""
+    if isinstance(model, ArrayModel):
+        documents = v3.render_array(model) if model.zarr_format == 3 else v2.render_array(model)
+    else:
+        documents = v3.render_group(model) if model.zarr_format == 3 else v2.render_group(model)
+    return dict(reversed(documents.items())) if len(documents) > 1 else documents
+
+
+def write_node(store: Store, path: str, model: Model, previous: Model | None = None) -> None:
+    """Write the node's documents over those there; with `previous`, only what differs from it.
+
+    Raises
+        UnsupportedError: the model cannot be said in its format.
+        ReadOnlyError, StoreError: the store refused.
+    """
+    documents = render_node(model)
+    before = {} if previous is None else render_node(previous)
+    encoded = {
+        name: render_json(document) for name, document in documents.items() if before.get(name) != document
+    }
+    forget_consolidated(store, path, model.zarr_format)
+    for name, data in encoded.items():
+        store.put(join_key(path, name), data)
+    if model.zarr_format == 2:
+        optional = (v2.ATTRIBUTES_KEY, v2.CONSOLIDATED_KEY)
+        for name in optional if previous is None else before:
+            if name not in documents:
+                store.delete(join_key(path, name))
+
+
+def create_node(store: Store, path: str, model: Model, *, overwrite: bool = False) -> None:
+    """Write a new node, and groups above it where there are none.
+
+    `overwrite` replaces the node at `path` with everything below it, and nothing else.
+
+    Raises
+        StoreError: there is a node already, or what looks like chunks of an array that is gone.
+        MetadataError: something above is an array, or a node of another Zarr format.
+        UnsupportedError: the model cannot be said in its format.
+    """
+    store.check_writable(join_key(path, v3.KEY if model.zarr_format == 3 else v2.ARRAY_KEY))
+    encoded = {name: render_json(document) for name, document in render_node(model).items()}
+    above = list(ancestors(path))
+    *found_above, found = read_documents(store, [*above, path])
+    _check_above(store, above, found_above, model.zarr_format)
+    if node_kind(found) is not None:
+        if not overwrite:
+            kind = "node" if v3.KEY in found else node_kind(found)
+            raise StoreError(
+                f"cannot create: a {kind} is there already; pass overwrite=True to replace it",
+                path=place(store, path),
+            )
+        delete_node(store, path)
+        found = {}
+    elif overwrite and isinstance(model, ArrayModel):
+        _check_no_chunks(store, path, model)
+    _forget(store, above, found_above, model.zarr_format)
+    for parent, documents in zip(above, found_above, strict=True):
+        if not documents:
+            _create_group(store, parent, model.zarr_format)
+    for name, data in encoded.items():
+        store.put(join_key(path, name), data)
+    if model.zarr_format == 2 and v2.ATTRIBUTES_KEY in found and v2.ATTRIBUTES_KEY not in encoded:
+        store.delete(join_key(path, v2.ATTRIBUTES_KEY))
+
+
+def delete_node(store: Store, path: str) -> None:
+    """Remove the node at `path` and everything below it; siblings stay. Nothing happens where there is none.
+
+    The documents go first: whatever is interrupted leaves no array with chunks missing.
+
+    Raises
+        ReadOnlyError, StoreError: the store refused.
+    """
+    store.check_writable(join_key(path, v3.KEY))
+    forget_consolidated(store, path, None)
+    found = read_documents(store, [path], consolidated=True)[0]
+    for name in found:
+        store.delete(join_key(path, name))
+    store.delete_prefix(path)
+
+
+def ancestors(path: str) -> Iterator[str]:
+    """The paths above `path`, the root "" first."""
+    if not path:
+        return
+    yield ""
+    at = path.find("/")
+    while at != -1:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
+def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> None:
+    """Remove the consolidated metadata of the groups above `path`, so that none of it can be out of date."""
+    above = list(ancestors(path))
+    if above:
+        names = (v3.KEY, v2.CONSOLIDATED_KEY) if zarr_format is None else (_block_key(zarr_format),)
+        values = store.get_many([(join_key(parent, name), None) for parent in above for name in names])
+        for index, value in enumerate(values):
+            if value is not None:
+                _forget_block(store, join_key(above[index // len(names)], names[index % len(names)]), value)
+
+
+def _forget(store: Store, above: list[str], found: list[Documents], zarr_format: int) -> None:
+    """`forget_consolidated`, with v3's documents at hand already."""
+    if zarr_format == 2:
+        above = [parent for parent, documents in zip(above, found, strict=True) if documents]
+        keys = [join_key(parent, v2.CONSOLIDATED_KEY) for parent in above]
+        values = store.get_many([(key, None) for key in keys]) if keys else []
+    else:
+        keys = [join_key(parent, v3.KEY) for parent in above]
+        values = [documents.get(v3.KEY) for documents in found]
+    for key, value in zip(keys, values, strict=True):
+        if value is not None:
+            _forget_block(store, key, value)
+
+
+def _block_key(zarr_format: int) -> str:
+    return v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY
+
+
+def _forget_block(store: Store, key: str, value: bytes | memoryview) -> None:
+    if key.endswith(v2.CONSOLIDATED_KEY):
+        store.delete(key)
+        return
+    if b'"consolidated_metadata"' not in bytes(value):
+        return
+    with store.lock(key):
+        data = store.get(key)
+        if data is None:
+            return
+        document = parse_json(data, path=place(store, ""), key=key)
+        if document.pop("consolidated_metadata", None) is not None:
+            store.put(key, render_json(document))
+
+
+def _check_above(store: Store, above: list[str], found: list[Documents], zarr_format: int) -> None:
+    """Refuse to put a node below an array, or below a group of another format, which would hide it."""
+    for path, documents in zip(above, found, strict=True):
+        kind = node_kind(documents)
+        if kind is None:
+            continue
+        where = place(store, path)
+        actual = 3 if kind == "v3" else 2
+        if actual != zarr_format:
+            raise MetadataError(
+                f"cannot create a Zarr v{zarr_format} node below a Zarr v{actual} one", path=where
+            )
+        if kind == "v3":
+            kind = parse_json(documents[v3.KEY], path=where, key=v3.KEY).get("node_type")
+        if kind != "group":
+            raise MetadataError(f"cannot create a node below what is no group but {kind!r}", path=where)
+
+
+def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
+    """Refuse to lay a new array over the chunks of one whose metadata is gone: it would show their values."""
+    for name in store.list_children(path):
+        if (
+            name == model.keys.prefix
+            or (name[0] in "0123456789" and not model.keys.prefix)
+            or name.startswith("c.")
+        ):
+            raise StoreError(
+                f"cannot create: {name!r} is there, which would be read as chunks of the new array; "
+                f"expected nothing or a whole node",
+                path=place(store, path),
+            )
+
+
+def _create_group(store: Store, path: str, zarr_format: int) -> None:
+    key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
+    with store.lock(key):
+        # Somebody else may have made the same group meanwhile, with attributes.
+        if store.get(key) is None:
+            for data in render_node(GroupModel(zarr_format)).values():
+                store.put(key, render_json(data))

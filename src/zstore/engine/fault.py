@@ -1,0 +1,57 @@
+"""What the kernels found wrong, as an error that names the chunk and the array."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from zstore.errors import ChecksumError, CodecError, NotFoundError, StoreError, ZstoreError
+
+__all__ = ["Fault", "fault_error"]
+
+# (kind, errno, step, got, expected, outer cell, inner cell or None), see layout.h
+Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
+
+# The answers of a codec, see zstore_codec.h.
+CODEC_ANSWERS = {
+    -1: "the encoded bytes are damaged",
+    -2: "the chunk decodes to more than {expected} bytes",
+    -3: "the checksum does not match",
+    -4: "out of memory",
+    -5: "the codec library refused",
+}
+
+
+def fault_error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseException:
+    """The error for a fault in the chunk stored under `key`; `codecs` names the native steps of the chain."""
+    kind, error_number, step, got, expected, _, inner = fault
+    if kind == "memory":
+        return MemoryError(f"no memory for chunk {key!r} of {path!r} ({expected} bytes)")
+    if kind == "store":
+        error = StoreError(f"store failed: {os.strerror(error_number)}", path=path, key=key)
+        error.errno = error_number
+        return error
+    part = "" if inner is None else f" of inner chunk {inner}"
+    if kind == "missing":
+        name = "chunk" if inner is None else f"inner chunk {inner}"
+        return NotFoundError(f"{name} is missing", path=path, key=key)
+    if kind == "codec":
+        reason = CODEC_ANSWERS.get(got, f"answer {got}").format(expected=expected)
+        kind_of = ChecksumError if got == -3 else CodecError
+        return kind_of(f"codec {codecs[step]!r} failed{part}: {reason}", path=path, key=key, codec=codecs[step])
+    return _shard_or_size(kind, got, expected, part).locate(path=path, key=key)
+
+
+def _shard_or_size(kind: str, got: int, expected: int, part: str) -> ZstoreError:
+    if kind == "short":
+        message = f"shard has {got} bytes, its index alone takes {expected}"
+        return CodecError(message, codec="sharding_indexed")
+    if kind == "checksum":
+        return ChecksumError("shard index does not match its checksum", codec="sharding_indexed")
+    if kind == "entry":
+        message = (
+            f"shard index places an inner chunk at offset {got % 2**64}, size {expected % 2**64}, "
+            "which is not all inside the shard's data"
+        )
+        return CodecError(message, codec="sharding_indexed", offset=got % 2**64)
+    return CodecError(f"decoded size{part} is {got} bytes, expected {expected}", codec="bytes")

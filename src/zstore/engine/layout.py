@@ -1,0 +1,130 @@
+"""From an array's model and codecs to the layout that the kernels work by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from zstore._ext.select import Layout
+from zstore.codecs.base import ChunkSpec
+from zstore.codecs.bytes import Bytes, unit_size
+from zstore.codecs.chain import Chain
+from zstore.codecs.crc32c import Crc32c
+from zstore.codecs.sharding import ShardingIndexed
+from zstore.codecs.transpose import Transpose
+from zstore.model.array import ArrayModel
+
+__all__ = ["BoundLayout", "bind_layout"]
+
+
+@dataclass(frozen=True)
+class BoundLayout:
+    """How one array is read and written.
+
+    layout        what plans are made against: inner chunks, with the native codecs' steps, or with none where
+                  the chain is not native (the engine then decodes in Python and hands over plain items)
+    chain         of the outer chunk
+    shards        the sharding codecs, outermost first, that `layout` sees through; empty without
+    inner         the chain of the innermost chunk that `layout` deals in
+    is_native     `layout` decodes and encodes by itself
+    outer         the same array cut into outer chunks of plain items, for writing what is not native
+    """
+
+    layout: Layout
+    chain: Chain
+    shards: tuple[ShardingIndexed, ...]
+    inner: Chain
+    is_native: bool
+    outer: Layout
+
+
+def bind_layout(model: ArrayModel) -> BoundLayout:
+    """The layout of an array.
+
+    Raises
+        UnknownExtensionError: a codec that nobody offers.
+        MetadataError: codecs that do not fit together or the chunks.
+    """
+    fill = np.zeros((), model.dtype)[()] if model.fill_value is None else model.fill_value
+    chain = Chain.bind(model.codecs, ChunkSpec(model.grid.chunk_shape, model.dtype, fill))
+    shards: list[ShardingIndexed] = []
+    inner = chain
+    while isinstance(inner.serializer, ShardingIndexed) and not inner.array_codecs and not inner.bytes_codecs:
+        if len(shards) == 4 or _index_options(inner.serializer) is None:
+            break
+        shards.append(inner.serializer)
+        assert inner.serializer.inner is not None
+        inner = inner.serializer.inner
+    steps = _native_steps(inner)
+    # A shard is written by the kernels one level deep; deeper ones are left to Python.
+    layout = _make_layout(model, inner, shards, steps or [], is_plain=steps is None)
+    outer = _make_layout(model, chain, [], [], is_plain=True)
+    return BoundLayout(layout, chain, tuple(shards), inner, steps is not None, outer)
+
+
+def _index_options(shard: ShardingIndexed) -> tuple[bool, bool] | None:
+    """(has a checksum, is big-endian) of an index that the kernels read; None for any other."""
+    assert shard.index is not None
+    serializer, codecs = shard.index.serializer, shard.index.bytes_codecs
+    if not isinstance(serializer, Bytes) or shard.index.array_codecs or len(codecs) > 1:
+        return None
+    if codecs and type(codecs[0]) is not Crc32c:
+        return None
+    return bool(codecs), serializer.endian == "big"
+
+
+def _native_steps(chain: Chain) -> list[Any] | None:
+    """The capsules of a chain that the kernels run by themselves; None when some codec cannot."""
+    if not isinstance(chain.serializer, Bytes) or len(chain.bytes_codecs) > 16:
+        return None
+    if not all(isinstance(codec, Transpose) for codec in chain.array_codecs):
+        return None
+    offers = [getattr(codec, "__zstore_codec__", None) for codec in chain.bytes_codecs]
+    return None if any(offer is None for offer in offers) else [offer() for offer in offers if offer]
+
+
+def _strides(chain: Chain) -> tuple[int, ...]:
+    """Byte strides of a decoded chunk as it is stored: C order, seen through the transposes."""
+    shape, axes = chain.spec.shape, list(range(len(chain.spec.shape)))
+    for codec in chain.array_codecs:
+        assert isinstance(codec, Transpose)
+        axes = [axes[i] for i in codec.order]
+    strides = [0] * len(axes)
+    stride = chain.spec.dtype.itemsize
+    for axis in reversed(axes):
+        strides[axis] = stride
+        stride *= shape[axis]
+    return tuple(strides)
+
+
+def _make_layout(
+    model: ArrayModel, chain: Chain, shards: list[ShardingIndexed], steps: list[Any], *, is_plain: bool
+) -> Layout:
+    dtype, shape = chain.spec.dtype, chain.spec.shape
+    unit = 0
+    if not is_plain and isinstance(chain.serializer, Bytes) and not chain.serializer.is_native:
+        unit = unit_size(dtype) if unit_size(dtype) > 1 else 0
+    fill = np.asarray(chain.spec.fill_value, dtype).reshape(1)
+    stored = fill.astype(dtype.newbyteorder()) if unit else fill
+    plain = tuple(prod(shape[d + 1 :]) * dtype.itemsize for d in range(len(shape)))
+    levels = []
+    for shard in shards:
+        options = _index_options(shard)
+        assert options is not None
+        levels.append((shard.counts, shard.index_location == "start", *options))
+    return Layout(
+        shape=model.shape,
+        chunk_shape=shape,
+        strides=plain if is_plain else _strides(chain),
+        item_size=dtype.itemsize,
+        swap_unit=unit,
+        fill_native=fill.tobytes(),
+        fill=stored.tobytes(),
+        levels=levels,
+        steps=steps,
+        key_has_c=model.keys.name == "default",
+        separator=model.keys.separator,
+    )

@@ -1,0 +1,66 @@
+"""How many threads the engine uses, and the Python threads for work that is not native."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+__all__ = ["map_threads", "set_threads", "thread_count"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_chosen: int | None = None
+_inside = threading.local()
+
+
+def thread_count() -> int:
+    """The most threads that one read or write uses: `set_threads`, else ZSTORE_THREADS, else the CPUs."""
+    global _chosen
+    if _chosen is None:
+        wanted = os.environ.get("ZSTORE_THREADS", "")
+        _chosen = _checked(int(wanted)) if wanted else len(os.sched_getaffinity(0))
+    return _chosen
+
+
+def set_threads(count: int | None) -> None:
+    """Use at most `count` threads per read or write from now on; None goes back to the default.
+
+    Raises
+        ValueError: fewer than one.
+    """
+    global _chosen
+    _chosen = None if count is None else _checked(count)
+
+
+def _checked(count: int) -> int:
+    if count < 1:
+        raise ValueError(f"thread count {count}, expected 1 or more")
+    return count
+
+
+def map_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """`function` of every item, in order, on the engine's number of threads; the first error stops the rest.
+
+    Inside a call that is already one of many, it runs on the calling thread: threads never multiply.
+    """
+    work = list(items)
+    threads = min(thread_count(), len(work))
+    if threads <= 1 or getattr(_inside, "is_worker", False):
+        return [function(item) for item in work]
+    # Imported here: reads and writes by native codecs never need it.
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads, initializer=_enter) as pool:
+        futures = [pool.submit(function, item) for item in work]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _enter() -> None:
+    _inside.is_worker = True

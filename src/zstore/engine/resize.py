@@ -1,0 +1,77 @@
+"""Changing an array's shape: the document first, then the chunks that no longer belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from zstore._ext.select import plan_basic
+from zstore.engine.chunks import Chunks
+from zstore.engine.documents import read_node, write_node
+from zstore.errors import NotFoundError
+from zstore.model.array import ArrayModel
+from zstore.storage.base import Store, join_key
+
+__all__ = ["resize"]
+
+Shape = tuple[int, ...]
+
+
+def resize(store: Store, path: str, new_shape: Callable[[Shape], Shape]) -> ArrayModel:
+    """Set the shape of the array at `path` to what `new_shape` makes of the shape it has in the store now.
+
+    The document changes under its lock, so that two writers that grow an array get places of their own. Where
+    the array shrinks, chunks outside it are deleted, and those at its edge hold the fill value beyond it.
+
+    Raises
+        NotFoundError: the array is gone.
+        ReadOnlyError, StoreError: the store refused.
+    """
+    document = join_key(path, ".zarray" if store_format(store, path) == 2 else "zarr.json")
+    store.check_writable(document)
+    with store.lock(document):
+        old = read_node(store, path)
+        if not isinstance(old, ArrayModel):
+            raise NotFoundError("array is gone", path=store.url, key=document)
+        new = old.with_shape(new_shape(old.shape))
+        write_node(store, path, new, previous=old)
+    if any(a < b for a, b in zip(new.shape, old.shape, strict=True)):
+        _clear_outside(store, path, old, new)
+    return new
+
+
+def store_format(store: Store, path: str) -> int | None:
+    """The Zarr format of the node at `path`, None where there is none."""
+    model = read_node(store, path)
+    return None if model is None else model.zarr_format
+
+
+def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[str, Shape]]:
+    """The keys of the chunks that exist, and their places in the grid."""
+    skip = len(path) + 1 if path else 0
+    for key in store.list(path):
+        cell = model.keys.cell(key[skip:], model.ndim)
+        if cell is not None:
+            yield key, cell
+
+
+def _clear_outside(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> None:
+    """Delete the chunks of `old` that lie outside `new`, and empty what edge chunks hold beyond it."""
+    chunk_shape = old.grid.chunk_shape
+    counts = old.grid.count(new.shape)
+    chunks = Chunks(store, path, old)
+    for key, cell in list(_stored_cells(store, path, old)):
+        if any(place >= count for place, count in zip(cell, counts, strict=True)):
+            with store.lock(key):
+                store.delete(key)
+            continue
+        for d, place in enumerate(cell):
+            end = min((place + 1) * chunk_shape[d], old.shape[d])
+            if new.shape[d] >= end:
+                continue
+            region = [slice(c * n, (c + 1) * n) for c, n in zip(cell, chunk_shape, strict=True)]
+            region[d] = slice(new.shape[d], end)
+            plan = plan_basic(chunks.write_layout, tuple(region))
+            fill = np.zeros((), old.dtype) if old.fill_value is None else np.asarray(old.fill_value, old.dtype)
+            chunks.write(plan, np.broadcast_to(fill, plan.shape))
