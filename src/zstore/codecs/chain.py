@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,9 @@ class Chain:
         serializer = codecs[middle].bind(encoded)
         assert isinstance(serializer, Serializer)
         size = serializer.encoded_size(encoded)
+        if getattr(serializer, "endian", None) not in (None, sys.byteorder):
+            # What follows sees the items in the stored byte order.
+            encoded = encoded._replace(dtype=encoded.dtype.newbyteorder())
         bytes_codecs: list[BytesCodec] = []
         limits: list[int] = []
         for codec in codecs[middle + 1 :]:
@@ -65,6 +69,8 @@ class Chain:
                 raise MetadataError(f"codec {codec.name!r} stands after the serializer in {names}")
             codec = codec.bind(encoded)
             bytes_codecs.append(codec)
+            if isinstance(codec, ArrayCodec):  # a filter that works on typed items, wherever it stands
+                encoded = codec.encoded_spec(encoded)
             limits.append(UNKNOWN_SIZE_LIMIT if size is None else size)
             size = None if size is None else codec.encoded_bound(size)
         return cls(spec, tuple(array_codecs), serializer, tuple(bytes_codecs), tuple(limits))

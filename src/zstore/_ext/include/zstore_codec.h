@@ -12,6 +12,7 @@
  *   - `struct_size` is sizeof(zstore_codec) of whoever made it: fields are only ever appended, and a field lies
  *     in the struct if and only if it ends within struct_size.
  *   - The capsule's destructor calls `destroy(codec)`, which frees the struct and its state.
+ *   - Fields marked optional may be NULL or missing; ask ZSTORE_CODEC_HAS before calling one.
  */
 #ifndef ZSTORE_CODEC_H
 #define ZSTORE_CODEC_H
@@ -40,7 +41,15 @@ typedef struct zstore_codec {
     int64_t (*encode)(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity);
     int64_t (*decode)(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity);
     void (*destroy)(struct zstore_codec *codec);
+    /* optional: decode only bytes start .. start + size of the decoded whole; EDAMAGED where it has no such bytes */
+    int64_t (*decode_range)(const void *state, const void *src, size_t src_size, size_t start, size_t size,
+                            void *dst, size_t dst_capacity);
+    /* optional: how many bytes the encoded bytes claim to decode to, unverified; ZSTORE_EDAMAGED where they don't say */
+    int64_t (*decoded_size)(const void *state, const void *src, size_t src_size);
 } zstore_codec;
+
+#define ZSTORE_CODEC_HAS(codec, field)                                                                       \
+    (offsetof(zstore_codec, field) + sizeof((codec)->field) <= (codec)->struct_size && (codec)->field != NULL)
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,347 @@
+"""Every codec of numcodecs under the name "numcodecs.<id>", by its own configuration.
+
+Codecs that zstore has natively come from their own files; the rest is called through numcodecs (bz2 and lzma
+through the standard library, which can be told how much to decode). Filters that need to know the items' type
+(delta, astype, fixedscaleoffset, quantize, bitround, packbits, categorize) stand before the serializer, where
+they take and give arrays, or behind it, as in Zarr v2, where they take and give bytes.
+
+Spec     Zarr v2 "filters" and "compressor"; numcodecs' documentation
+v3 name  numcodecs.<id>
+v2 id    <id>
+Example  {"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec
+from zstore.codecs.blosc import NumcodecsBlosc
+from zstore.codecs.crc32c import NumcodecsCrc32c
+from zstore.codecs.gzip import NumcodecsGzip, NumcodecsZlib
+from zstore.codecs.lz4 import NumcodecsLz4
+from zstore.codecs.zstd import NumcodecsZstd
+from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
+
+__all__ = ["NumcodecsCodec", "NumcodecsFilter", "adapter"]
+
+_NATIVE: dict[str, type[Codec]] = {
+    "blosc": NumcodecsBlosc,
+    "crc32c": NumcodecsCrc32c,
+    "gzip": NumcodecsGzip,
+    "lz4": NumcodecsLz4,
+    "zlib": NumcodecsZlib,
+    "zstd": NumcodecsZstd,
+}
+_FILTERS = frozenset(
+    {
+        "astype",
+        "bitround",
+        "categorize",
+        "delta",
+        "fixedscaleoffset",
+        "packbits",
+        "quantize",
+        "pcodec",
+        "zfpy",
+    }
+)
+_OBJECT_CODECS = frozenset({"json2", "msgpack2", "pickle", "vlen-array", "vlen-bytes", "vlen-utf8"})
+_CHECKSUMS = frozenset({"adler32", "crc32", "fletcher32", "jenkins_lookup3"})
+# Decoding gives typed arrays by their own account, so a chain needs the items' type only to encode.
+_SELF_DESCRIBING = frozenset({"pcodec", "zfpy"})
+# The option that follows from the chunk where a Zarr v3 document leaves it out.
+_FROM_CHUNK = {
+    "astype": "decode_dtype",
+    "fixedscaleoffset": "dtype",
+    "quantize": "dtype",
+    "shuffle": "elementsize",
+}
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes: ...
+
+
+@cache
+def adapter(codec_id: str) -> type[Codec]:
+    """The class behind "numcodecs.<codec_id>".
+
+    Raises
+        UnknownExtensionError: numcodecs has no such codec, or it works on Python objects.
+    """
+    if codec_id in _NATIVE:
+        return _NATIVE[codec_id]
+    from numcodecs import registry
+
+    if codec_id in _OBJECT_CODECS:
+        raise UnknownExtensionError(
+            f"codec 'numcodecs.{codec_id}' turns Python objects into bytes; it has no adapter",
+            codec=f"numcodecs.{codec_id}",
+        )
+    if codec_id not in registry.codec_registry and codec_id not in registry.entries:
+        raise UnknownExtensionError(
+            f"numcodecs knows no codec {codec_id!r} here (some need a package of their own)",
+            codec=f"numcodecs.{codec_id}",
+        )
+    base = NumcodecsFilter if codec_id in _FILTERS else NumcodecsCodec
+    title = "".join(part.capitalize() for part in codec_id.replace("-", "_").split("_"))
+    return type(
+        f"Numcodecs{title}",
+        (base,),
+        {
+            "__doc__": f'The codec "{codec_id}" of numcodecs.',
+            "name": f"numcodecs.{codec_id}",
+            "codec_id": codec_id,
+        },
+    )
+
+
+def _rebuild(codec_id: str, configuration: dict[str, Any], spec: ChunkSpec | None) -> Codec:
+    codec = adapter(codec_id).from_configuration(configuration)
+    return codec if spec is None else codec.bind(spec)
+
+
+def _as_bytes(result: Any) -> memoryview:
+    if isinstance(result, np.ndarray):
+        return np.ascontiguousarray(result).reshape(-1).view(np.uint8).data
+    return memoryview(result).cast("B")
+
+
+class NumcodecsCodec(BytesCodec):
+    """A bytes codec of numcodecs."""
+
+    codec_id: ClassVar[str]
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        self._configuration = dict(configuration)
+        self._spec = spec
+        missing = _FROM_CHUNK.get(self.codec_id)
+        if missing is not None and self._configuration.get(missing) is None and spec is not None:
+            value = spec.dtype.itemsize if missing == "elementsize" else spec.dtype.str
+            self._configuration[missing] = value
+        is_complete = missing in (None, "elementsize") or self._configuration.get(missing) is not None
+        self._codec = self._make() if is_complete else None
+
+    def _make(self) -> Any:
+        import numcodecs
+
+        try:
+            return numcodecs.get_codec({"id": self.codec_id, **self._configuration})
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            raise MetadataError(
+                f"codec {self.name!r} does not take configuration {self._configuration!r}: {error}",
+                codec=self.name,
+            ) from error
+        except ImportError as error:
+            raise UnsupportedError(
+                f"codec {self.name!r} needs a package: {error}", codec=self.name
+            ) from error
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        """The codec that a metadata document describes."""
+        if "id" in configuration:
+            raise MetadataError(f"codec {cls.name!r} has unknown options: 'id'", codec=cls.name)
+        return cls(configuration)
+
+    def to_configuration(self) -> dict[str, Any]:
+        """The configuration to write into a metadata document."""
+        return dict(self._configuration)
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        """This codec for chunks like `spec`, with what follows from them filled in."""
+        return type(self)(self._configuration, spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (self.codec_id, self._configuration, self._spec))
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{key}={value!r}" for key, value in self._configuration.items())
+        return f"{type(self).__name__}({options})"
+
+    @contextmanager
+    def _failures(self, verb: str, size: int) -> Iterator[Any]:
+        """The codec to call; whatever it raises becomes a CodecError."""
+        if self._codec is None:
+            raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
+        try:
+            # A value that the encoded type can't hold would be lost with no more than a warning.
+            with np.errstate(invalid="raise", over="raise"):
+                yield self._codec
+        except (MemoryError, CodecError):
+            raise
+        except Exception as error:
+            is_checksum = self.codec_id in _CHECKSUMS and isinstance(error, RuntimeError)
+            kind = ChecksumError if is_checksum else CodecError
+            raise kind(
+                f"codec {self.name!r} failed to {verb} {size} bytes: {type(error).__name__}: {error}",
+                codec=self.name,
+            ) from error
+
+    def encode(self, data: Any) -> Any:
+        """The encoded bytes."""
+        source = np.frombuffer(data, np.uint8)
+        with self._failures("encode", source.nbytes) as codec:
+            return _as_bytes(codec.encode(source))
+
+    def decode(self, data: Any, size_limit: int = 0) -> Any:
+        """The bytes as they were before `encode`, never more than `size_limit` of them.
+
+        Raises
+            CodecError: damaged or too many; only bz2 and lzma stop there before allocating more.
+        """
+        source = np.frombuffer(data, np.uint8)
+        with self._failures("decode", source.nbytes) as codec:
+            decompressor = self._decompressor()
+            if decompressor is not None:
+                return memoryview(self._decompress(decompressor, source.tobytes(), size_limit))
+            return self._limited(_as_bytes(codec.decode(source)), size_limit)
+
+    def _limited(self, decoded: memoryview, size_limit: int) -> memoryview:
+        if decoded.nbytes > size_limit:
+            raise CodecError(
+                f"codec {self.name!r} failed: decodes to {decoded.nbytes} bytes,"
+                f" at most {size_limit} allowed",
+                codec=self.name,
+            )
+        return decoded
+
+    def _decompressor(self) -> Callable[[], _Decompressor] | None:
+        if self.codec_id == "bz2":
+            return bz2.BZ2Decompressor
+        if self.codec_id == "lzma":
+            # numcodecs decodes with its own format and filters, whatever the data's header says.
+            stream_format = self._configuration.get("format", lzma.FORMAT_XZ)
+            filters = self._configuration.get("filters")
+            return lambda: lzma.LZMADecompressor(format=stream_format, filters=filters)
+        return None
+
+    def _decompress(self, make: Callable[[], _Decompressor], data: bytes, size_limit: int) -> bytes:
+        """All streams in `data`, one after the other."""
+        parts: list[bytes] = []
+        room = size_limit
+        while data or not parts:
+            stream = make()
+            part = stream.decompress(data, room + 1)
+            if len(part) > room:
+                raise CodecError(
+                    f"codec {self.name!r} failed: decodes to more than the {size_limit} bytes allowed",
+                    codec=self.name,
+                )
+            is_raw = self._configuration.get("format") == lzma.FORMAT_RAW and self.codec_id == "lzma"
+            if not stream.eof and not is_raw:
+                # Room is counted one too large, so a stream that is whole has come to its end by now.
+                raise CodecError(
+                    f"codec {self.name!r} failed: the stream ends after {len(part)} decoded bytes without its"
+                    " end mark",
+                    codec=self.name,
+                )
+            parts.append(part)
+            room -= len(part)
+            data = stream.unused_data
+        return b"".join(parts)
+
+    def encoded_bound(self, size: int) -> int | None:
+        """The most bytes that `size` bytes become; None where nobody knows."""
+        if self.codec_id in _CHECKSUMS:
+            return size + 4
+        if self.codec_id == "base64":
+            return (size + 2) // 3 * 4
+        if self.codec_id == "bz2":
+            return size + size // 100 + 600
+        return size if self.codec_id == "shuffle" else None
+
+
+class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
+    """A filter of numcodecs, between arrays before the serializer and between bytes behind it.
+
+    Behind the serializer `bind` must be given the dtype that the bytes have there, byte order included.
+    """
+
+    def _make(self) -> Any:
+        codec = super()._make()
+        if any(getattr(codec, option, np.dtype("u1")) == np.dtype(object) for option in ("dtype", "astype")):
+            raise UnsupportedError(f"codec {self.name!r} on Python objects", codec=self.name)
+        return codec
+
+    @property
+    def _dtypes(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """What an item is decoded and encoded."""
+        codec: Any = self._codec
+        if self.codec_id == "astype":
+            return codec.decode_dtype, codec.encode_dtype
+        if self.codec_id == "packbits":
+            return np.dtype(bool), np.dtype("u1")
+        if self.codec_id in {"bitround", *_SELF_DESCRIBING}:
+            if self._spec is None:
+                raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
+            return self._spec.dtype, self._spec.dtype
+        return codec.dtype, codec.astype
+
+    def _check_items(self, dtype: np.dtype[Any], decoded: np.dtype[Any]) -> None:
+        """Refuse items that the configured type would take for other values."""
+        if dtype.itemsize != decoded.itemsize or not decoded.isnative:
+            raise CodecError(
+                f"codec {self.name!r} is configured for items of type {decoded.str},"
+                f" the chunk's are {dtype.str}",
+                codec=self.name,
+            )
+
+    def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
+        """What the next codec sees of chunks like `spec`."""
+        shape, encoded = spec.shape, self.bind(spec)._dtypes[1]
+        if self.codec_id == "packbits":
+            shape = (1 + -(-int(np.prod(shape, dtype=object)) // 8),)
+        return ChunkSpec(shape, encoded, None)
+
+    def encode(self, data: Any) -> Any:
+        """The chunk, or its bytes, as the next codec sees it."""
+        chunk = np.ascontiguousarray(data) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        with self._failures("encode", chunk.nbytes) as codec:
+            decoded, stored = self._dtypes
+            if isinstance(data, np.ndarray):
+                self._check_items(data.dtype, decoded)
+            encoded = codec.encode(chunk.reshape(-1).view(decoded))
+            if not isinstance(data, np.ndarray) or self.codec_id in _SELF_DESCRIBING:
+                return _as_bytes(encoded)
+            encoded = encoded.view(stored)
+            return encoded if self.codec_id == "packbits" else encoded.reshape(data.shape)
+
+    def decode(self, data: Any, size_limit: int = 0) -> Any:
+        """The chunk, or its bytes (at most `size_limit` of them), as before `encode`."""
+        is_array = isinstance(data, np.ndarray)
+        source = np.ascontiguousarray(data) if is_array else np.frombuffer(data, np.uint8)
+        with self._failures("decode", source.nbytes) as codec:
+            if self.codec_id == "bitround":
+                # Decoding gives what is there; the type of the bytes is none of its business.
+                decoded = source
+            else:
+                decoded = codec.decode(source.reshape(-1).view(np.uint8))
+            if not is_array:
+                return self._limited(_as_bytes(decoded), size_limit)
+            assert self._spec is not None, "bound before use"
+            self._check_items(self._spec.dtype, self._dtypes[0])
+            return decoded.reshape(-1).view(self._spec.dtype).reshape(self._spec.shape)
+
+    def encoded_bound(self, size: int) -> int | None:
+        """The most bytes that `size` bytes become; None where nobody knows."""
+        if self.codec_id == "packbits":
+            return 1 + -(-size // 8)
+        if self._codec is None or self.codec_id in _SELF_DESCRIBING:
+            return None
+        if self.codec_id == "bitround":
+            return size
+        decoded, encoded = self._dtypes
+        return size // decoded.itemsize * encoded.itemsize

@@ -1,0 +1,163 @@
+"""What every bytes codec must do, as tests to inherit.
+
+    from zstore.testing.codecs import CodecContract
+
+    class TestMyCodec(CodecContract):
+        def make(self):
+            return MyCodec(level=3)
+
+Damage is drawn from a fixed seed, so a failure repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import numpy as np
+
+from zstore._ext import native
+from zstore.codecs.base import BytesCodec
+from zstore.errors import CodecError, MetadataError, UnsupportedError
+
+__all__ = ["CodecContract"]
+
+
+class CodecContract:
+    """Inherit, give `make`, and pytest finds the rest."""
+
+    # How many bytes to encode; a codec of items takes multiples of their size only.
+    sizes: ClassVar[tuple[int, ...]] = (0, 1, 7, 16, 127, 128, 129, 4096, 65537, 300_000)
+    # How many damaged copies of each encoded chunk to decode.
+    damage_count: ClassVar[int] = 200
+
+    def make(self) -> BytesCodec:
+        """The codec to test, bound if it needs that."""
+        raise NotImplementedError
+
+    def samples(self) -> Iterator[bytes]:
+        """Bytes of every size: noise, smooth numbers, one value."""
+        generator = np.random.default_rng(7)
+        for size in self.sizes:
+            smooth = np.cumsum(generator.integers(-2, 3, size // 4 + 1), dtype=np.int32)
+            yield generator.bytes(size)
+            yield smooth.tobytes()[:size]
+            yield bytes(size)
+
+    def test_what_is_encoded_decodes_to_the_same(self) -> None:
+        codec = self.make()
+        for sample in self.samples():
+            encoded = codec.encode(memoryview(sample))
+            assert bytes(codec.decode(memoryview(encoded), len(sample))) == sample, len(sample)
+            assert bytes(codec.decode(memoryview(encoded), len(sample) + 1000)) == sample, len(sample)
+
+    def test_encoded_bytes_stay_within_the_bound(self) -> None:
+        codec = self.make()
+        for sample in self.samples():
+            bound = codec.encoded_bound(len(sample))
+            assert bound is None or len(codec.encode(memoryview(sample))) <= bound, len(sample)
+
+    def test_one_byte_too_many_is_refused(self) -> None:
+        codec = self.make()
+        for sample in self.samples():
+            encoded = codec.encode(memoryview(sample))
+            if sample:
+                assert self._decode(codec, bytes(encoded), len(sample) - 1) is None, len(sample)
+
+    def test_damage_gives_an_error_or_bytes_within_the_limit(self) -> None:
+        codec = self.make()
+        draw = random.Random(11)
+        for sample in self.samples():
+            encoded = bytes(codec.encode(memoryview(sample)))
+            for damaged in self._damaged(encoded, draw):
+                self._decode(codec, damaged, len(sample))
+
+    def test_threads_share_a_codec(self) -> None:
+        codec = self.make()
+        samples = [sample for sample in self.samples() if len(sample) < 100_000]
+
+        def work(start: int) -> bool:
+            return all(
+                bytes(codec.decode(memoryview(codec.encode(memoryview(sample))), len(sample))) == sample
+                for sample in samples[start:] + samples[:start]
+            )
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(16)))
+
+    def test_nothing_given_is_changed(self) -> None:
+        codec = self.make()
+        before = codec.to_configuration()
+        for sample in self.samples():
+            given = bytearray(sample)
+            encoded = bytearray(codec.encode(memoryview(given)))
+            kept = bytes(encoded)
+            decoded = codec.decode(memoryview(encoded), len(sample))
+            assert given == sample
+            assert encoded == kept
+            codec.decode(memoryview(encoded), len(sample))
+            assert bytes(decoded) == sample
+        assert codec.to_configuration() == before
+
+    def test_the_configuration_makes_the_same_codec(self) -> None:
+        codec = self.make()
+        configuration = codec.to_configuration()
+        again = type(codec).from_configuration(json.loads(json.dumps(configuration)))
+        assert again.to_configuration() == configuration
+
+    def test_an_unknown_option_is_refused(self) -> None:
+        codec = self.make()
+        configuration = {**codec.to_configuration(), "an option that nobody has": 1}
+        try:
+            type(codec).from_configuration(configuration)
+        except MetadataError:
+            return
+        raise AssertionError(f"{type(codec).__name__} took {configuration}")
+
+    def test_the_capsule_does_what_the_methods_do(self) -> None:
+        codec = self.make()
+        offer = getattr(codec, "__zstore_codec__", None)
+        if offer is None:
+            return
+        capsule = offer()
+        for sample in self.samples():
+            encoded = codec.encode(memoryview(sample))
+            assert native.decode(capsule, encoded, len(sample), len(sample)) == sample
+            assert bytes(codec.decode(memoryview(native.encode(capsule, sample)), len(sample))) == sample
+            claimed = native.decoded_size(capsule, encoded)
+            assert claimed is None or claimed == len(sample)
+            start, size = len(sample) // 3, len(sample) // 2
+            part = native.decode_range(capsule, encoded, start, size)
+            assert part is None or part == sample[start : start + size]
+
+    def _decode(self, codec: BytesCodec, encoded: bytes, size_limit: int) -> bytes | None:
+        """What comes out, checked against the limit; None for an error that says so. Others are failures."""
+        try:
+            decoded = bytes(codec.decode(memoryview(encoded), size_limit))
+        except (CodecError, UnsupportedError):
+            return None
+        assert len(decoded) <= size_limit
+        return decoded
+
+    def _damaged(self, encoded: bytes, draw: random.Random) -> Iterator[bytes]:
+        """Shorter, longer and changed copies of `encoded`; changes gather where headers are."""
+        yield b""
+        for _ in range(self.damage_count if encoded else 0):
+            kind = draw.randrange(5)
+            place = min(draw.randrange(len(encoded)), draw.choice([16, 64, len(encoded) - 1]))
+            changed = bytearray(encoded)
+            if kind == 0:
+                del changed[place:]
+            elif kind == 1:
+                changed[place] ^= 1 << draw.randrange(8)
+            elif kind == 2:
+                filler = draw.choice([b"\0", b"\xff", b"\x7f"])
+                changed[place : place + 4] = filler * len(changed[place : place + 4])
+            elif kind == 3:
+                changed += draw.randbytes(draw.choice([1, 4, 17]))
+            else:
+                changed[place:] = draw.randbytes(len(changed) - place)
+            yield bytes(changed)

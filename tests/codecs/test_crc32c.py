@@ -1,0 +1,99 @@
+"""CRC-32C: known values, both ways of computing it, both places to put it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from zstore._ext import native
+from zstore.codecs.crc32c import Crc32c, NumcodecsCrc32c
+from zstore.errors import ChecksumError, CodecError, MetadataError
+from zstore.testing.codecs import CodecContract
+
+
+class TestCrc32c(CodecContract):
+    def make(self):
+        return Crc32c()
+
+
+class TestNumcodecsCrc32cAtStart(CodecContract):
+    def make(self):
+        return NumcodecsCrc32c("start")
+
+
+# RFC 3720, B.4.
+KNOWN = [
+    (b"", 0),
+    (b"123456789", 0xE3069283),
+    (bytes(32), 0x8A9136AA),
+    (b"\xff" * 32, 0x62A8AB43),
+    (bytes(range(32)), 0x46DD794E),
+    (bytes(range(31, -1, -1)), 0x113FDB5C),
+]
+
+
+@pytest.mark.parametrize(("data", "expected"), KNOWN)
+@pytest.mark.parametrize("portable", [False, True])
+def test_known_values(data, expected, portable):
+    assert native.checksum_crc32c(data, portable=portable) == expected
+
+
+def bit_by_bit(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_every_short_length_and_offset():
+    data = np.random.default_rng(0).bytes(900)
+    for size in [*range(40), 255, 256, 257, 767, 768, 769, 850]:
+        for start in (0, 1, 7):
+            part = memoryview(data)[start : start + size]
+            expected = bit_by_bit(part)
+            assert native.checksum_crc32c(part) == expected, (size, start)
+            assert native.checksum_crc32c(part, portable=True) == expected, (size, start)
+
+
+def test_long_data_gives_the_same_both_ways_and_in_pieces():
+    data = np.random.default_rng(1).bytes(100_003)
+    for size in (12287, 12288, 12289, 24576, 100_003):
+        whole = native.checksum_crc32c(data[:size])
+        assert whole == native.checksum_crc32c(data[:size], portable=True)
+        assert whole == native.checksum_crc32c(data[5000:size], native.checksum_crc32c(data[:5000]))
+
+
+def test_the_example_configuration():
+    codec = Crc32c.from_configuration({})
+    assert codec.to_configuration() == {}
+    assert codec.encode(b"123456789") == b"123456789" + bytes.fromhex("839206e3")
+
+
+def test_the_checksum_stands_where_location_says():
+    assert NumcodecsCrc32c.from_configuration({}).encode(b"123456789")[-4:] == bytes.fromhex("839206e3")
+    assert NumcodecsCrc32c.from_configuration({"location": "start"}).encode(b"123456789")[
+        :4
+    ] == bytes.fromhex("839206e3")
+
+
+def test_every_flipped_bit_is_found():
+    encoded = Crc32c().encode(b"some bytes to keep")
+    for bit in range(8 * len(encoded)):
+        changed = bytearray(encoded)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ChecksumError, match="codec 'crc32c' failed: the stored checksum"):
+            Crc32c().decode(changed, 100)
+
+
+def test_too_short_for_a_checksum():
+    with pytest.raises(CodecError, match="damaged"):
+        Crc32c().decode(b"abc", 10)
+
+
+def test_it_has_no_options():
+    with pytest.raises(MetadataError, match="unknown options: 'location'"):
+        Crc32c.from_configuration({"location": "end"})
+    with pytest.raises(MetadataError, match="location 'middle'"):
+        NumcodecsCrc32c.from_configuration({"location": "middle"})
