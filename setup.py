@@ -44,7 +44,13 @@ def kernel(name: str, options: dict) -> Extension:
         f"zstore._ext.{name}",
         [str(EXT / f"{name}.pyx")],
         depends=[str(header) for header in EXT.glob("**/*.h")],
-        extra_compile_args=[*optimise, "-std=gnu11", "-pthread", "-fvisibility=hidden", "-Wno-unused-function"],
+        extra_compile_args=[
+            *optimise,
+            "-std=gnu11",
+            "-pthread",
+            "-fvisibility=hidden",
+            "-Wno-unused-function",
+        ],
         **options,
     )
 

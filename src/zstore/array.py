@@ -304,8 +304,10 @@ class Array:
         from zstore.engine.resize import resize
 
         items = self._as_items(data)
-        if not 0 <= axis < self.ndim or items.ndim != self.ndim or any(
-            a != b for d, (a, b) in enumerate(zip(items.shape, self.shape, strict=True)) if d != axis
+        if (
+            not 0 <= axis < self.ndim
+            or items.ndim != self.ndim
+            or any(a != b for d, (a, b) in enumerate(zip(items.shape, self.shape, strict=True)) if d != axis)
         ):
             raise ValueError(f"cannot append shape {items.shape} to {self.shape} along axis {axis}")
         begin = 0

@@ -62,6 +62,8 @@ def select_orthogonal(layout: Layout, shape: tuple[int, ...], selection: Any) ->
     dims: list[int] = []
     result: list[int] = []
     for d, entry in enumerate(entries):
+        axis: Any
+        length: int | None
         if isinstance(entry, slice):
             axis, length = _slice(entry, shape[d])
         elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
@@ -240,8 +242,10 @@ def _consumes(item: Any) -> int:
 
 
 def _is_mask(item: Any) -> bool:
-    return not isinstance(item, slice) and getattr(item, "dtype", None) == np.bool_ or (
-        isinstance(item, list) and np.asarray(item).dtype == np.bool_
+    return (
+        not isinstance(item, slice)
+        and getattr(item, "dtype", None) == np.bool_
+        or (isinstance(item, list) and np.asarray(item).dtype == np.bool_)
     )
 
 
@@ -331,7 +335,8 @@ def _one_array(
 ) -> Selected:
     """A single index array beside slices and integers: every dimension by itself."""
     axes: list[Any] = []
-    dims, lengths = [], []
+    dims: list[int] = []
+    lengths: list[int] = []
     for d, entry in enumerate(entries):
         if d == wide:
             axis: Any = arrays[d].reshape(-1)
@@ -376,4 +381,6 @@ def _points(
         raise SelectionError(str(error)) from None
     if len(together) == 1:
         return Selected(plan, together)
-    return Selected(plan, together, lambda memory: memory.reshape(count), lambda memory: memory.reshape(together))
+    return Selected(
+        plan, together, lambda memory: memory.reshape(count), lambda memory: memory.reshape(together)
+    )

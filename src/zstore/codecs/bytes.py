@@ -46,7 +46,9 @@ class Bytes(Serializer):
             raise MetadataError(f"codec 'bytes' has unknown options {sorted(unknown)}", codec="bytes")
         endian = configuration.get("endian")
         if endian not in ("little", "big", None):
-            raise MetadataError(f"codec 'bytes': endian {endian!r}, expected 'little' or 'big'", codec="bytes")
+            raise MetadataError(
+                f"codec 'bytes': endian {endian!r}, expected 'little' or 'big'", codec="bytes"
+            )
         return cls(endian)
 
     def to_configuration(self) -> dict[str, Any]:
@@ -69,7 +71,8 @@ class Bytes(Serializer):
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> memoryview:
         stored = chunk if self.is_native else chunk.astype(chunk.dtype.newbyteorder())
-        return memoryview(np.ascontiguousarray(stored).reshape(-1).view(np.uint8))
+        flat: Any = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+        return memoryview(flat)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None, "bound before use"

@@ -62,7 +62,9 @@ class ShardingIndexed(Serializer):
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         unknown = set(configuration) - OPTIONS
         if unknown:
-            raise MetadataError(f"codec 'sharding_indexed' has unknown options {sorted(unknown)}", codec=cls.name)
+            raise MetadataError(
+                f"codec 'sharding_indexed' has unknown options {sorted(unknown)}", codec=cls.name
+            )
         shape = configuration.get("chunk_shape")
         if not isinstance(shape, list | tuple) or not all(
             isinstance(length, int) and not isinstance(length, bool) and length > 0 for length in shape
@@ -76,7 +78,9 @@ class ShardingIndexed(Serializer):
                 f"codec 'sharding_indexed': index_location {location!r}, expected 'start' or 'end'",
                 codec=cls.name,
             )
-        return cls(tuple(shape), _models(configuration, "codecs"), _models(configuration, "index_codecs"), location)
+        return cls(
+            tuple(shape), _models(configuration, "codecs"), _models(configuration, "index_codecs"), location
+        )
 
     def to_configuration(self) -> dict[str, Any]:
         def documents(models: tuple[CodecModel, ...]) -> list[dict[str, Any]]:
@@ -133,7 +137,9 @@ class ShardingIndexed(Serializer):
         high = shard_size - (self.index_size - low)
         offsets, sizes = entries[:, 0], entries[:, 1]
         present = ~((offsets == EMPTY) & (sizes == EMPTY))
-        bad = present & ((offsets < low) | (offsets > high) | (sizes > np.uint64(high) - np.minimum(offsets, high)))
+        bad = present & (
+            (offsets < low) | (offsets > high) | (sizes > np.uint64(high) - np.minimum(offsets, high))
+        )
         if bad.any():
             slot = int(np.argmax(bad))
             raise CodecError(

@@ -31,10 +31,12 @@ class Transpose(ArrayCodec):
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         order = configuration.get("order")
-        is_permutation = isinstance(order, list | tuple) and sorted(order, key=repr) == sorted(
-            range(len(order)), key=repr
-        )
-        if set(configuration) != {"order"} or not is_permutation or any(isinstance(i, bool) for i in order):
+        if (
+            set(configuration) != {"order"}
+            or not isinstance(order, list | tuple)
+            or not all(type(axis) is int for axis in order)
+            or sorted(order) != list(range(len(order)))
+        ):
             raise MetadataError(
                 f"codec 'transpose' has configuration {dict(configuration)!r}, "
                 "expected {'order': a permutation of the dimensions}",

@@ -96,7 +96,9 @@ class Chunks:
             requests: list[tuple[str, ByteRange | None]]
             keys = [self.key(cell) for cell in cells[first:last]]
             if self.bound.shards:
-                inner = [[plan.inner_cell(t) for t in range(a, b)] for a, b in pairwise(starts[first : last + 1])]
+                inner = [
+                    [plan.inner_cell(t) for t in range(a, b)] for a, b in pairwise(starts[first : last + 1])
+                ]
                 requests = locate_pieces(self.store, self.bound.shards, keys, inner, path=self.store.url)
             else:
                 requests = [(key, None) for key in keys]

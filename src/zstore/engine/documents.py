@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from zstore.errors import MetadataError, StoreError
+from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
@@ -63,8 +63,14 @@ def read_documents(
     """Per path, the metadata documents that are there, by key name; one request to the store for all.
 
     `consolidated` asks for v2's `.zmetadata` too (v3's is part of `zarr.json`).
+
+    Raises
+        UnsupportedError: a format that zstore does not have.
+        StoreError: the store failed.
     """
-    names = KEYS[zarr_format]
+    names = KEYS.get(zarr_format)
+    if names is None:
+        raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 2, 3 or None for either")
     if consolidated and zarr_format != 3:
         names = (*names, v2.CONSOLIDATED_KEY)
     values = store.get_many([(f"{path}/{name}" if path else name, None) for path in paths for name in names])
@@ -114,6 +120,8 @@ def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model 
 
 def render_node(model: Model) -> dict[str, dict[str, Any]]:
     """The node's documents by key name, those that must be written last at the end."""
+    if model.zarr_format not in (2, 3):
+        raise UnsupportedError(f"zarr_format is {model.zarr_format!r}; zstore writes 2 and 3")
     if isinstance(model, ArrayModel):
         documents = v3.render_array(model) if model.zarr_format == 3 else v2.render_array(model)
     else:
@@ -171,7 +179,7 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
         _check_no_chunks(store, path, model)
     _forget(store, above, found_above, model.zarr_format)
     for parent, documents in zip(above, found_above, strict=True):
-        if not documents:
+        if node_kind(documents) is None:
             _create_group(store, parent, model.zarr_format)
     for name, data in encoded.items():
         store.put(join_key(path, name), data)
@@ -182,14 +190,16 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
 def delete_node(store: Store, path: str) -> None:
     """Remove the node at `path` and everything below it; siblings stay. Nothing happens where there is none.
 
-    The documents go first: whatever is interrupted leaves no array with chunks missing.
+    The documents go first: an interruption leaves no array with chunks missing.
 
     Raises
         ReadOnlyError, StoreError: the store refused.
     """
     store.check_writable(join_key(path, v3.KEY))
-    forget_consolidated(store, path, None)
     found = read_documents(store, [path], consolidated=True)[0]
+    if node_kind(found) is None:
+        return
+    forget_consolidated(store, path, None)
     for name in found:
         store.delete(join_key(path, name))
     store.delete_prefix(path)

@@ -38,7 +38,9 @@ def fault_error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> 
     if kind == "codec":
         reason = CODEC_ANSWERS.get(got, f"answer {got}").format(expected=expected)
         kind_of = ChecksumError if got == -3 else CodecError
-        return kind_of(f"codec {codecs[step]!r} failed{part}: {reason}", path=path, key=key, codec=codecs[step])
+        return kind_of(
+            f"codec {codecs[step]!r} failed{part}: {reason}", path=path, key=key, codec=codecs[step]
+        )
     return _shard_or_size(kind, got, expected, part).locate(path=path, key=key)
 
 

@@ -48,7 +48,7 @@ def bind_layout(model: ArrayModel) -> BoundLayout:
         UnknownExtensionError: a codec that nobody offers.
         MetadataError: codecs that do not fit together or the chunks.
     """
-    fill = np.zeros((), model.dtype)[()] if model.fill_value is None else model.fill_value
+    fill: Any = np.zeros((), model.dtype)[()] if model.fill_value is None else model.fill_value
     chain = Chain.bind(model.codecs, ChunkSpec(model.grid.chunk_shape, model.dtype, fill))
     shards: list[ShardingIndexed] = []
     inner = chain

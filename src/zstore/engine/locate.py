@@ -67,9 +67,14 @@ def _read_indexes(
     for key, offset, length in wanted:
         if length < size:
             raise CodecError(
-                f"shard has {length} bytes, its index alone takes {size}", path=path, key=key, codec=shard.name
+                f"shard has {length} bytes, its index alone takes {size}",
+                path=path,
+                key=key,
+                codec=shard.name,
             )
-        requests.append((key, ByteRange(offset if shard.index_location == "start" else offset + length - size, size)))
+        requests.append(
+            (key, ByteRange(offset if shard.index_location == "start" else offset + length - size, size))
+        )
     indexes = {}
     for place, data in zip(wanted, store.get_many(requests), strict=True):
         if data is None:

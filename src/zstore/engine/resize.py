@@ -73,5 +73,7 @@ def _clear_outside(store: Store, path: str, old: ArrayModel, new: ArrayModel) ->
             region = [slice(c * n, (c + 1) * n) for c, n in zip(cell, chunk_shape, strict=True)]
             region[d] = slice(new.shape[d], end)
             plan = plan_basic(chunks.write_layout, tuple(region))
-            fill = np.zeros((), old.dtype) if old.fill_value is None else np.asarray(old.fill_value, old.dtype)
+            fill = (
+                np.zeros((), old.dtype) if old.fill_value is None else np.asarray(old.fill_value, old.dtype)
+            )
             chunks.write(plan, np.broadcast_to(fill, plan.shape))

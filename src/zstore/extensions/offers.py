@@ -1,4 +1,4 @@
-"""What a plugin offers: a name, and where the class behind it is. Strings only, so nothing named is imported."""
+"""What a plugin offers: a name, and where the class behind it is. Strings, so nothing named is imported."""
 
 from __future__ import annotations
 

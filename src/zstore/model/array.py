@@ -20,10 +20,15 @@ class CodecModel:
     """A codec by name and configuration, never the codec itself.
 
     Zarr v2 filters and compressors carry the name "numcodecs.<id>" and their v2 configuration without `id`.
+
+    must_understand  False where a v3 document lets readers ignore this codec
+    role             "filter" or "compressor" where a v2 document says which; no part of what the codec is
     """
 
     name: str
     configuration: Mapping[str, Any] = field(default_factory=dict)
+    must_understand: bool = True
+    role: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class ArrayModel:
     keys             how a chunk's place becomes its store key
     codecs           the chain in encoding order; v2's `order: F` is a leading "transpose", its byte order a
                      "bytes" codec, its filters and compressor "numcodecs.<id>" entries
-    fill_value       a numpy scalar of the dtype, bit for bit as stored; None where v2 says null
+    fill_value       a numpy scalar of the dtype, bit for bit as stored; None where the document says null
     attributes       the user's attributes
     dimension_names  v3 `dimension_names`, or v2's `_ARRAY_DIMENSIONS` attribute (kept out of `attributes`)
     extra            members of the document that zstore does not know and may ignore; written back unchanged

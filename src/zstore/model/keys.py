@@ -32,7 +32,7 @@ class ChunkKeys:
         return self.separator.join(parts) or "0"
 
     def cell(self, key: str, ndim: int) -> tuple[int, ...] | None:
-        """The coordinates that `key` stands for in a grid of `ndim` dimensions; None when it is no chunk's."""
+        """The coordinates that `key` stands for in a grid of `ndim` dimensions; None when it is no chunk."""
         parts = key.split(self.separator)
         if self.name == "default" and parts.pop(0) != "c":
             return None

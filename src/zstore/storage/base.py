@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from zstore.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 
-__all__ = ["Store", "check_key", "join_key"]
+__all__ = ["Names", "Store", "Values", "check_key", "check_prefix", "join_key"]
+
+# Within a store, `list` is the method.
+Names = list[str]
+Values = list[bytes | memoryview | None]
 
 
 def check_key(key: str) -> str:
@@ -22,6 +27,15 @@ def check_key(key: str) -> str:
     if key and "\0" not in key and not {"", ".", ".."}.intersection(key.split("/")):
         return key
     raise StoreError("key leaves the store or names nothing; expected names joined by '/'", key=key)
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix`, if it is the root or names something inside a store.
+
+    Raises
+        StoreError: as `check_key`; a prefix is written without a "/" at its end.
+    """
+    return prefix and check_key(prefix)
 
 
 def join_key(*parts: str) -> str:
@@ -38,6 +52,13 @@ class Store(ABC):
 
     read_only: bool = False
 
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> Store:
+        """The store at `url`; a class that is offered for a URL scheme is opened through this."""
+        raise StoreError(f"{cls.__name__} cannot be opened by URL", path=url)
+
     @property
     @abstractmethod
     def url(self) -> str:
@@ -50,9 +71,7 @@ class Store(ABC):
         A range that reaches past the end gives what is there (possibly nothing).
         """
 
-    def get_many(
-        self, requests: Sequence[tuple[str, ByteRange | None]]
-    ) -> list[bytes | memoryview | None]:
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
         """`get` for many keys, in the order asked; a store with latency overrides this to overlap them."""
         return [self.get(key, byte_range) for key, byte_range in requests]
 
@@ -66,16 +85,16 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below the directory-like `prefix` ("a/b" lists "a/b/c", never "a/bc"), in no set order."""
+        """Every key below the directory-like `prefix` ("a/b" lists "a/b/c", never "a/bc"), in no order."""
 
-    def list_children(self, prefix: str = "") -> list[str]:
+    def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`, of keys and of prefixes alike."""
         skip = len(prefix) + 1 if prefix else 0
         return sorted({key[skip:].partition("/")[0] for key in self.list(prefix)})
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key below `prefix`; "" empties the store."""
-        for key in list(self.list(prefix)):
+        for key in [*self.list(prefix)]:
             self.delete(key)
 
     def size(self, key: str) -> int | None:
@@ -96,14 +115,16 @@ class Store(ABC):
 
     def as_read_only(self) -> Store:
         """The same store, refusing writes."""
-        raise NotImplementedError
+        from zstore.storage.wrappers import ReadOnlyStore
+
+        return ReadOnlyStore(self)
 
     def check_writable(self, key: str) -> None:
         """Raise ReadOnlyError when this store was opened for reading."""
         if self.read_only:
             raise ReadOnlyError("store is open for reading only", path=self.url, key=key)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most stores have nothing to let go of
         """Let go of files and connections; using the store again is an error only where it must be."""
 
     def __repr__(self) -> str:

@@ -1,0 +1,242 @@
+"""A store in one SQLite file: a table of keys and values."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from zstore.byterange import ByteRange
+from zstore.errors import StoreError
+from zstore.storage.base import Store, check_key, check_prefix
+from zstore.storage.locking import hold_bytes, key_offset
+
+__all__ = ["SqliteStore"]
+
+TABLE = "CREATE TABLE IF NOT EXISTS zstore (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+# "0" is the character after "/": the keys below "a/b" are those from "a/b/" up to "a/b0", in the order of
+# their bytes, which is SQLite's.
+BELOW = "key >= :prefix || '/' AND key < :prefix || '0'"
+PAGE = 1000
+
+
+class SqliteStore(Store):
+    """The rows of `path`. Every thread has a connection of its own, and every process its own connections.
+
+    A file that does not exist is made by the first `put`; a store that is open for reading never makes one.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        timeout: float = 60.0,
+        durable: bool = False,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self.read_only = read_only
+        self.timeout = timeout
+        self.durable = durable
+        self._connections = _Connections()
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> SqliteStore:
+        """The store at "sqlite:////absolute/path.db" or "sqlite:///relative/path.db"."""
+        parts = urlsplit(url)
+        options = dict(storage_options or {})
+        unknown = sorted(set(options) - {"timeout", "durable"})
+        if unknown:
+            raise StoreError(f"unknown storage options {unknown}; expected 'timeout', 'durable'", path=url)
+        if parts.netloc or parts.query or parts.fragment or len(parts.path) < 2:
+            raise StoreError("expected sqlite:////absolute/path.db or sqlite:///relative/path.db", path=url)
+        return cls(unquote(parts.path[1:]), read_only=read_only, **options)
+
+    @property
+    def url(self) -> str:
+        """ "sqlite:////absolute/path.db"."""
+        return f"sqlite:///{quote(str(self.path))}"
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """The value, or those bytes of it; None when there is no such key."""
+        check_key(key)
+        if byte_range is None:
+            row = self._row("SELECT value FROM zstore WHERE key = ?", (key,), key)
+        else:
+            start, size = byte_range
+            # The last -start bytes of a value that is shorter are all of it.
+            begin = "?2" if start >= 0 else "max(0, length(value) + ?2)"
+            count = "length(value)" if size is None else "?3"
+            # substr of an empty BLOB is NULL.
+            part = f"coalesce(substr(value, {begin} + 1, {count}), x'')"
+            query = f"SELECT {part} FROM zstore WHERE key = ?1"
+            row = self._row(query, (key, start) if size is None else (key, start, size), key)
+        return None if row is None else bytes(row[0])
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the value has; None when there is no such key."""
+        row = self._row("SELECT length(value) FROM zstore WHERE key = ?", (check_key(key),), key)
+        return None if row is None else int(row[0])
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Keep a copy of `value` under `key`, in one transaction."""
+        check_key(key)
+        self.check_writable(key)
+        with self._telling("write", key):
+            self._connection(make=True).execute("REPLACE INTO zstore VALUES (?, ?)", (key, bytes(value)))
+
+    def delete(self, key: str) -> None:
+        """Remove the key, if it is there."""
+        check_key(key)
+        self.check_writable(key)
+        if self._exists():
+            with self._telling("delete", key):
+                self._connection().execute("DELETE FROM zstore WHERE key = ?", (key,))
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every key below `prefix`, in one transaction."""
+        check_prefix(prefix)
+        self.check_writable(prefix)
+        if self._exists():
+            where = f"WHERE {BELOW}" if prefix else ""
+            with self._telling("delete", prefix):
+                self._connection().execute(
+                    f"DELETE FROM zstore {where}", {"prefix": prefix} if prefix else {}
+                )
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below `prefix`, read page by page in order of keys."""
+        check_prefix(prefix)
+        return self._pages(prefix)
+
+    def _pages(self, prefix: str) -> Iterator[str]:
+        where = f"{BELOW} AND" if prefix else ""
+        query = f"SELECT key FROM zstore WHERE {where} key > :last ORDER BY key LIMIT {PAGE}"
+        last = ""
+        while self._exists():
+            values = {"prefix": prefix, "last": last} if prefix else {"last": last}
+            with self._telling("list", prefix):
+                keys = [row[0] for row in self._connection().execute(query, values)]
+            yield from keys
+            if len(keys) < PAGE:
+                return
+            last = keys[-1]
+
+    def close(self) -> None:
+        """Close this process's connections; the next use opens new ones."""
+        self._connections.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connections": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._connections = _Connections()
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Exclude every thread and process that locks the same key, by a lock on `path` with "-lock" added.
+
+        Not on the database itself: closing a descriptor of it would let go of the locks that SQLite holds.
+        """
+        check_key(key)
+        self.check_writable(key)
+        with ExitStack() as stack:
+            with self._telling("lock", key):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                descriptor = os.open(f"{self.path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                stack.callback(os.close, descriptor)
+                stack.enter_context(hold_bytes(descriptor, key_offset(key), 1))
+            yield
+
+    def as_read_only(self) -> SqliteStore:
+        """The same file, refusing writes."""
+        return SqliteStore(self.path, read_only=True, timeout=self.timeout)
+
+    def _row(self, query: str, values: tuple[object, ...], key: str) -> tuple[Any, ...] | None:
+        if not self._exists():
+            return None
+        with self._telling("read", key):
+            row: tuple[Any, ...] | None = self._connection().execute(query, values).fetchone()
+            return row
+
+    def _exists(self) -> bool:
+        return self._connections.has_own() or self.path.exists()
+
+    def _connection(self, *, make: bool = False) -> sqlite3.Connection:
+        return self._connections.own(lambda: self._connect(make))
+
+    def _connect(self, make: bool) -> sqlite3.Connection:
+        if make:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        mode = "ro" if self.read_only else "rwc" if make else "rw"
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=self.timeout,
+            isolation_level=None,
+            check_same_thread=False,  # so that close() can close those of other threads
+        )
+        if not self.read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'NORMAL'}")
+            connection.execute(TABLE)
+        return connection
+
+    @contextmanager
+    def _telling(self, action: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError) as error:
+            raise StoreError(f"cannot {action}: {error}", path=self.url, key=key or None) from error
+
+
+class _Connections:
+    """One connection per thread. A child process that was forked opens its own, as SQLite demands."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._local = threading.local()
+        self._all: dict[sqlite3.Connection, threading.Thread] = {}
+        # Connections of the parent process are kept unused: closing them here would harm the parent's locks.
+        self._foreign: list[object] = []
+
+    def has_own(self) -> bool:
+        return self._process == os.getpid() and hasattr(self._local, "connection")
+
+    def own(self, connect: Any) -> sqlite3.Connection:
+        if not self.has_own():
+            self._forget_parent()
+            connection = connect()
+            with self._lock:
+                # Threads that have ended leave their connections behind.
+                for old, thread in [*self._all.items()]:
+                    if not thread.is_alive():
+                        self._all.pop(old).join()
+                        old.close()
+                self._all[connection] = threading.current_thread()
+            self._local.connection = connection
+        found: sqlite3.Connection = self._local.connection
+        return found
+
+    def _forget_parent(self) -> None:
+        if self._process != os.getpid():
+            self._foreign.append((self._all, self._local))
+            self._lock, self._local, self._all = threading.Lock(), threading.local(), {}
+            self._process = os.getpid()
+
+    def close(self) -> None:
+        self._forget_parent()
+        with self._lock:
+            for connection in self._all:
+                connection.close()
+            self._all.clear()
+            self._local = threading.local()

@@ -1,0 +1,97 @@
+"""The plugin as a third party's: through its installed entry point, the contract, and two processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from zstore.byterange import ByteRange
+from zstore.errors import StoreError
+from zstore.extensions.registry import list_offers, stores
+from zstore.storage.base import Store
+from zstore.storage.url import open_store
+from zstore.testing.stores import StoreContract
+
+if not entry_points(group="zstore", name="sqlite"):
+    pytest.skip("zstore-sqlite is not installed, so it has no entry point", allow_module_level=True)
+
+
+class TestSqlite(StoreContract):
+    def make_store(self, place: Path) -> Store:
+        return open_store(f"sqlite:///{place}/a%20b%23.db")
+
+
+def test_the_registry_finds_it() -> None:
+    assert stores.resolve("sqlite").__name__ == "SqliteStore"
+    (line,) = [line for line in list_offers() if line.name == "sqlite"]
+    assert (line.kind, line.package, line.state) == ("store", "zstore-sqlite", "ok")
+
+
+def _add(url: str, key: str, count: int) -> None:
+    store = open_store(url)
+    for i in range(count):
+        store.put(f"{key}/{i}", f"{key}{i}".encode())
+
+
+def test_processes_write_side_by_side(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    store.put("a", b"1")
+    spawn = multiprocessing.get_context("spawn")
+    others = [spawn.Process(target=_add, args=(store.url, name, 100)) for name in "xyz"]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+        assert other.exitcode == 0
+    assert len([*store.list()]) == 301
+    assert store.get("y/99") == b"y99"
+    store.close()
+
+
+def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    store.put("a", b"1")
+    child = os.fork()
+    if not child:
+        store.put("b", store.get("a") or b"")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert store.get("b") == b"1"
+    store.close()
+
+
+def test_listing_goes_on_after_a_page(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    keys = {f"a/{i}" for i in range(2500)}
+    for key in keys:
+        store.put(key, b"")
+    assert {*store.list("a")} == keys
+    store.close()
+
+
+def test_reading_makes_no_file(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    assert store.get("a") is None
+    assert [*store.list()] == []
+    store.delete("a")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_file_that_is_not_a_database_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_bytes(b"not a database" * 100)
+    store = open_store(f"sqlite:///{tmp_path}/s.db", read_only=True)
+    with pytest.raises(StoreError, match="not a database") as caught:
+        store.get("a", ByteRange(0, 1))
+    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+    store.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://host/x.db", "sqlite:///x.db?a=1"])
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(StoreError, match="expected sqlite:"):
+        open_store(url)

@@ -1,0 +1,58 @@
+"""Putting a new array into a store, once everything about it is known to be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zstore.engine.documents import create_node, place
+from zstore.errors import MetadataError, ZstoreError
+from zstore.model.array import ArrayModel
+from zstore.storage.base import Store
+
+if TYPE_CHECKING:
+    from zstore.array import Array
+
+__all__ = ["describe_data", "put_array"]
+
+
+def describe_data(data: Any, shape: Any, dtype: Any) -> tuple[np.ndarray[Any, Any], Any, Any]:
+    """(data as an array, shape, dtype) for an array made from data.
+
+    Raises
+        MetadataError: a shape that is not the data's was given as well.
+    """
+    values = np.asarray(data)
+    if shape is not None and (tuple(shape) if isinstance(shape, Iterable) else (shape,)) != values.shape:
+        raise MetadataError(f"shape is {shape!r}; expected {values.shape} as the data has")
+    return values, values.shape, values.dtype if dtype is None else dtype
+
+
+def put_array(
+    store: Store, path: str, model: ArrayModel, *, data: Any = None, overwrite: bool = False
+) -> Array:
+    """Write the new array's metadata, then its data.
+
+    The codecs are bound before anything is written, so that what cannot work replaces nothing.
+
+    Raises
+        MetadataError, UnknownExtensionError: codecs that do not exist, or do not fit together or the array.
+        StoreError: as `create_node`.
+    """
+    from zstore.array import Array
+    from zstore.codecs.base import ChunkSpec
+    from zstore.codecs.chain import Chain
+
+    fill_value = model.data_type.default_fill() if model.fill_value is None else model.fill_value
+    try:
+        Chain.bind(model.codecs, ChunkSpec(model.grid.chunk_shape, model.dtype, fill_value))
+    except ZstoreError as error:
+        error.locate(path=place(store, path))
+        raise
+    create_node(store, path, model, overwrite=overwrite)
+    array = Array(store, path, model, read_only=False)
+    if data is not None:
+        array[...] = data
+    return array

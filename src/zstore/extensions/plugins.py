@@ -1,0 +1,166 @@
+"""What installed plugins offer. One that cannot be loaded stops nothing else; its reason is remembered."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zstore.errors import ExtensionError
+from zstore.extensions.offers import Offer
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    import pluggy
+
+__all__ = ["KINDS", "Plugin", "disabled_names", "load_plugins", "plugins"]
+
+ENTRY_POINT_GROUP = "zstore"
+DISABLE_VARIABLE = "ZSTORE_DISABLE_PLUGINS"
+
+# kind as it is said to people -> the hook that collects it
+KINDS = {
+    "codec": "register_codecs",
+    "data type": "register_data_types",
+    "store": "register_stores",
+    "convention": "register_conventions",
+    "resampler": "register_resamplers",
+}
+
+TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+class Plugin(NamedTuple):
+    """One entry point of the group "zstore", and what came of loading it.
+
+    `state` is "ok", "broken" (`error` says why; none of its offers count) or "disabled" (never imported);
+    `offers` pairs each offer with its kind.
+    """
+
+    name: str
+    target: str
+    package: str
+    version: str
+    state: str
+    offers: tuple[tuple[str, Offer], ...] = ()
+    error: ExtensionError | None = None
+
+
+def disabled_names(value: str | None = None) -> frozenset[str]:
+    """The plugins or packages that ZSTORE_DISABLE_PLUGINS (or `value`) names; "*" stands for all of them."""
+    text = os.environ.get(DISABLE_VARIABLE, "") if value is None else value
+    return frozenset(_normal(name) for name in text.split(",") if name.strip())
+
+
+def load_plugins(points: Iterable[EntryPoint], disabled: frozenset[str] = frozenset()) -> list[Plugin]:
+    """Import each entry point, check its hooks and collect its offers, in order of package and name."""
+    import pluggy
+
+    from zstore.extensions import hookspecs
+
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    loaded = []
+    for point in sorted(points, key=lambda point: (*_source(point), point.name)):
+        package, version = _source(point)
+        found = Plugin(point.name, point.value, package, version, "disabled")
+        if not disabled.intersection({"*", _normal(point.name), _normal(package)}):
+            found = _load(manager, point, found)
+        loaded.append(found)
+    return loaded
+
+
+def _load(manager: pluggy.PluginManager, point: EntryPoint, found: Plugin) -> Plugin:
+    # Whatever a stranger's module raises while it is imported or asked must not take the other plugins with
+    # it, so this is the one place that catches every Exception; the registry names it again when asked.
+    try:
+        module = point.load()
+        offers = _collect(manager, module, f"{found.package}/{found.name}")
+    except Exception as error:
+        reason = error if isinstance(error, ExtensionError) else _reason(error)
+        return found._replace(state="broken", error=reason)
+    return found._replace(state="ok", offers=offers)
+
+
+def _reason(error: Exception) -> ExtensionError:
+    reason = ExtensionError(f"{type(error).__name__}: {error}")
+    reason.__cause__ = error
+    return reason
+
+
+def _collect(manager: pluggy.PluginManager, module: Any, name: str) -> tuple[tuple[str, Offer], ...]:
+    import pluggy
+
+    try:
+        manager.register(module, name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        if manager.has_plugin(name):
+            manager.unregister(name=name)
+        raise ExtensionError(f"{error}; the hooks are {', '.join(KINDS.values())}") from error
+    return tuple(
+        (kind, _checked(offer, hook))
+        for kind, hook in KINDS.items()
+        for implementation in getattr(manager.hook, hook).get_hookimpls()
+        if implementation.plugin_name == name
+        for offer in _listed(implementation.function(), hook)
+    )
+
+
+def _listed(result: object, hook: str) -> Sequence[object]:
+    if isinstance(result, (list, tuple)) and not isinstance(result, Offer):
+        return result
+    raise ExtensionError(f"{hook} returned {result!r}; expected a list of Offer")
+
+
+def _checked(offer: object, hook: str) -> Offer:
+    if (
+        isinstance(offer, Offer)
+        and all(isinstance(name, str) and name for name in (offer.name, *offer.aliases))
+        and not isinstance(offer.aliases, str)
+        and isinstance(offer.target, str)
+        and TARGET.fullmatch(offer.target)
+    ):
+        return offer
+    raise ExtensionError(f'{hook} returned {offer!r}; expected Offer(name, "package.module:Class", aliases)')
+
+
+def _source(point: EntryPoint) -> tuple[str, str]:
+    return (point.dist.name, point.dist.version) if point.dist is not None else ("", "")
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+_lock = threading.RLock()
+_loading = False
+_loaded: list[Plugin] | None = None
+
+
+def plugins() -> list[Plugin]:
+    """The installed plugins, loaded at the first call.
+
+    Raises
+        ExtensionError: a plugin asks for this while it is itself being loaded.
+    """
+    global _loaded, _loading
+    if _loaded is None:
+        with _lock:
+            if _loading:
+                raise ExtensionError(
+                    "a plugin looked a name up while plugins were being loaded; expected at first use"
+                )
+            if _loaded is None:
+                # Imported here because it takes longer to import than the rest of this package together.
+                from importlib.metadata import entry_points
+
+                _loading = True
+                try:
+                    _loaded = load_plugins(entry_points(group=ENTRY_POINT_GROUP), disabled_names())
+                finally:
+                    _loading = False
+    return _loaded

@@ -1,0 +1,256 @@
+"""How a name becomes a class: one registry per kind of thing that plugins can add.
+
+    codecs.resolve("zstd")      the class, imported at the first call and a dict look-up after that
+
+Built-in names are answered before any plugin is loaded, and a plugin cannot take one over: its offer is
+listed as a conflict and the built-in stays, so that installing a package never changes how existing data are
+read. Two plugins that offer one name conflict with each other: asking for that name is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from zstore.errors import ExtensionConflictError, ExtensionError, UnknownExtensionError
+from zstore.extensions import builtin
+from zstore.extensions.builtin import PrefixOffer
+from zstore.extensions.offers import Offer
+from zstore.extensions.plugins import Plugin, plugins
+
+__all__ = [
+    "Listing",
+    "Registry",
+    "codecs",
+    "conventions",
+    "data_types",
+    "list_offers",
+    "resamplers",
+    "stores",
+]
+
+BUILT_IN_PACKAGE = "zstore"
+
+
+class Listing(NamedTuple):
+    """One line of what is offered; `state` is "ok", "conflict", "broken" or "disabled", `detail` says why.
+
+    A plugin that could not be loaded, or was told not to, has one line of kind "plugin".
+    """
+
+    kind: str
+    name: str
+    aliases: tuple[str, ...]
+    target: str
+    package: str
+    version: str
+    state: str = "ok"
+    detail: str = ""
+
+
+class _Names(NamedTuple):
+    """What the plugins' offers come to: who has which name, and which names nobody gets."""
+
+    owners: dict[str, Listing]
+    conflicts: dict[str, list[Listing]]
+    listings: list[Listing]
+
+
+class Registry:
+    """The names of one kind. Safe to use from many threads at once."""
+
+    def __init__(
+        self,
+        kind: str,
+        built_in: Sequence[Offer],
+        prefixes: Sequence[PrefixOffer] = (),
+        load: Callable[[], list[Plugin]] = plugins,
+    ) -> None:
+        self.kind = kind
+        self._built_in = tuple(built_in)
+        self._built_in_targets = {name: offer.target for offer in built_in for name in _all_names(offer)}
+        self._prefixes = tuple(prefixes)
+        self._load = load
+        self._plugin_names: _Names | None = None
+        self._classes: dict[str, Any] = {}
+
+    def resolve(self, name: str) -> Any:
+        """The class behind `name` (or behind an alias of it).
+
+        Raises
+            UnknownExtensionError: nobody offers the name; the message lists near names and broken plugins.
+            ExtensionConflictError: two plugins offer it.
+            ExtensionError: it is offered, but cannot be imported.
+        """
+        found = self._classes.get(name)
+        if found is None:
+            # Two threads may both come here; they import the same module, so either may store the class.
+            found = self._classes[name] = self._find(name)
+        return found
+
+    def _find(self, name: str) -> Any:
+        target = self._built_in_targets.get(name)
+        if target is not None:
+            return self._imported(name, target)
+        unknown_rest: UnknownExtensionError | None = None
+        for prefix, target in self._prefixes:
+            if name.startswith(prefix) and name != prefix:
+                try:
+                    return self._imported(name, target)(name.removeprefix(prefix))
+                except UnknownExtensionError as error:
+                    unknown_rest = error
+        names = self._from_plugins()
+        if name in names.conflicts:
+            raise self._conflict(name, names.conflicts[name])
+        if name in names.owners:
+            return self._imported(name, names.owners[name].target, names.owners[name].package)
+        raise self._unknown(name, unknown_rest) from unknown_rest
+
+    def names(self) -> list[str]:
+        """Every name that can be asked for, aliases left out, sorted."""
+        owners = self._from_plugins().owners
+        return sorted(
+            {line.name for name, line in owners.items() if line.name == name}.union(
+                offer.name for offer in self._built_in
+            )
+        )
+
+    def offers(self) -> list[tuple[Offer, str, str, str]]:
+        """(offer, package, version, state) of every offer of this kind, built-in ones first."""
+        return [
+            (Offer(line.name, line.target, line.aliases), line.package, line.version, line.state)
+            for line in self.listings()
+        ]
+
+    def listings(self) -> list[Listing]:
+        """Every offer of this kind, built-in ones first."""
+        version = _own_version()
+        built_in = [
+            Listing(self.kind, offer.name, offer.aliases, offer.target, BUILT_IN_PACKAGE, version)
+            for offer in self._built_in
+        ]
+        built_in += [
+            Listing(self.kind, f"{prefix}*", (), target, BUILT_IN_PACKAGE, version)
+            for prefix, target in self._prefixes
+        ]
+        return built_in + self._from_plugins().listings
+
+    def _from_plugins(self) -> _Names:
+        if self._plugin_names is None:
+            self._plugin_names = self._sort_out(self._load())
+        return self._plugin_names
+
+    def _sort_out(self, loaded: Iterable[Plugin]) -> _Names:
+        lines = [
+            Listing(self.kind, offer.name, offer.aliases, offer.target, plugin.package, plugin.version)
+            for plugin in loaded
+            for kind, offer in plugin.offers
+            if kind == self.kind
+        ]
+        claims: dict[str, list[Listing]] = {}
+        for line in lines:
+            for name in _all_names(line):
+                claims.setdefault(name, []).append(line)
+        owners = {
+            name: claimants[0]
+            for name, claimants in claims.items()
+            if len(claimants) == 1 and name not in self._built_in_targets
+        }
+        conflicts = {
+            name: claimants
+            for name, claimants in claims.items()
+            if len(claimants) > 1 and name not in self._built_in_targets
+        }
+        return _Names(owners, conflicts, [self._with_state(line, conflicts) for line in lines])
+
+    def _with_state(self, line: Listing, conflicts: dict[str, list[Listing]]) -> Listing:
+        troubles = []
+        for name in _all_names(line):
+            if name in self._built_in_targets:
+                troubles.append(f"{name!r} is built in, and the built-in stays")
+            elif name in conflicts:
+                packages = sorted({claimant.package for claimant in conflicts[name]})
+                troubles.append(f"{name!r} is offered {len(conflicts[name])} times, by {', '.join(packages)}")
+        return line._replace(state="conflict", detail="; ".join(troubles)) if troubles else line
+
+    def _imported(self, name: str, target: str, package: str = BUILT_IN_PACKAGE) -> Any:
+        module_name, _, attributes = target.partition(":")
+        try:
+            found: Any = import_module(module_name)
+            for attribute in attributes.split("."):
+                found = getattr(found, attribute)
+        except Exception as error:  # whatever a module raises while it is imported; it goes on as the cause
+            raise ExtensionError(
+                f"{self.kind} {name!r} could not be imported from {target!r} of {package}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return found
+
+    def _conflict(self, name: str, claimants: list[Listing]) -> ExtensionConflictError:
+        who = ", ".join(f"{line.package} {line.version} ({line.target})" for line in claimants)
+        return ExtensionConflictError(
+            f"{self.kind} {name!r} is offered by more than one plugin: {who}; "
+            "expected one (uninstall one, or name one in ZSTORE_DISABLE_PLUGINS)"
+        )
+
+    def _unknown(self, name: str, reason: UnknownExtensionError | None) -> UnknownExtensionError:
+        from difflib import get_close_matches
+
+        known = self.names()
+        near = get_close_matches(name, known, 3, 0.5)
+        parts = [f"unknown {self.kind} {name!r}"]
+        if reason is not None:
+            parts.append(reason.message)
+        if near:
+            parts.append(f"did you mean {' or '.join(map(repr, near))}?")
+        parts.append(f"offered: {', '.join([*known, *(f'{prefix}*' for prefix, _ in self._prefixes)])}")
+        for line in _troubled(self._load()):
+            trouble = f"could not be loaded: {line.detail}" if line.state == "broken" else "is disabled"
+            parts.append(f"plugin {line.name!r} ({line.package} {line.version}) {trouble}")
+        return UnknownExtensionError("; ".join(parts))
+
+
+def list_offers() -> list[Listing]:
+    """Everything that is offered, kind by kind, then the plugins that are broken or disabled."""
+    return [line for registry in _REGISTRIES for line in registry.listings()] + _troubled(plugins())
+
+
+def _troubled(loaded: Iterable[Plugin]) -> list[Listing]:
+    return [
+        Listing(
+            "plugin",
+            plugin.name,
+            (),
+            plugin.target,
+            plugin.package,
+            plugin.version,
+            plugin.state,
+            str(plugin.error or ""),
+        )
+        for plugin in loaded
+        if plugin.state != "ok"
+    ]
+
+
+def _all_names(offer: Offer | Listing) -> tuple[str, ...]:
+    # A plugin that repeats its name among the aliases has one claim to it, not two.
+    return tuple(dict.fromkeys((offer.name, *offer.aliases)))
+
+
+def _own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(BUILT_IN_PACKAGE)
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return ""
+
+
+codecs = Registry("codec", builtin.CODECS, builtin.CODEC_PREFIXES)
+data_types = Registry("data type", builtin.DATA_TYPES)
+stores = Registry("store", builtin.STORES)
+conventions = Registry("convention", builtin.CONVENTIONS)
+resamplers = Registry("resampler", builtin.RESAMPLERS)
+
+_REGISTRIES = (codecs, data_types, stores, conventions, resamplers)

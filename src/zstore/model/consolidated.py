@@ -1,0 +1,101 @@
+"""Consolidated metadata: the documents of everything below a group, parsed one by one as they are asked for.
+
+A group opens whether or not zstore can read every array below it: a document that is malformed or unsupported
+raises when that node is asked for, and is written back unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from zstore.errors import MetadataError
+from zstore.model.array import ArrayModel
+from zstore.model.group import GroupModel
+
+__all__ = ["Consolidated", "check_node_path"]
+
+Documents = Mapping[str, Any]
+ParseNode = Callable[[Documents, str], ArrayModel | GroupModel]
+
+
+def check_node_path(path: Any, *, where: str) -> str:
+    """`path`, if it leads from a group to a node below it.
+
+    Raises
+        MetadataError: empty, absolute, or with an empty, "." or ".." part, or a NUL.
+    """
+    if isinstance(path, str) and path and "\0" not in path:
+        if "." not in path and "//" not in path and path[0] != "/" and path[-1] != "/":
+            return path
+        if not {"", ".", ".."}.intersection(path.split("/")):
+            return path
+    raise MetadataError(f"consolidated metadata names the node {path!r}; expected a path below {where!r}")
+
+
+class Consolidated(Mapping[str, ArrayModel | GroupModel]):
+    """Path below the group -> model, from documents that were read together.
+
+    `documents` holds, per path, the documents of that node by key name; `parse` makes a model of them.
+    """
+
+    __slots__ = ("_base", "_children", "_documents", "_models", "_parse", "_prefix")
+
+    def __init__(self, documents: Mapping[str, Documents], parse: ParseNode, *, base: str = "") -> None:
+        self._documents = documents
+        self._base = base
+        self._parse = parse
+        self._prefix = ""
+        self._models: dict[str, ArrayModel | GroupModel] = {}
+        self._children: dict[str, list[str]] | None = None
+
+    def below(self, path: str) -> Consolidated:
+        """The part below the node at `path`, as that group's own consolidated metadata."""
+        part = Consolidated.__new__(Consolidated)
+        part._documents, part._base = self._documents, self._base
+        part._parse, part._models = self._parse, self._models
+        part._children = self.index()
+        part._prefix = f"{self._prefix}{path}/"
+        return part
+
+    def index(self) -> dict[str, list[str]]:
+        """Prefix ("" or "a/b/") -> sorted names right below it."""
+        if self._children is None:
+            children: dict[str, list[str]] = {}
+            for path in sorted(self._documents):
+                parent, slash, name = path.rpartition("/")
+                children.setdefault(parent + slash, []).append(name)
+            self._children = children
+        return self._children
+
+    def names(self) -> list[str]:
+        """The sorted names right below this group."""
+        return self.index().get(self._prefix, [])
+
+    def document(self, path: str) -> Documents:
+        """The documents of the node at `path`, by key name, as they were read."""
+        return self._documents[self._prefix + path]
+
+    def __getitem__(self, path: str) -> ArrayModel | GroupModel:
+        full = self._prefix + path
+        model = self._models.get(full)
+        if model is None:
+            documents = self._documents[full]
+            model = self._parse(documents, f"{self._base}/{full}" if self._base else full)
+            if isinstance(model, GroupModel):
+                model = GroupModel(model.zarr_format, model.attributes, self.below(path), model.extra)
+            self._models[full] = model
+        return model
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self._prefix + path in self._documents
+
+    def __iter__(self) -> Iterator[str]:
+        skip = len(self._prefix)
+        return (path[skip:] for path in self._documents if path.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"Consolidated({len(self)} nodes)"

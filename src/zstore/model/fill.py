@@ -1,0 +1,165 @@
+"""Fill values between JSON and numpy scalars, one rule per kind of data type.
+
+A rule keeps every bit: NaN payloads travel as hex strings, integers never pass through a float, and a
+float is written as the double that it equals.
+
+Spec
+    Zarr v3 core, "Permitted fill values"; Zarr v2, "Fill value encoding".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Any, Protocol
+
+import numpy as np
+
+from zstore.errors import MetadataError, UnsupportedError
+
+__all__ = ["BoolFill", "ComplexFill", "FillRule", "FloatFill", "IntegerFill"]
+
+HEX = re.compile("0x[0-9a-fA-F]+")
+SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+
+
+class FillRule(Protocol):
+    """How fill values of one kind of data type stand in a metadata document."""
+
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+        """The scalar of `dtype` that the JSON value means; `endian` is the array's own, for raw bytes.
+
+        Raises
+            MetadataError: not a value of this type, or out of its range.
+        """
+
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+        """The JSON value that `parse` turns back into the same bits.
+
+        Raises
+            UnsupportedError: that format has no way to say it.
+        """
+
+
+def refuse(value: Any, dtype: np.dtype[Any], expected: str) -> MetadataError:
+    """The error for a fill value that is none of `dtype`."""
+    return MetadataError(f"fill_value is {value!r}; expected {expected} for data type {dtype.name}")
+
+
+class BoolFill:
+    """true and false; Zarr v2 writers also left 0 and 1."""
+
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+        if isinstance(value, bool):
+            return np.bool_(value)
+        if zarr_format == 2 and isinstance(value, int | float) and value in (0, 1):
+            return np.bool_(value)
+        raise refuse(value, dtype, "true or false")
+
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+        return bool(value)
+
+
+class IntegerFill:
+    """A JSON integer in range; 1.0 is read as 1, as other readers do."""
+
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+        limits = np.iinfo(dtype)
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if type(number) is int and limits.min <= number <= limits.max:
+            scalar: np.generic = dtype.type(number)
+            return scalar
+        raise refuse(value, dtype, f"an integer from {limits.min} to {limits.max}")
+
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+        return int(value)
+
+
+class FloatFill:
+    """A number, "NaN", "Infinity", "-Infinity", or (v3) the bits as a hex string."""
+
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+        if isinstance(value, str):
+            return self._parse_text(value, dtype, zarr_format)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise refuse(value, dtype, "a number")
+        scalar: np.generic
+        try:
+            with np.errstate(over="ignore"):
+                scalar = dtype.type(value)
+        except OverflowError:
+            raise refuse("an integer of that size", dtype, "a number in range") from None
+        if np.isinf(scalar) and value not in (np.inf, -np.inf):
+            raise refuse(value, dtype, f"a number in range, at most {np.finfo(dtype).max}")
+        return scalar
+
+    def _parse_text(self, text: str, dtype: np.dtype[Any], zarr_format: int) -> np.generic:
+        scalar: np.generic
+        if text in SPECIAL:
+            scalar = dtype.type(SPECIAL[text])
+            return scalar
+        digit_count = 2 * dtype.itemsize
+        if zarr_format == 3 and HEX.fullmatch(text) and len(text) == 2 + digit_count:
+            scalar = np.frombuffer(int(text, 16).to_bytes(dtype.itemsize, "little"), dtype.newbyteorder("<"))[
+                0
+            ]
+            return scalar
+        expected = 'a number, "NaN", "Infinity" or "-Infinity"'
+        if zarr_format == 3:
+            expected += f' or "0x" and {digit_count} hex digits'
+        raise refuse(text, dtype, expected)
+
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+        number = float(value)
+        if number != number:
+            return self._render_nan(value, dtype, zarr_format)
+        if number in (np.inf, -np.inf):
+            return "Infinity" if number > 0 else "-Infinity"
+        return number
+
+    def _render_nan(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> str:
+        raw = value.tobytes()
+        if raw == dtype.type("nan").tobytes():
+            return "NaN"
+        digits = f"0x{int(np.frombuffer(raw, f'u{dtype.itemsize}')[0]):0{2 * dtype.itemsize}x}"
+        if zarr_format == 3:
+            return digits
+        raise UnsupportedError(
+            f"fill_value is a NaN with the bits {digits}; Zarr v{zarr_format} can say the plain NaN only"
+        )
+
+
+class ComplexFill:
+    """[real, imaginary], each as a float; Zarr v2 may hold the raw bytes in Base64."""
+
+    def __init__(self) -> None:
+        self._part = FloatFill()
+
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+        scalar: np.generic
+        if zarr_format == 2 and isinstance(value, str):
+            scalar = self._parse_base64(value, dtype, endian)
+            return scalar
+        if not isinstance(value, list) or len(value) != 2:
+            raise refuse(value, dtype, "a list of two numbers, [real, imaginary]")
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        raw = b"".join(self._part.parse(item, part, zarr_format, endian).tobytes() for item in value)
+        scalar = np.frombuffer(raw, dtype)[0]
+        return scalar
+
+    def _parse_base64(self, text: str, dtype: np.dtype[Any], endian: str) -> Any:
+        try:
+            raw = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise refuse(text, dtype, "[real, imaginary] or Base64") from None
+        if len(raw) != dtype.itemsize:
+            raise refuse(text, dtype, f"{dtype.itemsize} bytes in Base64")
+        bits = np.frombuffer(
+            raw, np.dtype(f"u{dtype.itemsize // 2}").newbyteorder("<" if endian == "little" else ">")
+        )
+        return bits.astype(bits.dtype.newbyteorder("=")).view(dtype)[0]
+
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        return [self._part.render(item, part, zarr_format) for item in np.frombuffer(value.tobytes(), part)]

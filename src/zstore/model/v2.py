@@ -1,0 +1,332 @@
+"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs` and `.zmetadata` documents to models and back.
+
+An array's `order: F` becomes a leading "transpose", its byte order the "bytes" codec, its filters and
+compressor "numcodecs.<id>" codecs after that. xarray's `_ARRAY_DIMENSIONS` attribute becomes the dimension
+names where it fits the shape, and stays an attribute where it does not.
+
+Spec
+    Zarr v2; xarray's "Zarr Encoding Specification" (`_ARRAY_DIMENSIONS`); zarr-python's `.zmetadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.consolidated import Consolidated, check_node_path
+from zstore.model.dtype import DataType
+from zstore.model.grid import RegularGrid
+from zstore.model.group import GroupModel
+from zstore.model.keys import ChunkKeys
+from zstore.model.shapes import check_chunk_size, parse_chunk_shape, parse_shape
+
+__all__ = [
+    "ARRAY_KEY",
+    "ATTRIBUTES_KEY",
+    "CONSOLIDATED_KEY",
+    "GROUP_KEY",
+    "parse_array",
+    "parse_group",
+    "parse_node",
+    "render_array",
+    "render_group",
+]
+
+ARRAY_KEY = ".zarray"
+GROUP_KEY = ".zgroup"
+ATTRIBUTES_KEY = ".zattrs"
+CONSOLIDATED_KEY = ".zmetadata"
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+PREFIX = "numcodecs."
+ARRAY_MEMBERS = frozenset(
+    (
+        "zarr_format",
+        "shape",
+        "chunks",
+        "dtype",
+        "compressor",
+        "fill_value",
+        "order",
+        "filters",
+        "dimension_separator",
+    )
+)
+# Of a chain that did not come from a v2 document, a last codec of these is written as the compressor.
+COMPRESSORS = frozenset(("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"))
+
+
+def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel | GroupModel:
+    """The array or group that the documents describe.
+
+    Raises
+        MetadataError, UnsupportedError: as `parse_array` and `parse_group`; there is neither document.
+    """
+    if ARRAY_KEY in documents:
+        return parse_array(documents, path=path)
+    if GROUP_KEY in documents:
+        return parse_group(documents, path=path)
+    raise MetadataError(f"documents are {sorted(documents)}; expected {ARRAY_KEY} or {GROUP_KEY}", path=path)
+
+
+def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
+    """The array that {".zarray": …, ".zattrs": …} describes; ".zattrs" may be missing.
+
+    Raises
+        MetadataError: a member is missing, malformed or contradicts another.
+        UnsupportedError: a dtype that zstore does not have.
+    """
+    attributes = _parse_attributes(documents, path)
+    try:
+        return _parse_array(documents[ARRAY_KEY], attributes)
+    except ZstoreError as error:
+        error.locate(path=path, key=ARRAY_KEY)
+        raise
+
+
+def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayModel:
+    _check_format(document)
+    shape = parse_shape(_require(document, "shape"))
+    chunks = parse_chunk_shape(_require(document, "chunks"), shape, "chunks")
+    data_type, endian = DataType.from_typestr(_require(document, "dtype"))
+    check_chunk_size(chunks, data_type.numpy.itemsize)
+    fill_value = data_type.parse_fill(_require(document, "fill_value"), 2, endian or "little")
+    separator = document.get("dimension_separator", ".")
+    if separator not in (".", "/"):
+        raise MetadataError(f"dimension_separator is {separator!r}; expected '.' or '/'")
+    dimension_names, attributes = _split_dimensions(attributes, shape)
+    extra = {name: document[name] for name in document if name not in ARRAY_MEMBERS}
+    return ArrayModel(
+        2,
+        shape,
+        data_type,
+        RegularGrid(chunks),
+        ChunkKeys("v2", separator),
+        _parse_chain(document, len(shape), endian),
+        fill_value,
+        attributes,
+        dimension_names,
+        extra,
+    )
+
+
+def _parse_chain(document: Mapping[str, Any], ndim: int, endian: str | None) -> tuple[CodecModel, ...]:
+    codecs = []
+    order = _require(document, "order")
+    if order == "F":
+        codecs.append(CodecModel("transpose", {"order": list(range(ndim - 1, -1, -1))}))
+    elif order != "C":
+        raise MetadataError(f"order is {order!r}; expected 'C' or 'F'")
+    codecs.append(CodecModel("bytes", {"endian": endian} if endian else {}))
+    filters = document.get("filters")
+    if filters is not None:
+        if not isinstance(filters, list):
+            raise MetadataError(f"filters is {filters!r}; expected null or a list of codecs")
+        codecs += [_parse_codec(item, "filter") for item in filters]
+    compressor = _require(document, "compressor")
+    if compressor is not None:
+        codecs.append(_parse_codec(compressor, "compressor"))
+    return tuple(codecs)
+
+
+def _parse_codec(value: Any, role: str) -> CodecModel:
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str) or not value["id"]:
+        raise MetadataError(f"{role} is {value!r}; expected an object with an id")
+    configuration = {name: item for name, item in value.items() if name != "id"}
+    return CodecModel(PREFIX + value["id"], configuration, role=role)
+
+
+def _split_dimensions(
+    attributes: Mapping[str, Any], shape: tuple[int, ...]
+) -> tuple[tuple[str | None, ...] | None, Mapping[str, Any]]:
+    """(dimension names, the other attributes); malformed names stay where they are."""
+    names = attributes.get(DIMENSIONS)
+    if not isinstance(names, list) or len(names) != len(shape):
+        return None, attributes
+    if not all(isinstance(name, str) for name in names):
+        return None, attributes
+    return tuple(names), {name: value for name, value in attributes.items() if name != DIMENSIONS}
+
+
+def parse_group(documents: Mapping[str, Any], *, path: str) -> GroupModel:
+    """The group that {".zgroup": …, ".zattrs": …, ".zmetadata": …} describes; only ".zgroup" must be there.
+
+    The group's own attributes are those of ".zattrs", never the copy in ".zmetadata".
+
+    Raises
+        MetadataError: a document is malformed, or ".zmetadata" names a path that is not below the group.
+    """
+    attributes = _parse_attributes(documents, path)
+    key = GROUP_KEY
+    try:
+        document = documents[GROUP_KEY]
+        _check_format(document)
+        extra = {name: document[name] for name in document if name != "zarr_format"}
+        key = CONSOLIDATED_KEY
+        consolidated = _parse_consolidated(documents.get(CONSOLIDATED_KEY), path)
+        return GroupModel(2, attributes, consolidated, extra)
+    except ZstoreError as error:
+        error.locate(path=path, key=key)
+        raise
+
+
+def _parse_consolidated(value: Any, path: str) -> Consolidated | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.get("zarr_consolidated_format") != 1:
+        raise MetadataError("consolidated metadata is malformed; expected zarr_consolidated_format 1")
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        raise MetadataError(f"metadata is {metadata!r}; expected an object")
+    nodes: dict[str, dict[str, Any]] = {}
+    orphans: dict[str, Any] = {}
+    for key, document in metadata.items():
+        node, _, name = key.rpartition("/")
+        if name not in (ARRAY_KEY, GROUP_KEY, ATTRIBUTES_KEY):
+            raise MetadataError(
+                f"metadata has the key {key!r}; expected a path ending in .zarray, .zgroup or .zattrs"
+            )
+        if not node:
+            if key.startswith("/"):
+                check_node_path(node, where=path)
+            continue
+        if name == ATTRIBUTES_KEY and node not in nodes:
+            orphans[check_node_path(node, where=path)] = document
+        else:
+            nodes.setdefault(check_node_path(node, where=path), {})[name] = document
+    for node, document in orphans.items():
+        # Attributes with neither array nor group beside them describe nothing.
+        if node in nodes:
+            nodes[node][ATTRIBUTES_KEY] = document
+    return Consolidated(nodes, parse_node, base=path)
+
+
+def _parse_attributes(documents: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    attributes = documents.get(ATTRIBUTES_KEY)
+    if attributes is None:
+        return {}
+    if isinstance(attributes, dict):
+        return attributes
+    raise MetadataError(f"attributes are {attributes!r}; expected an object", path=path, key=ATTRIBUTES_KEY)
+
+
+def _require(document: Mapping[str, Any], name: str) -> Any:
+    if name in document:
+        return document[name]
+    raise MetadataError(f"member {name!r} is missing")
+
+
+def _check_format(document: Any) -> None:
+    if not isinstance(document, dict):
+        raise MetadataError(f"document is {document!r}; expected an object")
+    zarr_format = _require(document, "zarr_format")
+    if type(zarr_format) is not int or zarr_format != 2:
+        raise MetadataError(f"zarr_format is {zarr_format!r}; expected 2")
+
+
+def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
+    """{".zarray": …, ".zattrs": …}, the inverse of `parse_array`; ".zattrs" only when not empty.
+
+    Raises
+        UnsupportedError: the array has something that Zarr v2 cannot say.
+    """
+    if model.keys.name != "v2":
+        raise UnsupportedError(f"chunk keys {model.keys.name!r} cannot be said in Zarr v2; it has 'v2' only")
+    order, endian, filters, compressor = _render_chain(model)
+    document: dict[str, Any] = {
+        "zarr_format": 2,
+        "shape": list(model.shape),
+        "chunks": list(model.grid.chunk_shape),
+        "dtype": model.data_type.typestr(endian),
+        "compressor": compressor,
+        "fill_value": model.data_type.render_fill(model.fill_value, 2),
+        "order": order,
+        "filters": filters or None,
+        "dimension_separator": model.keys.separator,
+    }
+    document.update(model.extra)
+    documents = {ARRAY_KEY: document}
+    attributes = _join_dimensions(model)
+    if attributes:
+        documents[ATTRIBUTES_KEY] = attributes
+    return documents
+
+
+def _render_chain(model: ArrayModel) -> tuple[str, str | None, list[dict[str, Any]], dict[str, Any] | None]:
+    """(order, endian, filters, compressor) of the codecs."""
+    codecs = list(model.codecs)
+    order = "C"
+    if codecs and codecs[0].name == "transpose":
+        reverse = list(range(model.ndim - 1, -1, -1))
+        given = codecs.pop(0).configuration.get("order")
+        if list(given or ()) != reverse:
+            raise UnsupportedError(
+                f"transpose with order {given!r} cannot be said in Zarr v2; it has {reverse} only"
+            )
+        order = "F"
+    if not codecs or codecs[0].name != "bytes":
+        name = codecs[0].name if codecs else None
+        raise UnsupportedError(f"codec {name!r} cannot be said in Zarr v2; it has 'bytes' there")
+    endian = codecs.pop(0).configuration.get("endian")
+    compressor = None
+    if codecs and (codecs[-1].role or _guess_role(codecs[-1])) == "compressor":
+        compressor = _render_codec(codecs.pop())
+    return order, endian, [_render_codec(codec) for codec in codecs], compressor
+
+
+def _guess_role(codec: CodecModel) -> str:
+    return "compressor" if codec.name.removeprefix(PREFIX) in COMPRESSORS else "filter"
+
+
+def _render_codec(codec: CodecModel) -> dict[str, Any]:
+    if not codec.name.startswith(PREFIX):
+        raise UnsupportedError(
+            f"codec {codec.name!r} cannot be said in Zarr v2; it has numcodecs' codecs only"
+        )
+    return {"id": codec.name.removeprefix(PREFIX), **codec.configuration}
+
+
+def _join_dimensions(model: ArrayModel) -> dict[str, Any]:
+    attributes = dict(model.attributes)
+    names = model.dimension_names
+    if names is None:
+        return attributes
+    if None in names:
+        raise UnsupportedError(
+            f"dimension_names {list(names)} cannot be said in Zarr v2; every dimension needs a name"
+        )
+    if attributes.setdefault(DIMENSIONS, list(names)) != list(names):
+        raise MetadataError(
+            f"attribute {DIMENSIONS!r} is {attributes[DIMENSIONS]!r}; "
+            f"expected the dimension names {list(names)}"
+        )
+    return attributes
+
+
+def render_group(model: GroupModel) -> dict[str, dict[str, Any]]:
+    """{".zgroup": …, ".zattrs": …, ".zmetadata": …}, the inverse of `parse_group`.
+
+    ".zattrs" only when not empty, ".zmetadata" only when the model holds consolidated metadata.
+    """
+    documents: dict[str, dict[str, Any]] = {GROUP_KEY: {"zarr_format": 2, **model.extra}}
+    if model.attributes:
+        documents[ATTRIBUTES_KEY] = dict(model.attributes)
+    if model.consolidated is not None:
+        metadata: dict[str, Any] = dict(documents)
+        for path in model.consolidated:
+            metadata.update(
+                {f"{path}/{name}": value for name, value in _child_documents(model, path).items()}
+            )
+        documents[CONSOLIDATED_KEY] = {"zarr_consolidated_format": 1, "metadata": metadata}
+    return documents
+
+
+def _child_documents(model: GroupModel, path: str) -> Mapping[str, Any]:
+    if isinstance(model.consolidated, Consolidated):
+        return model.consolidated.document(path)
+    assert model.consolidated is not None
+    child = model.consolidated[path]
+    if isinstance(child, ArrayModel):
+        return render_array(child)
+    return render_group(GroupModel(2, child.attributes, None, child.extra))

@@ -1,0 +1,151 @@
+"""Keeping others from changing a value between a read and the write that follows from it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["hold_bytes", "hold_file", "hold_name", "key_offset"]
+
+# The metadata documents that a lock is taken on, in the order they are looked for.
+DOCUMENTS = ("zarr.json", ".zarray")
+
+# struct flock: l_type, l_whence, l_start, l_len, l_pid, padded to the alignment of off_t.
+FLOCK = struct.Struct("hhqqi0q")
+
+
+class _Held:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+
+
+_thread = threading.local()
+_guard = threading.Lock()
+_names: dict[Hashable, _Held] = {}
+
+
+@contextmanager
+def hold_name(name: Hashable) -> Iterator[None]:
+    """Exclude the other threads of this process that hold the same name."""
+    with _guard:
+        held = _names.setdefault(name, _Held())
+        held.count += 1
+    try:
+        with held.lock:
+            yield
+    finally:
+        with _guard:
+            held.count -= 1
+            if not held.count:
+                del _names[name]
+
+
+def key_offset(key: str) -> int:
+    """Where in its lock file a key's lock lies: the low 62 bits of its UTF-8 bytes' FNV-1a hash."""
+    state = 0xCBF29CE484222325
+    for byte in key.encode("utf-8", "surrogateescape"):
+        state = ((state ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return state & ((1 << 62) - 1)
+
+
+@contextmanager
+def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
+    """Exclude every other thread and process that holds `key` of the same directory tree.
+
+    The protocol, for whoever wants to take part in it from another language:
+
+    1. The lock file is the nearest metadata document above the key: for each directory from the key's own up
+       to the store's root, `zarr.json`, then `.zarray`. It is opened for reading and writing.
+    2. On it, an open-file-description write lock (F_OFD_SETLKW) on one byte, whose offset is `key_offset` of
+       the key relative to the document's directory (so stores opened at different levels agree). Where the
+       key is that very document, the lock covers the whole file instead (start 0, length 0): replacing a
+       document waits for everyone who holds a chunk below it.
+    3. Where there is no document at all, flock(LOCK_EX) on the root directory.
+    4. Once the lock is held, step 1 is repeated. If it now finds another file (a document was replaced by
+       renaming, or a nearer one was made), the lock is let go and everything starts again.
+
+    Locks of this kind belong to the open file, so they exclude the threads of one process too, and end with
+    the process. A document's lock is taken before, never while, a key below it is held; and where there is no
+    document, one lock is all that a thread can hold. A thread that breaks this rule gets EDEADLK.
+
+    `open_file(path, flags)` opens a path relative to the root ("" is the root itself).
+    """
+    while True:
+        descriptor, offset, length = _nearest(key, open_file)
+        try:
+            with _noted(descriptor, offset, length), hold_bytes(descriptor, offset, length):
+                if _is_nearest(descriptor, key, open_file):
+                    yield
+                    return
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _noted(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
+    """Raise EDEADLK where this thread would wait for itself, which the system does not notice."""
+    status = os.fstat(descriptor)
+    mine: list[tuple[int, int, int, int | None]] = _thread.__dict__.setdefault("held", [])
+    for device, inode, held_offset, held_length in mine:
+        is_same_file = (device, inode) == (status.st_dev, status.st_ino)
+        if is_same_file and (held_offset == offset or not length or not held_length):
+            raise OSError(errno.EDEADLK, "this thread holds a lock already that excludes this one")
+    note = (status.st_dev, status.st_ino, offset, length)
+    mine.append(note)
+    try:
+        yield
+    finally:
+        mine.remove(note)
+
+
+@contextmanager
+def hold_bytes(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
+    """Lock `length` bytes of an open file against whoever opened it elsewhere; None: all of it, by flock."""
+    if length is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    else:
+        _set_lock(descriptor, fcntl.F_WRLCK, offset, length)
+    try:
+        yield
+    finally:
+        # Closing alone would leave the lock with a child process that was forked meanwhile.
+        if length is None:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        else:
+            _set_lock(descriptor, fcntl.F_UNLCK, offset, length)
+
+
+def _set_lock(descriptor: int, kind: int, offset: int, length: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, FLOCK.pack(kind, os.SEEK_SET, offset, length, 0))
+
+
+def _nearest(
+    key: str, open_file: Callable[[str, int], int], flags: int = os.O_RDWR
+) -> tuple[int, int, int | None]:
+    """The open lock file, and the offset and length to lock in it; no length for the root directory."""
+    directory = key
+    while directory:
+        directory = directory.rpartition("/")[0]
+        below = key[len(directory) + 1 :] if directory else key
+        for document in DOCUMENTS:
+            path = f"{directory}/{document}" if directory else document
+            try:
+                descriptor = open_file(path, flags)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue
+            return (descriptor, 0, 0) if below == document else (descriptor, key_offset(below), 1)
+    return open_file("", os.O_RDONLY | os.O_DIRECTORY), 0, None
+
+
+def _is_nearest(descriptor: int, key: str, open_file: Callable[[str, int], int]) -> bool:
+    other, _, _ = _nearest(key, open_file, os.O_RDONLY)
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.fstat(other))
+    finally:
+        os.close(other)

@@ -1,0 +1,52 @@
+"""From a path or a URL to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zstore.errors import StoreError
+from zstore.extensions.registry import stores
+from zstore.storage.base import Store
+
+__all__ = ["open_store"]
+
+# "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
+
+
+def open_store(
+    target: str | os.PathLike[str] | Store,
+    *,
+    read_only: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Store:
+    """The store at a path or URL; a store is given back as it is, or as a read-only view of it.
+
+    Plain paths and "file://" open a directory, "memory://name" a shared store of this process, other schemes
+    whatever is offered for them. `storage_options` are the opened store's own.
+
+    Raises
+        UnknownExtensionError: nobody offers the URL's scheme.
+        StoreError: the store cannot be opened, or does not take these options.
+    """
+    if isinstance(target, Store):
+        if storage_options:
+            raise StoreError("storage options are for opening a store, this one is open", path=target.url)
+        return target.as_read_only() if read_only and not target.read_only else target
+    text = os.fspath(target)
+    if not isinstance(text, str):
+        raise StoreError(f"expected a path, a URL or a Store, got {target!r}")
+    if not text:
+        raise StoreError("expected a path, a URL or a Store, got ''")
+    scheme = SCHEME.match(text) if isinstance(target, str) else None
+    if scheme is None:
+        from zstore.storage.local import LocalStore
+
+        url = Path(text).absolute().as_uri()
+        return LocalStore.from_url(url, read_only=read_only, storage_options=storage_options)
+    kind: type[Store] = stores.resolve(scheme[1].lower())
+    return kind.from_url(text, read_only=read_only, storage_options=storage_options)

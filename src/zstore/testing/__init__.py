@@ -1,0 +1,1 @@
+"""Contracts that prove a plugin; each is a test class to inherit from."""

@@ -1,0 +1,166 @@
+"""The contract of a convention, for plugin authors to run against theirs.
+
+from zstore.testing.conventions import check_convention
+check_convention(MyConvention())
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.base import Convention, Documents, Facts, is_array
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+
+__all__ = ["DocumentArray", "DocumentGroup", "build_tree", "check_convention", "sample_models"]
+
+
+class DocumentArray:
+    """An array made of a document, as conventions see one."""
+
+    def __init__(self, path: str, document: Mapping[str, Any], values: Any, zarr_format: int) -> None:
+        self.path, self.zarr_format = path, zarr_format
+        self.attrs: Mapping[str, Any] = document.get("attributes", {})
+        self.dims: tuple[str | None, ...] | None = document.get("dimension_names")
+        self.fill_value = document.get("fill_value")
+        self._values = np.asarray(values)
+        self.shape, self.dtype = self._values.shape, self._values.dtype
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._values[selection]
+
+
+class DocumentGroup:
+    """A group made of a document, as conventions see one."""
+
+    def __init__(self, path: str, attributes: Mapping[str, Any], zarr_format: int) -> None:
+        self.path, self.attrs, self.zarr_format = path, attributes, zarr_format
+        self.children: dict[str, Any] = {}
+
+    def members(self) -> Iterator[tuple[str, Any]]:
+        yield from self.children.items()
+
+    def __getitem__(self, path: str) -> Any:
+        node: Any = self
+        for part in path.split("/"):
+            node = node.children[part]
+        return node
+
+
+def build_tree(documents: Documents, geo: GeoModel, zarr_format: int) -> DocumentGroup:
+    """The hierarchy that `documents` describe, with arrays of data that hold nothing but their fill value.
+
+    Groups that only lie on the way to a document have no attributes.
+    """
+    root = DocumentGroup("", documents.get("", {}).get("attributes", {}), zarr_format)
+    shapes = {grid.path: grid.shape for grid in geo.grids}
+    for path in sorted(set(documents) - {""}):
+        document = documents[path]
+        above, _, name = path.rpartition("/")
+        parent = root
+        for part in filter(None, above.split("/")):
+            parent = parent.children.setdefault(part, DocumentGroup(part, {}, zarr_format))
+        if document.get("kind") == "array":
+            values = document.get("data")
+            if values is None:
+                variable = geo.variables[name]
+                named = dict(zip(geo.dimensions, shapes[above], strict=True))
+                shape = [named.get(dim, 1) for dim in variable.dimensions or geo.dimensions]
+                values = np.broadcast_to(np.zeros((), variable.dtype), shape)
+            parent.children[name] = DocumentArray(path, document, values, zarr_format)
+        else:
+            parent.children[name] = DocumentGroup(path, document.get("attributes", {}), zarr_format)
+    return root
+
+
+def sample_models() -> list[GeoModel]:
+    """Rasters and pyramids that every convention has to cope with, from the plain to the awkward."""
+    utm = Affine(10.0, 0.0, 300000.0, 0.0, -10.0, 5000040.0)
+    band = Variable(np.dtype("uint16"), ("y", "x"), nodata=0, scale_factor=0.0001, add_offset=0.0, units="1")
+    height = Variable(np.dtype("float32"), ("time", "lat", "lon"), nodata=-9999.0, area_or_point="Point")
+    degrees = Affine(0.5, 0.0, -180.0, 0.0, 0.25, -90.0)
+    plain = GeoModel(Crs.from_user("EPSG:32632"), utm, (1095, 1093), variables={"b02": band})
+    pyramid = GeoModel(
+        plain.crs,
+        utm,
+        plain.shape,
+        levels=tuple(plain.plan_level(str(i), (2**i, 2**i), (256, 256)) for i in range(3)),
+        resampling="average",
+        variables={"b02": band},
+    )
+    south_up = GeoModel(
+        Crs.from_user("EPSG:4326"), degrees, (720, 720), ("lat", "lon"), variables={"h": height}
+    )
+    rotated = GeoModel(None, Affine(17.0, 5.0, 100.0, 10.0, -8.0, 200.0), (15, 10), variables={"b02": band})
+    return [plain, pyramid, south_up, rotated]
+
+
+def check_convention(convention: Convention) -> None:
+    """Raises AssertionError where the convention breaks the contract.
+
+    Its documents are strict JSON and the same at every call; nothing that it parses out of them contradicts
+    the model; and it finds no fault with them.
+    """
+    assert isinstance(convention.name, str) and convention.name, "a convention has a name"
+    for geo in sample_models():
+        for zarr_format in (2, 3):
+            documents = convention.render(geo, zarr_format)
+            assert repr(documents) == repr(convention.render(geo, zarr_format)), (
+                "rendering twice gave two results"
+            )
+            for path, document in documents.items():
+                _check_document(path, document)
+            _check_round_trip(convention, documents, geo, zarr_format)
+
+
+def _check_document(path: str, document: Mapping[str, Any]) -> None:
+    unknown = set(document) - {"kind", "attributes", "dimension_names", "data", "fill_value"}
+    assert not unknown, f"document {path!r} has the members {sorted(unknown)}"
+    attributes = document.get("attributes", {})
+    encoded = json.dumps(attributes, allow_nan=False)
+    assert json.loads(encoded) == attributes, f"attributes of {path!r} change on their way through JSON"
+    assert not path.startswith("/") and ".." not in path.split("/"), f"path {path!r} is not relative"
+
+
+def _check_round_trip(convention: Convention, documents: Documents, geo: GeoModel, zarr_format: int) -> None:
+    from zstore.conventions.write import render_geo
+
+    # The built-in conventions make the nodes; none of their attributes stays.
+    base = render_geo(geo, zarr_format)[0]
+    for path, document in base.items():
+        document["attributes"] = documents.get(path, {}).get("attributes", {})
+    base |= {path: document for path, document in documents.items() if path not in base}
+    tree = build_tree(base, geo, zarr_format)
+    for path in base:
+        node = tree if path == "" else tree[path]
+        parent = tree if "/" not in path else tree[path.rpartition("/")[0]]
+        holder = parent if path else None
+        facts = convention.parse(node, holder)
+        is_data = is_array(node) and path.rpartition("/")[2] in geo.variables
+        _check_facts(facts, geo, path, is_data)
+        if path == "" or is_data:
+            errors = [f for f in convention.check(node, geo, holder) if f.severity == "error"]
+            assert not errors, f"it finds fault with its own document {path!r}: {errors}"
+
+
+def _check_facts(facts: Facts, geo: GeoModel, path: str, is_data: bool) -> None:
+    errors = [finding for finding in facts.findings if finding.severity == "error"]
+    assert not errors, f"it finds fault with its own document {path!r}: {errors}"
+    for source, crs in facts.crs:
+        assert geo.crs is not None and crs.is_same(geo.crs), f"{source} at {path!r} is another CRS"
+    known = [grid.affine for grid in geo.grids]
+    for source, affine in facts.affines:
+        assert affine in known, f"{source} at {path!r} is {affine}, no affine of the model"
+    if facts.levels:
+        assert {entry.path for entry in facts.levels} == {level.path for level in geo.levels}
+    if is_data and facts.variable is not None:
+        expected = geo.variables[path.rpartition("/")[2]]
+        for member in fields(Variable):
+            found = getattr(facts.variable, member.name)
+            if found is not None and found not in ((), {}):
+                assert found == getattr(expected, member.name), f"{member.name} of {path!r} is {found!r}"

@@ -1,0 +1,374 @@
+"""The promises of a store, as tests: inherit from `StoreContract` and say how your store is made.
+
+    class TestAcmeStore(StoreContract):
+        def make_store(self, place):
+            return AcmeStore(place / "acme")
+
+pytest is needed by whoever runs this, not by zstore. A promise that a store cannot keep is switched off by
+the flag that names it, where everybody can see it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zstore.byterange import ByteRange
+from zstore.errors import ReadOnlyError, StoreError
+from zstore.storage.base import Store, check_key
+from zstore.storage.url import open_store
+
+__all__ = ["StoreContract"]
+
+BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
+UNICODE_KEYS = ("é/ü", "数据/块", "a b/c d", "100%/x", "a+b&c=d", "q?a#b", "[1]*", "🌍", "a%2Fb")
+
+
+class StoreContract:
+    """Every promise that `zstore.storage.base.Store` makes.
+
+    can_write           put and delete work; where not, `make_store_with` fills the store in its own way
+    can_list            list, list_children and delete_prefix work
+    can_reopen          `open_store(store.url)` reaches the same values
+    can_pickle          an unpickled store reaches the same values
+    has_whole_puts      readers see a value whole or not at all, while it is being replaced
+    excludes_threads    `lock` keeps other threads that lock the same key waiting
+    """
+
+    can_write = True
+    can_list = True
+    can_reopen = True
+    can_pickle = True
+    has_whole_puts = True
+    excludes_threads = True
+
+    def make_store(self, place: Path) -> Store:
+        """A new, empty store; `place` is an empty directory of this test."""
+        raise NotImplementedError
+
+    def make_store_with(self, place: Path, values: dict[str, bytes]) -> Store:
+        """A new store that holds exactly `values`."""
+        store = self.make_store(place)
+        for key, value in values.items():
+            store.put(key, value)
+        return store
+
+    @pytest.fixture
+    def filled(self, tmp_path: Path) -> Any:
+        """Gives a function from values to a store that holds them; closes what it made."""
+        made: list[Store] = []
+
+        def make(values: dict[str, bytes] | None = None) -> Store:
+            place = tmp_path / str(len(made))
+            place.mkdir()
+            made.append(self.make_store_with(place, values or {}))
+            return made[-1]
+
+        yield make
+        for store in made:
+            store.close()
+
+    def _need(self, capability: str) -> None:
+        if not getattr(self, capability):
+            pytest.skip(f"{type(self).__name__} says {capability} = False")
+
+    # Reading
+
+    @pytest.mark.parametrize("size", [0, 1, 15, 4096, 3_000_001])
+    def test_get_gives_what_was_put(self, filled: Any, size: int) -> None:
+        value = random.Random(size).randbytes(size)
+        store = filled({"a/b/c": value})
+        assert bytes(store.get("a/b/c")) == value
+        assert store.size("a/b/c") == size
+
+    def test_what_get_gives_cannot_be_written_to(self, filled: Any) -> None:
+        store = filled({"a": b"0123456789"})
+        for found in (store.get("a"), store.get("a", ByteRange(2, 3)), store.get("a", ByteRange(0))):
+            assert memoryview(found).readonly
+
+    def test_missing_is_none(self, filled: Any) -> None:
+        store = filled({"a/b": b"1", "a/bc": b"2"})
+        for key in ("x", "a", "a/x", "a/b/c", "a/b/c/d", "a/bcd"):
+            assert store.get(key) is None
+            assert store.get(key, ByteRange(0, 4)) is None
+            assert store.get(key, ByteRange(-4)) is None
+            assert store.get(key, ByteRange(3, 0)) is None
+            assert store.size(key) is None
+
+    @pytest.mark.parametrize("size", [None, 0, 1, 4, 10, 11, 1000])
+    def test_get_gives_the_range(self, filled: Any, size: int | None) -> None:
+        value = b"0123456789"
+        store = filled({"a/b": value})
+        for start in (0, 1, 9, 10, 11, 1000, -1, -4, -10, -11, -1000):
+            wanted = ByteRange(start, size)
+            begin, end = wanted.resolve(len(value))
+            assert bytes(store.get("a/b", wanted)) == value[begin:end], wanted
+
+    def test_range_of_an_empty_value_is_empty(self, filled: Any) -> None:
+        store = filled({"a": b""})
+        for wanted in (ByteRange(0), ByteRange(0, 4), ByteRange(4, 4), ByteRange(-4), ByteRange(-4, 2)):
+            assert bytes(store.get("a", wanted)) == b""
+
+    def test_range_of_a_large_value(self, filled: Any) -> None:
+        value = random.Random(7).randbytes(2_000_000)
+        store = filled({"a": value})
+        for start, size in ((1_999_990, 100), (1_000_000, 500_000), (0, 1), (-77, None), (-77, 7)):
+            begin, end = ByteRange(start, size).resolve(len(value))
+            assert bytes(store.get("a", ByteRange(start, size))) == value[begin:end]
+
+    def test_get_many_answers_in_the_order_asked(self, filled: Any) -> None:
+        values = {f"a/{i}": random.Random(i).randbytes(100 + i) for i in range(20)}
+        store = filled(values)
+        draw = random.Random(1)
+        requests: list[tuple[str, ByteRange | None]] = [("a/nothing", None), ("a/nothing", ByteRange(1, 2))]
+        for _ in range(100):
+            start, size = draw.randrange(-150, 150), draw.choice([None, 0, 1, 30, 500])
+            requests.append((f"a/{draw.randrange(20)}", draw.choice([None, ByteRange(start, size)])))
+        draw.shuffle(requests)
+        found = store.get_many(requests)
+        assert len(found) == len(requests)
+        for (key, wanted), value in zip(requests, found, strict=True):
+            whole = values.get(key)
+            if whole is None:
+                assert value is None
+                continue
+            begin, end = wanted.resolve(len(whole)) if wanted else (0, len(whole))
+            assert bytes(value) == whole[begin:end]
+        assert store.get_many([]) == []
+
+    @pytest.mark.parametrize("key", UNICODE_KEYS)
+    def test_keys_are_any_text(self, filled: Any, key: str) -> None:
+        store = filled({key: b"here", "other": b"there"})
+        assert bytes(store.get(key)) == b"here"
+        assert bytes(store.get(key, ByteRange(1, 2))) == b"er"
+        if self.can_list:
+            assert sorted(store.list()) == sorted([key, "other"])
+            assert store.list_children() == sorted([key.partition("/")[0], "other"])
+
+    @pytest.mark.parametrize("key", BAD_KEYS)
+    def test_keys_that_leave_the_store_are_refused(self, filled: Any, key: str) -> None:
+        with pytest.raises(StoreError):
+            check_key(key)
+        store = filled({"a/b": b"1"})
+        with pytest.raises(StoreError):
+            store.get(key)
+        with pytest.raises(StoreError):
+            store.get_many([("a/b", None), (key, None)])
+        with pytest.raises(StoreError):
+            store.size(key)
+        if self.can_write:
+            with pytest.raises(StoreError):
+                store.put(key, b"")
+            with pytest.raises(StoreError):
+                store.delete(key)
+        if self.can_list and key:
+            with pytest.raises(StoreError):
+                sorted(store.list(key))
+            with pytest.raises(StoreError):
+                store.list_children(key)
+        if self.can_list and self.can_write and key:
+            with pytest.raises(StoreError):
+                store.delete_prefix(key)
+
+    # Writing
+
+    def test_put_replaces(self, filled: Any) -> None:
+        self._need("can_write")
+        store = filled({"a/b": b"a long value to begin with"})
+        for value in (b"short", b"", b"a much longer value than the one that was there before"):
+            store.put("a/b", value)
+            assert bytes(store.get("a/b")) == value
+            assert store.size("a/b") == len(value)
+
+    def test_put_keeps_a_copy(self, filled: Any) -> None:
+        self._need("can_write")
+        store = filled()
+        value = bytearray(b"as it was")
+        store.put("a", value)
+        store.put("b", memoryview(value)[3:])
+        value[:] = b"XXXXXXXXX"
+        assert bytes(store.get("a")) == b"as it was"
+        assert bytes(store.get("b")) == b"it was"
+
+    def test_put_takes_any_buffer(self, filled: Any) -> None:
+        self._need("can_write")
+        import numpy as np
+
+        store = filled()
+        numbers: Any = np.arange(12, dtype="<u2").reshape(3, 4)
+        for value in (memoryview(numbers), memoryview(numbers[:, ::2]), memoryview(numbers[:0])):
+            store.put("a", value)
+            assert bytes(store.get("a")) == value.tobytes()
+
+    def test_delete_removes(self, filled: Any) -> None:
+        self._need("can_write")
+        store = filled({"a/b": b"1", "a/c": b"2", "x/y/z": b"3"})
+        store.delete("a/b")
+        assert store.get("a/b") is None
+        store.delete("a/b")
+        store.delete("never/there")
+        store.delete("x")
+        store.delete("x/y/z")
+        assert bytes(store.get("a/c")) == b"2"
+        if self.can_list:
+            assert [*store.list()] == ["a/c"]
+        store.put("a/b", b"again")
+        assert bytes(store.get("a/b")) == b"again"
+
+    def test_read_only_refuses_to_write(self, filled: Any) -> None:
+        store = filled({"a/b": b"1"})
+        view: Store = store.as_read_only()
+        assert view.read_only
+        assert bytes(view.get("a/b") or b"") == b"1"
+        for key in ("a/b", "new"):
+            with pytest.raises(ReadOnlyError):
+                view.put(key, b"2")
+            with pytest.raises(ReadOnlyError):
+                view.delete(key)
+        for prefix in ("a", ""):
+            with pytest.raises(ReadOnlyError):
+                view.delete_prefix(prefix)
+        assert bytes(store.get("a/b")) == b"1"
+        assert store.get("new") is None
+        if self.can_write:
+            store.put("a/b", b"3")
+            assert bytes(view.get("a/b") or b"") == b"3"
+        view.close()
+
+    # Listing
+
+    def test_list_gives_the_keys_below(self, filled: Any) -> None:
+        self._need("can_list")
+        keys = ["zarr.json", "6/f/0", "6/f/1/2", "6/faNT/0", "6/f-/0", "6/f0", "6.f", "60/f", ".hidden/x"]
+        store = filled(dict.fromkeys(keys, b"1"))
+        assert sorted(store.list()) == sorted(keys)
+        assert sorted(store.list("6")) == sorted(key for key in keys if key.startswith("6/"))
+        assert sorted(store.list("6/f")) == ["6/f/0", "6/f/1/2"]
+        assert [*store.list("6/f/1")] == ["6/f/1/2"]
+        for prefix in ("6/f/0", "6/fa", "nothing", "6/f/1/2/3"):
+            assert [*store.list(prefix)] == []
+
+    def test_list_children_gives_names(self, filled: Any) -> None:
+        self._need("can_list")
+        store = filled(dict.fromkeys(("zarr.json", "b/zarr.json", "b/c/0/0", "b/c/0/1", "a/x", "bc/y"), b""))
+        assert store.list_children() == ["a", "b", "bc", "zarr.json"]
+        assert store.list_children("b") == ["c", "zarr.json"]
+        assert store.list_children("b/c") == ["0"]
+        assert store.list_children("b/c/0") == ["0", "1"]
+        assert store.list_children("nothing") == []
+        assert store.list_children("zarr.json") == []
+
+    def test_lists_of_an_empty_store_are_empty(self, filled: Any) -> None:
+        self._need("can_list")
+        store = filled()
+        assert [*store.list()] == []
+        assert store.list_children() == []
+        assert store.get("zarr.json") is None
+
+    def test_delete_prefix_leaves_siblings(self, filled: Any) -> None:
+        self._need("can_list")
+        self._need("can_write")
+        keys = ["6/f/0", "6/f/1/2", "6/faNT/0", "6/f0", "6/f.x", "6/e/0", "6/%/0", "6/_/0", "6/*/0"]
+        store = filled({key: key.encode() for key in keys})
+        for prefix in ("6/%", "6/_", "6/*", "6/f", "nothing", "6/f0"):
+            store.delete_prefix(prefix)
+            keys = [key for key in keys if not key.startswith(f"{prefix}/")]
+            assert sorted(store.list()) == sorted(keys)
+        for key in keys:
+            assert bytes(store.get(key)) == key.encode()
+        store.delete_prefix("")
+        assert [*store.list()] == []
+        store.put("6/f/0", b"again")
+        assert [*store.list()] == ["6/f/0"]
+
+    # Opening again
+
+    def test_url_opens_the_same_store(self, filled: Any) -> None:
+        self._need("can_reopen")
+        store = filled({"a/b": b"1"})
+        again = open_store(store.url, read_only=True)
+        assert bytes(again.get("a/b") or b"") == b"1"
+        assert again.read_only
+        again.close()
+        assert bytes(store.get("a/b")) == b"1"
+
+    def test_pickle_gives_the_same_store(self, filled: Any) -> None:
+        self._need("can_pickle")
+        store = filled({"a/b": b"1"})
+        again = pickle.loads(pickle.dumps(store))
+        assert bytes(again.get("a/b")) == b"1"
+        assert (again.url, again.read_only) == (store.url, store.read_only)
+        assert pickle.loads(pickle.dumps(store.as_read_only())).read_only
+        again.close()
+
+    def test_repr_names_the_store(self, filled: Any) -> None:
+        store = filled()
+        assert store.url in repr(store)
+
+    # Many threads
+
+    def test_threads_write_side_by_side(self, filled: Any) -> None:
+        self._need("can_write")
+        store = filled()
+        values = {f"a/{i % 5}/{i}": random.Random(i).randbytes(500 + i) for i in range(160)}
+        with ThreadPoolExecutor(8) as pool:
+            for _ in pool.map(lambda item: store.put(*item), values.items()):
+                pass
+            found = pool.map(store.get, values)
+            assert [bytes(value) for value in found] == [*values.values()]
+            for _ in pool.map(store.delete, values):
+                pass
+        assert all(store.get(key) is None for key in values)
+        if self.can_list:
+            assert [*store.list()] == []
+
+    def test_put_is_whole_or_absent(self, filled: Any) -> None:
+        self._need("can_write")
+        self._need("has_whole_puts")
+        choices = [bytes([i]) * (200_000 + 1000 * i) for i in range(4)]
+        store = filled({"a/b": choices[0]})
+        done = threading.Event()
+
+        def write() -> None:
+            for i in range(40):
+                store.put("a/b", choices[i % 4])
+            done.set()
+
+        def read() -> int:
+            count = 0
+            while not done.is_set():
+                assert bytes(store.get("a/b")) in choices
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(3) as pool:
+            readers = [pool.submit(read) for _ in range(2)]
+            pool.submit(write).result()
+            assert all(reader.result() >= 0 for reader in readers)
+
+    def test_lock_keeps_other_threads_waiting(self, filled: Any) -> None:
+        self._need("can_write")
+        self._need("excludes_threads")
+        store = filled({"n": b"0"})
+
+        def add_one(_: int) -> None:
+            with store.lock("n"):
+                store.put("n", str(int(bytes(store.get("n"))) + 1).encode())
+
+        with ThreadPoolExecutor(8) as pool:
+            for _ in pool.map(add_one, range(100)):
+                pass
+        assert bytes(store.get("n")) == b"100"
+
+    def test_locks_of_different_keys_are_apart(self, filled: Any) -> None:
+        self._need("can_write")
+        store = filled({"zarr.json": b"{}", "a/zarr.json": b"{}"})
+        with store.lock("a/c/0"), store.lock("a/c/1"):
+            store.put("a/c/0", b"1")
+        assert bytes(store.get("a/c/0")) == b"1"

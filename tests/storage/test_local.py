@@ -1,0 +1,339 @@
+"""What only a directory can do wrong: crashes, links, other file systems, locks between processes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from zstore.byterange import ByteRange
+from zstore.errors import StoreError
+from zstore.storage import beneath
+from zstore.storage.local import LocalStore
+from zstore.storage.scratch import SCRATCH
+
+WRITER = """
+import sys
+from zstore.storage.local import LocalStore
+store = LocalStore(sys.argv[1])
+values = [bytes([i]) * 3_000_000 for i in range(1, 4)]
+print("ready", flush=True)
+while True:
+    for value in values:
+        store.put("a/b", value)
+"""
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_a_killed_writer_leaves_the_old_value_or_the_new(tmp_path: Path) -> None:
+    draw, left_over = random.Random(3), 0
+    for _ in range(8):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        with writer.stdout:
+            assert writer.stdout.readline() == b"ready\n"
+            time.sleep(draw.uniform(0.0, 0.05))
+            writer.send_signal(signal.SIGKILL)
+        assert writer.wait() == -signal.SIGKILL
+        left_over += SCRATCH in names(tmp_path)
+        store = LocalStore(tmp_path)
+        assert SCRATCH not in names(tmp_path)
+        value = store.get("a/b")
+        assert value is None or (len(value) == 3_000_000 and len(set(value)) == 1)
+        assert [*store.list()] in ([], ["a/b"])
+    assert left_over, "no kill came while a value was being written, so nothing was tested"
+
+
+def test_the_files_of_a_living_writer_survive_an_opening(tmp_path: Path) -> None:
+    scratch = tmp_path / SCRATCH
+    (scratch / "tree/below").mkdir(parents=True)
+    (scratch / "tree/below/x").write_bytes(b"half deleted")
+    (scratch / "dead").write_bytes(b"half")
+    with (scratch / "alive").open("wb") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        LocalStore(tmp_path, read_only=True)
+        assert names(scratch) == ["alive", "dead", "tree"]
+        store = LocalStore(tmp_path)
+        assert names(scratch) == ["alive"]
+        assert [*store.list()] == store.list_children() == []
+    LocalStore(tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_temporaries_are_gone_after_a_put(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store")
+    store.put("a", b"1")
+    store.put("b/c", b"2")
+    assert names(store.root) == ["a", "b"]
+
+
+@pytest.mark.parametrize("key", [SCRATCH, f"{SCRATCH}/x", f"a/{SCRATCH}.x"])
+def test_the_names_of_temporaries_are_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(StoreError, match="the store's own"):
+        LocalStore(tmp_path).put(key, b"")
+
+
+@pytest.fixture(params=["openat2", "realpath"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    if request.param == "realpath":
+        monkeypatch.setattr(beneath, "_call", None)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_bytes(b"secret")
+    store = LocalStore(tmp_path / "store")
+    store.put("in/x", b"inside")
+    return store
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_link_that_leads_out_is_refused(store: LocalStore, absolute: bool) -> None:
+    outside = store.root.parent / "outside"
+    (store.root / "file").symlink_to(outside / "secret" if absolute else "../outside/secret")
+    (store.root / "directory").symlink_to(outside if absolute else "../outside")
+    for key in ("file", "directory/secret"):
+        with pytest.raises(StoreError, match="leads out of the store") as caught:
+            store.get(key)
+        assert caught.value.key == key
+        with pytest.raises(StoreError):
+            store.size(key)
+    for act in (
+        lambda: store.put("directory/new", b""),
+        lambda: store.delete("directory/secret"),
+        lambda: store.delete_prefix("directory"),
+        lambda: [*store.list("directory")],
+        lambda: store.list_children("directory"),
+        lambda: store.local_path("directory"),
+    ):
+        with pytest.raises(StoreError, match="leads out of the store"):
+            act()
+    assert sorted(store.list()) == ["directory", "file", "in/x"]
+    store.put("file", b"mine")  # replaces the link, not what it leads to
+    store.delete("directory")
+    store.delete_prefix("")
+    assert names(outside) == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+    assert names(store.root) == []
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_link_that_stays_inside_is_followed(store: LocalStore, absolute: bool) -> None:
+    (store.root / "link").symlink_to(store.root / "in" if absolute else "in")
+    assert store.get("link/x") == b"inside"
+    assert sorted(store.list()) == ["in/x", "link/x"]
+    store.put("link/y", b"through")
+    assert store.get("in/y") == b"through"
+    store.delete_prefix("link")
+    assert sorted(store.list()) == ["in/x", "in/y"]
+
+
+def test_a_link_in_a_circle_is_an_error(store: LocalStore) -> None:
+    (store.root / "in/again").symlink_to("..")
+    with pytest.raises(StoreError, match="leads back"):
+        [*store.list()]
+
+
+def test_a_directory_and_a_value_cannot_have_one_name(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put("a/b", b"1")
+    with pytest.raises(StoreError, match="found a directory") as caught:
+        store.put("a", b"2")
+    assert caught.value.key == "a"
+    with pytest.raises(StoreError, match="is a file") as caught:
+        store.put("a/b/c", b"2")
+    assert caught.value.key == "a/b/c"
+    assert [*store.list()] == ["a/b"]
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_special_file_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    store = LocalStore(tmp_path)
+    with pytest.raises(StoreError, match="special"):
+        store.get("pipe")
+    assert [*store.list()] == []
+
+
+def test_a_root_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK")
+    with pytest.raises(StoreError, match=r"x\.zip"):
+        LocalStore(tmp_path / "x.zip", read_only=True)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.ENAMETOOLONG])
+def test_other_errors_are_not_missing_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put("a", b"1")
+
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("zstore.storage.tree.open_beneath", fail)
+        for act in (lambda: store.get("a"), lambda: store.size("a"), lambda: [*store.list()]):
+            with pytest.raises(StoreError, match=os.strerror(code)) as caught:
+                act()
+            assert caught.value.errno == code
+    assert store.get("a") == b"1"
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
+def test_a_failed_put_leaves_the_old_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    store = LocalStore(tmp_path, durable=True)
+    store.put("a/b", b"old")
+
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, fail)
+        with pytest.raises(StoreError, match="No space left"):
+            store.put("a/b", b"new")
+    assert store.get("a/b") == b"old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_directory_on_another_file_system_gets_its_values_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put("mounted/x", b"old")
+    rename, refused = os.rename, []
+
+    def refuse(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if not os.path.sameopenfile(src_dir_fd, dst_dir_fd) and not os.path.samestat(
+            os.fstat(src_dir_fd), os.fstat(dst_dir_fd)
+        ):
+            refused.append(target)
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    store.put("mounted/x", b"new")
+    store.put("mounted/y", b"new")
+    assert refused
+    assert names(tmp_path / "mounted") == ["x", "y"]
+    assert store.get("mounted/x") == b"new"
+    (tmp_path / "mounted" / f"{SCRATCH}.left").write_bytes(b"half")
+    assert sorted(store.list()) == ["mounted/x", "mounted/y"]
+    store.delete_prefix("mounted")
+    assert names(tmp_path) == []
+
+
+def test_puts_and_deletes_race_for_a_directory(tmp_path: Path) -> None:
+    stores = [LocalStore(tmp_path) for _ in range(4)]
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for i in range(60):
+                stores[number].put(f"a/b/{number}", bytes([i]))
+                assert stores[number].get(f"a/b/{number}") == bytes([i])
+                stores[number].delete(f"a/b/{number}")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert names(tmp_path) == []
+
+
+def _count_up(root: str, key: str, times: int) -> None:
+    store = LocalStore(root)
+    for i in range(times):
+        with store.lock(key):
+            store.put(key, str(int(store.get(key) or b"0") + 1).encode())
+        if i % 10 == 0:
+            # Replacing the document that the locks are taken on must not let anybody slip in.
+            with store.lock("zarr.json"):
+                store.put("zarr.json", f"{i}".encode())
+
+
+@pytest.mark.parametrize("below", ["", "array"])
+def test_locks_exclude_processes(tmp_path: Path, below: str) -> None:
+    # The second store of each pair sees the same key from another root.
+    LocalStore(tmp_path / below).put("zarr.json", b"{}")
+    spawn = multiprocessing.get_context("spawn")
+    others = [spawn.Process(target=_count_up, args=(str(tmp_path / below), "c/0/1", 150)) for _ in range(3)]
+    for other in others:
+        other.start()
+    if below:
+        top = LocalStore(tmp_path)
+        for _ in range(150):
+            with top.lock(f"{below}/c/0/1"):
+                value = int(top.get(f"{below}/c/0/1") or b"0")
+                top.put(f"{below}/c/0/1", str(value + 1).encode())
+    for other in others:
+        other.join()
+        assert other.exitcode == 0
+    assert LocalStore(tmp_path / below).get("c/0/1") == (b"600" if below else b"450")
+
+
+def test_a_lock_on_a_document_waits_for_its_chunks(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put("a/zarr.json", b"{}")
+    taken = threading.Event()
+
+    def take() -> None:
+        with store.lock("a/zarr.json"):
+            taken.set()
+
+    waiting = threading.Thread(target=take)
+    with store.lock("a/c/0"):
+        waiting.start()
+        assert not taken.wait(0.1)
+    waiting.join()
+    assert taken.is_set()
+
+
+@pytest.mark.parametrize("second", ["a/zarr.json", "a/c/0"])
+def test_a_thread_that_would_wait_for_itself_is_told(tmp_path: Path, second: str) -> None:
+    store = LocalStore(tmp_path)
+    store.put("a/zarr.json", b"{}")
+    with store.lock("a/c/0"):
+        with pytest.raises(StoreError, match="this thread holds a lock already"), store.lock(second):
+            pass
+        with store.lock("a/c/1"):
+            pass
+    with store.lock(second):
+        pass
+
+
+def test_a_range_of_a_file_reads_only_that(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+        file.seek(1 << 39)
+        file.write(b"here")
+    assert LocalStore(tmp_path).get("sparse", ByteRange(1 << 39, 4)) == b"here"
+
+
+def test_an_unreadable_directory_is_an_error(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    store = LocalStore(tmp_path)
+    store.put("a/b", b"1")
+    (tmp_path / "a").chmod(0)
+    try:
+        with pytest.raises(StoreError, match="Permission denied"):
+            store.get("a/b")
+    finally:
+        (tmp_path / "a").chmod(0o700)

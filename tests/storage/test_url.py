@@ -1,0 +1,93 @@
+"""From a path or a URL to a store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zstore.errors import ReadOnlyError, StoreError, UnknownExtensionError
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "url", "local", "relative"])
+def test_a_path_opens_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "a b%41#é.zarr"
+    LocalStore(place).put("x", b"1")
+    targets: dict[str, str | Path] = {
+        "path": place,
+        "text": str(place),
+        "url": place.as_uri(),
+        "local": place.as_uri().replace("file://", "local://"),
+        "relative": place.name,
+    }
+    store = open_store(targets[kind])
+    assert isinstance(store, LocalStore)
+    assert store.get("x") == b"1"
+    assert store.url == place.as_uri()
+
+
+def test_a_name_that_is_not_utf8_survives_its_url(tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(b"\xff.zarr")
+    store = open_store(place)
+    store.put("x", b"1")
+    assert open_store(store.url).get("x") == b"1"
+
+
+def test_named_memory_is_shared(tmp_path: Path) -> None:
+    open_store(f"memory://{tmp_path.name}").put("a/b", b"1")
+    assert open_store(f"memory://{tmp_path.name}").get("a/b") == b"1"
+    below = open_store(f"memory://{tmp_path.name}/a")
+    assert below.get("b") == b"1"
+    assert below.url == f"memory://{tmp_path.name}/a"
+    assert MemoryStore().get("a/b") is None
+
+
+def test_a_store_is_given_back() -> None:
+    store = MemoryStore()
+    assert open_store(store) is store
+    view = open_store(store, read_only=True)
+    store.put("a", b"1")
+    assert view.get("a") == b"1"
+    with pytest.raises(ReadOnlyError):
+        view.put("a", b"2")
+    with pytest.raises(StoreError, match="this one is open"):
+        open_store(store, storage_options={"a": 1})
+
+
+def test_an_unknown_scheme_is_named_with_what_is_offered() -> None:
+    with pytest.raises(UnknownExtensionError, match=r"'s4'; did you mean .*'s3'.*offered: .*memory"):
+        open_store("s4://bucket/x")
+
+
+@pytest.mark.parametrize("url", ["file://host/x", "file:///x?a=1", "file://", ""])
+def test_other_file_urls_are_refused(url: str) -> None:
+    with pytest.raises(StoreError, match="expected"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("target", ["memory://x", "file:///x", "x"])
+def test_unknown_options_are_refused(target: str) -> None:
+    with pytest.raises(StoreError, match="nonsense"):
+        open_store(target, storage_options={"nonsense": 1})
+
+
+def test_options_reach_the_store(tmp_path: Path) -> None:
+    store = open_store(tmp_path, storage_options={"durable": True})
+    assert isinstance(store, LocalStore)
+    assert store.durable
+
+
+def test_local_stores_need_no_fsspec(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom zstore.storage.url import open_store\n"
+        f"open_store({str(tmp_path)!r}).put('a', b'1')\nopen_store('memory://x').put('a', b'1')\n"
+        "assert not {'fsspec', 'pluggy', 'pytest'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
