@@ -32,6 +32,8 @@ class Array:
         self._store = store if not read_only or store.read_only else store.as_read_only()
         self._path = path
         self._read_only = read_only or store.read_only
+        if not self._read_only:
+            store.purge(path)
         self._set_model(model)
 
     def _set_model(self, model: ArrayModel) -> None:
@@ -247,6 +249,9 @@ class Array:
                 f"could not broadcast input array from shape {items.shape} into shape {shape}",
                 path=join_key(self._store.url, self._path),
             ) from None
+        if items.size == 0:
+            self._store.check_writable(self._path)
+            return
         if selected.to_plan is not None:
             items = selected.to_plan(items)
         self._chunks.write(selected.plan, items)

@@ -29,6 +29,7 @@ typedef struct {
     zs_scratch *scratch;
     zs_open_chunk open;
     zs_parent parent;
+    int document; /* the array's, opened for locking; -1: not yet */
 } zs_thread;
 
 typedef struct zs_batch {
@@ -162,7 +163,7 @@ static inline void zs_report(zs_batch *batch, const zs_fault *fault) {
 
 static void zs_batch_work(zs_job *job, int is_caller) {
     zs_batch *batch = (zs_batch *)job;
-    zs_thread thread = {.scratch = zs_scratch_get(), .open = {.outer = -1, .source = {.file = -1}}, .parent = {.file = -1}};
+    zs_thread thread = {.scratch = zs_scratch_get(), .open = {.outer = -1, .source = {.file = -1}}, .parent = {.file = -1}, .document = -1};
     zs_fault fault = {0};
     int is_polled = is_caller && batch->n_tasks > 1;
     i64 asked = is_polled ? zs_now() : 0;
@@ -180,6 +181,7 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     if (fault.code) zs_report(batch, &fault);
     zs_close_chunk(&thread.open, batch->cache);
     zs_parent_close(&thread.parent);
+    if (thread.document >= 0) close(thread.document);
     if (thread.scratch) zs_scratch_trim(thread.scratch, ZS_KEEP_SIZE);
 }
 

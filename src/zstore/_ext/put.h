@@ -1,7 +1,7 @@
 /* put.h - a chunk's file replaced whole or not at all, and kept from others between reading and replacing it.
  *
- * A value is written to a temporary file below the store's root (in ZS_SCRATCH, which is there only while somebody
- * writes), then renamed. The temporary is locked as long as it has a writer, so that a dead writer's can be told
+ * A value is written to a temporary file in ZS_SCRATCH below the array's directory, then renamed. That directory is
+ * there while somebody has the array open and has written to it; no other program looks into an array's directory. The temporary is locked as long as it has a writer, so that a dead writer's can be told
  * from a living one's. The lock of a chunk is a byte of the array's metadata document, locked through an open file
  * description of its own: it excludes threads and processes alike and ends with the process. The same protocols
  * stand in storage/scratch.py and storage/locking.py.
@@ -19,7 +19,6 @@
 /* Where one array's chunks are written. */
 typedef struct {
     int directory;        /* the array's */
-    int root;             /* the store's */
     const char *document; /* the array's metadata document, in `directory` */
     int is_durable;
 } zs_place;
@@ -81,21 +80,24 @@ static inline int zs_temporary(int directory, const char *prefix, char *name) {
     return -1;
 }
 
-/* A temporary file in the store's scratch directory; `name` is relative to the store's root. */
+/* A temporary file in the scratch directory; `name` is relative to the array's. */
 static inline int zs_scratch_file(const zs_place *place, char *name) {
     for (int attempt = 0; attempt < ZS_ATTEMPTS; attempt++) {
-        int file = zs_temporary(place->root, ZS_SCRATCH "/", name);
+        int file = zs_temporary(place->directory, ZS_SCRATCH "/", name);
         if (file >= 0 || errno != ENOENT) return file;
-        if (mkdirat(place->root, ZS_SCRATCH, 0777) && errno != EEXIST) return -1;
+        if (mkdirat(place->directory, ZS_SCRATCH, 0777) && errno != EEXIST) return -1;
     }
     return -1;
 }
+
+/* Remove the scratch directory, unless somebody has files in it. */
+static inline void zs_leave_scratch(int directory) { unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR); }
 
 /* The pieces into a new temporary, then renamed to `leaf` of `directory`. `is_beside`: it is made right there. */
 static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, struct iovec *pieces, int n,
                                  int is_beside) {
     char name[64];
-    int at = is_beside ? directory : place->root;
+    int at = is_beside ? directory : place->directory;
     int file = is_beside ? zs_temporary(directory, ZS_SCRATCH ".", name) : zs_scratch_file(place, name);
     if (file < 0) return -1;
     int failed = zs_write_all(file, pieces, n) || (place->is_durable && fsync(file));
@@ -110,21 +112,22 @@ static inline int zs_put_through(const zs_place *place, int directory, const cha
 
 /* Replace the file `key` with the pieces; 0, or -1 with errno and nothing changed. */
 static inline int zs_put(const zs_place *place, const char *key, const struct iovec *pieces, int n, zs_parent *parent) {
-    const char *leaf;
-    int directory = zs_parent_of(place, key, parent, 1, &leaf);
-    if (directory < 0) return -1;
     struct iovec *left = malloc(sizeof *left * (size_t)n); /* writing uses it up */
+    int failed = 1, is_beside = 0;
     if (!left) return -1;
-    memcpy(left, pieces, sizeof *left * (size_t)n);
-    int failed = zs_put_through(place, directory, leaf, left, n, 0);
-    if (failed && errno == EXDEV) { /* the array's directory is on another file system than the store's root */
+    for (int attempt = 0; attempt < ZS_ATTEMPTS && failed; attempt++) {
+        const char *leaf;
+        int directory = zs_parent_of(place, key, parent, 1, &leaf);
+        if (directory < 0) break;
         memcpy(left, pieces, sizeof *left * (size_t)n);
-        failed = zs_put_through(place, directory, leaf, left, n, 1);
+        failed = zs_put_through(place, directory, leaf, left, n, is_beside);
+        if (failed && errno == EXDEV && !is_beside) is_beside = 1; /* chunks on another file system than the array */
+        else if (failed && (errno != ENOENT || !zs_folder_is_gone(directory))) break; /* else pruned meanwhile */
     }
     int reason = errno;
     free(left);
     errno = reason;
-    return failed;
+    return failed ? -1 : 0;
 }
 
 /* Remove the file `key`; that there is none is no fault. */
@@ -143,30 +146,27 @@ static inline off_t zs_lock_offset(const char *key) {
     return (off_t)(state & (((uint64_t)1 << 62) - 1));
 }
 
-/* Hold `key` against every other writer; gives what to unlock, or -1 with errno. */
-static inline int zs_lock(const zs_place *place, const char *key) {
+/* Hold `key` against every other writer, through `*file`: the array's document, opened here where it is -1, and good
+ * for one lock at a time. 0, or -1 with errno. */
+static inline int zs_lock(const zs_place *place, const char *key, int *file) {
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = zs_lock_offset(key), .l_len = 1};
     for (;;) {
-        struct stat held, there;
-        struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = zs_lock_offset(key), .l_len = 1};
-        int file = zs_open(place->directory, place->document, O_RDWR);
-        if (file < 0) return -1;
+        struct stat held;
+        if (*file < 0 && (*file = zs_open(place->directory, place->document, O_RDWR)) < 0) return -1;
 #ifdef F_OFD_SETLKW
-        while (fcntl(file, F_OFD_SETLKW, &range))
+        int failed = fcntl(*file, F_OFD_SETLKW, &range);
 #else
-        while (flock(file, LOCK_EX))
+        int failed = flock(*file, LOCK_EX);
 #endif
-            if (errno != EINTR) {
-                close(file);
-                return -1;
-            }
-        if (fstat(file, &held) == 0 && fstatat(place->directory, place->document, &there, 0) == 0 &&
-            held.st_ino == there.st_ino && held.st_dev == there.st_dev)
-            return file;
-        close(file); /* the document was replaced meanwhile: whoever holds the new one does not see this lock */
+        if (failed && errno == EINTR) continue;
+        if (failed) return -1;
+        if (fstat(*file, &held) == 0 && held.st_nlink) return 0;
+        close(*file); /* the document was replaced: whoever holds the new one does not see this lock */
+        *file = -1;
     }
 }
 
-/* Let go of what zs_lock gave; each descriptor of it holds one lock. */
+/* Let go of the lock that `file` holds. */
 static inline void zs_unlock(int file) {
 #ifdef F_OFD_SETLK
     struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
@@ -174,7 +174,6 @@ static inline void zs_unlock(int file) {
 #else
     flock(file, LOCK_UN);
 #endif
-    close(file);
 }
 
 #endif

@@ -29,7 +29,7 @@ cdef extern from "read.h" nogil:
         int64_t bytes
 
     ctypedef struct zs_place:
-        int directory, root
+        int directory
         const char *document
         int is_durable
 
@@ -52,6 +52,8 @@ cdef extern from "read.h" nogil:
     zs_index_cache *zs_cache_make(int64_t limit)
     void zs_cache_free(zs_index_cache *)
     int zs_folder_is_gone(int directory)
+    void zs_leave_scratch(int directory)
+    int zs_close "close" (int file)
     int zs_covers_outer(const zs_batch *, const int64_t *cell)
     void zs_read_run(zs_batch *, int threads)
 
@@ -86,44 +88,36 @@ cdef int raise_pending() except -1:
 
 
 cdef class Folder:
-    """The directory of one array, kept open, and the shard indexes read from it; `root` is the store's."""
+    """The directory of one array, kept open, and the shard indexes read from it."""
 
-    cdef readonly str path, root
-    cdef int directory, root_directory
+    cdef readonly str path
+    cdef int directory
+    cdef bint has_written
     cdef zs_index_cache *cache
 
-    def __cinit__(self, str path, str root, *, int64_t cache_size=32 << 20):
+    def __cinit__(self, str path, *, int64_t cache_size=32 << 20):
         self.path = path
-        self.root = root
-        self.directory = self.root_directory = -1
+        self.directory = -1
         self.cache = zs_cache_make(cache_size)
         if self.cache == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         if self.directory >= 0:
-            os.close(self.directory)
-        if self.root_directory >= 0:
-            os.close(self.root_directory)
+            if self.has_written:
+                zs_leave_scratch(self.directory)
+            zs_close(self.directory)
         zs_cache_free(self.cache)
 
     cdef int descriptor(self) except -1:
-        self.directory = opened(self.directory, self.path)
+        """The open directory; opened again when it was removed and made anew since."""
+        if self.directory >= 0 and not zs_folder_is_gone(self.directory):
+            return self.directory
+        if self.directory >= 0:
+            zs_close(self.directory)
+            self.directory = -1
+        self.directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return self.directory
-
-    cpdef int root_descriptor(self) except -1:
-        """The open root directory of the store."""
-        self.root_directory = opened(self.root_directory, self.root)
-        return self.root_directory
-
-
-cdef int opened(int directory, str path) except -1:
-    """An open directory; opened again when it was removed and made anew since."""
-    if directory >= 0 and not zs_folder_is_gone(directory):
-        return directory
-    if directory >= 0:
-        os.close(directory)
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 cdef class Buffers:
@@ -286,7 +280,7 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
     job.skip_empty = skip_empty
     if folder is not None:
         job.batch.place.directory = folder.descriptor()
-        job.batch.place.root = folder.root_descriptor()
+        folder.has_written = True
         job.batch.place.document = name
         job.batch.place.is_durable = durable
         job.batch.cache = folder.cache

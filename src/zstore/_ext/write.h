@@ -8,6 +8,9 @@
 
 #include "batch.h"
 
+#define ZS_MAX_ROWS 1024
+#define ZS_ROW_SIZE 1024
+
 enum { ZS_UNCHANGED, ZS_REPLACED, ZS_REMOVED };
 
 /* What becomes of an outer chunk whose bytes the caller keeps. */
@@ -46,17 +49,10 @@ static inline void zs_points_in(const zs_batch *batch, i64 group, char *chunk) {
     }
 }
 
-/* The decoded inner chunk as it is to be stored: what was there (`where`), and the caller's items over it. */
+/* The decoded inner chunk as it is to be stored, in `into`: what was there (`where`), the caller's items over it. */
 static inline int zs_compose(const zs_batch *batch, i64 task, const zs_move *box, const zs_source *source,
-                             zs_entry where, zs_scratch *scratch, const char **chunk, zs_fault *fault) {
+                             zs_entry where, zs_scratch *scratch, char *into, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
-    if (box && box->is_direct && !layout->unit) {
-        *chunk = box->outside;
-        return ZS_OK;
-    }
-    char *into = zs_reserve(&scratch->chunk, layout->chunk_size);
-    if (!into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
-    *chunk = into;
     if (where.offset != ZS_EMPTY) {
         const char *raw, *decoded;
         int code = zs_fetch(source, (i64)where.offset, (i64)where.size, &scratch->raw, &raw, fault);
@@ -94,6 +90,60 @@ static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, stru
     return ZS_OK;
 }
 
+/* Whether a box takes in every item of its chunk, none of which lies outside the array. */
+static inline int zs_takes_all(const zs_layout *layout, const zs_move *box) {
+    if (!box || !box->is_whole) return 0;
+    for (int d = 0; d < layout->ndim; d++)
+        if (box->dim[d].count != layout->chunk[d]) return 0;
+    return 1;
+}
+
+static inline int zs_dims_are_filled(const char *at, const zs_dim *dim, int n, const char *fill, i64 item) {
+    if (n == 0) return !memcmp(at, fill, (size_t)item);
+    if (n == 1 && dim->from == item) return zs_is_filled(at, dim->count * item, fill, item);
+    for (i64 i = 0; i < dim->count; i++)
+        if (!zs_dims_are_filled(at + i * dim->from, dim + 1, n - 1, fill, item)) return 0;
+    return 1;
+}
+
+/* Whether the caller's items are all the fill value, bit for bit: known before any of them is moved. */
+static inline int zs_is_box_filled(const zs_layout *layout, const zs_move *box) {
+    zs_dim dim[ZS_MAX_NDIM];
+    int n = 0;
+    for (int d = 0; d < layout->ndim; d++)
+        if (box->dim[d].outside) dim[n++] = (zs_dim){box->dim[d].count, box->dim[d].outside, box->dim[d].outside};
+    n = zs_simplify(dim, n);
+    return zs_dims_are_filled(box->outside, dim, n, layout->fill_native, layout->item);
+}
+
+/* The rows of a box that takes all of a chunk, as they lie in the caller's memory, in the order they are stored;
+ * 0 where they are too many or too short to be worth it. */
+static inline int zs_rows_of(const zs_layout *layout, const zs_move *box, struct iovec *rows) {
+    zs_dim dim[ZS_MAX_NDIM];
+    for (int d = 0; d < layout->ndim; d++)
+        dim[d] = (zs_dim){box->dim[d].count, box->dim[d].inside, box->dim[d].outside};
+    int n = zs_simplify(dim, layout->ndim);
+    if (n == 0 || n > 2 || dim[n - 1].to != layout->item || dim[n - 1].from != layout->item) return 0;
+    i64 count = n == 2 ? dim[0].count : 1, run = dim[n - 1].count * layout->item;
+    if (count > ZS_MAX_ROWS || run < ZS_ROW_SIZE) return 0;
+    for (i64 i = 0; i < count; i++) rows[i] = (struct iovec){box->outside + i * dim[0].from, (size_t)run};
+    return (int)count;
+}
+
+/* The decoded inner chunk as it is to be stored: where it lies in the caller's memory, or composed in scratch. */
+static inline int zs_chunk_to_store(zs_write_job *job, i64 task, const zs_move *box, const zs_source *source,
+                                    zs_entry where, zs_scratch *scratch, const char **chunk, zs_fault *fault) {
+    const zs_layout *layout = job->batch.layout;
+    if (box && box->is_direct && !layout->unit) {
+        *chunk = box->outside;
+        return ZS_OK;
+    }
+    char *into = zs_reserve(&scratch->chunk, layout->chunk_size);
+    if (!into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
+    *chunk = into;
+    return zs_compose(&job->batch, task, box, source, where, scratch, into, fault);
+}
+
 static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box,
                                  const char *key, zs_thread *thread, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
@@ -102,12 +152,19 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
     const char *chunk, *encoded;
     i64 size;
     int code = ZS_OK, is_missing = 1;
+    if (job->skip_empty && zs_takes_all(layout, box) && zs_is_box_filled(layout, box))
+        return zs_deliver(job, spot->outer, key, NULL, 0, &thread->parent, fault);
+    if (layout->n_steps == 0 && !layout->unit && zs_takes_all(layout, box)) {
+        struct iovec rows[ZS_MAX_ROWS];
+        int n = zs_rows_of(layout, box, rows);
+        if (n) return zs_deliver(job, spot->outer, key, rows, n, &thread->parent, fault);
+    }
     if (!box || !box->is_whole) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
     if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
-    if (!code) code = zs_compose(&job->batch, task, box, &source, where, thread->scratch, &chunk, fault);
+    if (!code) code = zs_chunk_to_store(job, task, box, &source, where, thread->scratch, &chunk, fault);
     if (source.file >= 0) close(source.file);
     if (code) return code;
-    if (job->skip_empty && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
+    if (job->skip_empty && !zs_takes_all(layout, box) && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
         return zs_deliver(job, spot->outer, key, NULL, 0, &thread->parent, fault);
     code = zs_encode(layout, thread->scratch, chunk, &encoded, &size, fault);
     if (code) return code;
@@ -128,7 +185,7 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
     shard->piece = calloc((size_t)level->n, sizeof *shard->piece);
     if (!shard->piece) return zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 16);
     for (i64 i = 0; i < level->n; i++) shard->piece[i].size = ZS_UNTOUCHED;
-    if (job->batch.place.directory >= 0 && (shard->lock_file = zs_lock(&job->batch.place, key)) < 0)
+    if (job->batch.place.directory >= 0 && zs_lock(&job->batch.place, key, &shard->lock_file))
         return zs_store_fault(fault);
     if (zs_covers_outer(&job->batch, spot->cell)) return ZS_OK;
     int code = zs_open_outer(&job->batch, spot->outer, spot->cell, &shard->source, &shard->is_missing, fault);
@@ -145,7 +202,10 @@ static inline void zs_shard_end(zs_write_job *job, zs_shard *shard) {
     zs_index_release(job->batch.cache, shard->index);
     shard->index = NULL;
     if (shard->source.file >= 0) close(shard->source.file);
-    if (shard->lock_file >= 0) zs_unlock(shard->lock_file);
+    if (shard->lock_file >= 0) {
+        zs_unlock(shard->lock_file);
+        close(shard->lock_file);
+    }
     shard->source.file = shard->lock_file = -1;
 }
 
@@ -211,14 +271,44 @@ static inline int zs_shard_put(zs_write_job *job, zs_shard *shard, i64 outer, co
     return code;
 }
 
+/* One inner chunk, encoded, in memory of its own; data NULL where it holds nothing but the fill value. */
+static inline int zs_make_piece(zs_write_job *job, i64 task, const zs_move *box, const zs_source *source,
+                                zs_entry where, zs_scratch *scratch, zs_bytes *piece, zs_fault *fault) {
+    const zs_layout *layout = job->batch.layout;
+    const char *chunk, *encoded;
+    i64 size = layout->chunk_size;
+    int code;
+    char *own = NULL;
+    if (layout->n_steps == 0) {
+        if (!(own = malloc((size_t)size + 1))) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
+        code = zs_compose(&job->batch, task, box, source, where, scratch, own, fault);
+        chunk = own;
+    } else {
+        code = zs_chunk_to_store(job, task, box, source, where, scratch, &chunk, fault);
+    }
+    int is_empty = !code && job->skip_empty && !zs_takes_all(layout, box) &&
+                   zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item);
+    if (code || is_empty) {
+        free(own);
+        return code;
+    }
+    if (!own) {
+        code = zs_encode(layout, scratch, chunk, &encoded, &size, fault);
+        if (code) return code;
+        if (!(own = malloc((size_t)size + 1))) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
+        memcpy(own, encoded, (size_t)size);
+    }
+    *piece = (zs_bytes){own, size};
+    return ZS_OK;
+}
+
 static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box, const char *key,
                                  zs_thread *thread, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
     const zs_level *level = &layout->level[0];
     zs_shard *shard = &job->shard[spot->outer];
     zs_entry where = {ZS_EMPTY, ZS_EMPTY};
-    const char *chunk, *encoded;
-    i64 size, slot = 0;
+    i64 slot = 0;
     int code = ZS_OK;
     pthread_mutex_lock(&shard->lock);
     if (!shard->is_begun) shard->failed = code = zs_shard_begin(job, shard, spot, key, thread, fault);
@@ -232,16 +322,10 @@ static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spo
     for (int d = 0; d < layout->ndim; d++) slot = slot * level->count[d] + spot->within[d];
     if (shard->index && (!box || !box->is_whole)) where = shard->index->entry[slot];
     fault->has_inner = 1;
-    code = zs_compose(&job->batch, task, box, &shard->source, where, thread->scratch, &chunk, fault);
-    if (code) return code;
     zs_bytes piece = {NULL, 0};
-    if (!job->skip_empty || !zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item)) {
-        code = zs_encode(layout, thread->scratch, chunk, &encoded, &size, fault);
+    if (!job->skip_empty || !zs_takes_all(layout, box) || !zs_is_box_filled(layout, box)) {
+        code = zs_make_piece(job, task, box, &shard->source, where, thread->scratch, &piece, fault);
         if (code) return code;
-        char *copy = malloc((size_t)size + 1);
-        if (!copy) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
-        memcpy(copy, encoded, (size_t)size);
-        piece = (zs_bytes){copy, size};
     }
     shard->piece[slot] = piece;
     if (atomic_fetch_sub(&shard->left, 1) > 1) return ZS_OK;
@@ -263,10 +347,10 @@ static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault 
         zs_move_make(batch->layout, batch->plan, spot.segment, batch->memory, batch->stride, box);
     }
     if (job->shard) return zs_write_piece(job, task, &spot, box, key, thread, fault);
-    int lock_file = -1;
-    if (batch->place.directory >= 0 && (lock_file = zs_lock(&batch->place, key)) < 0) return zs_store_fault(fault);
+    int is_locked = batch->place.directory >= 0;
+    if (is_locked && zs_lock(&batch->place, key, &thread->document)) return zs_store_fault(fault);
     int code = zs_write_plain(job, task, &spot, box, key, thread, fault);
-    if (lock_file >= 0) zs_unlock(lock_file);
+    if (is_locked) zs_unlock(thread->document);
     return code;
 }
 

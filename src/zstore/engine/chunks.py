@@ -42,7 +42,7 @@ class Chunks:
     def folder(self) -> Folder | None:
         """The array's directory, where chunks are files that the kernels can open by themselves."""
         directory = self.store.local_path(self.path) if self.bound.is_native else None
-        return None if directory is None else Folder(str(directory), str(self.store.local_path()))
+        return None if directory is None else Folder(str(directory))
 
     @property
     def write_layout(self) -> Layout:
@@ -152,11 +152,6 @@ class Chunks:
             )
         except OSError as error:
             raise self._gone(error) from error
-        finally:
-            # Not at module level: only stores that are directories have a scratch directory.
-            from zstore.storage.scratch import leave_scratch
-
-            leave_scratch(folder.root_descriptor())
         if fault is not None:
             raise self._error(fault)
 

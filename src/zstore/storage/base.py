@@ -113,6 +113,9 @@ class Store(ABC):
         """Keep other processes from changing `key` between a read and the write that follows from it."""
         return nullcontext()
 
+    def purge(self, prefix: str) -> None:  # noqa: B027 - most stores have nothing to remove
+        """Remove what writers that died left in the directory `prefix`, where a store leaves anything."""
+
     def as_read_only(self) -> Store:
         """The same store, refusing writes."""
         from zstore.storage.wrappers import ReadOnlyStore

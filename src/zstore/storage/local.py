@@ -30,6 +30,10 @@ from zstore.storage.tree import MISSING, Tree
 
 __all__ = ["LocalStore"]
 
+NAMELESS = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+# What a file system without nameless files says to making one, and a taken key to linking it.
+NOT_NAMELESS = {errno.EEXIST, errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM}
+
 
 class LocalStore(Store):
     """The files below `root`, a directory that is made by the first `put`.
@@ -50,11 +54,16 @@ class LocalStore(Store):
         self.read_only = read_only
         self.durable = durable
         self._root = str(self.root)
-        with self._telling("open", None), suppress(FileNotFoundError):
-            os.stat(f"{self._root}/{SCRATCH}")  # noqa: PTH116 - a Path takes longer to make than this
-            if not read_only:
-                with Tree(self._root) as tree:
-                    purge(tree.descriptor)
+        if not read_only:
+            self.purge("")
+
+    def purge(self, prefix: str) -> None:
+        """Remove the temporaries that writers who died left in the directory `prefix`."""
+        path = f"{self._root}/{prefix}" if prefix else self._root
+        with self._telling("open", prefix), suppress(FileNotFoundError):
+            os.stat(f"{path}/{SCRATCH}")  # noqa: PTH116 - a Path takes longer to make than this
+            with self._tree() as tree, tree.directory(prefix) as directory:
+                purge(directory)
 
     @classmethod
     def from_url(
@@ -131,7 +140,8 @@ class LocalStore(Store):
         view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
         with self._telling("write", key), self._made_tree() as tree:
             try:
-                self._put_through_scratch(tree, key, view)
+                if not self._put_new(tree, key, view):
+                    self._put_through_scratch(tree, key, view)
             except OSError as error:
                 if error.errno != errno.EXDEV or isinstance(error, OutsideError):
                     raise
@@ -139,6 +149,37 @@ class LocalStore(Store):
                 with tree.directory(key.rpartition("/")[0]) as parent:
                     name, descriptor = create_file(parent, f"{SCRATCH}.")
                     self._fill(parent, name, descriptor, view, lambda: tree.enter(parent, name, key))
+
+    def _put_new(self, tree: Tree, key: str, view: memoryview) -> bool:
+        """Link a file that had no name until it was whole; False where the key is taken or this cannot be done."""
+        above, _, leaf = key.rpartition("/")
+        for _ in range(ATTEMPTS):
+            try:
+                with tree.directory(above) as parent:
+                    if tree.has(parent, leaf):
+                        return False
+                    descriptor = os.open(".", NAMELESS, 0o666, dir_fd=parent)
+                    try:
+                        self._write(descriptor, view)
+                        os.link(f"/proc/self/fd/{descriptor}", leaf, dst_dir_fd=parent, follow_symlinks=True)
+                    finally:
+                        os.close(descriptor)
+                    tree.synchronize(parent)
+                return True
+            except FileNotFoundError:
+                # Not made yet, or removed by whoever deleted the last other value in it.
+                tree.make_directories(above)
+            except OSError as error:
+                if error.errno not in NOT_NAMELESS:
+                    raise
+                return False
+        return False
+
+    def _write(self, descriptor: int, view: memoryview) -> None:
+        while view.nbytes:
+            view = view[os.write(descriptor, view) :]
+        if self.durable:
+            os.fsync(descriptor)
 
     def _put_through_scratch(self, tree: Tree, key: str, view: memoryview) -> None:
         try:
@@ -161,10 +202,7 @@ class LocalStore(Store):
         self, directory: int, name: str, descriptor: int, view: memoryview, enter: Callable[[], None]
     ) -> None:
         try:
-            while view.nbytes:
-                view = view[os.write(descriptor, view) :]
-            if self.durable:
-                os.fsync(descriptor)
+            self._write(descriptor, view)
             enter()
         except BaseException:
             with suppress(FileNotFoundError):

@@ -85,6 +85,14 @@ class Tree:
                 self.synchronize(parent)
             above = f"{above}/{name}" if above else name
 
+    def has(self, directory: int, name: str) -> bool:
+        """Whether an open directory has an entry of that name, be it a link that leads nowhere."""
+        try:
+            os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
     def unlink(self, path: str) -> None:
         """Remove a file or a link."""
         above, _, leaf = path.rpartition("/")

@@ -1,0 +1,1 @@
+"""What a hierarchy means: CF, GDAL and GeoZarr, each parsed onto and rendered from one `GeoModel`."""

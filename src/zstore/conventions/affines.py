@@ -1,0 +1,132 @@
+"""Which of the affines that a document states is the grid's, and what to say where they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zstore.conventions.base import Facts, Finding, LevelEntry
+from zstore.conventions.model import Affine
+
+__all__ = ["choose_affine", "choose_factors"]
+
+# The exact statements first; a coordinate is rounded, and says nothing of a grid with one row or column.
+ORDER = ("spatial:transform", "layout", "GeoTransform", "proj:transform")
+# In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
+TOLERANCE = 0.1
+
+
+def choose_affine(
+    facts: Sequence[Facts],
+    entry: LevelEntry | None,
+    shape: tuple[int, int],
+    path: str,
+    findings: list[Finding],
+) -> Affine | None:
+    """The grid's affine: the first stated one that its coordinates bear out, else the coordinates' own.
+
+    Half a cell between the two is the usual mistake of taking edges for centres: the stated one counts then
+    (except that `AREA_OR_POINT: Point` allows it of `GeoTransform`). Anything else is a transform that was
+    left behind when the grid was cut or coarsened: the coordinates count. With neither, what a tile matrix
+    or OME's scale come to, if the array fits it; then the bounding box divided by the shape.
+    """
+    stated = [pair for found in facts for pair in found.affines]
+    if entry is not None and entry.affine is not None:
+        stated.append(("layout", entry.affine))
+    stated.sort(key=lambda pair: _rank(pair[0]))
+    coordinates = next((f.coordinate_affine for f in facts if f.coordinate_affine is not None), None)
+    is_point = any(f.variable is not None and f.variable.area_or_point == "Point" for f in facts)
+    for source, affine in stated:
+        if coordinates is None or _bears_out(source, affine, coordinates, shape, is_point, path, findings):
+            return affine
+    if coordinates is not None:
+        return coordinates
+    if entry is not None and entry.fallback_affine is not None and _fits(entry, shape, path, findings):
+        findings.append(
+            Finding("MS-28", "note", path, "the affine is the tile matrix's or OME's; nothing else says one")
+        )
+        return entry.fallback_affine
+    bbox = next((f.bbox for f in facts if f.bbox is not None), None)
+    if bbox is None:
+        return None
+    findings.append(Finding("ZC-05", "note", path, "the affine is the bounding box divided by the shape"))
+    xmin, ymin, xmax, ymax = bbox
+    return Affine((xmax - xmin) / shape[1], 0.0, xmin, 0.0, (ymin - ymax) / shape[0], ymax)
+
+
+def _rank(source: str) -> int:
+    return next((place for place, name in enumerate(ORDER) if source.endswith(name)), len(ORDER))
+
+
+def _bears_out(
+    source: str,
+    affine: Affine,
+    coordinates: Affine,
+    shape: tuple[int, int],
+    is_point: bool,
+    path: str,
+    findings: list[Finding],
+) -> bool:
+    height, width = affine.cell
+    ends = ((0.5, 0.5), (shape[1] - 0.5, shape[0] - 0.5))
+    shifts = []
+    for column, row in ends:
+        (x, y), (other_x, other_y) = affine.at(column, row), coordinates.at(column, row)
+        shifts.append(((other_x - x) / width, (other_y - y) / height))
+    largest = max(abs(shift) for pair in shifts for shift in pair)
+    if largest <= TOLERANCE:
+        return True
+    is_constant = all(abs(one - other) <= TOLERANCE for one, other in zip(*shifts, strict=True))
+    is_half = all(min(abs(abs(shift) - 0.5), abs(shift)) <= TOLERANCE for pair in shifts for shift in pair)
+    if is_constant and is_half:
+        if is_point and source.endswith("GeoTransform"):
+            message = f"{source} gives the first point, as AREA_OR_POINT allows; the coordinates count"
+            findings.append(Finding("GZ-29", "note", path, message, list(coordinates), list(affine)))
+            return False
+        message = f"coordinates are half a cell off {source}: edges taken for centres; {source} counts"
+        findings.append(Finding("GZ-29", "error", path, message, list(affine), list(coordinates)))
+        return True
+    message = f"{source} is up to {largest:.4g} cells off the coordinates; the coordinates count"
+    findings.append(Finding("MS-28", "error", path, message, list(coordinates), list(affine)))
+    return False
+
+
+def _fits(entry: LevelEntry, shape: tuple[int, int], path: str, findings: list[Finding]) -> bool:
+    if entry.extent is None:
+        return True
+    tiles = entry.tile_shape or (1, 1)
+    if all(0 <= extent - size < tile for extent, size, tile in zip(entry.extent, shape, tiles, strict=True)):
+        return True
+    if all(extent == size * tile for extent, size, tile in zip(entry.extent, shape, tiles, strict=True)):
+        expected = tuple(-(-size // tile) for size, tile in zip(shape, tiles, strict=True))
+        message = f"the tile matrix counts cells, not tiles: {shape}; expected {expected}"
+        findings.append(Finding("GZ-44", "error", path, message, expected, shape))
+        return True
+    message = f"the tile matrix covers {entry.extent} cells, the array {shape}; where it begins is not known"
+    findings.append(Finding("GZ-44", "warning", path, message, shape, entry.extent))
+    return False
+
+
+def choose_factors(
+    base: tuple[tuple[int, int], Affine | None],
+    level: tuple[tuple[int, int], Affine | None],
+    scale: tuple[float, float] | None,
+) -> tuple[float, float] | None:
+    """(y, x) size of a level's cells in the finest level's: by the affines, the stated scale, the shapes.
+
+    By the shapes only where one integer makes the one out of the other; None where nothing says the factors.
+    """
+    (base_shape, base_affine), (shape, affine) = base, level
+    if base_affine is not None and affine is not None:
+        y, x = (mine / finest for mine, finest in zip(affine.cell, base_affine.cell, strict=True))
+        return (_snapped(y), _snapped(x))
+    if scale is not None:
+        return (_snapped(scale[0]), _snapped(scale[1]))
+    factors = [round(finest / mine) for finest, mine in zip(base_shape, shape, strict=True)]
+    if all(f >= 1 and -(-n // f) == m for f, n, m in zip(factors, base_shape, shape, strict=True)):
+        return (factors[0], factors[1])
+    return None
+
+
+def _snapped(factor: float) -> float:
+    nearest = round(factor)
+    return nearest if abs(factor - nearest) <= 1e-9 * factor else factor

@@ -1,0 +1,158 @@
+"""What a convention is: documents in, facts and findings out, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypedDict, TypeGuard
+
+import numpy as np
+
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+
+__all__ = [
+    "ArrayNode",
+    "Convention",
+    "Document",
+    "Documents",
+    "Facts",
+    "Finding",
+    "GroupNode",
+    "LevelEntry",
+    "Node",
+    "Severity",
+    "is_array",
+    "is_group",
+]
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a document says wrongly, doubtfully, or not at all; `path` is the node's."""
+
+    rule: str
+    severity: Severity
+    path: str
+    message: str
+    expected: Any = None
+    found: Any = None
+
+
+class Node(Protocol):
+    """What conventions read of an array or a group."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def zarr_format(self) -> int: ...
+
+
+class ArrayNode(Node, Protocol):
+    """What conventions read of an array; `dims` is None where no dimension has a name."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def fill_value(self) -> Any: ...
+    @property
+    def dims(self) -> tuple[str | None, ...] | None: ...
+    def __getitem__(self, selection: Any) -> Any: ...
+
+
+class GroupNode(Node, Protocol):
+    """What conventions read of a group: its direct children by name."""
+
+    def members(self) -> Iterable[tuple[str, Any]]: ...
+
+
+def is_group(node: Any) -> TypeGuard[GroupNode]:
+    """Whether the node is a group."""
+    return hasattr(node, "members")
+
+
+def is_array(node: Any) -> TypeGuard[ArrayNode]:
+    """Whether the node is an array."""
+    return hasattr(node, "shape")
+
+
+@dataclass(frozen=True)
+class LevelEntry:
+    """What one dialect says of one level: where it is, and as much geometry as it gives.
+
+    path             relative to the multiscale group
+    affine           the level's own, as stated
+    fallback_affine  what a tile matrix or OME's scale comes to: the level's own only where its array fits
+    extent           (y, x) cells that the tile matrix covers
+    cell             (height, width) of a cell, in CRS units
+    scale            (y, x) factors to the finest level
+    """
+
+    path: str
+    affine: Affine | None = None
+    fallback_affine: Affine | None = None
+    extent: tuple[int, int] | None = None
+    shape: tuple[int, int] | None = None
+    cell: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+    tile_shape: tuple[int, int] | None = None
+    resampling: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one convention says of one node; everything may be missing.
+
+    crs, affines  candidates, the most trustworthy first, each with the name of what says it
+    coordinate_affine  what the node's coordinate variables come to
+    dimensions    names of the y and the x dimension
+    bbox          (xmin, ymin, xmax, ymax)
+    """
+
+    crs: tuple[tuple[str, Crs], ...] = ()
+    affines: tuple[tuple[str, Affine], ...] = ()
+    coordinate_affine: Affine | None = None
+    dimensions: tuple[str, str] | None = None
+    shape: tuple[int, int] | None = None
+    bbox: tuple[float, float, float, float] | None = None
+    levels: tuple[LevelEntry, ...] = ()
+    resampling: str | None = None
+    variable: Variable | None = None
+    findings: tuple[Finding, ...] = field(default=(), compare=False)
+
+
+class Document(TypedDict, total=False):
+    """One node to be created. Arrays: `dimension_names` and `fill_value`, and `data` where zstore knows it.
+
+    The dimensions' names are not among the attributes, in Zarr v2 either: that is the format's business.
+    """
+
+    kind: Literal["group", "array"]
+    attributes: dict[str, Any]
+    dimension_names: tuple[str, ...]
+    data: np.ndarray[Any, Any]
+    fill_value: Any
+
+
+Documents = dict[str, Document]
+
+
+class Convention(Protocol):
+    """One dialect in which hierarchies state what they mean.
+
+    `parse` says what one node states in this dialect; `parent` is the group that holds it, where inherited
+    and neighbouring facts live. `render` gives this dialect's share of every node's document. `check`
+    gives what at the node contradicts `geo`.
+    """
+
+    name: str
+
+    def parse(self, node: Node, parent: GroupNode | None = None) -> Facts: ...
+    def render(self, geo: GeoModel, zarr_format: int) -> Documents: ...
+    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]: ...

@@ -1,0 +1,203 @@
+"""A coordinate reference system as one value, whatever notation it came in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from json import dumps, loads
+from types import ModuleType
+from typing import Any
+
+from zstore.errors import MetadataError, UnsupportedError
+
+__all__ = ["Crs"]
+
+# Tile matrix sets turn degrees into metres on the equator of WGS 84, whatever the CRS's own ellipsoid.
+METRES_PER_RADIAN = 6378137.0
+OPENGIS_AUTHORITIES = {"EPSG": "0", "OGC": "1.3"}
+UDUNITS = {
+    "metre": "m",
+    "kilometre": "km",
+    "foot": "international_foot",
+    "US survey foot": "US_survey_foot",
+    "degree": "degrees",
+    "radian": "rad",
+}
+
+
+@dataclass(frozen=True)
+class Crs:
+    """A coordinate reference system; two are equal when their WKT2 is.
+
+    wkt              WKT2:2019, always there
+    code             "AUTHORITY:CODE" where the CRS carries one that the database confirms, else None
+    projjson         the same as PROJJSON
+    cf               the same as CF grid mapping parameters, without `crs_wkt`; {} where CF has no name for it
+    is_geographic    whether the axes are longitude and latitude
+    unit_name        the unit of the horizontal axes, as PROJ calls it
+    metres_per_unit  what one unit is in metres (degrees: on the equator of WGS 84)
+    is_y_first       whether the authority puts northing or latitude before easting or longitude
+    """
+
+    wkt: str
+    code: str | None = None
+    projjson: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    cf: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    is_geographic: bool = field(default=False, compare=False)
+    unit_name: str = field(default="metre", compare=False)
+    metres_per_unit: float = field(default=1.0, compare=False)
+    is_y_first: bool = field(default=False, compare=False)
+
+    @classmethod
+    def from_user(cls, value: Any) -> Crs:
+        """The CRS behind a code, an EPSG number, WKT, a URL or URN, PROJJSON, CF parameters, or an object
+        that has `to_wkt()`.
+
+        Raises
+            MetadataError: it is none of these, or PROJ does not know it.
+            UnsupportedError: pyproj is not installed.
+        """
+        if isinstance(value, Crs):
+            return value
+        if isinstance(value, bool):
+            raise MetadataError(f"CRS is {value!r}; expected a code, WKT, PROJJSON or CF parameters")
+        if isinstance(value, int):
+            return _parsed("text", f"EPSG:{value}")
+        if isinstance(value, str):
+            return _parsed("text", value)
+        if isinstance(value, Mapping):
+            is_cf = "grid_mapping_name" in value or "crs_wkt" in value
+            return cls.from_cf(value) if is_cf else cls.from_projjson(value)
+        if hasattr(value, "to_wkt"):
+            return _parsed("text", value.to_wkt())
+        raise MetadataError(
+            f"CRS is a {type(value).__name__}; expected a code, WKT, PROJJSON or CF parameters, or to_wkt()"
+        )
+
+    @classmethod
+    def from_projjson(cls, document: Mapping[str, Any]) -> Crs:
+        """The CRS that a PROJJSON object describes."""
+        return _parsed("projjson", dumps(document))
+
+    @classmethod
+    def from_cf(cls, parameters: Mapping[str, Any]) -> Crs:
+        """The CRS of a CF grid mapping variable's attributes; `crs_wkt` counts before the parameters."""
+        return _parsed("cf", dumps(dict(parameters)))
+
+    @property
+    def url(self) -> str | None:
+        """The CRS's OGC URL, for the authorities that have one there."""
+        authority, _, code = (self.code or "").partition(":")
+        version = OPENGIS_AUTHORITIES.get(authority)
+        return f"http://www.opengis.net/def/crs/{authority}/{version}/{code}" if version else None
+
+    @property
+    def units(self) -> str:
+        """The unit of the horizontal axes, as UDUNITS (and so CF) writes it."""
+        return UDUNITS.get(self.unit_name, f"{self.metres_per_unit!r} m")
+
+    def is_same(self, other: Crs) -> bool:
+        """Whether both mean the same coordinates; names and the order of the axes do not count."""
+        return self == other or _is_same(_pyproj_crs(self.wkt), _pyproj_crs(other.wkt))
+
+
+def _pyproj() -> ModuleType:
+    try:
+        import pyproj
+    except ImportError as error:
+        raise UnsupportedError(
+            "a CRS can be read and written only with pyproj, which is not installed; "
+            "expected the extra 'geo': pip install zstore[geo]"
+        ) from error
+    return pyproj  # type: ignore[no-any-return,unused-ignore]
+
+
+@lru_cache(maxsize=128)
+def _pyproj_crs(wkt: str) -> Any:
+    return _pyproj().CRS.from_wkt(wkt)
+
+
+@lru_cache(maxsize=128)
+def _parsed(notation: str, text: str) -> Crs:
+    pyproj = _pyproj()
+    try:
+        if notation == "projjson":
+            found = pyproj.CRS.from_json_dict(loads(text))
+        elif notation == "cf":
+            found = pyproj.CRS.from_cf(loads(text))
+        else:
+            found = pyproj.CRS.from_user_input(text)
+    except (pyproj.exceptions.CRSError, KeyError, TypeError, ValueError) as error:
+        # from_cf and from_json_dict index and cast what they are given before PROJ sees it.
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        raise MetadataError(
+            f"CRS {shown!r} is not one that PROJ {pyproj.proj_version_str} knows: {error}"
+        ) from error
+    return _from_pyproj(pyproj, found)
+
+
+def _from_pyproj(pyproj: ModuleType, found: Any) -> Crs:
+    code = _code(pyproj, found)
+    if code is not None:
+        # The authority's own definition, so that every notation of one CRS comes to the same value.
+        found = pyproj.CRS.from_user_input(code)
+    wkt = _stable_wkt(pyproj, found)
+    axes = found.axis_info or (found.sub_crs_list[0].axis_info if found.sub_crs_list else [])
+    if len(axes) < 2:
+        raise MetadataError(f"CRS {found.name!r} has {len(axes)} axes; expected two horizontal ones")
+    unit, is_geographic = axes[0].unit_name, bool(found.is_geographic)
+    factor = axes[0].unit_conversion_factor
+    if is_geographic:
+        factor = (math.radians(1.0) if unit == "degree" else factor) * METRES_PER_RADIAN
+    cf = {key: value for key, value in found.to_cf().items() if key != "crs_wkt"}
+    return Crs(wkt, code, found.to_json_dict(), cf, is_geographic, unit, factor, _is_northing(axes[0]))
+
+
+def _stable_wkt(pyproj: ModuleType, found: Any) -> str:
+    # PROJ's WKT of some CRSs changes when it is read and written once more; what is stored must not.
+    wkt: str = found.to_wkt("WKT2_2019")
+    for _ in range(3):
+        again: str = pyproj.CRS.from_wkt(wkt).to_wkt("WKT2_2019")
+        if again == wkt:
+            break
+        wkt = again
+    return wkt
+
+
+def _code(pyproj: ModuleType, found: Any) -> str | None:
+    identity = found.to_json_dict().get("id")
+    if not isinstance(identity, dict):
+        return None
+    code = f"{identity.get('authority')}:{identity.get('code')}"
+    try:
+        authority = pyproj.CRS.from_user_input(code)
+    except pyproj.exceptions.CRSError:
+        return None
+    # A document may carry an id that its own parameters contradict: then the parameters are what it says.
+    return code if _is_same(found, authority) else None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if one.equals(other, ignore_axis_order=True):
+        return True
+    # PROJ ignores the order of the axes of geographic CRSs only.
+    if not (one.is_projected and other.is_projected):
+        return False
+    units = [sorted(axis.unit_conversion_factor for axis in crs.axis_info) for crs in (one, other)]
+    return bool(
+        units[0] == units[1]
+        and one.geodetic_crs.equals(other.geodetic_crs, ignore_axis_order=True)
+        and one.coordinate_operation == other.coordinate_operation
+    )
+
+
+def _is_northing(axis: Any) -> bool:
+    # On polar CRSs both axes point north (or south): only the name tells which is which.
+    name = axis.name.lower()
+    if "north" in name or "latitude" in name:
+        return True
+    if "east" in name or "longitude" in name:
+        return False
+    return axis.direction in ("north", "south")

@@ -1,0 +1,132 @@
+"""GDAL's own attributes: `_CRS` and `AREA_OR_POINT`; `GeoTransform` and `spatial_ref` on the CRS's variable.
+
+Spec: OGC Zarr 2.0 §4.4.2; GDAL's Zarr driver, "SRS encoding"; GDAL's netCDF driver, "Georeference".
+Example: {"_CRS": {"url": "http://www.opengis.net/def/crs/EPSG/0/32632"}, "AREA_OR_POINT": "Area"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zstore.conventions.base import ArrayNode, Document, Documents, Facts, Finding, GroupNode, Node, is_array
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.errors import MetadataError
+
+__all__ = ["Gdal", "parse_geotransform", "render_geotransform"]
+
+CRS_VARIABLE = "spatial_ref"
+
+
+def parse_geotransform(value: Any) -> Affine:
+    """The affine of a `GeoTransform` attribute: six numbers, or a string of them, in GDAL's order.
+
+    Raises
+        MetadataError: it is not that.
+    """
+    numbers = value
+    if isinstance(value, str):
+        try:
+            numbers = [float(word) for word in value.replace(",", " ").split()]
+        except ValueError as error:
+            raise MetadataError(f"GeoTransform is {value!r}; expected six numbers") from error
+    if not isinstance(numbers, (list, tuple)):
+        raise MetadataError(f"GeoTransform is {value!r}; expected six numbers")
+    return Affine.from_geotransform(numbers)
+
+
+def render_geotransform(affine: Affine) -> str:
+    """The `GeoTransform` attribute of an affine; every digit that float64 has."""
+    return " ".join(repr(float(number)) for number in affine.geotransform)
+
+
+class Gdal:
+    """GDAL's attributes."""
+
+    name = "gdal"
+
+    def parse(self, node: Node, parent: GroupNode | None = None) -> Facts:
+        """CRS of `_CRS` (url, then wkt, then projjson), then of `spatial_ref`; `GeoTransform`."""
+        if not is_array(node):
+            return Facts()
+        findings: list[Finding] = []
+        crs = _parse_crs(node, findings)
+        affines: tuple[tuple[str, Affine], ...] = ()
+        if "GeoTransform" in node.attrs:
+            try:
+                affines = (("GeoTransform", parse_geotransform(node.attrs["GeoTransform"])),)
+            except MetadataError as error:
+                findings.append(Finding("GZ-28", "error", node.path, error.message))
+        area_or_point = node.attrs.get("AREA_OR_POINT")
+        if area_or_point not in (None, "Area", "Point"):
+            message = f"AREA_OR_POINT is {area_or_point!r}; expected 'Area' or 'Point'; it is not used"
+            findings.append(Finding("GZ-28", "error", node.path, message, "Area or Point", area_or_point))
+            area_or_point = None
+        variable = Variable(area_or_point=area_or_point)
+        return Facts(crs=crs, affines=affines, variable=variable, findings=tuple(findings))
+
+    def render(self, geo: GeoModel, zarr_format: int) -> Documents:
+        """`_CRS` and `AREA_OR_POINT` of every array of data, `GeoTransform` of every level's CRS variable."""
+        documents: Documents = {}
+        for grid in geo.grids:
+            prefix = f"{grid.path}/" if grid.path else ""
+            for name, variable in geo.variables.items():
+                attributes: dict[str, Any] = {}
+                if geo.crs is not None:
+                    attributes["_CRS"] = _render_crs(geo.crs)
+                if variable.area_or_point is not None:
+                    attributes["AREA_OR_POINT"] = variable.area_or_point
+                documents[prefix + name] = Document(attributes=attributes)
+            if geo.crs is not None:
+                mapping = {"spatial_ref": geo.crs.wkt}
+                if grid.affine is not None:
+                    mapping["GeoTransform"] = render_geotransform(grid.affine)
+                documents[prefix + CRS_VARIABLE] = Document(attributes=dict(mapping))
+        return documents
+
+    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
+        """Where `_CRS` is malformed, contradicts itself, or means another CRS than `geo`."""
+        if not is_array(node):
+            findings = []
+            if "_CRS" in node.attrs:
+                message = "_CRS is on a group, where GDAL does not look; expected it on the arrays"
+                findings.append(Finding("OC-06", "warning", node.path, message))
+            return findings
+        facts = self.parse(node, parent)
+        findings = list(facts.findings)
+        for source, crs in facts.crs:
+            if geo.crs is not None and not crs.is_same(geo.crs):
+                message = f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another"
+                findings.append(Finding("OC-08", "error", node.path, message, geo.crs.wkt, crs.wkt))
+        return findings
+
+
+def _render_crs(crs: Crs) -> dict[str, Any]:
+    document: dict[str, Any] = {"wkt": crs.wkt, "projjson": dict(crs.projjson)}
+    return {"url": crs.url, **document} if crs.url else document
+
+
+def _parse_crs(node: ArrayNode, findings: list[Finding]) -> tuple[tuple[str, Crs], ...]:
+    found: list[tuple[str, Crs]] = []
+    stated = node.attrs.get("_CRS")
+    if isinstance(stated, Mapping):
+        if not {"url", "wkt", "projjson"} & set(stated):
+            message = f"_CRS has the members {sorted(stated)}; expected url, wkt or projjson"
+            findings.append(Finding("OC-06", "error", node.path, message))
+        for member in ("url", "wkt", "projjson"):
+            if stated.get(member) is None:
+                continue
+            try:
+                found.append((f"_CRS.{member}", Crs.from_user(stated[member])))
+            except MetadataError as error:
+                findings.append(Finding("OC-07", "error", node.path, f"_CRS.{member}: {error.message}"))
+    elif stated is not None:
+        message = f"_CRS is {stated!r}; expected an object with url, wkt or projjson; it is not used"
+        findings.append(Finding("OC-06", "error", node.path, message, "object", stated))
+    if "spatial_ref" in node.attrs:
+        try:
+            found.append(("spatial_ref", Crs.from_user(node.attrs["spatial_ref"])))
+        except MetadataError as error:
+            findings.append(Finding("GZ-28", "error", node.path, f"spatial_ref: {error.message}"))
+    return tuple(found)

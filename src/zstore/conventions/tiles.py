@@ -1,0 +1,197 @@
+"""Tile matrix sets: a pyramid as OGC's tile grids say it.
+
+Spec: OGC 17-083r4 (TileMatrixSet 2.0) §6; GeoZarr draft 8.2.3 to 8.2.5; GeoZarr mini spec, TileMatrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zstore.conventions.base import Finding, LevelEntry, Node
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Level
+from zstore.conventions.zarr_conventions import is_number, parse_numbers
+from zstore.errors import MetadataError
+
+__all__ = ["PIXEL", "parse_tile_matrices", "parse_tile_matrix_crs", "render_tiles", "why_no_tiles"]
+
+# The standard's rendering pixel, in metres.
+PIXEL = 0.00028
+Y_FIRST_AXES = {"n", "lat", "y", "northing", "latitude"}
+X_FIRST_AXES = {"e", "lon", "long", "x", "easting", "longitude"}
+
+
+def why_no_tiles(geo: GeoModel) -> str | None:
+    """What keeps this pyramid from being a tile matrix set; None where it is one."""
+    if geo.crs is None:
+        return "there is no CRS"
+    for level in geo.levels:
+        affine = level.affine
+        if affine is None or level.tile_shape is None:
+            return f"level {level.path!r} has no {'affine' if affine is None else 'tile shape'}"
+        if affine.is_rotated:
+            return f"the grid of level {level.path!r} is rotated"
+        if affine.a < 0:
+            return f"the columns of level {level.path!r} run towards smaller x"
+        if abs(affine.a - abs(affine.e)) > 1e-9 * affine.a:
+            return f"the cells of level {level.path!r} are not square ({affine.a!r} by {abs(affine.e)!r})"
+    if len({level.path for level in geo.levels}) != len(geo.levels):
+        return "two levels have one path"
+    return None
+
+
+def render_tiles(geo: GeoModel) -> dict[str, Any]:
+    """The members of `multiscales` that tile readers want: the set, and its limits in both spellings.
+
+    South-up grids count their rows from the bottom left. {} where `why_no_tiles` says why.
+    """
+    if geo.crs is None or why_no_tiles(geo) is not None:
+        return {}
+    snake, camel = {}, {}
+    for level in geo.levels:
+        columns, rows = _tile_counts(level)
+        snake[level.path] = {
+            "min_tile_col": 0,
+            "max_tile_col": columns - 1,
+            "min_tile_row": 0,
+            "max_tile_row": rows - 1,
+        }
+        camel[level.path] = {
+            "tileMatrix": level.path,
+            "minTileCol": 0,
+            "maxTileCol": columns - 1,
+            "minTileRow": 0,
+            "maxTileRow": rows - 1,
+        }
+    tile_matrix_set = {
+        "id": _set_id(geo.crs, geo.levels[0]),
+        "title": "native grid",
+        "crs": geo.crs.url or {"wkt": dict(geo.crs.projjson)},
+        "orderedAxes": _ordered_axes(geo.crs),
+        "tileMatrices": [_matrix(level, geo.crs) for level in reversed(geo.levels)],
+    }
+    return {"tile_matrix_set": tile_matrix_set, "tile_matrix_set_limits": snake, "tile_matrix_limits": camel}
+
+
+def _matrix(level: Level, crs: Crs) -> dict[str, Any]:
+    if level.affine is None or level.tile_shape is None:
+        raise MetadataError(f"level {level.path!r} has no affine or no tile shape; expected both")
+    columns, rows = _tile_counts(level)
+    origin = [level.affine.c, level.affine.f]
+    return {
+        "id": level.path,
+        "scaleDenominator": level.affine.a * crs.metres_per_unit / PIXEL,
+        "cellSize": level.affine.a,
+        "cornerOfOrigin": "topLeft" if level.affine.e < 0 else "bottomLeft",
+        "pointOfOrigin": origin[::-1] if crs.is_y_first else origin,
+        "tileWidth": level.tile_shape[1],
+        "tileHeight": level.tile_shape[0],
+        "matrixWidth": columns,
+        "matrixHeight": rows,
+    }
+
+
+def _tile_counts(level: Level) -> tuple[int, int]:
+    height, width = level.tile_shape or level.shape
+    return -(-level.shape[1] // width), -(-level.shape[0] // height)
+
+
+def _ordered_axes(crs: Crs) -> list[str]:
+    axes = ["Lon", "Lat"] if crs.is_geographic else ["E", "N"]
+    return axes[::-1] if crs.is_y_first else axes
+
+
+def _set_id(crs: Crs, level: Level) -> str:
+    cell = 0.0 if level.affine is None else level.affine.a
+    unit = {"metre": "m", "degree": "deg"}.get(crs.unit_name, crs.unit_name.replace(" ", "_"))
+    return f"{(crs.code or 'native').replace(':', '')}_{cell:g}{unit}"
+
+
+def parse_tile_matrix_crs(
+    tile_matrix_set: Mapping[str, Any], path: str, findings: list[Finding]
+) -> Crs | None:
+    """The CRS of a tile matrix set: `crs`, else TMS 1.0's `supportedCRS`, in any notation."""
+    for member in ("crs", "supportedCRS"):
+        stated = tile_matrix_set.get(member)
+        if isinstance(stated, Mapping):
+            stated = stated.get("uri", stated.get("wkt", stated))
+        if stated is None:
+            continue
+        try:
+            return Crs.from_user(stated)
+        except MetadataError as error:
+            findings.append(Finding("GZ-40", "error", path, f"tile_matrix_set {member}: {error.message}"))
+    return None
+
+
+def parse_tile_matrices(
+    tile_matrix_set: Mapping[str, Any], crs: Crs | None, node: Node, findings: list[Finding]
+) -> list[LevelEntry]:
+    """One entry per tile matrix, with the affine that its origin and cell size come to."""
+    matrices = tile_matrix_set.get("tileMatrices", tile_matrix_set.get("tile_matrices"))
+    if not isinstance(matrices, list):
+        message = "tile_matrix_set has no list tileMatrices; its levels are not known"
+        findings.append(
+            Finding("GZ-38", "error", node.path, message, "tileMatrices", sorted(tile_matrix_set))
+        )
+        return []
+    is_y_first = _is_y_first(tile_matrix_set.get("orderedAxes"), crs)
+    entries = []
+    for matrix in matrices:
+        if not isinstance(matrix, Mapping) or not isinstance(matrix.get("id"), (str, int)):
+            message = f"tile matrix {matrix!r} has no id; it is left out"
+            findings.append(Finding("MS-25", "error", node.path, message))
+            continue
+        entries.append(_entry(matrix, crs, is_y_first, node, findings))
+    return entries
+
+
+def _entry(
+    matrix: Mapping[str, Any], crs: Crs | None, is_y_first: bool, node: Node, findings: list[Finding]
+) -> LevelEntry:
+    path = str(matrix["id"])
+    cell = _positive(matrix.get("cellSize"))
+    tile = (_positive(matrix.get("tileHeight")), _positive(matrix.get("tileWidth")))
+    missing = [key for key in ("cellSize", "pointOfOrigin", "tileWidth", "tileHeight") if key not in matrix]
+    if missing:
+        message = f"tile matrix {path!r} has no {', '.join(missing)}"
+        findings.append(Finding("MS-25", "warning", node.path, message))
+    denominator = _positive(matrix.get("scaleDenominator"))
+    if cell is not None and denominator is not None and crs is not None:
+        expected = cell * crs.metres_per_unit / PIXEL
+        if abs(denominator - expected) > 1e-6 * expected:
+            message = (
+                f"scaleDenominator of tile matrix {path!r} is {denominator!r}; its cellSize says {expected!r}"
+            )
+            findings.append(Finding("GZ-45", "error", node.path, message, expected, denominator))
+    origin = parse_numbers(matrix.get("pointOfOrigin"), 2)
+    affine = None
+    if cell is not None and origin is not None:
+        x, y = origin[::-1] if is_y_first else origin
+        is_south_up = matrix.get("cornerOfOrigin") == "bottomLeft"
+        affine = Affine(cell, 0.0, float(x), 0.0, cell if is_south_up else -cell, float(y))
+    tile_shape = (int(tile[0]), int(tile[1])) if tile[0] is not None and tile[1] is not None else None
+    counts = (_positive(matrix.get("matrixHeight")), _positive(matrix.get("matrixWidth")))
+    extent = None
+    if tile_shape is not None and counts[0] is not None and counts[1] is not None:
+        extent = (int(counts[0]) * tile_shape[0], int(counts[1]) * tile_shape[1])
+    return LevelEntry(
+        path,
+        fallback_affine=affine if extent is not None else None,
+        extent=extent,
+        cell=None if cell is None else (cell, cell),
+        tile_shape=tile_shape,
+    )
+
+
+def _positive(value: Any) -> float | None:
+    return value if is_number(value) and value > 0 else None
+
+
+def _is_y_first(axes: Any, crs: Crs | None) -> bool:
+    if isinstance(axes, (list, tuple)) and len(axes) == 2:
+        first = str(axes[0]).lower()
+        if first in Y_FIRST_AXES | X_FIRST_AXES:
+            return first in Y_FIRST_AXES
+    return crs is not None and crs.is_y_first

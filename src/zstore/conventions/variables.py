@@ -1,0 +1,279 @@
+"""What the values of one array mean, as CF attributes: nodata, packing, names, flags.
+
+xarray stores `_FillValue` of a Zarr v3 float array as the base64 of its little-endian float64, because JSON
+has no NaN; Zarr v2 arrays take a plain number. `missing_value`, a number in both, says it to everybody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.base import ArrayNode, Finding
+from zstore.conventions.model import Variable
+from zstore.errors import MetadataError
+
+__all__ = ["decode_fill", "encode_fill", "fit_nodata", "parse_variable", "render_fill", "render_variable"]
+
+# Attributes that some part of the model holds; everything else goes through untouched.
+MODELLED = frozenset(
+    [
+        "_FillValue",
+        "missing_value",
+        "scale_factor",
+        "add_offset",
+        "units",
+        "standard_name",
+        "long_name",
+        "valid_range",
+        "flag_values",
+        "flag_masks",
+        "flag_meanings",
+        "grid_mapping",
+        "_CRS",
+        "AREA_OR_POINT",
+        "GeoTransform",
+        "spatial_ref",
+        "zarr_conventions",
+        "_ARRAY_DIMENSIONS",
+    ]
+)
+MODELLED_PREFIXES = ("proj:", "spatial:")
+SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def fit_nodata(value: Any, dtype: np.dtype[Any] | None) -> int | float:
+    """`value` as the stored type holds it.
+
+    Raises
+        MetadataError: the type cannot hold it.
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise MetadataError(f"nodata is {value!r}; expected a number")
+    if isinstance(value, int) and abs(value) > 2**64:
+        raise MetadataError(f"nodata is {value!r}; expected a number of 64 bits")
+    if dtype is None:
+        return value.item() if isinstance(value, np.generic) else value
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            fitted = float(dtype.type(value))
+        if math.isfinite(value) and not math.isfinite(fitted):
+            raise MetadataError(f"nodata is {value!r}; expected a value that {dtype.name} can hold")
+        return fitted
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if not math.isfinite(value) or int(value) != value or not limits.min <= value <= limits.max:
+            raise MetadataError(
+                f"nodata is {value!r}; expected an integer from {limits.min} to {limits.max} ({dtype.name})"
+            )
+        return int(value)
+    raise MetadataError(f"nodata is {value!r}; {dtype.name} arrays have none that zstore knows")
+
+
+def encode_fill(value: int | float, dtype: np.dtype[Any], zarr_format: int) -> Any:
+    """`_FillValue` as xarray reads it; None where it is better left out."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if dtype.kind == "f" and zarr_format == 3:
+        return base64.standard_b64encode(struct.pack("<d", value)).decode("ascii")
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
+    """The nodata value that a `_FillValue` or `missing_value` attribute states, in any spelling in use.
+
+    Raises
+        MetadataError: it is no value of the type.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, str):
+        if value in SPECIAL_FLOATS:
+            value = SPECIAL_FLOATS[value]
+        else:
+            try:
+                (value,) = struct.unpack("<d", base64.b64decode(value, validate=True))
+            except (binascii.Error, struct.error, ValueError) as error:
+                raise MetadataError(
+                    f"_FillValue is {value!r}; expected a number or base64 of 8 bytes"
+                ) from error
+    return fit_nodata(value, dtype)
+
+
+def render_fill(variable: Variable, zarr_format: int) -> Any:
+    """The array's own `fill_value`: its nodata where it has one, else null in Zarr v2 and 0 in v3."""
+    if variable.nodata is not None:
+        return fit_nodata(variable.nodata, variable.dtype)
+    return None if zarr_format == 2 else 0
+
+
+def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
+    """The CF attributes of an array of data.
+
+    Raises
+        MetadataError: nodata does not fit the type, the packing is no packing, or a flag has no meaning.
+    """
+    attributes = dict(variable.attributes)
+    for name in ("standard_name", "long_name", "units"):
+        if getattr(variable, name) is not None:
+            attributes[name] = getattr(variable, name)
+    for name in ("scale_factor", "add_offset"):
+        number = getattr(variable, name)
+        if number is not None:
+            _check_packing(name, number)
+            attributes[name] = float(number)
+    if variable.nodata is not None:
+        attributes |= _render_nodata(variable, zarr_format)
+    for name in ("valid_range", "flag_values", "flag_masks"):
+        if getattr(variable, name) is not None:
+            attributes[name] = list(getattr(variable, name))
+    if variable.flag_meanings is not None:
+        flags = variable.flag_values or variable.flag_masks
+        if flags is None or len(flags) != len(variable.flag_meanings):
+            raise MetadataError(
+                f"flag_meanings are {variable.flag_meanings!r}; expected one per flag of {flags!r}"
+            )
+        if any(not meaning or meaning.split() != [meaning] for meaning in variable.flag_meanings):
+            raise MetadataError(
+                f"flag_meanings are {variable.flag_meanings!r}; expected words without blanks"
+            )
+        attributes["flag_meanings"] = " ".join(variable.flag_meanings)
+    return attributes
+
+
+def _render_nodata(variable: Variable, zarr_format: int) -> dict[str, Any]:
+    if variable.dtype is None:
+        raise MetadataError(f"nodata is {variable.nodata!r} of an array of unknown dtype; expected the dtype")
+    nodata = fit_nodata(variable.nodata, variable.dtype)
+    fill = encode_fill(nodata, variable.dtype, zarr_format)
+    if fill is None:
+        return {}
+    if isinstance(fill, str) and math.isfinite(nodata):
+        return {"_FillValue": fill, "missing_value": nodata}
+    return {"_FillValue": fill}
+
+
+def _check_packing(name: str, number: Any) -> None:
+    if (
+        isinstance(number, (bool, str))
+        or not math.isfinite(number)
+        or (name == "scale_factor" and number == 0)
+    ):
+        raise MetadataError(f"{name} is {number!r}; expected a finite number, and a scale other than 0")
+
+
+def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable, list[Finding]]:
+    """What the array's attributes say of its values, from the first that says it.
+
+    Nodata: `_FillValue`, then `missing_value`, then the array's `fill_value` as far as it means nodata: any
+    in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone described the array.
+    """
+    attributes, dtype = node.attrs, np.dtype(node.dtype)
+    findings: list[Finding] = []
+    values: dict[str, Any] = {"dtype": dtype}
+    if node.dims is not None and None not in node.dims:
+        values["dimensions"] = tuple(str(name) for name in node.dims)
+    for name in ("standard_name", "long_name", "units"):
+        if isinstance(attributes.get(name), str):
+            values[name] = attributes[name]
+        elif name in attributes:
+            findings.append(_wrong(node, "GZ-16", name, "a string"))
+    for name in ("scale_factor", "add_offset"):
+        if name not in attributes:
+            continue
+        try:
+            _check_packing(name, attributes[name])
+            values[name] = float(attributes[name])
+        except (MetadataError, OverflowError, TypeError, ValueError):
+            findings.append(_wrong(node, "GZ-16", name, "a finite number, and a scale other than 0"))
+    values["nodata"], found = _parse_nodata(node, dtype)
+    findings += found
+    values |= _parse_flags(node, findings)
+    values["attributes"] = _others(attributes, grid_mapping, values)
+    return Variable(**values), findings
+
+
+def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | None, list[Finding]]:
+    findings: list[Finding] = []
+    stated: dict[str, int | float] = {}
+    for name in ("_FillValue", "missing_value"):
+        if node.attrs.get(name) is None:
+            continue
+        try:
+            stated[name] = decode_fill(node.attrs[name], dtype)
+        except MetadataError:
+            findings.append(_wrong(node, "GZ-16", name, f"a value of {dtype.name}"))
+    if len({repr(value) for value in stated.values()}) == 2:
+        message = "_FillValue and missing_value differ; the first one is taken for nodata"
+        findings.append(
+            Finding("GZ-16", "warning", node.path, message, stated["_FillValue"], stated["missing_value"])
+        )
+    if stated:
+        return next(iter(stated.values())), findings
+    fill = node.fill_value
+    if fill is None or dtype.kind not in "iuf":
+        return None, findings
+    is_nan = dtype.kind == "f" and bool(np.isnan(fill))
+    is_gdals = "_CRS" in node.attrs and "grid_mapping" not in node.attrs
+    if node.zarr_format == 2 or is_nan or is_gdals:
+        return fit_nodata(fill, dtype), findings
+    return None, findings
+
+
+def _parse_flags(node: ArrayNode, findings: list[Finding]) -> dict[str, Any]:
+    attributes, values = node.attrs, dict[str, Any]()
+    for name in ("valid_range", "flag_values", "flag_masks"):
+        if name not in attributes:
+            continue
+        found = attributes[name]
+        numbers = found if isinstance(found, (list, tuple)) else [found]
+        is_right = all(isinstance(n, (int, float)) and not isinstance(n, bool) for n in numbers)
+        if not is_right or (name == "valid_range" and len(numbers) != 2):
+            findings.append(_wrong(node, "GZ-16", name, "numbers"))
+        else:
+            values[name] = tuple(numbers)
+    meanings = attributes.get("flag_meanings")
+    if isinstance(meanings, list) and all(isinstance(m, str) and m.split() == [m] for m in meanings):
+        message = "flag_meanings is a list; expected words separated by blanks"
+        findings.append(Finding("GZ-16", "warning", node.path, message, " ".join(meanings), meanings))
+        meanings = " ".join(meanings)
+    flags = values.get("flag_values", values.get("flag_masks", ()))
+    if isinstance(meanings, str) and len(meanings.split()) == len(flags):
+        values["flag_meanings"] = tuple(meanings.split())
+    elif meanings is not None:
+        findings.append(_wrong(node, "GZ-16", "flag_meanings", f"{len(flags)} words, one per flag"))
+    return values
+
+
+def _others(
+    attributes: Mapping[str, Any], grid_mapping: str | None, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    others = {
+        key: value
+        for key, value in attributes.items()
+        if key not in MODELLED and not key.startswith(MODELLED_PREFIXES)
+    }
+    # A second missing value is one that the model's single nodata cannot hold.
+    if "missing_value" in attributes and "_FillValue" in attributes:
+        try:
+            if decode_fill(attributes["missing_value"], values["dtype"]) != values["nodata"]:
+                others["missing_value"] = attributes["missing_value"]
+        except MetadataError:
+            others["missing_value"] = attributes["missing_value"]
+    if isinstance(others.get("coordinates"), str):
+        names = [name for name in others.pop("coordinates").split() if name != grid_mapping]
+        if names:
+            others["coordinates"] = " ".join(names)
+    return others
+
+
+def _wrong(node: ArrayNode, rule: str, name: str, expected: str) -> Finding:
+    found = node.attrs[name]
+    message = f"{name} is {found!r}; expected {expected}; it is not used"
+    return Finding(rule, "error", node.path, message, expected, found)

@@ -1,0 +1,102 @@
+"""Whatever JSON the attributes hold, reading gives a model and findings, or a MetadataError."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from zstore.conventions.cf import Cf
+from zstore.conventions.gdal import Gdal
+from zstore.conventions.geozarr import Geozarr
+from zstore.conventions.read import read_geo
+from zstore.errors import MetadataError
+
+from .nodes import FakeGroup
+from .test_reading import dataset
+
+pytest.importorskip("pyproj", reason="CRSs are parsed with pyproj (extra 'geo')")
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+# Sizes and zoom levels among them that a reader must not take at their word.
+WORDS = words(
+    """0 1 x y v crs EPSG:4326 EPSG:32632 . .. /0 NaN AAAAAICHw8A= ² 99999999999 WebMercatorQuad affine rpc
+    node pixel average scale translation E N topLeft bottomLeft Area Point km crs_wkt"""
+)
+NUMBERS = st.sampled_from([0, 1, -1, 2, 8, 0.5, 10**400, 2**70, 1e308, float("nan"), float("inf"), -0.0])
+LEAVES = st.none() | st.booleans() | NUMBERS | st.sampled_from(WORDS) | st.text(max_size=3)
+# Names of members two levels deep, so that the inner parsers are reached.
+MEMBERS = words(
+    """layout tile_matrix_set datasets tileMatrices tile_matrix_set_limits resampling_method asset path id
+    derived_from transform scale translation factors cell_size spatial:shape spatial:transform crs
+    supportedCRS orderedAxes cellSize pointOfOrigin tileWidth tileHeight matrixWidth matrixHeight
+    scaleDenominator axes name coordinateTransformations type multiscales url wkt projjson uri
+    pixels_per_tile cornerOfOrigin 0 1"""
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=6),
+    max_leaves=12,
+)
+KEYS = words(
+    """multiscales ome proj:code proj:wkt2 proj:projjson proj:epsg proj:transform proj:shape proj:bbox
+    spatial:dimensions spatial:shape spatial:transform spatial:transform_type spatial:registration
+    spatial:bbox grid_mapping coordinates bounds _CRS GeoTransform spatial_ref AREA_OR_POINT _FillValue
+    missing_value scale_factor add_offset valid_range flag_values flag_masks flag_meanings units
+    standard_name long_name axis crs_wkt grid_mapping_name semi_major_axis longitude_of_central_meridian"""
+)
+ATTRIBUTES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    ATTRIBUTES, ATTRIBUTES, ATTRIBUTES, ATTRIBUTES, st.sampled_from(["u1", "i8", "f4", "?", "S3", "M8[s]"])
+)
+def test_any_attributes(root, level, array, other, dtype) -> None:
+    inner = dataset(attrs=array, mapping=other, path="0", dtype=dtype, fill_value=None)
+    inner.attrs = level
+    inner.children["x"].attrs = other
+    group = FakeGroup(attrs=root, children={"0": inner, "1": dataset(attrs=array, path="1")})
+    for node, parent in ((group, None), (inner, group), (inner.children["v"], inner)):
+        try:
+            geo, _ = read_geo(node, parent)
+        except MetadataError:
+            continue
+        for convention in (Cf(), Gdal(), Geozarr()):
+            convention.check(node, geo, parent)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(VALUES, st.sampled_from(["layout", "tile_matrix_set", "datasets", "tileMatrices", "transform"]))
+def test_any_multiscales(value, member) -> None:
+    entry = {
+        "asset": "0",
+        "path": "0",
+        "id": "0",
+        member: value,
+        "transform": value,
+        "coordinateTransformations": value,
+    }
+    for multiscales in (
+        {member: value},
+        {"layout": [entry, value]},
+        {
+            "tile_matrix_set": {
+                "crs": value,
+                "tileMatrices": [entry | {"cellSize": value, "pointOfOrigin": value}],
+            }
+        },
+        [{"axes": value, "datasets": [entry]}],
+        {"tile_matrix_set": "WebMercatorQuad", "tile_matrix_set_limits": value},
+    ):
+        children = {"0": dataset(path="0"), "²": dataset(path="²"), "99999999999": dataset(path="9")}
+        group = FakeGroup(attrs={"multiscales": multiscales}, children=children)
+        try:
+            geo, _ = read_geo(group)
+        except MetadataError:
+            continue
+        Geozarr().check(group, geo)

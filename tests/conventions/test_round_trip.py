@@ -1,0 +1,132 @@
+"""What is rendered is parsed back, whatever the grid, the CRS and the values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from zstore.conventions.cf import Cf
+from zstore.conventions.crs import Crs
+from zstore.conventions.gdal import Gdal
+from zstore.conventions.geozarr import Geozarr
+from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Variable
+from zstore.conventions.read import read_geo
+from zstore.conventions.write import render_geo
+from zstore.testing.conventions import build_tree, check_convention
+
+pytest.importorskip("pyproj", reason="CRSs are parsed and rendered with pyproj (extra 'geo')")
+
+CUSTOM = "+proj=laea +lat_0=-31.5 +lon_0=10.25 +x_0=4321001 +y_0=3210000 +ellps=GRS80 +units=m"
+CRSS = ["EPSG:4326", "EPSG:3857", "EPSG:32632", "EPSG:2193", "EPSG:27700", "EPSG:3031", "EPSG:2263", CUSTOM]
+
+
+@st.composite
+def affines(draw) -> Affine:
+    cell = draw(st.floats(1e-3, 1e5))
+    origin = st.floats(-1e6, 1e6).map(lambda cells: cells * cell)
+    is_square = draw(st.booleans())
+    height = cell if is_square else draw(st.floats(0.1, 10.0)) * cell
+    return Affine(cell, 0.0, draw(origin), 0.0, draw(st.sampled_from((-1.0, 1.0))) * height, draw(origin))
+
+
+@st.composite
+def variables(draw) -> Variable:
+    dtype = np.dtype(draw(st.sampled_from(["u1", "i2", "u2", "i4", "u8", "f4", "f8"])))
+    if dtype.kind == "f":
+        nodata = st.floats(width=dtype.itemsize * 8)
+    else:
+        limits = np.iinfo(dtype)
+        nodata = st.integers(int(limits.min), int(limits.max))
+    numbers = st.floats(1e-6, 1e6)
+    words = st.sampled_from(["surface_altitude", "B02 band", "m s-1"])
+    return Variable(
+        dtype,
+        draw(st.sampled_from([("y", "x"), ("time", "y", "x"), ("x", "band", "y")])),
+        nodata=draw(st.none() | nodata),
+        scale_factor=draw(st.none() | numbers),
+        add_offset=draw(st.none() | numbers),
+        units=draw(st.none() | words),
+        standard_name=draw(st.none() | words),
+        long_name=draw(st.none() | words),
+        area_or_point=draw(st.sampled_from([None, "Area"])),
+        attributes=draw(st.sampled_from([{}, {"comment": "é", "n": [1, 2.5]}])),
+    )
+
+
+@st.composite
+def models(draw) -> GeoModel:
+    crs = Crs.from_user(draw(st.sampled_from(CRSS)))
+    shape = (draw(st.integers(1, 3000)), draw(st.integers(1, 3000)))
+    found = draw(st.dictionaries(st.sampled_from(["b02", "scl", "t"]), variables(), min_size=1))
+    flat = GeoModel(crs, draw(affines()), shape, variables=found)
+    count = draw(st.integers(0, 4))
+    tile = (draw(st.integers(1, 600)), draw(st.integers(1, 600)))
+    factors, levels = (1, 1), []
+    for place in range(count):
+        levels.append(flat.plan_level(draw(st.sampled_from([f"{place}", f"r{99 - place}"])), factors, tile))
+        factors = (factors[0] * draw(st.integers(2, 4)), factors[1] * draw(st.integers(2, 4)))
+    method = draw(st.sampled_from(RESAMPLING_METHODS)) if levels else None
+    return GeoModel(crs, flat.affine, shape, ("y", "x"), tuple(levels), method, found)
+
+
+def without_tiles(geo: GeoModel) -> GeoModel:
+    return replace(geo, levels=tuple(replace(level, tile_shape=None) for level in geo.levels))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(models(), st.sampled_from([2, 3]))
+def test_parsing_what_was_rendered_gives_the_model_back(geo, zarr_format) -> None:
+    documents, notices = render_geo(geo, zarr_format)
+    found, findings = read_geo(build_tree(documents, geo, zarr_format))
+    if any(finding.rule == "GZ-37" for finding in notices):
+        geo = without_tiles(geo)
+    assert findings == []
+    assert found == geo
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(models(), st.sampled_from([2, 3]))
+def test_every_convention_finds_its_own_documents_right(geo, zarr_format) -> None:
+    tree = build_tree(render_geo(geo, zarr_format)[0], geo, zarr_format)
+    for convention in (Cf(), Gdal(), Geozarr()):
+        assert convention.check(tree, geo) == []
+        for grid in geo.grids:
+            parent = tree[grid.path] if grid.path else tree
+            for name in geo.variables:
+                assert convention.check(parent[name], geo, parent) == []
+
+
+@pytest.mark.parametrize("convention", [Cf(), Gdal(), Geozarr()], ids=lambda convention: convention.name)
+def test_the_built_in_conventions_keep_the_contract(convention) -> None:
+    check_convention(convention)
+
+
+def test_the_contract_notices_a_convention_that_misplaces_the_origin() -> None:
+    class Shifted(Gdal):
+        name = "shifted"
+
+        def parse(self, node, parent=None):
+            facts = super().parse(node, parent)
+            wrong = tuple((source, affine._replace(c=affine.c + 5)) for source, affine in facts.affines)
+            return type(facts)(crs=facts.crs, affines=wrong)
+
+    with pytest.raises(AssertionError, match="no affine of the model"):
+        check_convention(Shifted())
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_rotated_raster_without_a_crs_comes_back(zarr_format) -> None:
+    affine = Affine(
+        17.320508075688775, 4.999999999999999, 100.0, 9.999999999999998, -8.660254037844387, 200.0
+    )
+    geo = GeoModel(None, affine, (15, 10), variables={"b": Variable(np.dtype("u1"), ("y", "x"))})
+    documents, notices = render_geo(geo, zarr_format)
+    assert set(documents) == {"", "b"}
+    assert {finding.rule for finding in notices} == {"MS-04", "MS-11"}
+    found, findings = read_geo(build_tree(documents, geo, zarr_format))
+    assert (found, findings) == (geo, [])
+    np.testing.assert_allclose(found.bounds, (100.0, 70.0961894323342, 348.20508075688775, 300.0))
