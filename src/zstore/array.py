@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import threading
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from zstore._ext.select import plan_basic
+from zstore._ext.select import Layout, plan_basic
 from zstore.attributes import Attributes
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
@@ -18,6 +20,8 @@ from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 
 __all__ = ["Array"]
+
+Selector = Callable[[Layout, tuple[int, ...], Any], Selected]
 
 
 class Array:
@@ -34,15 +38,22 @@ class Array:
         self._read_only = read_only or store.read_only
         if not self._read_only:
             store.purge(path)
-        self._set_model(model)
+        self._model = model
+        self._made: Chunks | None = None
+        self._resizing = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (partial(Array, read_only=self._read_only), (self._store, self._path, self._model))
 
     def _set_model(self, model: ArrayModel) -> None:
         self._model = model
-        self.__dict__.pop("_chunks", None)
 
-    @cached_property
+    @property
     def _chunks(self) -> Chunks:
-        return Chunks(self._store, self._path, self._model)
+        chunks = self._made
+        if chunks is None or chunks.model is not self._model:
+            chunks = self._made = Chunks(self._store, self._path, self._model)
+        return chunks
 
     # What the array is
 
@@ -180,12 +191,11 @@ class Array:
         except IndexError as error:
             raise SelectionError(str(error), path=join_key(self._store.url, self._path)) from None
         if plan is None:
-            return self._read(select(chunks.layout, self.shape, selection))
-        out = np.empty(plan.shape, self._model.dtype)
-        chunks.read(plan, out)
-        if plan.shape or selection is Ellipsis or (isinstance(selection, tuple) and Ellipsis in selection):
-            return out
-        return out[()]
+            out = self._read(self._select(selection))
+        else:
+            out = np.empty(plan.shape, chunks.model.dtype)
+            chunks.read(plan, out)
+        return out if out.shape or _has_ellipsis(selection) else out[()]
 
     def read(
         self, selection: Any = Ellipsis, *, out: np.ndarray[Any, Any] | None = None, missing: str = "fill"
@@ -202,8 +212,15 @@ class Array:
         """
         if missing not in ("fill", "error"):
             raise ValueError(f"missing={missing!r}, expected 'fill' or 'error'")
-        selected = select(self._chunks.layout, self.shape, selection)
-        return self._read(selected, out, missing_is_fault=missing == "error")
+        return self._read(self._select(selection), out, missing_is_fault=missing == "error")
+
+    def _select(self, selection: Any, selector: Selector = select, *, to_write: bool = False) -> Selected:
+        chunks = self._chunks
+        layout = chunks.write_layout if to_write else chunks.layout
+        try:
+            return selector(layout, chunks.model.shape, selection)
+        except SelectionError as error:
+            raise error.locate(path=join_key(self._store.url, self._path)) from None
 
     def _read(
         self, selected: Selected, out: np.ndarray[Any, Any] | None = None, *, missing_is_fault: bool = False
@@ -235,7 +252,7 @@ class Array:
     # Writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._write(select(self._chunks.write_layout, self.shape, selection), value)
+        self._write(self._select(selection, to_write=True), value)
 
     def _write(self, selected: Selected, value: Any) -> None:
         items = self._as_items(value)
@@ -291,7 +308,8 @@ class Array:
         from zstore.engine.resize import resize
 
         wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
-        self._set_model(resize(self._store, self._path, lambda old: self._new_shape(old, wanted)))
+        with self._resizing:
+            self._set_model(resize(self._store, self._path, lambda old: self._new_shape(old, wanted)))
 
     def _new_shape(self, old: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
         if len(wanted) != len(old) or any(length < 0 for length in wanted):
@@ -322,11 +340,15 @@ class Array:
             begin = old[axis]
             return (*old[:axis], begin + items.shape[axis], *old[axis + 1 :])
 
-        self._set_model(resize(self._store, self._path, grown))
-        region = [slice(None)] * self.ndim
+        with self._resizing:
+            model = resize(self._store, self._path, grown)
+            self._set_model(model)
+        region = [slice(None)] * len(model.shape)
         region[axis] = slice(begin, begin + items.shape[axis])
-        self[tuple(region)] = items
-        return self.shape
+        # By the shape reserved above: another thread may have changed this array's meanwhile.
+        chunks = Chunks(self._store, self._path, model)
+        chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
+        return model.shape
 
     def refresh(self) -> Array:
         """Read the metadata again, e.g. after somebody else has resized the array."""
@@ -337,17 +359,21 @@ class Array:
         return self
 
 
+def _has_ellipsis(selection: Any) -> bool:
+    # Not `in`, which compares index arrays item by item.
+    items = selection if isinstance(selection, tuple) else (selection,)
+    return any(item is Ellipsis for item in items)
+
+
 class _Door:
     """One way to select: reading and writing by it."""
 
-    def __init__(self, array: Array, selector: Any) -> None:
+    def __init__(self, array: Array, selector: Selector) -> None:
         self._array = array
         self._selector = selector
 
     def __getitem__(self, selection: Any) -> Any:
-        array = self._array
-        return array._read(self._selector(array._chunks.layout, array.shape, selection))
+        return self._array._read(self._array._select(selection, self._selector))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        array = self._array
-        array._write(self._selector(array._chunks.write_layout, array.shape, selection), value)
+        self._array._write(self._array._select(selection, self._selector, to_write=True), value)

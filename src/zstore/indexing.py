@@ -183,7 +183,8 @@ def _positions(index: Index, length: int, axis: int) -> Index:
             raise SelectionError(f"index {bad} is out of bounds for axis {axis} with size {length}")
         if low < 0:
             index = np.where(index < 0, index + length, index)
-    return np.ascontiguousarray(index)
+    # Not ascontiguousarray, which makes 1-d arrays of 0-d ones.
+    return np.asarray(index, order="C")
 
 
 def _position(index: int, length: int, axis: int) -> int:
@@ -373,8 +374,8 @@ def _points(
         together = _broadcast_shape(arrays)
     count = int(np.prod(together, dtype=np.int64))
     flat = [np.ascontiguousarray(np.broadcast_to(index, together)).reshape(-1) for index in arrays]
-    if not flat:  # a 0-d array: its one item, however often
-        raise SelectionError("a 0-d array cannot be indexed by arrays")
+    if not flat:
+        return _no_dimension(layout, together)
     try:
         plan = plan_points(layout, flat, (count,))
     except (IndexError, OverflowError) as error:
@@ -383,4 +384,18 @@ def _points(
         return Selected(plan, together)
     return Selected(
         plan, together, lambda memory: memory.reshape(count), lambda memory: memory.reshape(together)
+    )
+
+
+def _no_dimension(layout: Layout, together: tuple[int, ...]) -> Selected:
+    """True and false as the index of a 0-d array: its item, or none."""
+    if 0 not in together:
+        return Selected(
+            plan_basic(layout, ()), together, lambda memory: memory.reshape(()), lambda memory: memory.reshape(together)
+        )
+    return Selected(
+        plan_basic(layout, ()),
+        together,
+        lambda memory: np.empty((), memory.dtype),
+        lambda memory: np.empty(together, memory.dtype),
     )

@@ -54,16 +54,16 @@ class LocalStore(Store):
         self.read_only = read_only
         self.durable = durable
         self._root = str(self.root)
-        if not read_only:
-            self.purge("")
+        self.purge("")
 
     def purge(self, prefix: str) -> None:
         """Remove the temporaries that writers who died left in the directory `prefix`."""
         path = f"{self._root}/{prefix}" if prefix else self._root
         with self._telling("open", prefix), suppress(FileNotFoundError):
             os.stat(f"{path}/{SCRATCH}")  # noqa: PTH116 - a Path takes longer to make than this
-            with self._tree() as tree, tree.directory(prefix) as directory:
-                purge(directory)
+            if not self.read_only:
+                with self._tree() as tree, tree.directory(prefix) as directory:
+                    purge(directory)
 
     @classmethod
     def from_url(

@@ -1,0 +1,439 @@
+/* resample_average.h - means of windows: GDAL's arithmetic.
+ *
+ * 8- and 16-bit unsigned: floor(x + 1/2). Other integers: half away from zero, 8- and 16-bit ones from the mean as a
+ * float32. float32 in float64 sums, but a 2 x 2 window without nodata in float32 (columns first). float64 row by row.
+ * 64-bit integers, where GDAL rounds through float64, are exact: 128-bit sums.
+ */
+#ifndef ZSTORE_RESAMPLE_AVERAGE_H
+#define ZSTORE_RESAMPLE_AVERAGE_H
+
+#include "resample_block.h"
+
+/* ---- sums: (suffix, cell, column sum, column count, window sum) ---- */
+#define ZR_EXACT
+#define ZR_T uint8_t
+#define ZR_ID u8
+#define ZR_V uint16_t
+#define ZR_C uint8_t
+#define ZR_H uint32_t
+#include "resample_sums.h"
+#define ZR_ID u8w
+#define ZR_V int64_t
+#define ZR_C int64_t
+#define ZR_H int64_t
+#include "resample_sums.h"
+#undef ZR_T
+
+#define ZR_T int8_t
+#define ZR_ID i8
+#define ZR_V int16_t
+#define ZR_C uint8_t
+#define ZR_H int32_t
+#include "resample_sums.h"
+#define ZR_ID i8w
+#define ZR_V int64_t
+#define ZR_C int64_t
+#define ZR_H int64_t
+#include "resample_sums.h"
+#undef ZR_T
+
+#define ZR_T uint16_t
+#define ZR_ID u16
+#define ZR_V uint32_t
+#define ZR_C uint16_t
+#define ZR_H uint32_t
+#include "resample_sums.h"
+#define ZR_ID u16w
+#define ZR_V int64_t
+#define ZR_C int64_t
+#define ZR_H int64_t
+#include "resample_sums.h"
+#undef ZR_T
+
+#define ZR_T int16_t
+#define ZR_ID i16
+#define ZR_V int32_t
+#define ZR_C uint16_t
+#define ZR_H int32_t
+#include "resample_sums.h"
+#define ZR_ID i16w
+#define ZR_V int64_t
+#define ZR_C int64_t
+#define ZR_H int64_t
+#include "resample_sums.h"
+#undef ZR_T
+
+#define ZR_T uint32_t
+#define ZR_ID u32w
+#define ZR_V int64_t
+#define ZR_C int64_t
+#define ZR_H int64_t
+#include "resample_sums.h"
+#undef ZR_T
+
+#define ZR_T int32_t
+#define ZR_ID i32w
+#define ZR_V int64_t
+#define ZR_C int64_t
+#define ZR_H int64_t
+#include "resample_sums.h"
+#undef ZR_T
+
+#define ZR_T uint64_t
+#define ZR_ID u64
+#define ZR_V __int128
+#define ZR_C int64_t
+#define ZR_H __int128
+#include "resample_sums.h"
+#undef ZR_T
+
+#define ZR_T int64_t
+#define ZR_ID i64
+#define ZR_V __int128
+#define ZR_C int64_t
+#define ZR_H __int128
+#include "resample_sums.h"
+#undef ZR_T
+
+#undef ZR_EXACT
+#undef ZR_KEEP
+#define ZR_KEEP zr_keep_f32
+#define ZR_T float
+#define ZR_ID f32
+#define ZR_V double
+#define ZR_C int32_t
+#define ZR_H double
+#include "resample_sums.h"
+#undef ZR_T
+#undef ZR_KEEP
+#undef ZR_LOAD
+
+/* ---- rounding: a window sum and how many cells it holds -> the mean. Window sums and counts are exact. ---- */
+#define ZR_NARROW_MEANS(ID, T, H, F, SIGNED)                                                                       \
+    ZR_INLINE void ZR_PASTE(means, ID)(const H *restrict sum, int64_t outputs, int64_t cells, T *restrict out)     \
+    {                                                                                                              \
+        /* (|sum| + n/2 + 1/4) / n lies at least 1/(4n) from any integer: more than the product can be off. */     \
+        const F inverse = (F)1 / (F)cells, bias = (F)0.5 * (F)cells + (F)0.25;                                     \
+        for (int64_t i = 0; i < outputs; i++) {                                                                    \
+            const int32_t magnitude = (int32_t)(SIGNED && (int32_t)sum[i] < 0 ? -(int32_t)sum[i] : (int32_t)sum[i]); \
+            const int32_t mean = (int32_t)(((F)magnitude + bias) * inverse);                                       \
+            out[i] = (T)(SIGNED && (int32_t)sum[i] < 0 ? -mean : mean);                                            \
+        }                                                                                                          \
+    }                                                                                                              \
+    ZR_INLINE void ZR_PASTE(valid_means, ID)(const H *restrict sum, const H *restrict valid, int64_t outputs,      \
+                                             T *restrict out, T nodata, T substitute)                              \
+    {                                                                                                              \
+        for (int64_t i = 0; i < outputs; i++) {                                                                    \
+            const int32_t magnitude = (int32_t)(SIGNED && (int32_t)sum[i] < 0 ? -(int32_t)sum[i] : (int32_t)sum[i]); \
+            const int32_t cells = (int32_t)valid[i];                                                               \
+            const F twice = (F)(2 * (cells + (cells == 0)));                                                       \
+            const int32_t rounded = (int32_t)((F)(2 * magnitude + cells) / twice);                                 \
+            T mean = (T)(SIGNED && (int32_t)sum[i] < 0 ? -rounded : rounded);                                      \
+            mean = mean == nodata ? substitute : mean;                                                             \
+            out[i] = cells ? mean : nodata;                                                                        \
+        }                                                                                                          \
+    }
+ZR_NARROW_MEANS(u8, uint8_t, uint32_t, float, 0)
+ZR_NARROW_MEANS(i8, int8_t, int32_t, float, 1)
+ZR_NARROW_MEANS(u16, uint16_t, uint32_t, float, 0)
+ZR_NARROW_MEANS(i16, int16_t, int32_t, float, 1)
+
+/* through_float: GDAL's way with 8- and 16-bit signed cells, visible from 512 cells on. */
+ZR_INLINE int64_t zr_wide_mean(int64_t sum, int64_t cells, int through_float)
+{
+    if (through_float) {
+        const float mean = (float)((double)sum / (double)cells);
+        return (int64_t)((double)mean + copysign(0.5, (double)mean));
+    }
+    if (cells < 65536) {
+        const double mean = (double)sum / (double)cells;
+        return (int64_t)(mean + copysign(0.5, mean));
+    }
+    const uint64_t magnitude = sum < 0 ? 0 - (uint64_t)sum : (uint64_t)sum, n = (uint64_t)cells;
+    const uint64_t mean = magnitude / n + (magnitude % n >= n - n / 2);
+    return sum < 0 ? -(int64_t)mean : (int64_t)mean;
+}
+
+ZR_INLINE __int128 zr_exact_mean(__int128 sum, int64_t cells)
+{
+    const unsigned __int128 magnitude = sum < 0 ? -(unsigned __int128)sum : (unsigned __int128)sum;
+    const uint64_t n = (uint64_t)cells;
+    __int128 mean;
+    if (magnitude >> 64 == 0) {
+        const uint64_t low = (uint64_t)magnitude;
+        mean = (__int128)(low / n) + (low % n >= n - n / 2);
+    } else if ((n & (n - 1)) == 0) {
+        mean = (__int128)((magnitude + n / 2) >> __builtin_ctzll(n));
+    } else {
+        mean = (__int128)((magnitude + n / 2) / n);
+    }
+    return sum < 0 ? -mean : mean;
+}
+
+#define ZR_WIDE_MEANS(ID, T, H, MEAN)                                                                              \
+    ZR_INLINE void ZR_PASTE(means, ID)(const H *restrict sum, int64_t outputs, int64_t cells, T *restrict out)     \
+    {                                                                                                              \
+        for (int64_t i = 0; i < outputs; i++) out[i] = (T)MEAN(sum[i], cells);                                     \
+    }                                                                                                              \
+    ZR_INLINE void ZR_PASTE(valid_means, ID)(const H *restrict sum, const H *restrict valid, int64_t outputs,      \
+                                             T *restrict out, T nodata, T substitute)                              \
+    {                                                                                                              \
+        for (int64_t i = 0; i < outputs; i++) {                                                                    \
+            const int64_t cells = (int64_t)valid[i];                                                               \
+            const T mean = (T)MEAN(sum[i], cells + (cells == 0));                                                  \
+            out[i] = cells == 0 ? nodata : mean == nodata ? substitute : mean;                                     \
+        }                                                                                                          \
+    }
+#define ZR_MEAN_THROUGH_FLOAT(sum, cells) zr_wide_mean(sum, cells, 1)
+#define ZR_MEAN_INTEGER(sum, cells) zr_wide_mean(sum, cells, 0)
+#define ZR_MEAN_FLOAT(sum, cells) ((sum) / (double)(cells))
+ZR_WIDE_MEANS(u8w, uint8_t, int64_t, ZR_MEAN_INTEGER)
+ZR_WIDE_MEANS(u16w, uint16_t, int64_t, ZR_MEAN_INTEGER)
+ZR_WIDE_MEANS(i8w, int8_t, int64_t, ZR_MEAN_THROUGH_FLOAT)
+ZR_WIDE_MEANS(i16w, int16_t, int64_t, ZR_MEAN_THROUGH_FLOAT)
+ZR_WIDE_MEANS(u32w, uint32_t, int64_t, ZR_MEAN_INTEGER)
+ZR_WIDE_MEANS(i32w, int32_t, int64_t, ZR_MEAN_INTEGER)
+ZR_WIDE_MEANS(u64, uint64_t, __int128, zr_exact_mean)
+ZR_WIDE_MEANS(i64, int64_t, __int128, zr_exact_mean)
+ZR_WIDE_MEANS(f32, float, double, ZR_MEAN_FLOAT)
+
+/* ---- 2 x 2 windows: the case that pyramids are made of, without scratch memory ---- */
+typedef uint16_t __attribute__((may_alias, aligned(1))) zr_pair8;
+typedef uint32_t __attribute__((may_alias, aligned(1))) zr_pair16;
+
+ZR_INLINE uint8_t zr_mean4_u8(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return (uint8_t)((a + b + c + d + 2) >> 2); }
+ZR_INLINE int8_t zr_mean4_i8(int32_t a, int32_t b, int32_t c, int32_t d)
+{
+    const int32_t sum = a + b + c + d;
+    return (int8_t)((sum + 2 + (sum >> 31)) >> 2);
+}
+ZR_INLINE int16_t zr_mean4_i16(int32_t a, int32_t b, int32_t c, int32_t d)
+{
+    const int32_t sum = a + b + c + d;
+    return (int16_t)((sum + 2 + (sum >> 31)) >> 2);
+}
+ZR_INLINE uint32_t zr_mean4_u32(uint64_t a, uint64_t b, uint64_t c, uint64_t d) { return (uint32_t)((a + b + c + d + 2) >> 2); }
+ZR_INLINE int32_t zr_mean4_i32(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    const int64_t sum = a + b + c + d;
+    return (int32_t)((sum + 2 + (sum >> 63)) >> 2);
+}
+ZR_INLINE float zr_mean4_f32(float a, float b, float c, float d) { return ((a + c) + (b + d)) * 0.25f; }
+ZR_INLINE double zr_mean4_f64(double a, double b, double c, double d)
+{
+    return ((0.25 * a + 0.25 * b) + 0.25 * c) + 0.25 * d;
+}
+
+#define ZR_MEANS4(ID, T)                                                                                           \
+    ZR_INLINE void ZR_PASTE(means4, ID)(const zr_block *b, T *restrict out)                                        \
+    {                                                                                                              \
+        const T *restrict p = (const T *)b->rows[0], *restrict q = (const T *)b->rows[1];                          \
+        for (int64_t i = 0; i < b->count; i++)                                                                     \
+            out[i] = ZR_PASTE(zr_mean4, ID)(p[2 * i], p[2 * i + 1], q[2 * i], q[2 * i + 1]);                       \
+    }
+ZR_MEANS4(i8, int8_t)
+ZR_MEANS4(u32, uint32_t)
+ZR_MEANS4(i32, int32_t)
+ZR_MEANS4(f32, float)
+ZR_MEANS4(f64, double)
+
+/* Two cells per machine word need no shuffle to be told apart. */
+#define ZR_PAIRED_MEANS4(ID, T, PAIR, LOW, HIGH)                                                                   \
+    ZR_INLINE void ZR_PASTE(means4, ID)(const zr_block *b, T *restrict out)                                        \
+    {                                                                                                              \
+        const PAIR *restrict p = (const PAIR *)b->rows[0], *restrict q = (const PAIR *)b->rows[1];                 \
+        for (int64_t i = 0; i < b->count; i++)                                                                     \
+            out[i] = ZR_PASTE(zr_mean4, ID)(LOW(p[i]), HIGH(p[i]), LOW(q[i]), HIGH(q[i]));                         \
+    }
+#define ZR_LOW8(w) ((w) & 0xFF)
+#define ZR_HIGH8(w) ((w) >> 8)
+#define ZR_LOW16(w) ((w) & 0xFFFF)
+#define ZR_HIGH16(w) ((w) >> 16)
+#define ZR_LOW16S(w) ((int32_t)((w) << 16) >> 16)
+#define ZR_HIGH16S(w) ((int32_t)(w) >> 16)
+ZR_INLINE uint16_t zr_mean4_u16(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return (uint16_t)((a + b + c + d + 2) >> 2); }
+ZR_PAIRED_MEANS4(u8, uint8_t, zr_pair8, ZR_LOW8, ZR_HIGH8)
+ZR_PAIRED_MEANS4(u16, uint16_t, zr_pair16, ZR_LOW16, ZR_HIGH16)
+ZR_PAIRED_MEANS4(i16, int16_t, zr_pair16, ZR_LOW16S, ZR_HIGH16S)
+
+/* Means of up to four valid cells each. 8-bit: t / (2n) as (t * ceil(65536 / 2n)) >> 16, exact for t <= 2044. */
+ZR_INLINE void zr_valid_means4_u8(const zr_block *b, uint8_t *restrict out, uint8_t nodata, uint8_t substitute)
+{
+    const zr_pair8 *restrict p = (const zr_pair8 *)b->rows[0], *restrict q = (const zr_pair8 *)b->rows[1];
+    const uint16_t hole = nodata, instead = substitute;
+    for (int64_t i = 0; i < b->count; i++) {
+        const uint16_t w = p[i], v = q[i];
+        const uint16_t a = w & 0xFF, c = w >> 8, d = v & 0xFF, e = v >> 8;
+        const uint16_t cells = (uint16_t)((a != hole) + (c != hole) + (d != hole) + (e != hole));
+        const uint16_t sum = (uint16_t)(a + c + d + e - (4 - cells) * hole);
+        const uint16_t inverse = cells == 4 ? 8192 : cells == 3 ? 10923 : cells == 2 ? 16384 : 32768;
+        const uint16_t twice = (uint16_t)(2 * sum + cells);
+        uint16_t mean = (uint16_t)(((uint32_t)twice * inverse) >> 16);
+        mean = mean == hole ? instead : mean;
+        out[i] = (uint8_t)(cells ? mean : hole);
+    }
+}
+
+#define ZR_VALID_MEANS4_INTEGER(ID, T, SIGNED, LOW, HIGH)                                                          \
+    ZR_INLINE void zr_valid_means4_##ID(const zr_block *b, T *restrict out, T nodata, T substitute)                \
+    {                                                                                                              \
+        const zr_pair16 *restrict p = (const zr_pair16 *)b->rows[0], *restrict q = (const zr_pair16 *)b->rows[1];  \
+        const int32_t hole = nodata, instead = substitute;                                                         \
+        for (int64_t i = 0; i < b->count; i++) {                                                                   \
+            const int32_t a = (int32_t)LOW(p[i]), c = (int32_t)HIGH(p[i]), d = (int32_t)LOW(q[i]), e = (int32_t)HIGH(q[i]); \
+            const int32_t cells = (a != hole) + (c != hole) + (d != hole) + (e != hole);                           \
+            const int32_t sum = a + c + d + e - (4 - cells) * hole;                                                \
+            const float inverse = cells == 4 ? 0.25f : cells == 3 ? 1.0f / 3 : cells == 2 ? 0.5f : 1.0f;           \
+            const int32_t magnitude = SIGNED && sum < 0 ? -sum : sum;                                              \
+            /* a sixteenth over one half: no mean of up to 4 cells comes near the next integer */                       \
+            const int32_t rounded = (int32_t)((float)magnitude * inverse + 0.5625f);                               \
+            int32_t mean = SIGNED && sum < 0 ? -rounded : rounded;                                                 \
+            mean = mean == hole ? instead : mean;                                                                  \
+            out[i] = (T)(cells ? mean : hole);                                                                     \
+        }                                                                                                          \
+    }
+ZR_VALID_MEANS4_INTEGER(u16, uint16_t, 0, ZR_LOW16, ZR_HIGH16)
+ZR_VALID_MEANS4_INTEGER(i16, int16_t, 1, ZR_LOW16S, ZR_HIGH16S)
+
+/* Sums and counts go through memory: in one loop the compiler guards the division with a branch, and scalar code it is. */
+ZR_INLINE void zr_valid_sums4_f32(const zr_block *b, double *restrict sum, double *restrict valid, int skip, float nodata)
+{
+    const float *restrict p = (const float *)b->rows[0], *restrict q = (const float *)b->rows[1];
+    for (int64_t i = 0; i < b->count; i++) {
+        const float a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];
+        const int va = is_valid_f32(a, skip, nodata), vc = is_valid_f32(c, skip, nodata);
+        const int vd = is_valid_f32(d, skip, nodata), ve = is_valid_f32(e, skip, nodata);
+        sum[i] = ((double)zr_keep_f32(a, va) + (double)zr_keep_f32(c, vc)) + ((double)zr_keep_f32(d, vd) + (double)zr_keep_f32(e, ve));
+        valid[i] = (double)(va + vc + vd + ve);
+    }
+}
+
+/* ---- the kernels ---- */
+#define ZR_SUMMED_MEANS(ID, T, H, MEMBER)                                                                          \
+    do {                                                                                                           \
+        H *valid;                                                                                                  \
+        const int64_t outputs = b->count * b->lanes, cells = b->row_count * b->factor;                             \
+        if (b->skip == ZR_PLAIN) {                                                                                 \
+            const H *sum = ZR_PASTE(window_sums, ID)(b, &valid, ZR_PLAIN, 0);                                      \
+            ZR_PASTE(means, ID)(sum, outputs, cells, (T *)out);                                                    \
+        } else {                                                                                                   \
+            const H *sum = ZR_PASTE(window_sums, ID)(b, &valid, ZR_SKIP_VALUE, b->nodata.MEMBER);                  \
+            ZR_PASTE(valid_means, ID)(sum, valid, outputs, (T *)out, b->nodata.MEMBER, b->substitute.MEMBER);      \
+        }                                                                                                          \
+    } while (0)
+
+#define ZR_IS_QUAD(b) ((b)->row_count == 2 && (b)->factor == 2 && (b)->lanes == 1)
+
+/* 16-bit cells: float32 holds twice the sum of 16 of them, and rounds its quotient well enough, exactly. */
+#define ZR_SMALL_AVERAGE(ID, T, H, NARROW_CELLS)                                                                   \
+    ZR_CLONES static void zr_average_##ID(const zr_block *b, void *out)                                            \
+    {                                                                                                              \
+        const int quad = ZR_IS_QUAD(b);                                                                            \
+        if (quad && b->skip == ZR_PLAIN)                                                                           \
+            ZR_PASTE(means4, ID)(b, (T *)out);                                                                     \
+        else if (quad && ZR_HAS_VALID4_##ID)                                                                       \
+            ZR_VALID4_##ID(b, (T *)out, b->nodata.ID, b->substitute.ID);                                           \
+        else if (b->row_count * b->factor <= NARROW_CELLS)                                                         \
+            ZR_SUMMED_MEANS(ID, T, H, ID);                                                                         \
+        else                                                                                                       \
+            ZR_SUMMED_MEANS(ID##w, T, int64_t, ID);                                                                \
+    }
+#define ZR_HAS_VALID4_u8 1
+#define ZR_HAS_VALID4_i8 0
+#define ZR_HAS_VALID4_u16 1
+#define ZR_HAS_VALID4_i16 1
+#define ZR_VALID4_u8 zr_valid_means4_u8
+#define ZR_VALID4_u16 zr_valid_means4_u16
+#define ZR_VALID4_i16 zr_valid_means4_i16
+#define ZR_VALID4_i8(b, out, nodata, substitute) (void)0
+ZR_SMALL_AVERAGE(u8, uint8_t, uint32_t, 255)
+ZR_SMALL_AVERAGE(i8, int8_t, int32_t, 255)
+ZR_SMALL_AVERAGE(u16, uint16_t, uint32_t, 16)
+ZR_SMALL_AVERAGE(i16, int16_t, int32_t, 16)
+
+#define ZR_LARGE_AVERAGE(ID, T)                                                                                    \
+    ZR_CLONES static void zr_average_##ID(const zr_block *b, void *out)                                            \
+    {                                                                                                              \
+        if (ZR_IS_QUAD(b) && b->skip == ZR_PLAIN)                                                                  \
+            ZR_PASTE(means4, ID)(b, (T *)out);                                                                     \
+        else                                                                                                       \
+            ZR_SUMMED_MEANS(ID##w, T, int64_t, ID);                                                                \
+    }
+ZR_LARGE_AVERAGE(u32, uint32_t)
+ZR_LARGE_AVERAGE(i32, int32_t)
+
+static void zr_average_u64(const zr_block *b, void *out) { ZR_SUMMED_MEANS(u64, uint64_t, __int128, u64); }
+static void zr_average_i64(const zr_block *b, void *out) { ZR_SUMMED_MEANS(i64, int64_t, __int128, i64); }
+
+ZR_INLINE void zr_valid_average_f32(const zr_block *b, float *restrict out, int skip)
+{
+    const float nodata = b->nodata.f32, substitute = b->substitute.f32;
+    const int64_t outputs = b->count * b->lanes;
+    double *valid, *sum = (double *)b->scratch;
+    if (ZR_IS_QUAD(b)) {
+        valid = sum + outputs;
+        zr_valid_sums4_f32(b, sum, valid, skip, nodata);
+    } else {
+        sum = window_sums_f32(b, &valid, skip, nodata);
+    }
+    for (int64_t i = 0; i < outputs; i++) out[i] = (float)(sum[i] / valid[i]);
+    for (int64_t i = 0; i < outputs; i++) {
+        const float mean = out[i] == nodata ? substitute : out[i];
+        out[i] = valid[i] != 0 ? mean : nodata;
+    }
+}
+
+ZR_CLONES static void zr_average_f32(const zr_block *b, void *out)
+{
+    if (b->skip == ZR_PLAIN && ZR_IS_QUAD(b)) {
+        means4_f32(b, (float *)out);
+    } else if (b->skip == ZR_PLAIN) {
+        double *valid;
+        const double *sum = window_sums_f32(b, &valid, ZR_PLAIN, 0);
+        means_f32(sum, b->count * b->lanes, b->row_count * b->factor, (float *)out);
+    } else if (b->skip == ZR_SKIP_NAN) {
+        zr_valid_average_f32(b, (float *)out, ZR_SKIP_NAN);
+    } else {
+        zr_valid_average_f32(b, (float *)out, ZR_SKIP_VALUE);
+    }
+}
+
+/* Row by row, as GDAL does: here the order of the additions shows in the result. */
+ZR_INLINE void zr_row_average_f64(const zr_block *b, double *restrict out, int skip)
+{
+    const int64_t factor = b->factor, lanes = b->lanes;
+    const double nodata = b->nodata.f64, substitute = b->substitute.f64;
+    for (int64_t i = 0; i < b->count; i++)
+        for (int64_t l = 0; l < lanes; l++) {
+            double sum = 0, cells = 0;
+            for (int64_t r = 0; r < b->row_count; r++) {
+                const double *p = (const double *)b->rows[r] + i * factor * lanes + l;
+                double line = 0, line_cells = 0;
+                for (int64_t k = 0; k < factor; k++) {
+                    const double v = p[k * lanes];
+                    const int ok = skip == ZR_PLAIN || (skip == ZR_SKIP_NAN ? v == v : v != nodata);
+                    line += ok ? v : 0;
+                    line_cells += ok;
+                }
+                sum += line;
+                cells += line_cells;
+            }
+            double mean = sum / cells;
+            if (skip != ZR_PLAIN) mean = cells == 0 ? nodata : mean == nodata ? substitute : mean;
+            out[i * lanes + l] = mean;
+        }
+}
+
+ZR_CLONES static void zr_average_f64(const zr_block *b, void *out)
+{
+    if (b->skip == ZR_PLAIN && ZR_IS_QUAD(b))
+        means4_f64(b, (double *)out);
+    else if (b->skip == ZR_PLAIN)
+        zr_row_average_f64(b, (double *)out, ZR_PLAIN);
+    else if (b->skip == ZR_SKIP_NAN)
+        zr_row_average_f64(b, (double *)out, ZR_SKIP_NAN);
+    else
+        zr_row_average_f64(b, (double *)out, ZR_SKIP_VALUE);
+}
+
+#endif

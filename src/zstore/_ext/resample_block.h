@@ -1,0 +1,86 @@
+/* resample_block.h - what one call of a resampling kernel sees, and how kernels are written for many types.
+ *
+ * A kernel makes `count` neighbouring outputs out of `row_count` contiguous, aligned rows in native byte order.
+ * Output i of lane l is made of the cells rows[r][(i * factor + k) * lanes + l], 0 <= k < factor, in row-major
+ * order of the window: r first, then k. Every window is full: the driver hands over the narrower one at the far edge
+ * in a call of its own.
+ */
+#ifndef ZSTORE_RESAMPLE_BLOCK_H
+#define ZSTORE_RESAMPLE_BLOCK_H
+
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A fused multiply-add rounds once where GDAL rounds twice, and only some of the clones below would have it. Nobody
+ * reads floating-point exception flags or errno here, and caring for them would keep loops from becoming vectors. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off", "no-trapping-math", "no-math-errno")
+#endif
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(__SANITIZE_ADDRESS__) && defined(__OPTIMIZE__)
+#define ZR_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define ZR_CLONES
+#endif
+/* A cell that differs from itself is a NaN; the templates ask that of every type. */
+#pragma GCC diagnostic ignored "-Wtautological-compare"
+
+#define ZR_INLINE static inline __attribute__((always_inline))
+
+#define ZR_PASTE_(a, b) a##_##b
+#define ZR_PASTE(a, b) ZR_PASTE_(a, b)
+#define ZR_FN(name) ZR_PASTE(name, ZR_ID)
+
+enum { ZR_BLOCK = 4096 }; /* input cells of one row per kernel call, unless one window alone is wider */
+enum { ZR_SCRATCH = 64 }; /* bytes of scratch per such cell */
+
+enum { ZR_PLAIN = 0, ZR_SKIP_VALUE = 1, ZR_SKIP_NAN = 2 };
+
+typedef union {
+    uint64_t bits;
+    uint8_t u8;
+    int8_t i8;
+    uint16_t u16;
+    int16_t i16;
+    uint32_t u32;
+    int32_t i32;
+    uint64_t u64;
+    int64_t i64;
+    float f32;
+    double f64;
+} zr_value;
+
+/* The cell if it is to be kept, else 0: without the branch that compilers make of a conditional here. */
+ZR_INLINE float zr_keep_f32(float cell, int keep)
+{
+    uint32_t bits;
+    memcpy(&bits, &cell, sizeof bits);
+    bits &= 0u - (uint32_t)keep;
+    memcpy(&cell, &bits, sizeof bits);
+    return cell;
+}
+
+typedef struct {
+    const char *const *rows;
+    int64_t row_count;
+    int64_t factor;
+    int64_t lanes;
+    int64_t count;
+    int skip;            /* ZR_PLAIN, ZR_SKIP_VALUE or ZR_SKIP_NAN */
+    zr_value nodata;     /* what an output without a valid cell becomes */
+    zr_value substitute; /* what a valid output that equals nodata becomes */
+    int quarters;        /* of the cells that lie below a quantile */
+    int64_t item_size;
+    int *out_of_memory; /* set by a kernel that needed memory and got none */
+    void *scratch; /* ZR_SCRATCH * (ZR_BLOCK + 16) bytes, aligned to 64 */
+} zr_block;
+
+typedef void (*zr_kernel)(const zr_block *block, void *out);
+
+#endif

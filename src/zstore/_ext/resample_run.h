@@ -1,0 +1,331 @@
+/* resample_run.h - one resampling call: which kernel, over which windows, on how many threads.
+ *
+ * The source is seen as any number of outer dimensions (in row-major order of the window), one dimension x along
+ * which the kernels run, and innermost lanes that are not resampled. Rows that are not contiguous, aligned and in
+ * native byte order are copied block by block, so that no kernel ever sees anything else.
+ */
+#ifndef ZSTORE_RESAMPLE_RUN_H
+#define ZSTORE_RESAMPLE_RUN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "resample_average.h"
+#include "resample_block.h"
+#include "resample_mode.h"
+#include "resample_nearest.h"
+#include "resample_rank.h"
+#include "resample_total.h"
+
+enum { ZR_MAX_OUTER = 64, ZR_MAX_THREADS = 64 };
+enum { ZR_U8, ZR_I8, ZR_U16, ZR_I16, ZR_U32, ZR_I32, ZR_U64, ZR_I64, ZR_F32, ZR_F64, ZR_TYPE_COUNT };
+enum {
+    ZR_NEAREST_METHOD,
+    ZR_AVERAGE_METHOD,
+    ZR_MODE_METHOD,
+    ZR_SUM_METHOD,
+    ZR_RMS_METHOD,
+    ZR_MAX_METHOD,
+    ZR_MIN_METHOD,
+    ZR_QUANTILE_METHOD,
+    ZR_METHOD_COUNT
+};
+enum { ZR_OK = 0, ZR_NO_MEMORY = -1 };
+
+static const zr_kernel zr_kernels[ZR_METHOD_COUNT][ZR_TYPE_COUNT] = {
+    [ZR_AVERAGE_METHOD] = {zr_average_u8, zr_average_i8, zr_average_u16, zr_average_i16, zr_average_u32,
+                           zr_average_i32, zr_average_u64, zr_average_i64, zr_average_f32, zr_average_f64},
+    [ZR_MODE_METHOD] = {zr_mode_1, zr_mode_1, zr_mode_2, zr_mode_2, zr_mode_4, zr_mode_4, zr_mode_8, zr_mode_8,
+                        zr_mode_f32, zr_mode_f64},
+    [ZR_SUM_METHOD] = {zr_sum_u8, zr_sum_i8, zr_sum_u16, zr_sum_i16, zr_sum_u32, zr_sum_i32, zr_sum_u64,
+        zr_sum_i64, zr_sum_f32, zr_sum_f64},
+    [ZR_RMS_METHOD] = {zr_rms_u8, zr_rms_i8, zr_rms_u16, zr_rms_i16, zr_rms_u32, zr_rms_i32, zr_rms_u64,
+        zr_rms_i64, zr_rms_f32, zr_rms_f64},
+    [ZR_MAX_METHOD] = {zr_max_u8, zr_max_i8, zr_max_u16, zr_max_i16, zr_max_u32, zr_max_i32, zr_max_u64,
+        zr_max_i64, zr_max_f32, zr_max_f64},
+    [ZR_MIN_METHOD] = {zr_min_u8, zr_min_i8, zr_min_u16, zr_min_i16, zr_min_u32, zr_min_i32, zr_min_u64,
+        zr_min_i64, zr_min_f32, zr_min_f64},
+    [ZR_QUANTILE_METHOD] = {zr_quantile_u8, zr_quantile_i8, zr_quantile_u16, zr_quantile_i16, zr_quantile_u32, zr_quantile_i32, zr_quantile_u64,
+        zr_quantile_i64, zr_quantile_f32, zr_quantile_f64},
+};
+
+static int64_t zr_cell_size(int cell_type)
+{
+    static const uint8_t sizes[ZR_TYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8};
+    return cell_type < 0 || cell_type >= ZR_TYPE_COUNT ? 0 : sizes[cell_type];
+}
+
+static zr_kernel zr_find_kernel(int method, int cell_type)
+{
+    if (method == ZR_NEAREST_METHOD) return zr_nearest; /* takes cells of any type */
+    if (method < 0 || method >= ZR_METHOD_COUNT || cell_type < 0 || cell_type >= ZR_TYPE_COUNT) return NULL;
+    return zr_kernels[method][cell_type];
+}
+
+typedef struct {
+    int64_t source_size; /* cells of the source along this dimension */
+    int64_t size;        /* cells of the output */
+    int64_t factor;
+    int64_t source_stride; /* bytes */
+    int64_t stride;
+} zr_axis;
+
+typedef struct {
+    const char *source;
+    char *out;
+    int outer_count;
+    zr_axis outer[ZR_MAX_OUTER];
+    zr_axis x;
+    zr_axis lane; /* factor 1 */
+    int64_t stored_size; /* bytes of a cell in memory; a float16 is computed as a float32 */
+    int64_t item_size;
+    int source_swapped, out_swapped, is_half;
+    zr_kernel kernel;
+    zr_block block; /* skip, nodata, substitute, item_size filled in */
+    /* made by zr_run */
+    int direct_source, direct_out;
+    int64_t task_count, outer_total, x_block, x_blocks, window_rows;
+    _Atomic int64_t next;
+    _Atomic int status;
+} zr_job;
+
+typedef struct {
+    zr_job *job;
+    char *memory, *gathered, *scattered;
+    const char **rows;
+} zr_worker;
+
+static float zr_half_to_float(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3FF;
+    uint32_t bits;
+    float value;
+    if (exponent == 0) {
+        value = (float)fraction * 0x1p-24f;
+        memcpy(&bits, &value, 4);
+        bits |= sign;
+    } else {
+        bits = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | fraction << 13;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static uint16_t zr_float_to_half(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7FFFFFFFu;
+    if (bits > 0x7F800000u) return (uint16_t)(sign | 0x7E00 | (bits >> 13 & 0x3FF));
+    if (bits >= 0x477FF000u) return (uint16_t)(sign | 0x7C00); /* 65520 and more round to infinity */
+    if (bits < 0x38800000u) {
+        float magnitude;
+        memcpy(&magnitude, &bits, 4);
+        return (uint16_t)(sign | (uint16_t)lrintf(magnitude * 0x1p24f));
+    }
+    bits += 0xFFFu + (bits >> 13 & 1) - (112u << 23);
+    return (uint16_t)(sign | bits >> 13);
+}
+
+/* Copy cells between strided memory and a contiguous row, byte order and half floats included. */
+#define ZR_COPY_CELLS(T, SWAP)                                                                                     \
+    for (int64_t i = 0; i < count; i++)                                                                            \
+        for (int64_t l = 0; l < lanes; l++) {                                                                      \
+            T cell;                                                                                                \
+            memcpy(&cell, from + i * from_x + l * from_lane, sizeof cell);                                         \
+            if (swapped) cell = SWAP(cell);                                                                        \
+            memcpy(to + i * to_x + l * to_lane, &cell, sizeof cell);                                               \
+        }                                                                                                          \
+    return
+
+static void zr_copy_cells(const char *from, int64_t from_x, int64_t from_lane, char *to, int64_t to_x, int64_t to_lane,
+                          int64_t count, int64_t lanes, int64_t size, int swapped)
+{
+    switch (size) {
+    case 1: ZR_COPY_CELLS(uint8_t, );
+    case 2: ZR_COPY_CELLS(uint16_t, __builtin_bswap16);
+    case 4: ZR_COPY_CELLS(uint32_t, __builtin_bswap32);
+    case 8: ZR_COPY_CELLS(uint64_t, __builtin_bswap64);
+    }
+    /* Wider cells are only moved, source and output being of one type: their bytes stay in order. */
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t l = 0; l < lanes; l++)
+            memcpy(to + i * to_x + l * to_lane, from + i * from_x + l * from_lane, (size_t)size);
+}
+
+static void zr_gather(const zr_job *job, const char *from, int64_t count, char *to)
+{
+    const int64_t lanes = job->lane.size, size = job->stored_size;
+    if (!job->is_half) {
+        zr_copy_cells(from, job->x.source_stride, job->lane.source_stride, to, lanes * size, size, count, lanes, size,
+                      job->source_swapped);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t l = 0; l < lanes; l++) {
+            uint16_t half;
+            memcpy(&half, from + i * job->x.source_stride + l * job->lane.source_stride, sizeof half);
+            ((float *)to)[i * lanes + l] = zr_half_to_float(job->source_swapped ? __builtin_bswap16(half) : half);
+        }
+}
+
+static void zr_scatter(const zr_job *job, const char *from, int64_t count, char *to)
+{
+    const int64_t lanes = job->lane.size, size = job->stored_size;
+    if (!job->is_half) {
+        zr_copy_cells(from, lanes * size, size, to, job->x.stride, job->lane.stride, count, lanes, size, job->out_swapped);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t l = 0; l < lanes; l++) {
+            uint16_t half = zr_float_to_half(((const float *)from)[i * lanes + l]);
+            if (job->out_swapped) half = __builtin_bswap16(half);
+            memcpy(to + i * job->x.stride + l * job->lane.stride, &half, sizeof half);
+        }
+}
+
+static int64_t zr_least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The rows of the window of outer output `index`, in row-major order, from column `column` on. */
+static int64_t zr_find_rows(const zr_job *job, int64_t index, int64_t column, const char **rows, char **out)
+{
+    int64_t extent[ZR_MAX_OUTER], row_count = 1;
+    const char *base = job->source + column * job->x.source_stride;
+    for (int d = job->outer_count - 1; d >= 0; d--) {
+        const zr_axis *axis = &job->outer[d];
+        const int64_t at = index % axis->size;
+        index /= axis->size;
+        *out += at * axis->stride;
+        base += at * axis->factor * axis->source_stride;
+        extent[d] = zr_least(axis->factor, axis->source_size - at * axis->factor);
+    }
+    rows[0] = base;
+    for (int d = 0; d < job->outer_count; d++) {
+        /* in place, from the back: every row so far becomes extent[d] rows */
+        for (int64_t r = row_count - 1; r >= 0; r--) {
+            const char *row = rows[r];
+            for (int64_t k = extent[d] - 1; k >= 0; k--) rows[r * extent[d] + k] = row + k * job->outer[d].source_stride;
+        }
+        row_count *= extent[d];
+    }
+    return row_count;
+}
+
+static void zr_run_task(zr_worker *worker, int64_t task)
+{
+    zr_job *job = worker->job;
+    const int rowwise = job->direct_source;
+    const int64_t index = rowwise ? task / job->x_blocks : task % job->outer_total;
+    const int64_t first = (rowwise ? task % job->x_blocks : task / job->outer_total) * job->x_block;
+    const int64_t count = zr_least(job->x_block, job->x.size - first), factor = job->x.factor;
+    const int64_t cells = zr_least(count * factor, job->x.source_size - first * factor);
+    const int64_t full = cells / factor, rest = cells - full * factor, lanes = job->lane.size;
+    int out_of_memory = 0;
+    char *out = job->out + first * job->x.stride;
+    zr_block block = job->block;
+    block.row_count = zr_find_rows(job, index, first * factor, worker->rows, &out);
+    block.rows = worker->rows;
+    block.lanes = lanes;
+    block.scratch = worker->memory;
+    block.out_of_memory = &out_of_memory;
+    if (!job->direct_source)
+        for (int64_t r = 0; r < block.row_count; r++) {
+            char *row = worker->gathered + r * job->x_block * factor * lanes * job->item_size;
+            zr_gather(job, worker->rows[r], cells, row);
+            worker->rows[r] = row;
+        }
+    char *results = job->direct_out ? out : worker->scattered;
+    if (full) {
+        block.factor = factor;
+        block.count = full;
+        job->kernel(&block, results);
+    }
+    if (rest) {
+        for (int64_t r = 0; r < block.row_count; r++) worker->rows[r] += full * factor * lanes * job->item_size;
+        block.factor = rest;
+        block.count = 1;
+        job->kernel(&block, results + full * lanes * job->item_size);
+    }
+    if (!job->direct_out) zr_scatter(job, results, count, out);
+    if (out_of_memory) atomic_store(&job->status, ZR_NO_MEMORY);
+}
+
+static void *zr_work(void *argument)
+{
+    zr_worker *worker = argument;
+    zr_job *job = worker->job;
+    const int64_t step = 1 + job->task_count / 256;
+    for (;;) {
+        const int64_t begin = atomic_fetch_add(&job->next, step);
+        if (begin >= job->task_count || atomic_load(&job->status) != ZR_OK) return NULL;
+        for (int64_t task = begin; task < zr_least(begin + step, job->task_count); task++) zr_run_task(worker, task);
+    }
+}
+
+static int zr_prepare_worker(zr_job *job, zr_worker *worker)
+{
+    const size_t scratch = (size_t)ZR_SCRATCH * (ZR_BLOCK + 16);
+    const size_t row = (size_t)(job->x_block * job->x.factor * job->lane.size * job->item_size);
+    const size_t gathered = job->direct_source ? 0 : ((size_t)job->window_rows * row + 63) & ~(size_t)63;
+    const size_t scattered = job->direct_out ? 0 : (size_t)(job->x_block * job->lane.size * job->item_size);
+    worker->job = job;
+    worker->rows = malloc((size_t)job->window_rows * sizeof *worker->rows);
+    if (posix_memalign((void **)&worker->memory, 64, scratch + gathered + scattered)) worker->memory = NULL;
+    if (!worker->rows || !worker->memory) return ZR_NO_MEMORY;
+    worker->gathered = worker->memory + scratch;
+    worker->scattered = worker->gathered + gathered;
+    return ZR_OK;
+}
+
+/* Whether kernels can work on the memory itself: rows contiguous, every cell aligned, nothing to convert. */
+static void zr_look_at_memory(zr_job *job)
+{
+    const int64_t size = job->item_size, lanes = job->lane.size;
+    const uint64_t unaligned = (uint64_t)(zr_least(size & -size, 8) - 1);
+    uint64_t source = (uint64_t)(uintptr_t)job->source, out = (uint64_t)(uintptr_t)job->out;
+    for (int d = 0; d < job->outer_count; d++) {
+        source |= (uint64_t)job->outer[d].source_stride;
+        out |= (uint64_t)job->outer[d].stride;
+    }
+    job->direct_source = !job->is_half && !job->source_swapped && !(source & unaligned) &&
+                         job->x.source_stride == lanes * size && (lanes == 1 || job->lane.source_stride == size);
+    job->direct_out = !job->is_half && !job->out_swapped && !(out & unaligned) && job->x.stride == lanes * size &&
+                      (lanes == 1 || job->lane.stride == size);
+}
+
+static int zr_run(zr_job *job, int threads)
+{
+    zr_worker workers[ZR_MAX_THREADS] = {{0}};
+    pthread_t ids[ZR_MAX_THREADS];
+    int started = 1, prepared = 0;
+    zr_look_at_memory(job);
+    job->outer_total = job->window_rows = 1;
+    for (int d = 0; d < job->outer_count; d++) {
+        job->outer_total *= job->outer[d].size;
+        job->window_rows *= zr_least(job->outer[d].factor, job->outer[d].source_size);
+    }
+    const int64_t window = zr_least(job->x.factor, job->x.source_size) * job->lane.size;
+    const int64_t room = job->direct_source ? ZR_BLOCK : ZR_BLOCK / zr_least(job->window_rows, 8);
+    job->x_block = zr_least(room > window ? room / window : 1, job->x.size);
+    job->x_blocks = (job->x.size + job->x_block - 1) / job->x_block;
+    job->task_count = job->outer_total * job->x_blocks;
+    atomic_init(&job->next, 0);
+    atomic_init(&job->status, ZR_OK);
+    threads = (int)zr_least(zr_least(threads, ZR_MAX_THREADS), job->task_count);
+    for (int t = 0; t < threads && zr_prepare_worker(job, &workers[t]) == ZR_OK; t++) prepared = t + 1;
+    if (prepared == 0) {
+        atomic_store(&job->status, ZR_NO_MEMORY);
+    } else {
+        while (started < prepared && pthread_create(&ids[started], NULL, zr_work, &workers[started]) == 0) started++;
+        zr_work(&workers[0]);
+        for (int t = 1; t < started; t++) pthread_join(ids[t], NULL);
+    }
+    for (int t = 0; t < threads; t++) {
+        free(workers[t].rows);
+        free(workers[t].memory);
+    }
+    return atomic_load(&job->status);
+}
+
+#endif
