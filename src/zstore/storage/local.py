@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -49,12 +50,17 @@ class LocalStore(Store):
     def __init__(
         self, root: str | os.PathLike[str], *, read_only: bool = False, durable: bool = False
     ) -> None:
-        # Not resolve(), which would follow the root's own links once and for all.
-        self.root = Path(os.path.abspath(root))  # noqa: PTH100
+        # Not resolve(), which would follow the root's own links once and for all; and a Path takes longer to
+        # make than to open the array for which it is made.
+        self._root = os.path.abspath(root)  # noqa: PTH100
         self.read_only = read_only
         self.durable = durable
-        self._root = str(self.root)
         self.purge("")
+
+    @property
+    def root(self) -> Path:
+        """The directory, absolute."""
+        return Path(self._root)
 
     def purge(self, prefix: str) -> None:
         """Remove the temporaries that writers who died left in the directory `prefix`."""
@@ -70,16 +76,24 @@ class LocalStore(Store):
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
         """The store at "file:///path"; the one storage option is `durable`."""
-        options = dict(storage_options or {})
-        durable = options.pop("durable", False)
-        if options:
-            raise StoreError(f"unknown storage options {sorted(options)}; expected 'durable'", path=url)
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
             raise StoreError("expected file:///path, with '?' and '#' written as %3F and %23", path=url)
-        return cls(os.fsdecode(unquote_to_bytes(parts.path)), read_only=read_only, durable=bool(durable))
+        path = os.fsdecode(unquote_to_bytes(parts.path))
+        return cls.from_path(path, read_only=read_only, storage_options=storage_options)
 
-    @property
+    @classmethod
+    def from_path(
+        cls, path: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> LocalStore:
+        """The store in a directory; the one storage option is `durable`."""
+        options = dict(storage_options or {})
+        durable = bool(options.pop("durable", False))
+        if options:
+            raise StoreError(f"unknown storage options {sorted(options)}; expected 'durable'", path=path)
+        return cls(path, read_only=read_only, durable=durable)
+
+    @cached_property
     def url(self) -> str:
         """ "file:///path", with special characters escaped."""
         return self.root.as_uri()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from zstore.errors import StoreError
@@ -46,7 +45,6 @@ def open_store(
     if scheme is None:
         from zstore.storage.local import LocalStore
 
-        url = Path(text).absolute().as_uri()
-        return LocalStore.from_url(url, read_only=read_only, storage_options=storage_options)
+        return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme[1].lower())
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)
