@@ -40,6 +40,7 @@ class Array:
             store.purge(path)
         self._model = model
         self._made: Chunks | None = None
+        self._cache_size = 0
         self._resizing = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,7 +53,9 @@ class Array:
     def _chunks(self) -> Chunks:
         chunks = self._made
         if chunks is None or chunks.model is not self._model:
-            chunks = self._made = Chunks(self._store, self._path, self._model)
+            chunks = self._made = Chunks(
+                self._store, self._path, self._model, cache_size=self._cache_size
+            )
         return chunks
 
     # What the array is
@@ -278,6 +281,16 @@ class Array:
         if isinstance(value, np.ndarray | np.generic):
             return np.asarray(value).astype(self.dtype, copy=False)
         return np.asarray(value, self.dtype)
+
+    def cached(self, size: int) -> Array:
+        """This array, keeping decoded chunks of at most `size` bytes for the next read that needs them.
+
+        For reads that come back to the same chunks: windows that overlap, rows one by one. A chunk that anybody
+        replaces is read anew. Chunks in a directory and of native codecs only; elsewhere nothing is kept.
+        """
+        array = Array(self._store, self._path, self._model, read_only=self._read_only)
+        array._cache_size = size
+        return array
 
     # Other ways to select
 

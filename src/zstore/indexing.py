@@ -233,7 +233,7 @@ def _select_advanced(layout: Layout, shape: tuple[int, ...], selection: Any) -> 
     if len(places) > 1:
         raise SelectionError("an index can only have a single ellipsis ('...')")
     entries.extend([slice(None)] * (len(shape) - axis))
-    return _numpy_plan(layout, shape, entries, phantom)
+    return _numpy_plan(layout, shape, entries, phantom, places[0] if places else 0)
 
 
 def _consumes(item: Any) -> int:
@@ -251,12 +251,13 @@ def _is_mask(item: Any) -> bool:
 
 
 def _numpy_plan(
-    layout: Layout, shape: tuple[int, ...], entries: list[Entry], phantom: list[Index]
+    layout: Layout, shape: tuple[int, ...], entries: list[Entry], phantom: list[Index], ellipsis: int
 ) -> Selected:
     """A plan for entries of slices, new axes and index arrays; where the arrays go in the result is numpy's rule:
-    to the first one's place where they are neighbours, else to the front."""
+    to the first one's place where they are neighbours, else to the front. An ellipsis (at entry `ellipsis`)
+    parts neighbours even where it stands for no dimension."""
     places = [k for k, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
-    is_front = places[-1] - places[0] + 1 != len(places)
+    is_front = places[-1] - places[0] + 1 != len(places) or places[0] < ellipsis <= places[-1]
     before = sum(1 for entry in entries[: places[0]])
     new_axes = [k for k, entry in enumerate(entries) if entry is None]
     real = [entry for entry in entries if entry is not None and not any(entry is p for p in phantom)]

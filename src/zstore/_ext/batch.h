@@ -21,7 +21,7 @@ typedef struct {
     i64 outer; /* which, -1: none */
     int is_missing;
     zs_source source;
-    zs_index *index[ZS_MAX_LEVELS];
+    zs_kept *index[ZS_MAX_LEVELS];
 } zs_open_chunk;
 
 /* What one thread has at hand while it works on a batch. */
@@ -42,7 +42,8 @@ typedef struct zs_batch {
     zs_place place;          /* place.directory -1: the bytes are given */
     const zs_bytes *outer;   /* the outer chunks' bytes, in order of the plan */
     const zs_bytes *inner;   /* or the inner chunks', in order of the plan */
-    zs_index_cache *cache;
+    zs_cache *cache;
+    int keeps_chunks; /* decoded chunks go into the cache too */
     int missing_is_fault;
     int (*poll)(void); /* asks Python, on the caller's thread, whether to stop */
     int (*run)(struct zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault);
@@ -137,9 +138,9 @@ static inline int zs_open_outer(const zs_batch *batch, i64 outer, const i64 *cel
     return ZS_OK;
 }
 
-static inline void zs_close_chunk(zs_open_chunk *open, zs_index_cache *cache) {
+static inline void zs_close_chunk(zs_open_chunk *open, zs_cache *cache) {
     for (int l = 0; l < ZS_MAX_LEVELS; l++) {
-        zs_index_release(cache, open->index[l]);
+        zs_kept_release(cache, open->index[l]);
         open->index[l] = NULL;
     }
     if (open->source.file >= 0) close(open->source.file);

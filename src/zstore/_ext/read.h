@@ -60,6 +60,30 @@ static inline int zs_read_range(const zs_layout *layout, const char *raw, i64 si
     return codec->decode_range(codec->state, raw, (size_t)size, (size_t)from, (size_t)span, into + from, (size_t)span) == span;
 }
 
+/* A decoded chunk by way of the cache, kept under its own coordinates and base -1; to be released. */
+static inline int zs_read_kept(const zs_batch *batch, const zs_source *source, i64 offset, i64 size,
+                               zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    if ((*chunk = zs_cache_find(batch->cache, fault->inner, layout->ndim, -1, source))) return ZS_OK;
+    const char *raw, *decoded;
+    int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
+    if (code) return code;
+    zs_kept *made = zs_kept_make(fault->inner, layout->ndim, -1, source, layout->chunk_size);
+    if (!made) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
+    code = zs_decode(layout, scratch, raw, size, made->payload, &decoded, fault);
+    if (code) {
+        free(made);
+        return code;
+    }
+    zs_cache_keep(batch->cache, made, layout->ndim);
+    *chunk = made;
+    return ZS_OK;
+}
+
+static inline int zs_is_kept(const zs_batch *batch, const zs_source *source) {
+    return batch->keeps_chunks && batch->layout->n_steps && source->file >= 0;
+}
+
 /* One encoded inner chunk, `size` bytes at `offset` of the source, to where the box says. */
 static inline int zs_read_box(const zs_batch *batch, const zs_source *source, i64 offset, i64 size, zs_move *box,
                               zs_scratch *scratch, zs_fault *fault) {
@@ -68,6 +92,14 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, i6
     if (layout->n_steps == 0) {
         if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
         if (!box->has_tables) return zs_read_plain(batch, source, offset, box, scratch, fault);
+    }
+    if (zs_is_kept(batch, source)) {
+        zs_kept *kept;
+        int code = zs_read_kept(batch, source, offset, size, scratch, &kept, fault);
+        if (code) return code;
+        zs_to_outside(layout, box, kept->payload);
+        zs_kept_release(batch->cache, kept);
+        return ZS_OK;
     }
     int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
     if (code) return code;
@@ -129,6 +161,14 @@ static inline int zs_read_points(const zs_batch *batch, const zs_source *source,
             if (code) return code;
             zs_point_out(layout, batch, m, raw);
         }
+        return ZS_OK;
+    }
+    if (zs_is_kept(batch, source)) {
+        zs_kept *kept;
+        int code = zs_read_kept(batch, source, offset, size, scratch, &kept, fault);
+        if (code) return code;
+        zs_points_out(batch, kept->payload, first, last);
+        zs_kept_release(batch->cache, kept);
         return ZS_OK;
     }
     int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);

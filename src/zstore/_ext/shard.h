@@ -5,43 +5,19 @@
 #ifndef ZS_SHARD_H
 #define ZS_SHARD_H
 
+#include "cache.h"
 #include "chain.h"
 #define ZS_CRC32C_ONLY
 #include "codec_crc32c.h"
 #include "files.h"
 
 #define ZS_EMPTY UINT64_MAX
-#define ZS_CACHE_BUCKETS 256
 
 typedef struct {
     uint64_t offset, size; /* both ZS_EMPTY: the piece is not there */
 } zs_entry;
 
-/* Where an outer chunk's bytes are: an open file, or memory. */
-typedef struct {
-    int file;         /* -1: none */
-    const char *data; /* when in memory */
-    i64 size;
-    uint64_t device, inode;
-    i64 modified, changed; /* nanoseconds; with inode and size they say whether the file is still the same */
-} zs_source;
-
-/* A verified index. Lives while the cache or any thread refers to it. */
-typedef struct zs_index {
-    struct zs_index *next;
-    i64 cell[ZS_MAX_NDIM], base; /* which shard: the outer chunk, and where a nested shard begins in it */
-    uint64_t device, inode;
-    i64 size, modified, changed;
-    i64 n, used;
-    int references;
-    zs_entry entry[];
-} zs_index;
-
-typedef struct {
-    pthread_mutex_t lock;
-    zs_index *bucket[ZS_CACHE_BUCKETS];
-    i64 bytes, limit, clock;
-} zs_index_cache;
+static inline zs_entry *zs_entries(zs_kept *index) { return (zs_entry *)index->payload; }
 
 static inline i64 zs_index_size(const zs_level *level) { return level->n * 16 + (level->has_checksum ? 4 : 0); }
 
@@ -95,85 +71,11 @@ static inline int zs_index_parse(const zs_level *level, const char *raw, i64 bas
     return ZS_OK;
 }
 
-static inline uint32_t zs_index_hash(const i64 *cell, int ndim, i64 base) {
-    uint64_t h = (uint64_t)base * 0x9E3779B97F4A7C15u;
-    for (int d = 0; d < ndim; d++) h = (h ^ (uint64_t)cell[d]) * 0x9E3779B97F4A7C15u;
-    return (uint32_t)(h >> 56) % ZS_CACHE_BUCKETS;
-}
-
-static inline void zs_index_release(zs_index_cache *cache, zs_index *index) {
-    if (!index) return;
-    if (cache) pthread_mutex_lock(&cache->lock);
-    int left = --index->references;
-    if (cache) pthread_mutex_unlock(&cache->lock);
-    if (left == 0) free(index);
-}
-
-static inline void zs_cache_drop(zs_index_cache *cache, zs_index **link) {
-    zs_index *index = *link;
-    *link = index->next;
-    cache->bytes -= (i64)sizeof *index + index->n * 16;
-    if (--index->references == 0) free(index);
-}
-
-static inline zs_index *zs_cache_find(zs_index_cache *cache, const i64 *cell, int ndim, i64 base,
-                                      const zs_source *source) {
-    zs_index *found = NULL;
-    pthread_mutex_lock(&cache->lock);
-    for (zs_index **link = &cache->bucket[zs_index_hash(cell, ndim, base)]; *link; link = &(*link)->next) {
-        zs_index *index = *link;
-        if (index->base != base || memcmp(index->cell, cell, sizeof(i64) * (size_t)ndim)) continue;
-        if (index->inode == source->inode && index->device == source->device && index->size == source->size &&
-            index->modified == source->modified && index->changed == source->changed) {
-            found = index;
-            found->references++;
-            found->used = ++cache->clock;
-        } else {
-            zs_cache_drop(cache, link);
-        }
-        break;
-    }
-    pthread_mutex_unlock(&cache->lock);
-    return found;
-}
-
-static inline void zs_cache_evict(zs_index_cache *cache) {
-    while (cache->bytes > cache->limit) {
-        zs_index **oldest = NULL;
-        for (int b = 0; b < ZS_CACHE_BUCKETS; b++)
-            for (zs_index **link = &cache->bucket[b]; *link; link = &(*link)->next)
-                if (!oldest || (*link)->used < (*oldest)->used) oldest = link;
-        if (!oldest) return;
-        zs_cache_drop(cache, oldest);
-    }
-}
-
-static inline void zs_cache_keep(zs_index_cache *cache, zs_index *index, int ndim) {
-    pthread_mutex_lock(&cache->lock);
-    zs_index **link = &cache->bucket[zs_index_hash(index->cell, ndim, index->base)];
-    for (zs_index **other = link; *other; other = &(*other)->next)
-        if ((*other)->base == index->base && !memcmp((*other)->cell, index->cell, sizeof(i64) * (size_t)ndim)) {
-            zs_cache_drop(cache, other);
-            break;
-        }
-    index->references++;
-    index->used = ++cache->clock;
-    index->next = *link;
-    *link = index;
-    cache->bytes += (i64)sizeof *index + index->n * 16;
-    zs_cache_evict(cache);
-    pthread_mutex_unlock(&cache->lock);
-}
-
-static inline void zs_cache_clear(zs_index_cache *cache) {
-    for (int b = 0; b < ZS_CACHE_BUCKETS; b++)
-        while (cache->bucket[b]) zs_cache_drop(cache, &cache->bucket[b]);
-}
-
-/* The index of the shard of outer chunk `cell` that lies at `base`, `size` bytes long; to be released. */
-static inline int zs_index_get(const zs_layout *layout, const zs_level *level, zs_index_cache *cache,
+/* The index of the shard of outer chunk `cell` that lies at `base`, `size` bytes long: level->n entries, kept under
+ * that cell and base; to be released. */
+static inline int zs_index_get(const zs_layout *layout, const zs_level *level, zs_cache *cache,
                                const zs_source *source, const i64 *cell, i64 base, i64 size, zs_scratch *scratch,
-                               zs_index **result, zs_fault *fault) {
+                               zs_kept **result, zs_fault *fault) {
     int is_cached = cache && source->file >= 0;
     if (is_cached && (*result = zs_cache_find(cache, cell, layout->ndim, base, source))) return ZS_OK;
     i64 index_size = zs_index_size(level);
@@ -182,22 +84,13 @@ static inline int zs_index_get(const zs_layout *layout, const zs_level *level, z
     i64 at = level->index_at_start ? base : base + size - index_size;
     int code = zs_fetch(source, at, index_size, &scratch->index, &raw, fault);
     if (code) return code;
-    zs_index *index = malloc(sizeof *index + sizeof(zs_entry) * (size_t)level->n);
+    zs_kept *index = zs_kept_make(cell, layout->ndim, base, source, level->n * (i64)sizeof(zs_entry));
     if (!index) return zs_fail(fault, ZS_FAULT_MEMORY, 0, index_size);
-    code = zs_index_parse(level, raw, base, size, index->entry, fault);
+    code = zs_index_parse(level, raw, base, size, zs_entries(index), fault);
     if (code) {
         free(index);
         return code;
     }
-    memcpy(index->cell, cell, sizeof(i64) * (size_t)layout->ndim);
-    index->base = base;
-    index->n = level->n;
-    index->references = 1;
-    index->device = source->device;
-    index->inode = source->inode;
-    index->size = source->size;
-    index->modified = source->modified;
-    index->changed = source->changed;
     if (is_cached) zs_cache_keep(cache, index, layout->ndim);
     *result = index;
     return ZS_OK;
@@ -205,8 +98,8 @@ static inline int zs_index_get(const zs_layout *layout, const zs_level *level, z
 
 /* Where the piece with inner coordinates `within` (inside its outer chunk) lies: offset and size in the source,
  * or ZS_EMPTY twice. `index` holds one reference per level, kept from task to task of the same outer chunk. */
-static inline int zs_locate(const zs_layout *layout, zs_index_cache *cache, const zs_source *source, const i64 *cell,
-                            const i64 *within, zs_index **index, zs_scratch *scratch, zs_entry *where,
+static inline int zs_locate(const zs_layout *layout, zs_cache *cache, const zs_source *source, const i64 *cell,
+                            const i64 *within, zs_kept **index, zs_scratch *scratch, zs_entry *where,
                             zs_fault *fault) {
     i64 rest[ZS_MAX_NDIM], part[ZS_MAX_NDIM];
     *where = (zs_entry){0, (uint64_t)source->size};
@@ -218,7 +111,7 @@ static inline int zs_locate(const zs_layout *layout, zs_index_cache *cache, cons
         const zs_level *level = &layout->level[l];
         i64 base = (i64)where->offset;
         if (index[l] && index[l]->base != base) {
-            zs_index_release(cache, index[l]);
+            zs_kept_release(cache, index[l]);
             index[l] = NULL;
         }
         if (!index[l]) {
@@ -231,25 +124,10 @@ static inline int zs_locate(const zs_layout *layout, zs_index_cache *cache, cons
             slot = slot * level->count[d] + rest[d] / part[d];
             rest[d] %= part[d];
         }
-        *where = index[l]->entry[slot];
+        *where = zs_entries(index[l])[slot];
         if (where->offset == ZS_EMPTY) return ZS_OK;
     }
     return ZS_OK;
-}
-
-static inline zs_index_cache *zs_cache_make(i64 limit) {
-    zs_index_cache *cache = calloc(1, sizeof *cache);
-    if (!cache) return NULL;
-    pthread_mutex_init(&cache->lock, NULL);
-    cache->limit = limit;
-    return cache;
-}
-
-static inline void zs_cache_free(zs_index_cache *cache) {
-    if (!cache) return;
-    zs_cache_clear(cache);
-    pthread_mutex_destroy(&cache->lock);
-    free(cache);
 }
 
 #endif

@@ -25,7 +25,7 @@ cdef extern from "read.h" nogil:
         const char *data
         int64_t size
 
-    ctypedef struct zs_index_cache:
+    ctypedef struct zs_cache:
         int64_t bytes
 
     ctypedef struct zs_place:
@@ -42,15 +42,15 @@ cdef extern from "read.h" nogil:
         zs_place place
         const zs_bytes *outer
         const zs_bytes *inner
-        zs_index_cache *cache
-        int missing_is_fault
+        zs_cache *cache
+        int keeps_chunks, missing_is_fault
         int (*poll)() noexcept
         int64_t n_tasks
         int64_t next
         zs_fault fault
 
-    zs_index_cache *zs_cache_make(int64_t limit)
-    void zs_cache_free(zs_index_cache *)
+    zs_cache *zs_cache_make(int64_t limit)
+    void zs_cache_free(zs_cache *)
     int zs_folder_is_gone(int directory)
     void zs_leave_scratch(int directory)
     int zs_close "close" (int file)
@@ -88,15 +88,17 @@ cdef int raise_pending() except -1:
 
 
 cdef class Folder:
-    """The directory of one array, kept open, and the shard indexes read from it."""
+    """The directory of one array, kept open, and what was read from it: shard indexes, and decoded chunks too where
+    `keeps_chunks`, of `cache_size` bytes at most."""
 
     cdef readonly str path
     cdef int directory
-    cdef bint has_written
-    cdef zs_index_cache *cache
+    cdef bint has_written, keeps_chunks
+    cdef zs_cache *cache
 
-    def __cinit__(self, str path, *, int64_t cache_size=32 << 20):
+    def __cinit__(self, str path, *, int64_t cache_size=32 << 20, bint keeps_chunks=False):
         self.path = path
+        self.keeps_chunks = keeps_chunks
         self.directory = -1
         self.cache = zs_cache_make(cache_size)
         if self.cache == NULL:
@@ -241,6 +243,7 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
     if folder is not None:
         batch.place.directory = folder.descriptor()
         batch.cache = folder.cache
+        batch.keeps_chunks = folder.keeps_chunks
     elif outer is not None:
         given = Buffers(outer, outers)
         batch.outer = given.items - first_outer

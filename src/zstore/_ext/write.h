@@ -26,7 +26,7 @@ typedef struct {
     int lock_file; /* -1: none held */
     zs_source source;
     int is_missing;
-    zs_index *index;  /* of what is there, NULL where all of it is replaced */
+    zs_kept *index;  /* of what is there, NULL where all of it is replaced */
     zs_bytes *piece;  /* encoded inner chunks; size ZS_UNTOUCHED: as it was; data NULL: empty */
     _Atomic i64 left; /* tasks to go */
 } zs_shard;
@@ -199,7 +199,7 @@ static inline void zs_shard_end(zs_write_job *job, zs_shard *shard) {
         for (i64 i = 0; i < job->batch.layout->level[0].n; i++) free((void *)shard->piece[i].data);
     free(shard->piece);
     shard->piece = NULL;
-    zs_index_release(job->batch.cache, shard->index);
+    zs_kept_release(job->batch.cache, shard->index);
     shard->index = NULL;
     if (shard->source.file >= 0) close(shard->source.file);
     if (shard->lock_file >= 0) {
@@ -221,16 +221,16 @@ static inline int zs_shard_lay_out(zs_write_job *job, zs_shard *shard, char *ind
     const zs_level *level = &job->batch.layout->level[0];
     i64 index_size = zs_index_size(level), kept_size = 0;
     for (i64 i = 0; i < level->n; i++)
-        if (shard->piece[i].size == ZS_UNTOUCHED && shard->index && shard->index->entry[i].offset != ZS_EMPTY)
-            kept_size += (i64)shard->index->entry[i].size;
+        if (shard->piece[i].size == ZS_UNTOUCHED && shard->index && zs_entries(shard->index)[i].offset != ZS_EMPTY)
+            kept_size += (i64)zs_entries(shard->index)[i].size;
     char *to = *kept = malloc((size_t)kept_size + 1);
     if (!to) return -1;
     uint64_t offset = level->index_at_start ? (uint64_t)index_size : 0;
     int n = level->index_at_start;
     for (i64 i = 0; i < level->n; i++) {
         zs_bytes piece = shard->piece[i];
-        if (piece.size == ZS_UNTOUCHED && shard->index && shard->index->entry[i].offset != ZS_EMPTY) {
-            zs_entry entry = shard->index->entry[i];
+        if (piece.size == ZS_UNTOUCHED && shard->index && zs_entries(shard->index)[i].offset != ZS_EMPTY) {
+            zs_entry entry = zs_entries(shard->index)[i];
             piece.size = (i64)entry.size;
             piece.data = to;
             if (shard->source.file < 0) memcpy(to, shard->source.data + entry.offset, entry.size);
@@ -320,7 +320,7 @@ static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spo
         return ZS_OK;
     }
     for (int d = 0; d < layout->ndim; d++) slot = slot * level->count[d] + spot->within[d];
-    if (shard->index && (!box || !box->is_whole)) where = shard->index->entry[slot];
+    if (shard->index && (!box || !box->is_whole)) where = zs_entries(shard->index)[slot];
     fault->has_inner = 1;
     zs_bytes piece = {NULL, 0};
     if (!job->skip_empty || !zs_takes_all(layout, box) || !zs_is_box_filled(layout, box)) {

@@ -177,7 +177,7 @@ class ShardingIndexed(Serializer):
         offset = self.index_size if self.index_location == "start" else 0
         pieces = []
         for slot, region in enumerate(self._regions()):
-            inner = np.ascontiguousarray(chunk[region])
+            inner = np.asarray(chunk[region], order="C")
             if is_filled(inner, self.spec.fill_value):
                 continue
             piece = self.inner.encode(inner)

@@ -29,11 +29,14 @@ WINDOW = 64
 class Chunks:
     """What the engine keeps of one array; made anew when the array is resized."""
 
-    def __init__(self, store: Store, path: str, model: ArrayModel, *, skip_empty: bool = True) -> None:
+    def __init__(
+        self, store: Store, path: str, model: ArrayModel, *, skip_empty: bool = True, cache_size: int = 0
+    ) -> None:
         self.store = store
         self.path = path
         self.model = model
         self.skip_empty = skip_empty
+        self.cache_size = cache_size
         self.document = "zarr.json" if model.zarr_format == 3 else ".zarray"
         self.bound: BoundLayout = bind_layout(model)
         self.layout: Layout = self.bound.layout
@@ -42,7 +45,11 @@ class Chunks:
     def folder(self) -> Folder | None:
         """The array's directory, where chunks are files that the kernels can open by themselves."""
         directory = self.store.local_path(self.path) if self.bound.is_native else None
-        return None if directory is None else Folder(str(directory))
+        if directory is None:
+            return None
+        if not self.cache_size:
+            return Folder(str(directory))
+        return Folder(str(directory), cache_size=self.cache_size, keeps_chunks=True)
 
     @property
     def write_layout(self) -> Layout:

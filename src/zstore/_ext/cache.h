@@ -1,0 +1,151 @@
+/* cache.h - what was read from an array's files and may be needed again: shard indexes, and decoded chunks where
+ * the caller asked for that. Bounded in bytes, least recently used out first.
+ *
+ * Everything is kept with the identity of the file it came from, and is only good while the file has it.
+ */
+#ifndef ZS_CACHE_H
+#define ZS_CACHE_H
+
+#include "box.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+#define ZS_CACHE_BUCKETS 1024
+
+/* Where an outer chunk's bytes are: an open file, or memory. */
+typedef struct {
+    int file;         /* -1: none */
+    const char *data; /* when in memory */
+    i64 size;
+    uint64_t device, inode;
+    i64 modified, changed; /* nanoseconds; with inode and size they say whether the file is still the same */
+} zs_source;
+
+/* Lives while the cache or any thread refers to it. */
+typedef struct zs_kept {
+    struct zs_kept *next;           /* in its bucket */
+    struct zs_kept *newer, *older;  /* by last use */
+    i64 cell[ZS_MAX_NDIM], base;    /* what it is: see the two users of this file */
+    uint64_t device, inode;
+    i64 size, modified, changed;
+    i64 payload_size;
+    int references;
+    _Alignas(16) char payload[];
+} zs_kept;
+
+typedef struct {
+    pthread_mutex_t lock;
+    zs_kept *bucket[ZS_CACHE_BUCKETS];
+    zs_kept *newest, *oldest;
+    i64 bytes, limit;
+} zs_cache;
+
+static inline zs_cache *zs_cache_make(i64 limit) {
+    zs_cache *cache = calloc(1, sizeof *cache);
+    if (!cache) return NULL;
+    pthread_mutex_init(&cache->lock, NULL);
+    cache->limit = limit;
+    return cache;
+}
+
+/* A piece of what the source holds, with room for its payload, referred to once; not in the cache yet. */
+static inline zs_kept *zs_kept_make(const i64 *cell, int ndim, i64 base, const zs_source *source, i64 payload_size) {
+    zs_kept *kept = malloc(sizeof *kept + (size_t)payload_size);
+    if (!kept) return NULL;
+    memset(kept, 0, sizeof *kept);
+    memcpy(kept->cell, cell, sizeof(i64) * (size_t)ndim);
+    kept->base = base;
+    kept->device = source->device;
+    kept->inode = source->inode;
+    kept->size = source->size;
+    kept->modified = source->modified;
+    kept->changed = source->changed;
+    kept->payload_size = payload_size;
+    kept->references = 1;
+    return kept;
+}
+
+static inline zs_kept **zs_cache_bucket(zs_cache *cache, const i64 *cell, int ndim, i64 base) {
+    uint64_t h = (uint64_t)base * 0x9E3779B97F4A7C15u;
+    for (int d = 0; d < ndim; d++) h = (h ^ (uint64_t)cell[d]) * 0x9E3779B97F4A7C15u;
+    return &cache->bucket[(h >> 40) % ZS_CACHE_BUCKETS];
+}
+
+static inline void zs_kept_release(zs_cache *cache, zs_kept *kept) {
+    if (!kept) return;
+    if (cache) pthread_mutex_lock(&cache->lock);
+    int left = --kept->references;
+    if (cache) pthread_mutex_unlock(&cache->lock);
+    if (left == 0) free(kept);
+}
+
+static inline void zs_cache_unlink(zs_cache *cache, zs_kept *kept) {
+    *(kept->newer ? &kept->newer->older : &cache->newest) = kept->older;
+    *(kept->older ? &kept->older->newer : &cache->oldest) = kept->newer;
+}
+
+static inline void zs_cache_link(zs_cache *cache, zs_kept *kept) {
+    kept->newer = NULL;
+    kept->older = cache->newest;
+    *(cache->newest ? &cache->newest->newer : &cache->oldest) = kept;
+    cache->newest = kept;
+}
+
+static inline void zs_cache_drop(zs_cache *cache, zs_kept **link) {
+    zs_kept *kept = *link;
+    *link = kept->next;
+    zs_cache_unlink(cache, kept);
+    cache->bytes -= (i64)sizeof *kept + kept->payload_size;
+    if (--kept->references == 0) free(kept);
+}
+
+static inline zs_kept **zs_cache_look(zs_cache *cache, const i64 *cell, int ndim, i64 base) {
+    zs_kept **link = zs_cache_bucket(cache, cell, ndim, base);
+    while (*link && ((*link)->base != base || memcmp((*link)->cell, cell, sizeof(i64) * (size_t)ndim)))
+        link = &(*link)->next;
+    return link;
+}
+
+/* What was kept of this very file, to be released; NULL where nothing was. */
+static inline zs_kept *zs_cache_find(zs_cache *cache, const i64 *cell, int ndim, i64 base, const zs_source *source) {
+    pthread_mutex_lock(&cache->lock);
+    zs_kept **link = zs_cache_look(cache, cell, ndim, base), *kept = *link;
+    if (kept && kept->inode == source->inode && kept->device == source->device && kept->size == source->size &&
+        kept->modified == source->modified && kept->changed == source->changed) {
+        kept->references++;
+        zs_cache_unlink(cache, kept);
+        zs_cache_link(cache, kept);
+    } else if (kept) {
+        zs_cache_drop(cache, link);
+        kept = NULL;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return kept;
+}
+
+static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept, int ndim) {
+    i64 bytes = (i64)sizeof *kept + kept->payload_size;
+    if (bytes > cache->limit) return;
+    pthread_mutex_lock(&cache->lock);
+    zs_kept **link = zs_cache_look(cache, kept->cell, ndim, kept->base);
+    if (*link) zs_cache_drop(cache, link);
+    while (cache->bytes + bytes > cache->limit && cache->oldest)
+        zs_cache_drop(cache, zs_cache_look(cache, cache->oldest->cell, ndim, cache->oldest->base));
+    link = zs_cache_bucket(cache, kept->cell, ndim, kept->base);
+    kept->references++;
+    kept->next = *link;
+    *link = kept;
+    zs_cache_link(cache, kept);
+    cache->bytes += bytes;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+static inline void zs_cache_free(zs_cache *cache) {
+    if (!cache) return;
+    for (int b = 0; b < ZS_CACHE_BUCKETS; b++)
+        while (cache->bucket[b]) zs_cache_drop(cache, &cache->bucket[b]);
+    pthread_mutex_destroy(&cache->lock);
+    free(cache);
+}
+
+#endif
