@@ -356,10 +356,12 @@ class Array:
         with self._resizing:
             model = resize(self._store, self._path, grown)
             self._set_model(model)
-        region = [slice(None)] * len(model.shape)
+        region = [slice(0, length) for length in model.shape]
         region[axis] = slice(begin, begin + items.shape[axis])
-        # By the shape reserved above: another thread may have changed this array's meanwhile.
-        chunks = Chunks(self._store, self._path, model)
+        # As part of a larger array: the chunks at the end may hold what others have appended meanwhile, and are
+        # not to be replaced as if they ended with this array.
+        larger = tuple(n + c for n, c in zip(model.shape, model.grid.chunk_shape, strict=True))
+        chunks = Chunks(self._store, self._path, model.with_shape(larger))
         chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
         return model.shape
 

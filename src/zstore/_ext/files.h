@@ -77,20 +77,53 @@ static inline i64 zs_pread_rows(int file, char *to, i64 rows, i64 run, i64 strid
     return have;
 }
 
-static inline int zs_write_all(int file, struct iovec *vector, int n) {
-    while (n) {
-        ssize_t done = writev(file, vector, n < IOV_MAX ? n : IOV_MAX);
+/* A stretch of a value: in memory, or (`data` NULL) `size` bytes at `from` of the file it replaces. */
+typedef struct {
+    const char *data;
+    i64 from, size;
+} zs_part;
+
+/* Parts in memory, one after another to the end of the file; how many were written, or -1. */
+static inline int zs_write_memory(int file, const zs_part *part, int n) {
+    struct iovec vector[256];
+    int count = 0, at = 0;
+    for (; count < n && count < 256 && part[count].data; count++)
+        vector[count] = (struct iovec){(void *)part[count].data, (size_t)part[count].size};
+    while (at < count) {
+        ssize_t done = writev(file, vector + at, count - at);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return -1;
-        while (n && (size_t)done >= vector->iov_len) {
-            done -= (ssize_t)vector->iov_len;
-            vector++;
-            n--;
-        }
-        if (n) {
-            vector->iov_base = (char *)vector->iov_base + done;
-            vector->iov_len -= (size_t)done;
-        }
+        while (at < count && (size_t)done >= vector[at].iov_len) done -= (ssize_t)vector[at++].iov_len;
+        if (at == count) break;
+        vector[at].iov_base = (char *)vector[at].iov_base + done;
+        vector[at].iov_len -= (size_t)done;
+    }
+    return count;
+}
+
+/* `size` bytes at `offset` of one file to the end of another, through a block that stays in the second-level cache:
+ * measured at twice the speed of copy_file_range, which goes page by page. */
+static inline int zs_copy_range(int to, int from, i64 offset, i64 size) {
+    char block[131072];
+    while (size > 0) {
+        i64 want = size < (i64)sizeof block ? size : (i64)sizeof block, got = zs_pread(from, block, want, offset);
+        zs_part part = {block, 0, got};
+        if (got >= 0 && got < want) errno = EIO; /* the file has become shorter */
+        if (got < want || zs_write_memory(to, &part, 1) < 0) return -1;
+        offset += got;
+        size -= got;
+    }
+    return 0;
+}
+
+/* All parts, one after another; `old` is the file that some of them are copied from. */
+static inline int zs_write_parts(int file, const zs_part *part, int n, int old) {
+    for (int i = 0; i < n;) {
+        int written = 1;
+        if (part[i].data) written = zs_write_memory(file, part + i, n - i);
+        else if (zs_copy_range(file, old, part[i].from, part[i].size)) return -1;
+        if (written < 0) return -1;
+        i += written;
     }
     return 0;
 }

@@ -93,14 +93,14 @@ static inline int zs_scratch_file(const zs_place *place, char *name) {
 /* Remove the scratch directory, unless somebody has files in it. */
 static inline void zs_leave_scratch(int directory) { unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR); }
 
-/* The pieces into a new temporary, then renamed to `leaf` of `directory`. `is_beside`: it is made right there. */
-static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, struct iovec *pieces, int n,
-                                 int is_beside) {
+/* The parts into a new temporary, then renamed to `leaf` of `directory`. `is_beside`: it is made right there. */
+static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
+                                 int old, int is_beside) {
     char name[64];
     int at = is_beside ? directory : place->directory;
     int file = is_beside ? zs_temporary(directory, ZS_SCRATCH ".", name) : zs_scratch_file(place, name);
     if (file < 0) return -1;
-    int failed = zs_write_all(file, pieces, n) || (place->is_durable && fsync(file));
+    int failed = zs_write_parts(file, parts, n, old) || (place->is_durable && fsync(file));
     if (!failed) failed = renameat(at, name, directory, leaf) != 0;
     if (!failed && place->is_durable) failed = fsync(directory) != 0;
     int reason = errno;
@@ -110,23 +110,19 @@ static inline int zs_put_through(const zs_place *place, int directory, const cha
     return failed ? -1 : 0;
 }
 
-/* Replace the file `key` with the pieces; 0, or -1 with errno and nothing changed. */
-static inline int zs_put(const zs_place *place, const char *key, const struct iovec *pieces, int n, zs_parent *parent) {
-    struct iovec *left = malloc(sizeof *left * (size_t)n); /* writing uses it up */
+/* Replace the file `key` (which is open as `old` where parts come from it) with the parts; 0, or -1 with errno and
+ * nothing changed. */
+static inline int zs_put(const zs_place *place, const char *key, const zs_part *parts, int n, int old,
+                         zs_parent *parent) {
     int failed = 1, is_beside = 0;
-    if (!left) return -1;
     for (int attempt = 0; attempt < ZS_ATTEMPTS && failed; attempt++) {
         const char *leaf;
         int directory = zs_parent_of(place, key, parent, 1, &leaf);
         if (directory < 0) break;
-        memcpy(left, pieces, sizeof *left * (size_t)n);
-        failed = zs_put_through(place, directory, leaf, left, n, is_beside);
+        failed = zs_put_through(place, directory, leaf, parts, n, old, is_beside);
         if (failed && errno == EXDEV && !is_beside) is_beside = 1; /* chunks on another file system than the array */
         else if (failed && (errno != ENOENT || !zs_folder_is_gone(directory))) break; /* else pruned meanwhile */
     }
-    int reason = errno;
-    free(left);
-    errno = reason;
     return failed ? -1 : 0;
 }
 

@@ -71,20 +71,27 @@ static inline int zs_index_parse(const zs_level *level, const char *raw, i64 bas
     return ZS_OK;
 }
 
-/* The index of the shard of outer chunk `cell` that lies at `base`, `size` bytes long: level->n entries, kept under
- * that cell and base; to be released. */
+/* What an index is kept under beside its cell: where its shard begins, and how deep that is nested, as the first
+ * shard in a shard may begin where that does. */
+static inline i64 zs_index_place(const zs_layout *layout, const zs_level *level, i64 base) {
+    return base * ZS_MAX_LEVELS + (level - layout->level);
+}
+
+/* The index of the shard of outer chunk `cell` that lies at `base`, `size` bytes long: level->n entries; to be
+ * released. */
 static inline int zs_index_get(const zs_layout *layout, const zs_level *level, zs_cache *cache,
                                const zs_source *source, const i64 *cell, i64 base, i64 size, zs_scratch *scratch,
                                zs_kept **result, zs_fault *fault) {
     int is_cached = cache && source->file >= 0;
-    if (is_cached && (*result = zs_cache_find(cache, cell, layout->ndim, base, source))) return ZS_OK;
+    i64 place = zs_index_place(layout, level, base);
+    if (is_cached && (*result = zs_cache_find(cache, cell, layout->ndim, place, source))) return ZS_OK;
     i64 index_size = zs_index_size(level);
     if (size < index_size) return zs_fail(fault, ZS_FAULT_SHORT, size, index_size);
     const char *raw;
     i64 at = level->index_at_start ? base : base + size - index_size;
     int code = zs_fetch(source, at, index_size, &scratch->index, &raw, fault);
     if (code) return code;
-    zs_kept *index = zs_kept_make(cell, layout->ndim, base, source, level->n * (i64)sizeof(zs_entry));
+    zs_kept *index = zs_kept_make(cell, layout->ndim, place, source, level->n * (i64)sizeof(zs_entry));
     if (!index) return zs_fail(fault, ZS_FAULT_MEMORY, 0, index_size);
     code = zs_index_parse(level, raw, base, size, zs_entries(index), fault);
     if (code) {
@@ -110,7 +117,7 @@ static inline int zs_locate(const zs_layout *layout, zs_cache *cache, const zs_s
     for (int l = 0; l < layout->n_levels; l++) {
         const zs_level *level = &layout->level[l];
         i64 base = (i64)where->offset;
-        if (index[l] && index[l]->base != base) {
+        if (index[l] && index[l]->base != zs_index_place(layout, level, base)) {
             zs_kept_release(cache, index[l]);
             index[l] = NULL;
         }

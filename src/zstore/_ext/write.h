@@ -49,16 +49,27 @@ static inline void zs_points_in(const zs_batch *batch, i64 group, char *chunk) {
     }
 }
 
+/* The inner chunk that lies at `where`, decoded into `into`. */
+static inline int zs_fetch_decoded(const zs_layout *layout, const zs_source *source, zs_entry where,
+                                   zs_scratch *scratch, char *into, zs_fault *fault) {
+    i64 size = (i64)where.size;
+    const char *raw, *decoded;
+    int is_plain = layout->n_steps == 0;
+    if (is_plain && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
+    zs_buffer lent = {into, (size_t)size}; /* what is stored as it is needs no buffer in between */
+    int code = zs_fetch(source, (i64)where.offset, size, is_plain ? &lent : &scratch->raw, &raw, fault);
+    if (!code) code = zs_decode(layout, scratch, raw, size, into, &decoded, fault);
+    if (!code && decoded != into) memcpy(into, decoded, (size_t)layout->chunk_size);
+    return code;
+}
+
 /* The decoded inner chunk as it is to be stored, in `into`: what was there (`where`), the caller's items over it. */
 static inline int zs_compose(const zs_batch *batch, i64 task, const zs_move *box, const zs_source *source,
                              zs_entry where, zs_scratch *scratch, char *into, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     if (where.offset != ZS_EMPTY) {
-        const char *raw, *decoded;
-        int code = zs_fetch(source, (i64)where.offset, (i64)where.size, &scratch->raw, &raw, fault);
-        if (!code) code = zs_decode(layout, scratch, raw, (i64)where.size, into, &decoded, fault);
+        int code = zs_fetch_decoded(layout, source, where, scratch, into, fault);
         if (code) return code;
-        if (decoded != into) memcpy(into, decoded, (size_t)layout->chunk_size);
     } else {
         int is_covered = box && box->is_whole;
         for (int d = 0; is_covered && d < layout->ndim; d++) is_covered = box->dim[d].count == layout->chunk[d];
@@ -70,22 +81,23 @@ static inline int zs_compose(const zs_batch *batch, i64 task, const zs_move *box
     return ZS_OK;
 }
 
-/* Hand over one outer chunk: to its file, or to the caller. */
-static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, struct iovec *pieces, int n,
+/* Hand over one outer chunk: to its file, or to the caller; no parts: it is to be removed. */
+static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, const zs_part *parts, int n, int old,
                              zs_parent *parent, zs_fault *fault) {
+    const zs_place *place = &job->batch.place;
     if (!job->result) {
-        int failed = n ? zs_put(&job->batch.place, key, pieces, n, parent) : zs_remove(&job->batch.place, key, parent);
+        int failed = n ? zs_put(place, key, parts, n, old, parent) : zs_remove(place, key, parent);
         return failed ? zs_store_fault(fault) : ZS_OK;
     }
     zs_result *result = &job->result[outer];
     result->kind = n ? ZS_REPLACED : ZS_REMOVED;
-    for (int i = 0; i < n; i++) result->size += (i64)pieces[i].iov_len;
+    for (int i = 0; i < n; i++) result->size += parts[i].size;
     if (!n) return ZS_OK;
     char *to = result->data = malloc((size_t)result->size + 1);
     if (!to) return zs_fail(fault, ZS_FAULT_MEMORY, 0, result->size);
     for (int i = 0; i < n; i++) {
-        memcpy(to, pieces[i].iov_base, pieces[i].iov_len);
-        to += pieces[i].iov_len;
+        memcpy(to, parts[i].data, (size_t)parts[i].size);
+        to += parts[i].size;
     }
     return ZS_OK;
 }
@@ -118,7 +130,7 @@ static inline int zs_is_box_filled(const zs_layout *layout, const zs_move *box) 
 
 /* The rows of a box that takes all of a chunk, as they lie in the caller's memory, in the order they are stored;
  * 0 where they are too many or too short to be worth it. */
-static inline int zs_rows_of(const zs_layout *layout, const zs_move *box, struct iovec *rows) {
+static inline int zs_rows_of(const zs_layout *layout, const zs_move *box, zs_part *rows) {
     zs_dim dim[ZS_MAX_NDIM];
     for (int d = 0; d < layout->ndim; d++)
         dim[d] = (zs_dim){box->dim[d].count, box->dim[d].inside, box->dim[d].outside};
@@ -126,7 +138,7 @@ static inline int zs_rows_of(const zs_layout *layout, const zs_move *box, struct
     if (n == 0 || n > 2 || dim[n - 1].to != layout->item || dim[n - 1].from != layout->item) return 0;
     i64 count = n == 2 ? dim[0].count : 1, run = dim[n - 1].count * layout->item;
     if (count > ZS_MAX_ROWS || run < ZS_ROW_SIZE) return 0;
-    for (i64 i = 0; i < count; i++) rows[i] = (struct iovec){box->outside + i * dim[0].from, (size_t)run};
+    for (i64 i = 0; i < count; i++) rows[i] = (zs_part){box->outside + i * dim[0].from, 0, run};
     return (int)count;
 }
 
@@ -153,11 +165,11 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
     i64 size;
     int code = ZS_OK, is_missing = 1;
     if (job->skip_empty && zs_takes_all(layout, box) && zs_is_box_filled(layout, box))
-        return zs_deliver(job, spot->outer, key, NULL, 0, &thread->parent, fault);
+        return zs_deliver(job, spot->outer, key, NULL, 0, -1, &thread->parent, fault);
     if (layout->n_steps == 0 && !layout->unit && zs_takes_all(layout, box)) {
-        struct iovec rows[ZS_MAX_ROWS];
+        zs_part rows[ZS_MAX_ROWS];
         int n = zs_rows_of(layout, box, rows);
-        if (n) return zs_deliver(job, spot->outer, key, rows, n, &thread->parent, fault);
+        if (n) return zs_deliver(job, spot->outer, key, rows, n, -1, &thread->parent, fault);
     }
     if (!box || !box->is_whole) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
     if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
@@ -165,11 +177,11 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
     if (source.file >= 0) close(source.file);
     if (code) return code;
     if (job->skip_empty && !zs_takes_all(layout, box) && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
-        return zs_deliver(job, spot->outer, key, NULL, 0, &thread->parent, fault);
+        return zs_deliver(job, spot->outer, key, NULL, 0, -1, &thread->parent, fault);
     code = zs_encode(layout, thread->scratch, chunk, &encoded, &size, fault);
     if (code) return code;
-    struct iovec piece = {(void *)encoded, (size_t)size};
-    return zs_deliver(job, spot->outer, key, &piece, 1, &thread->parent, fault);
+    zs_part part = {encoded, 0, size};
+    return zs_deliver(job, spot->outer, key, &part, 1, -1, &thread->parent, fault);
 }
 
 /* The first task of a shard: hold it, and read where its inner chunks are, unless all of them are replaced. */
@@ -214,60 +226,54 @@ static inline void zs_store64(char *at, uint64_t v, int is_big) {
     memcpy(at, &v, 8);
 }
 
-/* Lay out the pieces one after another and write the index: how many go into `vector`, or -1 without memory or
- * -2 with a fault. `kept` holds the bytes of untouched inner chunks. */
-static inline int zs_shard_lay_out(zs_write_job *job, zs_shard *shard, char *index, struct iovec *vector, char **kept,
-                                   zs_fault *fault) {
+/* Lay out the inner chunks one after another and write the index. Those that were not touched stay as they are
+ * encoded, and neighbours among them are one part. Gives how many parts there are. */
+static inline int zs_shard_lay_out(zs_write_job *job, const zs_shard *shard, char *index, zs_part *parts) {
     const zs_level *level = &job->batch.layout->level[0];
-    i64 index_size = zs_index_size(level), kept_size = 0;
-    for (i64 i = 0; i < level->n; i++)
-        if (shard->piece[i].size == ZS_UNTOUCHED && shard->index && zs_entries(shard->index)[i].offset != ZS_EMPTY)
-            kept_size += (i64)zs_entries(shard->index)[i].size;
-    char *to = *kept = malloc((size_t)kept_size + 1);
-    if (!to) return -1;
-    uint64_t offset = level->index_at_start ? (uint64_t)index_size : 0;
+    i64 index_size = zs_index_size(level), offset = level->index_at_start ? index_size : 0;
     int n = level->index_at_start;
     for (i64 i = 0; i < level->n; i++) {
-        zs_bytes piece = shard->piece[i];
-        if (piece.size == ZS_UNTOUCHED && shard->index && zs_entries(shard->index)[i].offset != ZS_EMPTY) {
+        zs_part part = {shard->piece[i].data, 0, shard->piece[i].size};
+        int is_there = part.data != NULL, is_kept = part.size == ZS_UNTOUCHED;
+        if (is_kept && shard->index) {
             zs_entry entry = zs_entries(shard->index)[i];
-            piece.size = (i64)entry.size;
-            piece.data = to;
-            if (shard->source.file < 0) memcpy(to, shard->source.data + entry.offset, entry.size);
-            else if (zs_pread(shard->source.file, to, piece.size, (i64)entry.offset) != piece.size) {
-                zs_store_fault(fault);
-                return -2;
-            }
-            to += piece.size;
+            is_there = entry.offset != ZS_EMPTY;
+            part = (zs_part){NULL, (i64)entry.offset, (i64)entry.size};
+            if (is_there && shard->source.file < 0) part.data = shard->source.data + entry.offset;
         }
-        int is_there = piece.data != NULL;
-        zs_store64(index + 16 * i, is_there ? offset : ZS_EMPTY, level->index_is_big);
-        zs_store64(index + 16 * i + 8, is_there ? (uint64_t)piece.size : ZS_EMPTY, level->index_is_big);
+        zs_store64(index + 16 * i, is_there ? (uint64_t)offset : ZS_EMPTY, level->index_is_big);
+        zs_store64(index + 16 * i + 8, is_there ? (uint64_t)part.size : ZS_EMPTY, level->index_is_big);
         if (!is_there) continue;
-        vector[n++] = (struct iovec){(void *)piece.data, (size_t)piece.size};
-        offset += (uint64_t)piece.size;
+        zs_part *last = n ? &parts[n - 1] : NULL;
+        if (!part.data && last && n > level->index_at_start && !last->data && last->from + last->size == part.from)
+            last->size += part.size;
+        else
+            parts[n++] = part;
+        offset += part.size;
     }
     if (n == level->index_at_start) return 0;
     if (level->has_checksum) {
         uint32_t sum = zs_crc32c(index, (size_t)(level->n * 16));
         memcpy(index + level->n * 16, &sum, 4);
     }
-    vector[level->index_at_start ? 0 : n] = (struct iovec){index, (size_t)index_size};
+    parts[level->index_at_start ? 0 : n] = (zs_part){index, 0, index_size};
     return level->index_at_start ? n : n + 1;
 }
 
 static inline int zs_shard_put(zs_write_job *job, zs_shard *shard, i64 outer, const char *key, zs_thread *thread,
                                zs_fault *fault) {
     const zs_level *level = &job->batch.layout->level[0];
-    struct iovec *vector = malloc(sizeof *vector * (size_t)(level->n + 1));
-    char *index = malloc((size_t)zs_index_size(level)), *kept = NULL;
-    int code = ZS_OK, n = vector && index ? zs_shard_lay_out(job, shard, index, vector, &kept, fault) : -1;
-    if (n == -1) code = zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 32);
-    else if (n == -2) code = fault->code;
-    else code = zs_deliver(job, outer, key, vector, n, &thread->parent, fault);
-    free(vector);
+    zs_part *parts = malloc(sizeof *parts * (size_t)(level->n + 1));
+    char *index = malloc((size_t)zs_index_size(level));
+    int code;
+    if (parts && index) {
+        int n = zs_shard_lay_out(job, shard, index, parts);
+        code = zs_deliver(job, outer, key, parts, n, shard->source.file, &thread->parent, fault);
+    } else {
+        code = zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 40);
+    }
+    free(parts);
     free(index);
-    free(kept);
     return code;
 }
 
