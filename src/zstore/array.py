@@ -27,9 +27,9 @@ Selector = Callable[[Layout, tuple[int, ...], Any], Selected]
 class Array:
     """Chunked items of one dtype; `array[selection]` reads and `array[selection] = value` writes.
 
-    Selections mean what they mean to numpy, and results equal numpy's: integers, slices with any step, ellipsis,
-    new axes, masks, index arrays, and all of them together. `oindex` takes every dimension by itself, `vindex`
-    goes point by point, `blocks` by whole chunks. Safe to use from many threads at once.
+    Selections mean what they mean to numpy, and results equal numpy's: integers, slices with any step,
+    ellipsis, new axes, masks, index arrays, and all of them together. `oindex` takes every dimension by
+    itself, `vindex` goes point by point, `blocks` by whole chunks. Safe to use from many threads at once.
     """
 
     def __init__(self, store: Store, path: str, model: ArrayModel, *, read_only: bool = False) -> None:
@@ -53,9 +53,7 @@ class Array:
     def _chunks(self) -> Chunks:
         chunks = self._made
         if chunks is None or chunks.model is not self._model:
-            chunks = self._made = Chunks(
-                self._store, self._path, self._model, cache_size=self._cache_size
-            )
+            chunks = self._made = Chunks(self._store, self._path, self._model, cache_size=self._cache_size)
         return chunks
 
     # What the array is
@@ -285,8 +283,9 @@ class Array:
     def cached(self, size: int) -> Array:
         """This array, keeping decoded chunks of at most `size` bytes for the next read that needs them.
 
-        For reads that come back to the same chunks: windows that overlap, rows one by one. A chunk that anybody
-        replaces is read anew. Chunks in a directory and of native codecs only; elsewhere nothing is kept.
+        For reads that come back to the same chunks: windows that overlap, rows one by one. A chunk that
+        anybody replaces is read anew. Chunks in a directory and of native codecs only; elsewhere nothing is
+        kept.
         """
         array = Array(self._store, self._path, self._model, read_only=self._read_only)
         array._cache_size = size
@@ -322,7 +321,9 @@ class Array:
 
         wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
         with self._resizing:
-            self._set_model(resize(self._store, self._path, lambda old: self._new_shape(old, wanted)))
+            self._set_model(
+                resize(self._store, self._path, self.zarr_format, lambda old: self._new_shape(old, wanted))
+            )
 
     def _new_shape(self, old: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
         if len(wanted) != len(old) or any(length < 0 for length in wanted):
@@ -354,12 +355,12 @@ class Array:
             return (*old[:axis], begin + items.shape[axis], *old[axis + 1 :])
 
         with self._resizing:
-            model = resize(self._store, self._path, grown)
+            model = resize(self._store, self._path, self.zarr_format, grown)
             self._set_model(model)
         region = [slice(0, length) for length in model.shape]
         region[axis] = slice(begin, begin + items.shape[axis])
-        # As part of a larger array: the chunks at the end may hold what others have appended meanwhile, and are
-        # not to be replaced as if they ended with this array.
+        # As part of a larger array: the chunks at the end may hold what others have appended meanwhile, and
+        # are not to be replaced as if they ended with this array.
         larger = tuple(n + c for n, c in zip(model.shape, model.grid.chunk_shape, strict=True))
         chunks = Chunks(self._store, self._path, model.with_shape(larger))
         chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)

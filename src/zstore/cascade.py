@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import lcm, prod
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from zstore.array import Array
+from zstore.resampling import Resampler, plan_part
 
-__all__ = ["BLOCK_SIZE", "Resampler", "stream"]
+__all__ = ["Resample", "stream", "windows"]
 
 # What one block should come to: enough chunks for every thread, and little beside the memory of a machine.
 BLOCK_SIZE = 16 << 20
@@ -20,14 +21,9 @@ Items = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
 
 
-class Resampler(Protocol):
-    """A way to make a coarser level from a finer one, for blocks that begin where a window begins."""
-
-    def __call__(
-        self, array: Items, factors: Sequence[int], *, nodata: Any = None, out: Items | None = None
-    ) -> Items:
-        """`array` made smaller by `factors`, into `out` where that is given."""
-        ...
+# What is offered as a resampler: (array, factors, *, nodata=None, out=None) gives the array made smaller,
+# each cell of it from its own window alone. Built-in methods that look further say so through `plan_part`.
+Resample: TypeAlias = Callable[..., Items]
 
 
 def stream(
@@ -35,20 +31,63 @@ def stream(
     copy: Array | None,
     levels: Sequence[Array],
     factors: Shape,
-    resample: Resampler,
+    resample: Resample,
     nodata: Any = None,
+    *,
+    grid: str = "aligned",
     tick: Callable[[int], None] = lambda cells: None,
 ) -> None:
     """Fill `levels`, each from the one before by `factors`, and `copy` with the source itself.
 
-    Every block of the source is read once, every chunk or shard written once and whole. In memory is one
-    block per level; a block is BLOCK_SIZE, or one shard of a level or one chunk of the source if that is more.
-    `tick` hears how many cells of the source have been dealt with since it was last called.
+    Every chunk or shard is written once and whole. Where windows lie side by side, every block of the source
+    is read once, and in memory is one block per level; where they overlap, or the grid is "gdal", levels are
+    read again for the next one, and neighbouring blocks share cells. A block is BLOCK_SIZE, or one shard of a
+    level or one chunk of the source where that is more. `tick` hears how many cells of the source have been
+    dealt with since it was last called.
 
     Shapes
         source (*n); copy the same; level i ceil(n / factors ** i).
     """
-    _Cascade(source, copy, levels, factors, resample, nodata, tick).run()
+    if all(n % f ** len(levels) == 0 for n, f in zip(source.shape, factors, strict=True)):
+        # Both grids are the same then, and blocks lie side by side on this one.
+        grid = "aligned"
+    if levels and not _is_local(resample, factors, grid):
+        if copy is not None:
+            stream(source, copy, [], factors, resample)
+        _stream_parts(source, levels, factors, resample, nodata, grid, tick)
+    elif copy is not None or levels:
+        _Cascade(source, copy, levels, factors, resample, nodata, tick).run()
+
+
+def _is_local(resample: Resample, factors: Shape, grid: str) -> bool:
+    """Whether a cell depends on its own `factors` cells only, so that blocks of windows can be made alone."""
+    if grid != "aligned" or not isinstance(resample, Resampler):
+        return grid == "aligned"
+    part = plan_part([9 * f for f in factors], factors, resample.method, [slice(4, 5)] * len(factors))
+    return part.source == tuple(slice(4 * f, 5 * f) for f in factors)
+
+
+def _stream_parts(
+    source: Array,
+    levels: Sequence[Array],
+    factors: Shape,
+    resample: Any,
+    nodata: Any,
+    grid: str,
+    tick: Callable[[int], None],
+) -> None:
+    finer = source
+    for level in levels:
+        block = _block_shape(finer, [level], None, BLOCK_SIZE // prod(factors))
+        for origin in _origins((0,) * level.ndim, level.shape, block):
+            ends = tuple(min(n, o + b) for n, o, b in zip(level.shape, origin, block, strict=True))
+            region = tuple(map(slice, origin, ends))
+            part = plan_part(finer.shape, factors, resample.method, region, grid=grid)
+            level[region] = resample(finer[part.source], factors, nodata=nodata, grid=grid, part=part)
+            if finer is source:
+                sides = zip(region, factors, finer.shape, strict=True)
+                tick(prod(min(s.stop * f, n) - min(s.start * f, n) for s, f, n in sides))
+        finer = level
 
 
 class _Cascade:
@@ -58,7 +97,7 @@ class _Cascade:
         copy: Array | None,
         levels: Sequence[Array],
         factors: Shape,
-        resample: Resampler,
+        resample: Resample,
         nodata: Any,
         tick: Callable[[int], None],
     ) -> None:
@@ -114,13 +153,15 @@ def _origins(begins: Shape, ends: Shape, steps: Shape) -> Iterator[Shape]:
     return product(*map(range, begins, ends, steps))
 
 
-def _block_shape(source: Array, written: Sequence[Array], factors: Shape | None) -> Shape:
+def _block_shape(
+    source: Array, written: Sequence[Array], factors: Shape | None, size: int | None = None
+) -> Shape:
     """Whole shards or chunks of everything written; whole windows too, where levels follow from levels."""
     units = [array.shards or array.chunks for array in written]
     steps = [lcm(*lengths) for lengths in zip(*units, *([factors] if factors else []), strict=True)]
     read = [min(c, n) for c, n in zip(source.chunks, source.shape, strict=True)]
     lengths = [-(-max(r, 1) // s) * s for r, s in zip(read, steps, strict=True)]
-    while prod(lengths) * 2 * source.dtype.itemsize <= BLOCK_SIZE:
+    while prod(lengths) * 2 * source.dtype.itemsize <= (BLOCK_SIZE if size is None else size):
         short = [d for d, n in enumerate(source.shape) if lengths[d] < n]
         if not short:
             break
@@ -136,3 +177,18 @@ def _leaf_shape(block: Shape, factors: Shape) -> Shape:
         f * max(q for q in range(1, max(1, b // f) + 1) if b % q == 0)
         for b, f in zip(block, factors, strict=True)
     )
+
+
+def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[tuple[slice, slice]]:
+    """(y, x) windows of whole units that come to BLOCK_SIZE; wide before high, as rasters lie in files."""
+    height, width = unit
+    while width < shape[1] and height * width * 2 * item_size <= BLOCK_SIZE:
+        width += unit[1]
+    while height < shape[0] and (height + unit[0]) * width * item_size <= BLOCK_SIZE:
+        height += unit[0]
+    for row in range(0, shape[0], height):
+        for column in range(0, shape[1], width):
+            yield (
+                slice(row, min(row + height, shape[0])),
+                slice(column, min(column + width, shape[1])),
+            )

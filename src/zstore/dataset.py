@@ -18,7 +18,15 @@ from zstore.open import open_group
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
-__all__ = ["Dataset", "PlaceLike", "join_attributes", "open_dataset", "place_of"]
+__all__ = [
+    "Dataset",
+    "PlaceLike",
+    "count_levels",
+    "join_attributes",
+    "open_dataset",
+    "open_level",
+    "place_of",
+]
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
 
@@ -50,6 +58,13 @@ class Dataset:
     root: Group | None = None
     level: str = ""
 
+    @property
+    def band_names(self) -> list[str]:
+        """The arrays in the order that the group's attribute `bands` gives them, else by name."""
+        order = self.attributes.get("bands")
+        is_whole = isinstance(order, list) and bool(order) and set(order) <= set(self.arrays)
+        return list(order if is_whole and order is not None else self.arrays)
+
     def axes(self, name: str) -> tuple[int, int]:
         """Which dimensions of the array are y and x."""
         array = self.arrays[name]
@@ -68,10 +83,15 @@ class Dataset:
 
 
 def place_of(node: Array | Group | PlaceLike) -> str:
-    """The URL of an array or group, or of what will be at a path."""
-    if isinstance(node, Array | Group):
-        return join_key(node.store.url.rstrip("/"), node.path)
-    return open_store(node).url.rstrip("/")
+    """The URL of an array or group, or of what will be at a path; one of its own for a nameless store."""
+    store, path = (node.store, node.path) if isinstance(node, Array | Group) else (open_store(node), "")
+    url = f"{store.url}{id(store):x}" if store.url.endswith("://") else store.url.rstrip("/")
+    return join_key(url, path)
+
+
+def count_levels(source: Array | Group | PlaceLike) -> int:
+    """How many levels there are to open; 1 where there is no pyramid."""
+    return max(1, len(_levels(source)[1].levels))
 
 
 def open_dataset(source: Array | Group | PlaceLike) -> Dataset:
@@ -100,6 +120,32 @@ def open_dataset(source: Array | Group | PlaceLike) -> Dataset:
     return replace(_group_dataset(finest, geo), root=node, level=level)
 
 
+def open_level(source: Array | Group | PlaceLike, level: int) -> Dataset:
+    """The dataset at one level of a pyramid, 0 for the finest; a plain dataset has level 0 only.
+
+    Raises
+        NotFoundError: there is no such level, or nothing at all.
+        MetadataError: nothing there is a grid of two dimensions.
+    """
+    node, geo = _levels(source)
+    count = max(1, len(geo.levels))
+    if not 0 <= level < count:
+        raise NotFoundError(f"no level {level}; there are {count}, the finest is 0", path=place_of(node))
+    if not geo.levels or not isinstance(node, Group):
+        return open_dataset(node)
+    found = open_dataset(node[geo.levels[level].path])
+    here = replace(found.geo, crs=found.geo.crs or geo.crs, affine=geo.levels[level].affine)
+    return replace(found, geo=here)
+
+
+def _levels(source: Array | Group | PlaceLike) -> tuple[Array | Group, GeoModel]:
+    """The node at `source`, and the model of a pyramid that says its levels."""
+    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
+    if isinstance(node, Group) and "multiscales" in node.attrs:
+        return node, read_geo(node)[0]
+    return node, GeoModel(None, None, (0, 0))
+
+
 def _name_of(array: Array) -> str:
     return array.basename or place_of(array).rpartition("/")[2] or "data"
 
@@ -110,9 +156,10 @@ def _group_of(array: Array) -> Group | None:
         if array.path:
             above = open_node(array.store, array.path.rpartition("/")[0], mode="r")
             return above if isinstance(above, Group) else None
-        place = place_of(array).rpartition("/")[0]
+        scheme, _, rest = array.store.url.rstrip("/").partition("://")
+        above_place = rest.rpartition("/")[0]
         # "memory://name" and "s3://bucket" have nothing above them.
-        return open_group(place, mode="r") if not place.endswith(("/", ":")) else None
+        return open_group(f"{scheme}://{above_place}", mode="r") if above_place else None
     except NotFoundError:
         return None
 

@@ -57,7 +57,7 @@ def select_orthogonal(layout: Layout, shape: tuple[int, ...], selection: Any) ->
     Raises
         SelectionError: it does not fit the array.
     """
-    entries = _expand(selection, len(shape), count_masks=False)
+    entries = _expand(selection, shape, count_masks=False)
     axes: list[Any] = []
     dims: list[int] = []
     result: list[int] = []
@@ -87,10 +87,10 @@ def select_points(layout: Layout, shape: tuple[int, ...], selection: Any) -> Sel
     Raises
         SelectionError: it does not fit the array.
     """
-    entries = _expand(selection, len(shape))
+    entries = _expand(selection, shape)
     arrays = [entry for entry in entries if not isinstance(entry, slice)]
     if len(arrays) != len(entries):
-        return _advanced(layout, shape, entries, is_front=True)
+        return _advanced(layout, shape, entries)
     return _points(layout, shape, entries)
 
 
@@ -102,7 +102,7 @@ def select_blocks(
     Raises
         SelectionError: it does not fit the grid; a slice has another step than 1.
     """
-    entries = _expand(selection, len(shape))
+    entries = _expand(selection, shape)
     regions = []
     for d, entry in enumerate(entries):
         count = -(-shape[d] // chunks[d])
@@ -119,51 +119,51 @@ def select_blocks(
     return select(layout, shape, tuple(regions))
 
 
-def _expand(selection: Any, ndim: int, *, count_masks: bool = True) -> list[Any]:
-    """One entry per dimension (a mask of k dimensions stands for k of them), ellipsis and omissions filled in."""
-    items = selection if isinstance(selection, tuple) else (selection,)
-    used, places = 0, []
-    entries: list[Any] = []
-    for item in items:
-        if item is None:
-            raise SelectionError("new axes are not part of this kind of selection")
-        if item is Ellipsis:
-            places.append(len(entries))
-            continue
-        if isinstance(item, list):
-            item = np.asarray(item)
-        if count_masks and isinstance(item, np.ndarray) and item.dtype == np.bool_ and item.ndim != 1:
-            entries.extend(_mask_positions(item, used, None))
-            used += item.ndim
-            continue
-        entries.append(item)
-        used += 1
+def _expand(selection: Any, shape: tuple[int, ...], *, count_masks: bool = True) -> list[Any]:
+    """One entry per dimension (k of them for a mask of k dimensions), ellipsis and omissions filled in."""
+    items = list(selection) if isinstance(selection, tuple) else [selection]
+    if any(item is None for item in items):
+        raise SelectionError("new axes are not part of this kind of selection")
+    widths = [
+        np.ndim(item) if count_masks and _is_mask(item) else int(item is not Ellipsis) for item in items
+    ]
+    places = [k for k, item in enumerate(items) if item is Ellipsis]
+    left = len(shape) - sum(widths)
     if len(places) > 1:
         raise SelectionError("an index can only have a single ellipsis ('...')")
-    if used > ndim:
-        raise SelectionError(f"too many indices: array has {ndim} dimensions, but {used} were indexed")
-    at = places[0] if places else len(entries)
-    return entries[:at] + [slice(None)] * (ndim - used) + entries[at:]
+    if left < 0:
+        raise SelectionError(
+            f"too many indices: array has {len(shape)} dimensions, but {sum(widths)} were indexed"
+        )
+    entries: list[Any] = []
+    for item, width in zip([*items, *([] if places else [Ellipsis])], [*widths, 0], strict=False):
+        if item is Ellipsis:
+            entries.extend([slice(None)] * left)
+        elif width > 1:
+            entries.extend(_mask_positions(np.asarray(item), len(entries), shape))
+        else:
+            entries.append(item)
+    return entries
 
 
-def _mask_positions(mask: Any, axis: int, shape: Sequence[int] | None) -> list[Index]:
-    if shape is not None:
-        for d, (length, wanted) in enumerate(zip(mask.shape, shape, strict=True)):
-            if length != wanted:
-                raise SelectionError(
-                    f"boolean index did not match the array along axis {axis + d}; "
-                    f"size of axis is {wanted} but size of boolean axis is {length}"
-                )
+def _mask_positions(mask: Any, axis: int, shape: tuple[int, ...]) -> list[Index]:
+    """Where `mask`, which indexes dimensions from `axis` on, is true."""
+    for d, (length, wanted) in enumerate(zip(mask.shape, shape[axis:], strict=False), axis):
+        if length != wanted:
+            raise SelectionError(
+                f"boolean index did not match the array along axis {d}; "
+                f"size of axis is {wanted} but size of boolean axis is {length}"
+            )
     return [np.ascontiguousarray(index, np.int64) for index in mask.nonzero()]
 
 
 def _index_array(entry: Any, axis: int, length: int) -> Index:
     """Any index array or 1-d mask as int64 positions (still possibly negative)."""
     array = np.asarray(entry)
-    if array.size == 0 and array.dtype.kind == "f":
+    if array.size == 0 and not isinstance(entry, np.ndarray):
         array = array.astype(np.int64)  # an empty list
-    if array.dtype == np.bool_:
-        return _mask_positions(array, axis, (length,) if array.ndim == 1 else (-1,) * array.ndim)[0]
+    if array.dtype == np.bool_ and array.ndim == 1:
+        return _mask_positions(array, axis, (0,) * axis + (length,))[0]
     if array.dtype.kind not in "iu":
         raise SelectionError(
             f"index {entry!r} of axis {axis} is not an integer, slice, ellipsis, new axis, "
@@ -224,7 +224,7 @@ def _select_advanced(layout: Layout, shape: tuple[int, ...], selection: Any) -> 
             entries.append(phantom[-1])
         elif _is_mask(item):
             mask = np.asarray(item)
-            found = _mask_positions(mask, axis, shape[axis : axis + mask.ndim])
+            found = _mask_positions(mask, axis, shape)
             entries.extend(found)
             axis += mask.ndim
         else:
@@ -243,25 +243,24 @@ def _consumes(item: Any) -> int:
 
 
 def _is_mask(item: Any) -> bool:
-    return (
-        not isinstance(item, slice)
-        and getattr(item, "dtype", None) == np.bool_
-        or (isinstance(item, list) and np.asarray(item).dtype == np.bool_)
-    )
+    if isinstance(item, list):
+        return bool(np.asarray(item).dtype == np.bool_)
+    return not isinstance(item, slice) and getattr(item, "dtype", None) == np.bool_
 
 
 def _numpy_plan(
     layout: Layout, shape: tuple[int, ...], entries: list[Entry], phantom: list[Index], ellipsis: int
 ) -> Selected:
-    """A plan for entries of slices, new axes and index arrays; where the arrays go in the result is numpy's rule:
-    to the first one's place where they are neighbours, else to the front. An ellipsis (at entry `ellipsis`)
-    parts neighbours even where it stands for no dimension."""
+    """A plan for entries of slices, new axes and index arrays.
+
+    Where the arrays go in the result is numpy's rule: to the first one's place where they are neighbours,
+    else to the front. An ellipsis (at entry `ellipsis`) parts them even where it stands for no dimension.
+    """
     places = [k for k, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
     is_front = places[-1] - places[0] + 1 != len(places) or places[0] < ellipsis <= places[-1]
-    before = sum(1 for entry in entries[: places[0]])
     new_axes = [k for k, entry in enumerate(entries) if entry is None]
     real = [entry for entry in entries if entry is not None and not any(entry is p for p in phantom)]
-    selected = _advanced(layout, shape, real, is_front=True, extra=phantom)
+    selected = _advanced(layout, shape, real, phantom)
     arrays_ndim = len(selected.shape) - sum(isinstance(entry, slice) for entry in real)
     # `selected` has the arrays' dimensions first, then the slices'. Put new axes among the slices, then the
     # arrays' dimensions where they belong.
@@ -274,7 +273,7 @@ def _numpy_plan(
             rest.append(dim)
             dim += 1
     front: list[int | None] = list(range(arrays_ndim))
-    at = 0 if is_front else before
+    at = 0 if is_front else places[0]
     order = rest[:at] + front + rest[at:]
     final = tuple(1 if d is None else selected.shape[d] for d in order)
     if not new_axes and order == list(range(len(selected.shape))):
@@ -294,7 +293,7 @@ def _numpy_plan(
 
 
 def _advanced(
-    layout: Layout, shape: tuple[int, ...], entries: list[Any], *, is_front: bool, extra: Sequence[Index] = ()
+    layout: Layout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
 ) -> Selected:
     """Slices and index arrays, one entry per dimension; the arrays' broadcast dimensions come first."""
     arrays = {
@@ -390,13 +389,10 @@ def _points(
 
 def _no_dimension(layout: Layout, together: tuple[int, ...]) -> Selected:
     """True and false as the index of a 0-d array: its item, or none."""
-    if 0 not in together:
-        return Selected(
-            plan_basic(layout, ()), together, lambda memory: memory.reshape(()), lambda memory: memory.reshape(together)
-        )
+    is_there = 0 not in together
     return Selected(
         plan_basic(layout, ()),
         together,
-        lambda memory: np.empty((), memory.dtype),
-        lambda memory: np.empty(together, memory.dtype),
+        lambda memory: memory.reshape(()) if is_there else np.empty((), memory.dtype),
+        lambda memory: memory.reshape(together) if is_there else np.empty(together, memory.dtype),
     )

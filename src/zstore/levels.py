@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from zstore.array import Array
-from zstore.cascade import Resampler, stream
+from zstore.cascade import Resample, stream
 from zstore.conventions.base import Document, Documents
 from zstore.conventions.model import Level, Variable
 from zstore.dataset import Dataset, PlaceLike, join_attributes, place_of
 from zstore.errors import MetadataError, StoreError
 from zstore.group import Group
 from zstore.model.array import ArrayModel
-from zstore.open import open_group
+from zstore.open import create_array, open_group
 from zstore.resampling import downsample
+from zstore.storage.memory import MemoryStore
 
-__all__ = ["Cut", "Job", "create_auxiliaries", "create_level", "prepare_root"]
+__all__ = ["Cut", "Job", "create_auxiliaries", "create_level", "plan_array", "prepare_root", "rehearse"]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How levels are cut and encoded; (y, x) each. `shards` and `compressors` may be "auto"."""
+    """How levels are laid, cut and encoded; (y, x) each. `shards` and `compressors` may be "auto"."""
 
     factors: tuple[int, int]
+    grid: str
     tile: tuple[int, int]
     shards: tuple[int, int] | str | None
     compressors: Any
@@ -45,16 +47,18 @@ class Job:
     name: str
     source: Array
     method: str
-    resample: Resampler
+    resample: Resample
     factors: tuple[int, ...]
     nodata: Any
     variable: Variable
 
 
 def prepare_root(
-    root: Group | PlaceLike, names: Sequence[str], zarr_format: int, *, overwrite: bool
+    root: Group | PlaceLike, names: Sequence[str], base: str, zarr_format: int, *, overwrite: bool
 ) -> Group:
     """The target group, without levels of those names and without a word of a pyramid.
+
+    With `overwrite`, levels of the pyramid that was there go too, but for the finest at `base`.
 
     Raises
         StoreError: a level is there (unless `overwrite`).
@@ -65,7 +69,11 @@ def prepare_root(
         raise StoreError(
             f"levels {', '.join(taken)} are there already; expected none, or overwrite", path=place_of(group)
         )
-    if "multiscales" in group.attrs:
+    layout = group.attrs.get("multiscales")
+    if layout is not None:
+        listed = layout.get("layout", ()) if isinstance(layout, dict) else ()
+        former = {str(item["asset"]) for item in listed if isinstance(item, dict) and item.get("asset")}
+        taken += [name for name in former - {*taken, base} if name in group]
         del group.attrs["multiscales"]
     for name in taken:
         del group[name]
@@ -91,22 +99,38 @@ def create_level(
     group = root.create_group(level.path, attributes=join_attributes(dataset.attributes, rendered))
     create_auxiliaries(group, documents, level.path)
     for job in jobs:
-        document = documents[f"{level.path}/{job.name}"]
-        shape = list(job.source.shape)
-        for axis, length in zip(dataset.axes(job.name), level.shape, strict=True):
-            shape[axis] = length
-        # In Zarr v2 a fill value means nodata to most readers: without nodata there is none.
-        is_bare = job.variable.nodata is None and cut.zarr_format == 3
-        group.create_array(
-            job.name,
-            shape=shape,
-            dtype=job.source.dtype,
-            fill_value=job.source.fill_value if is_bare else document["fill_value"],
-            attributes=document["attributes"],
-            dimension_names=document["dimension_names"],
-            **_layout(dataset, job, cut),
-        )
+        group.create_array(job.name, **plan_array(dataset, level, documents, job, cut))
     _copy_extras(group, dataset, level, cut)
+
+
+def plan_array(dataset: Dataset, level: Level, documents: Documents, job: Job, cut: Cut) -> dict[str, Any]:
+    """What `create_array` takes for one array of a level."""
+    document = documents[f"{level.path}/{job.name}"]
+    shape = list(job.source.shape)
+    for axis, length in zip(dataset.axes(job.name), level.shape, strict=True):
+        shape[axis] = length
+    # In Zarr v2 a fill value means nodata to most readers: without nodata there is none.
+    is_bare = job.variable.nodata is None and cut.zarr_format == 3
+    return {
+        "shape": shape,
+        "dtype": job.source.dtype,
+        "fill_value": job.source.fill_value if is_bare else document["fill_value"],
+        "attributes": document["attributes"],
+        "dimension_names": document["dimension_names"],
+        **_layout(dataset, job, cut),
+    }
+
+
+def rehearse(zarr_format: int, plan: Mapping[str, Any]) -> None:
+    """Make an array of that plan that nobody keeps, so that what is wrong with it shows before work begins.
+
+    Raises
+        MetadataError, UnsupportedError: it makes no array.
+        UnknownExtensionError: nobody offers one of its codecs.
+    """
+    array = create_array(MemoryStore(), zarr_format=zarr_format, **plan)
+    # The codecs are looked for when the first item is.
+    array[(slice(0, 0),) * array.ndim]
 
 
 def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
@@ -196,7 +220,7 @@ def _copy_extras(group: Group, dataset: Dataset, level: Level, cut: Cut) -> None
             factor = cut.factors[spatial.index(name)] ** int(level.path)
             group.create_array(
                 name,
-                data=downsample(array[...].astype(np.float64), (factor,)),
+                data=downsample(array[...].astype(np.float64), (factor,), grid=cut.grid),
                 fill_value=float("nan"),
                 attributes=array.attrs.asdict(),
                 dimension_names=(name,),

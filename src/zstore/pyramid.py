@@ -1,4 +1,4 @@
-"""Pyramids: an array or a dataset, and smaller and smaller versions of it, with the geography of every level."""
+"""Pyramids: a dataset and smaller and smaller versions of it, each with its place on the ground."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.array import Array
-from zstore.cascade import Items, Resampler, stream
-from zstore.conventions.model import RESAMPLING_METHODS, GeoModel, Variable
+from zstore.cascade import Resample, stream
+from zstore.conventions.model import RESAMPLING_METHODS, GeoModel, Level, Variable
 from zstore.conventions.variables import fit_nodata
 from zstore.conventions.write import render_geo
 from zstore.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.group import Group
-from zstore.levels import Cut, Job, create_level, prepare_root
+from zstore.levels import Cut, Job, create_level, plan_array, prepare_root, rehearse
 from zstore.open import open_group
-from zstore.resampling import downsample
+from zstore.resampling import plan_part
 
-__all__ = ["Average", "Mode", "Nearest", "build_pyramid"]
+__all__ = ["build_pyramid"]
 
 Lengths: TypeAlias = int | Sequence[int]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -29,29 +29,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 # The source's chunks are kept as tiles where they have such lengths; others are cut anew.
 TILE_LENGTHS = range(64, 2049)
 TILE_LENGTH = 512
-
-
-class Average:
-    """The mean of the valid cells of each window, as `gdaladdo -r average`."""
-
-    method = "average"
-
-    def __call__(
-        self, array: Items, factors: Sequence[int], *, nodata: Any = None, out: Items | None = None
-    ) -> Items:
-        return downsample(array, factors, self.method, nodata=nodata, out=out)
-
-
-class Nearest(Average):
-    """The first cell of each window, as `gdaladdo -r nearest`."""
-
-    method = "nearest"
-
-
-class Mode(Average):
-    """The most frequent valid value of each window, as `gdaladdo -r mode`."""
-
-    method = "mode"
 
 
 def build_pyramid(
@@ -67,6 +44,7 @@ def build_pyramid(
     compressors: Any = "auto",
     zarr_format: int | None = None,
     derive: str = "cascade",
+    grid: str = "aligned",
     copy_base: bool | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -78,21 +56,21 @@ def build_pyramid(
     coarser levels only, unless `copy_base`.
 
     levels       how many coarser ones; None: until one tile holds the coarsest
-    method       "average", "nearest", "mode" or a plugin's; or by the arrays' names, "" for all others.
-                 "average" means "mode" for flags (`flag_values`, `flag_masks`, `flag_meanings`) and bool
+    method       any that `downsample` takes; or by the arrays' names, "" for all others. "average" means
+                 "mode" for flags (`flag_values`, `flag_masks`, `flag_meanings`) and bool
     nodata       "auto": what the arrays say; a value, None for "there is none", or either by name
     factors      how many cells of a level make one of the next; one number or (y, x)
     chunks       tiles, one length or (y, x); None: the source's where they are 64 to 2048 long, else 512
     shards       one length or (y, x); None: no shards; "auto": the source's where the chunks are the source's
     compressors  as for `create_array`; "auto": the source's codecs where the format is the same
     derive       "cascade": each level from the one before, which gives the numbers of `gdaladdo`; "base":
-                 each from the finest, for means rounded once and modes of all cells, reading it once per level
+                 each from the finest, for means rounded once and modes of all cells; read once per level
+    grid         "aligned": cells whole multiples of the finest's, in size and place; the last window of a row
+                 or column is made of the cells there are, as GDAL would make it of a raster padded with
+                 nodata. "gdal": the cells of a level cover the extent evenly, so that they are a little less
+                 than `factors` as large where these do not divide the size; with that, and "cascade", levels
+                 are `gdaladdo`'s. No tile matrix set can say such levels
     progress     called with (cells read, cells to read)
-
-    All levels share one corner, and their cells are whole multiples of the finest's. A row or column of
-    windows at the far edge that is not full is made of the cells there are. That is what GDAL gives for the
-    raster padded with nodata; for one that is not, GDAL stretches the level's cells over the extent instead,
-    and then its numbers are others.
 
     Packed values stay packed, and coordinates come from the affine. Memory holds a block (16 MiB, or a shard)
     per level, whatever the size of the source. `multiscales` is written last, so that an interrupted build
@@ -108,19 +86,26 @@ def build_pyramid(
     if target is None and dataset.root is not None and not isinstance(source, Array | Group):
         target = place_of(dataset.root)
     root, level, overall = _target(dataset, target, zarr_format)
-    cut = Cut(_pair(factors, "factors"), _tile(dataset, chunks), _shards(shards), compressors, overall)
+    dataset = replace(dataset, level=level)
+    if grid not in ("aligned", "gdal"):
+        raise MetadataError(f"grid is {grid!r}; expected 'aligned' or 'gdal'")
+    pair, tile, stored = _pair(factors, "factors"), _tile(dataset, chunks), _shards(shards)
+    cut = Cut(pair, grid, tile, stored, compressors, overall)
     has_copy = not level and (dataset.is_group if copy_base is None else copy_base)
-    names = _names(level or "0", _count(dataset.geo.shape, cut) if levels is None else levels, has_copy)
+    has_base = bool(level) or has_copy
+    names = _names(level or "0", _count(dataset.geo.shape, cut) if levels is None else levels, has_base)
     if derive not in ("cascade", "base"):
         raise MetadataError(f"derive is {derive!r}; expected 'cascade' or 'base'")
-    jobs = [_job(dataset, name, method, nodata, cut.factors) for name in dataset.geo.variables]
-    geo = _plan(dataset, jobs, method, cut, names, has_base=bool(level) or has_copy)
+    jobs = [_job(dataset, name, method, nodata, cut) for name in dataset.geo.variables]
+    geo = _plan(dataset, jobs, method, cut, names, has_base=has_base)
     documents, _ = render_geo(geo, cut.zarr_format)
     made = names if has_copy else names[1:]
-    group = prepare_root(root, made, cut.zarr_format, overwrite=overwrite)
+    for job in jobs:
+        rehearse(cut.zarr_format, plan_array(dataset, geo.levels[-1], documents, job, cut))
+    group = prepare_root(root, made, level, cut.zarr_format, overwrite=overwrite)
     for planned in geo.levels:
         create_level(group, dataset, planned, documents, jobs, cut)
-    _fill(group, jobs, made, has_copy, derive, progress)
+    _fill(group, jobs, made, has_copy, derive, cut.grid, progress)
     held = group.attrs if level else {**dataset.attributes, **group.attrs}
     group.attrs.put(join_attributes(held, documents[""]["attributes"]))
     return group.consolidate()
@@ -140,9 +125,14 @@ def _tile(dataset: Dataset, chunks: Any) -> tuple[int, int]:
         raise MetadataError("there are no arrays of data to make levels of", path=dataset.place)
     if chunks is not None:
         return _pair(chunks, "chunks")
-    name, array = next(iter(dataset.arrays.items()))
-    y, x = (array.chunks[axis] for axis in dataset.axes(name))
+    y, x = _own_tile(dataset)
     return (y, x) if y in TILE_LENGTHS and x in TILE_LENGTHS else (TILE_LENGTH, TILE_LENGTH)
+
+
+def _own_tile(dataset: Dataset) -> tuple[int, int]:
+    name, array = next(iter(dataset.arrays.items()))
+    y, x = dataset.axes(name)
+    return array.chunks[y], array.chunks[x]
 
 
 def _shards(shards: Any) -> tuple[int, int] | str | None:
@@ -157,15 +147,15 @@ def _count(shape: tuple[int, int], cut: Cut) -> int:
     return count
 
 
-def _names(base: str, count: Any, has_copy: bool) -> list[str]:
+def _names(base: str, count: Any, has_base: bool) -> list[str]:
     """The levels' names, the finest first."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise MetadataError(f"levels is {count!r}; expected a whole number, or None")
     names = [base, *map(str, range(1, count + 1))]
     if len(set(names)) != len(names):
         raise MetadataError(f"the finest level is named {base!r}, as one of {count} coarser ones would be")
-    if not count and not has_copy:
-        raise MetadataError("there is no level to make: the finest is there, or not wanted, and fits a tile")
+    if not count and not has_base:
+        raise MetadataError("there is no level to make: the array fits a tile, and is not to be copied")
     return names
 
 
@@ -196,23 +186,27 @@ def _target(
     return target, level, target.zarr_format
 
 
-def _job(dataset: Dataset, name: str, method: Any, nodata: Any, pair: tuple[int, int]) -> Job:
+def _job(dataset: Dataset, name: str, method: Any, nodata: Any, cut: Cut) -> Job:
     """How the levels of one array are made, tried on one cell so that nothing fails half-way."""
     array, variable = dataset.arrays[name], dataset.geo.variables[name]
     chosen = _method(name, variable, method)
     factors = [1] * array.ndim
-    for axis, factor in zip(dataset.axes(name), pair, strict=True):
+    for axis, factor in zip(dataset.axes(name), cut.factors, strict=True):
         factors[axis] = factor
     given = nodata.get(name, "auto") if isinstance(nodata, Mapping) else nodata
     is_auto = isinstance(given, str) and given == "auto"
     hole = variable.nodata if is_auto else None if given is None else fit_nodata(given, variable.dtype)
     stated = variable.nodata if hole is None else hole
-    resample: Resampler = resamplers.resolve(chosen)()
+    resample: Resample = resamplers.resolve(chosen)()
     try:
         resample(np.zeros(factors, array.dtype), factors, nodata=hole)
+        if cut.grid != "aligned":
+            plan_part(array.shape, factors, chosen, [slice(0, 0)] * array.ndim, grid=cut.grid)
     except (TypeError, ValueError) as error:
         raise UnsupportedError(f"cannot make levels of {name!r}: {error}", path=dataset.place) from error
     variable = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
+    # GDAL's spellings are aliases; what is written is GeoZarr's.
+    chosen = getattr(resample, "method", chosen)
     return Job(name, array, chosen, resample, tuple(factors), hole, variable)
 
 
@@ -227,7 +221,13 @@ def _method(name: str, variable: Variable, method: Any) -> str:
 
 
 def _plan(
-    dataset: Dataset, jobs: Sequence[Job], method: Any, cut: Cut, names: Sequence[str], *, has_base: bool
+    dataset: Dataset,
+    jobs: Sequence[Job],
+    method: Any,
+    cut: Cut,
+    names: Sequence[str],
+    *,
+    has_base: bool,
 ) -> GeoModel:
     """What will be there, level by level."""
     used = {job.method for job in jobs}
@@ -239,17 +239,34 @@ def _plan(
         resampling=named if named in RESAMPLING_METHODS else None,
         variables={job.name: job.variable for job in jobs},
     )
-    steps = [(cut.factors[0] ** n, cut.factors[1] ** n) for n in range(len(names))]
-    levels = [geo.plan_level(name, step, cut.tile) for name, step in zip(names, steps, strict=True)]
-    if has_base:
-        return replace(geo, levels=tuple(levels))
-    # Without the finest level, the first that is made stands for it, and cells are told in its cells.
-    levels = [replace(made, factors=step) for made, step in zip(levels[1:], steps, strict=False)]
-    return replace(geo, shape=levels[0].shape, affine=levels[0].affine, levels=tuple(levels))
+    if not has_base:
+        # The first level that is made stands for the finest, and cells are counted in its cells.
+        first = _plan_level(geo, names[1], cut, 1)
+        geo, names = replace(geo, shape=first.shape, affine=first.affine), names[1:]
+    levels = [_plan_level(geo, name, cut, step) for step, name in enumerate(names)]
+    if names[0] == dataset.level:
+        # That level is there already, cut as it is.
+        levels[0] = replace(levels[0], tile_shape=_own_tile(dataset))
+    return replace(geo, levels=tuple(levels))
+
+
+def _plan_level(geo: GeoModel, name: str, cut: Cut, step: int) -> Level:
+    y, x = cut.factors
+    level = geo.plan_level(name, (y**step, x**step), cut.tile)
+    if cut.grid == "aligned":
+        return level
+    ratios = (geo.shape[0] / level.shape[0], geo.shape[1] / level.shape[1])
+    return replace(level, factors=ratios, affine=None if geo.affine is None else geo.affine.scaled(ratios))
 
 
 def _fill(
-    group: Group, jobs: Sequence[Job], made: Sequence[str], has_copy: bool, derive: str, progress: Any
+    group: Group,
+    jobs: Sequence[Job],
+    made: Sequence[str],
+    has_copy: bool,
+    derive: str,
+    grid: str,
+    progress: Progress | None,
 ) -> None:
     rounds = 1 if derive == "cascade" else len(made)
     total, done = rounds * sum(job.source.size for job in jobs), 0
@@ -264,13 +281,12 @@ def _fill(
         arrays = [_array(group, f"{name}/{job.name}") for name in made]
         copy, levels = (arrays[0], arrays[1:]) if has_copy else (None, arrays)
         if derive == "cascade":
-            stream(job.source, copy, levels, job.factors, job.resample, job.nodata, tick)
+            stream(job.source, copy, levels, job.factors, job.resample, job.nodata, grid=grid, tick=tick)
             continue
-        if copy is not None:
-            stream(job.source, copy, [], job.factors, job.resample, job.nodata, tick)
+        stream(job.source, copy, [], job.factors, job.resample, tick=tick)
         for power, array in enumerate(levels, 1):
             factors = tuple(factor**power for factor in job.factors)
-            stream(job.source, None, [array], factors, job.resample, job.nodata, tick)
+            stream(job.source, None, [array], factors, job.resample, job.nodata, grid=grid, tick=tick)
 
 
 def _array(group: Group, path: str) -> Array:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zstore._ext import resample as kernels
+from zstore.errors import ExtensionError, UnsupportedError
+from zstore.extensions.registry import resamplers
+from zstore.resampling_cells import Array, check_out, count_threads, describe_cells
+from zstore.resampling_grid import GRIDS, WEIGHTED, Span, source_slice
+from zstore.resampling_run import Run, gauss_sizes
 
-__all__ = ["METHODS", "downsample"]
+__all__ = ["METHODS", "Part", "Resampler", "downsample", "plan_part"]
 
-_QUARTERS = {"q1": 1, "med": 2, "q3": 3}
-METHODS = (*(name for name in kernels.METHODS if name != "quantile"), *_QUARTERS)
 
-# In the order of the kernels' table.
-_CELL_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
-_PLAIN, _SKIP_VALUE, _SKIP_NAN = 0, 1, 2
-_THREADING_SIZE = 1 << 20
+class Part(NamedTuple):
+    """A box of a result, and the box of the input it is made of: what lets a result be made piece by piece.
 
-Array = np.ndarray[Any, np.dtype[Any]]
+    `shape` is that of the whole input. `plan_part` makes one.
+    """
+
+    shape: tuple[int, ...]
+    source: tuple[slice, ...]
+    result: tuple[slice, ...]
 
 
 def downsample(
@@ -32,143 +36,141 @@ def downsample(
     nodata: Any = None,
     out: Array | None = None,
     threads: int | None = None,
+    grid: str = "aligned",
+    part: Part | None = None,
 ) -> Array:
     """`array` made smaller by a whole factor per dimension, as gdaladdo and gdalwarp would.
 
     Of the valid cells of each window (those that are not nodata), `average` gives the mean, `rms` the root
     mean square, `sum` the sum, `max` and `min` the extremes, `mode` the most frequent value (among equals
     the first to reach the top count, row by row), `med`, `q1` and `q3` the cell at position ceil(q n) in
-    ascending order. `nearest` gives the first cell, nodata or not. A window without a valid cell gives
-    nodata; a computed value that happens to equal nodata becomes the next one above (below, at the type's
-    maximum). NaN wins unless it is nodata (`mode` counts it like any value).
+    ascending order. `nearest` gives the first cell, nodata or not. `gauss`, `bilinear`, `cubic`,
+    `cubic_spline` and `lanczos` weigh the valid cells of wider windows, which overlap; at the edges of the
+    input, they are cut. `cubic` and `lanczos` give nodata where fewer than half the cells of a window
+    are valid side by side. A window without a valid cell gives nodata; a computed value that happens to
+    equal nodata becomes the next one above (below, at the type's maximum). NaN wins unless it is nodata
+    (`mode` counts it like any value). A plugin's method is known by the name it is offered under.
+
+    grid    "aligned": a cell covers `factor` cells, the last one of a row those that are left. "gdal": the
+            result covers the input's extent, each cell size / result size cells; where the factor divides
+            the size, that is the same
+    part    which part of a larger input `array` is, and which part of the result is wanted (`plan_part`);
+            the numbers are those that the whole would give
 
     Shapes
-        array (*n); result ceil(n / factor) per dimension; windows at the far edges use the cells there are.
+        array (*n); result ceil(n / factor) per dimension, or that of `part.result`.
         Without `out`, the result keeps the memory layout of `array` where no order of cells shows in it.
     Units
         unchanged, type too. Averages of uint8 and uint16 round half up, of other integers half away from
-        zero; those of 64-bit integers are exact. Sums stop at the type's bounds. float16 is computed as
-        float32.
+        zero; those of 64-bit integers are exact on whole windows, all else goes through float64. Sums and
+        filters stop at the type's bounds. float16 is computed as float32.
     Raises
         TypeError: the method does not take that data type (average of bool, text, dates, ...).
-        ValueError: unknown method, bad factors or threads, nodata the type cannot hold, unfit `out`.
+        ValueError: bad factors, grid, part or threads, nodata the type cannot hold, unfit `out`.
+        UnknownExtensionError: nobody offers the method.
+        UnsupportedError: a plugin's method, with a grid, a part or threads.
     Spec
-        GeoZarr "resampling_method"; gdaladdo -r on the array padded with nodata (nearest, average, rms,
-        mode), gdalwarp -r (sum, max, min, med, q1, q3).
+        GeoZarr "resampling_method"; gdaladdo -r (on the array padded with nodata, where the grid is
+        "aligned": nearest, average, rms, mode, gauss, bilinear, cubic, cubic_spline, lanczos), gdalwarp -r
+        (sum, max, min, med, q1, q3).
     """
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError("cannot downsample a masked array: fill it and name the fill value as nodata")
-    source: Array = np.asarray(array)
-    if method not in METHODS:
-        raise ValueError(f"unknown resampling method {method!r}, expected one of {', '.join(METHODS)}")
-    steps = _check_factors(factors, source.shape)
-    shape = tuple(-(-size // step) for size, step in zip(source.shape, steps, strict=True))
-    thread_count = _count_threads(threads, source.nbytes)
-    cells = _describe_cells(source.dtype, method, nodata)
-    any_order = method == "nearest" or (method != "mode" and source.dtype.kind in "iu")
-    if out is None:
-        # Only what a byte order means something for in a kernel: text and records stay as they are.
-        dtype = source.dtype.newbyteorder("=") if source.dtype.kind in "iufcmM" else source.dtype
-        result: Array = np.empty_like(
-            source, dtype, order="K" if any_order else "C", subok=False, shape=shape
+    resampler: Any = resamplers.resolve(method)()
+    if isinstance(resampler, Resampler):
+        return resampler(array, factors, nodata=nodata, out=out, threads=threads, grid=grid, part=part)
+    options = {"threads": threads, "grid": None if grid == "aligned" else grid, "part": part}
+    for name, value in options.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"resampling method {method!r} is a plugin's, which takes no {name} ({value!r})"
+            )
+    source = np.asarray(array)
+    shape = _result_shape(source.shape, _check_factors(factors, source.shape))
+    result = np.asarray(resampler(source, factors, nodata=nodata, out=out))
+    if result.shape != shape:
+        raise ExtensionError(
+            f"resampling method {method!r} gave shape {result.shape} for {source.shape} by {factors!r}, "
+            f"expected {shape}"
         )
-    else:
-        _check_out(out, shape, source.dtype)
-        result = np.empty(shape, source.dtype) if np.may_share_memory(out, source) else out
-    if result.size and result.dtype.itemsize:
-        if method != "rms" and all(step == 1 for step in steps):
-            method = "nearest"
-        source_cells, result_cells = source, result
-        if source.dtype.kind == "c":
-            source_cells, result_cells = _split_complex(source), _split_complex(result)
-            steps = (*steps, 1)
-        kernels.downsample(
-            _view_raw(source_cells),
-            _view_raw(result_cells),
-            steps,
-            method=kernels.METHODS["quantile" if method in _QUARTERS else method],
-            quarters=_QUARTERS.get(method, 0),
-            cell_type=cells.type_code,
-            is_half=source.dtype.char == "e" and method != "nearest",
-            source_swapped=_is_swapped(source.dtype),
-            out_swapped=_is_swapped(result.dtype),
-            skip=cells.skip,
-            nodata=cells.nodata,
-            substitute=cells.substitute,
-            any_order=any_order,
-            threads=thread_count,
-        )
-    if out is not None and result is not out:
-        out[...] = result
-    return result if out is None else out
+    return result
 
 
-class _Cells(NamedTuple):
-    """What the kernels need to know about a data type and its nodata."""
+def plan_part(
+    shape: Sequence[int],
+    factors: Sequence[int],
+    method: str,
+    result: Sequence[slice],
+    *,
+    grid: str = "aligned",
+) -> Part:
+    """The cells of an array of that `shape` which the box `result` of its smaller version is made of.
 
-    type_code: int
-    skip: int = _PLAIN
-    nodata: bytes = b""
-    substitute: bytes = b""
+    Windows of the filters reach over the box's edges, so that neighbouring parts share cells.
 
-
-def _describe_cells(dtype: np.dtype[Any], method: str, nodata: Any) -> _Cells:
-    if dtype.hasobject:
-        raise TypeError(f"cannot downsample data type {dtype}: its cells are Python objects")
-    if method == "nearest":
-        return _Cells(0)
-    kinds = {"mode": "iufbmM", "average": "iufc", "sum": "iufc"}.get(method, "iuf")
-    computed = {"b": "uint8", "m": "int64", "M": "int64"}.get(dtype.kind, dtype.name)
-    if dtype.kind == "c":
-        computed = {8: "float32", 16: "float64"}.get(dtype.itemsize, dtype.name)
-    elif dtype.kind == "f" and dtype.itemsize == 2:
-        computed = "float32"
-    if dtype.kind not in kinds or computed not in _CELL_TYPES:
-        raise TypeError(f"resampling method {method!r} does not take data type {dtype}")
-    type_code = _CELL_TYPES.index(computed)
-    if nodata is None:
-        return _Cells(type_code)
-    if dtype.kind == "c":
-        raise TypeError(
-            f"resampling method {method!r} takes no nodata with data type {dtype}, got {nodata!r}"
-        )
-    hole = _check_nodata(nodata, dtype)
-    if dtype.kind == "f":
-        hole = hole.astype(computed)
-    skip = _SKIP_NAN if dtype.kind == "f" and np.isnan(hole) else _SKIP_VALUE
-    return _Cells(type_code, skip, hole.tobytes(), _substitute(hole, dtype).tobytes())
+    Raises
+        ValueError: bad factors or grid, or a box that is not in the result.
+        UnsupportedError: a plugin's method, which does not say what it looks at.
+    """
+    resampler = resamplers.resolve(method)
+    if not (isinstance(resampler, type) and issubclass(resampler, Resampler)):
+        raise UnsupportedError(f"resampling method {method!r} is a plugin's, which cannot be made in parts")
+    whole = tuple(operator.index(n) for n in shape)
+    spans = _spans(whole, _check_factors(factors, whole), grid, tuple(result))
+    gauss = gauss_sizes(spans)
+    boxes = (source_slice(span, resampler.method, size) for span, size in zip(spans, gauss, strict=True))
+    return Part(whole, tuple(boxes), tuple(slice(span.begin, span.end) for span in spans))
 
 
-def _check_nodata(nodata: Any, dtype: np.dtype[Any]) -> Array:
-    """Nodata as a 0-d native array of that type; floats are rounded to it, everything else must be in it."""
-    native = dtype.newbyteorder("=")
-    given = np.asarray(nodata)
-    if given.ndim == 0 and (given.dtype.kind in "iufb" or given.dtype.kind == dtype.kind):
-        with np.errstate(all="ignore"):
-            hole = given.astype(native)
-        if dtype.kind == "f":
-            fits = bool(np.isfinite(hole) == np.isfinite(given))
-        elif dtype.kind in "mM":
-            fits = given.dtype.kind == dtype.kind
-        else:
-            fits = given.item() == hole.item()
-        if fits:
-            return hole
-    raise ValueError(f"nodata {nodata!r} is not a value of data type {dtype}")
+class Resampler:
+    """One of the built-in methods. A plugin's is any class whose instances can be called in the same way.
+
+    Of a plugin, no more than `nodata` and `out` is asked for.
+    """
+
+    method: ClassVar[str]
+
+    def __call__(
+        self,
+        array: Any,
+        factors: Sequence[int],
+        *,
+        nodata: Any = None,
+        out: Array | None = None,
+        threads: int | None = None,
+        grid: str = "aligned",
+        part: Part | None = None,
+    ) -> Array:
+        """`array` made smaller by `factors`, as `downsample` does."""
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError("cannot downsample a masked array: fill it and name the fill value as nodata")
+        source: Array = np.asarray(array)
+        method, steps = self.method, _check_factors(factors, source.shape if part is None else part.shape)
+        if part is not None:
+            _check_part(part, source.shape, factors, method, grid)
+        spans = _spans(source.shape if part is None else part.shape, steps, grid, part and part.result)
+        shape = tuple(span.end - span.begin for span in spans)
+        if all(span.size % span.factor == 0 for span in spans):
+            spans = [span._replace(grid="aligned") for span in spans]
+        thread_count = count_threads(threads, source, shape, method)
+        cells = describe_cells(source.dtype, method, nodata)
+        is_regular = method not in WEIGHTED and all(span.grid == "aligned" for span in spans)
+        any_order = is_regular and (method == "nearest" or (method != "mode" and source.dtype.kind in "iu"))
+        result = _make_result(source, shape, out, any_order=any_order)
+        if result.size and result.dtype.itemsize:
+            offsets = [0] * len(spans) if part is None else [box.start for box in part.source]
+            run = Run(method, spans, offsets, cells, nodata is not None, thread_count, any_order)
+            run.fill(source, result)
+        if out is not None and result is not out:
+            out[...] = result
+        return result if out is None else out
 
 
-def _substitute(hole: Array, dtype: np.dtype[Any]) -> Array:
-    """The value next to nodata, which a valid result that equals nodata becomes."""
-    if dtype.kind in "iu":
-        step = -1 if hole == np.iinfo(hole.dtype).max else 1
-        return np.array(int(hole) + step, hole.dtype)
-    if dtype.kind != "f":
-        return hole
-    # Next in the stored type: a float16 that only moved as a float32 would round back.
-    value = hole.astype(dtype.newbyteorder("="))
-    towards = -np.inf if value >= np.finfo(value.dtype).max else np.inf
-    with np.errstate(all="ignore"):
-        return np.asarray(np.nextafter(value, value.dtype.type(towards))).astype(hole.dtype)
+def _make_result(source: Array, shape: tuple[int, ...], out: Array | None, *, any_order: bool) -> Array:
+    if out is not None:
+        check_out(out, shape, source.dtype)
+        return np.empty(shape, source.dtype) if np.may_share_memory(out, source) else out
+    # Only what a byte order means something for in a kernel: text and records stay as they are.
+    dtype = source.dtype.newbyteorder("=") if source.dtype.kind in "iufcmM" else source.dtype
+    return np.empty_like(source, dtype, order="K" if any_order else "C", subok=False, shape=shape)
 
 
 def _check_factors(factors: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -180,46 +182,129 @@ def _check_factors(factors: Sequence[int], shape: tuple[int, ...]) -> tuple[int,
         raise ValueError(
             f"factors {factors!r}: expected {len(shape)} integers of at least 1, for shape {shape}"
         )
-    return tuple(min(step, max(size, 1)) for step, size in zip(steps, shape, strict=True))
+    return steps
 
 
-def _count_threads(threads: int | None, size: int) -> int:
-    if threads is not None:
-        if operator.index(threads) < 1:
-            raise ValueError(f"threads {threads!r}: expected at least 1")
-        return threads
-    if size < _THREADING_SIZE:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _result_shape(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(-(-size // step) for size, step in zip(shape, steps, strict=True))
 
 
-def _check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if (
-        out.shape != shape
-        or out.dtype.newbyteorder("=") != dtype.newbyteorder("=")
-        or not out.flags.writeable
-    ):
-        found = f"{'writable' if out.flags.writeable else 'read-only'} {out.dtype} of shape {out.shape}"
-        raise ValueError(f"out is a {found}, expected a writable {dtype} of shape {shape}")
-
-
-def _is_swapped(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iufcmM" and not dtype.isnative
-
-
-def _split_complex(array: Array) -> Array:
-    """Real and imaginary parts along one more, innermost dimension."""
-    part = np.dtype(f"{array.dtype.byteorder}f{array.dtype.itemsize // 2}")
-    return np.lib.stride_tricks.as_strided(
-        array.view(np.dtype({"names": ["part"], "formats": [part], "itemsize": array.dtype.itemsize}))[
-            "part"
-        ],
-        (*array.shape, 2),
-        (*array.strides, part.itemsize),
+def _spans(
+    shape: tuple[int, ...], steps: tuple[int, ...], grid: str, wanted: tuple[slice, ...] | None
+) -> list[Span]:
+    if grid not in GRIDS:
+        raise ValueError(f"unknown grid {grid!r}, expected one of {', '.join(GRIDS)}")
+    whole = _result_shape(shape, steps)
+    boxes = [slice(0, size) for size in whole] if wanted is None else wanted
+    inside = len(boxes) == len(whole) and all(
+        box.step in (None, 1)
+        and isinstance(box.start, int)
+        and isinstance(box.stop, int)
+        and 0 <= box.start <= box.stop <= size
+        for box, size in zip(boxes, whole, strict=True)
     )
+    if not inside:
+        raise ValueError(f"box {wanted!r} of the result: expected slices inside shape {whole}")
+    return [Span(n, f, grid, box.start, box.stop) for n, f, box in zip(shape, steps, boxes, strict=True)]
 
 
-def _view_raw(array: Array) -> Array:
-    """The same cells under a type that every buffer can carry."""
-    size = array.dtype.itemsize
-    return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
+def _check_part(part: Part, shape: tuple[int, ...], factors: Sequence[int], method: str, grid: str) -> None:
+    expected = plan_part(part.shape, factors, method, part.result, grid=grid)
+    found = tuple(box.stop - box.start for box in expected.source)
+    if part.source != expected.source or found != shape:
+        raise ValueError(
+            f"part {part.source} of shape {shape} does not make {part.result}: expected {expected.source}"
+        )
+
+
+class Nearest(Resampler):
+    """The first cell of each window."""
+
+    method = "nearest"
+
+
+class Average(Resampler):
+    """The mean of the valid cells."""
+
+    method = "average"
+
+
+class Bilinear(Resampler):
+    """Valid cells weighed by a triangle."""
+
+    method = "bilinear"
+
+
+class Cubic(Resampler):
+    """Valid cells weighed by Catmull and Rom's cubic."""
+
+    method = "cubic"
+
+
+class CubicSpline(Resampler):
+    """Valid cells weighed by the cubic B-spline."""
+
+    method = "cubic_spline"
+
+
+class Lanczos(Resampler):
+    """Valid cells weighed by Lanczos's windowed sinc of three lobes."""
+
+    method = "lanczos"
+
+
+class Mode(Resampler):
+    """The most frequent valid value."""
+
+    method = "mode"
+
+
+class Max(Resampler):
+    """The greatest valid value."""
+
+    method = "max"
+
+
+class Min(Resampler):
+    """The least valid value."""
+
+    method = "min"
+
+
+class Med(Resampler):
+    """The lower median of the valid cells."""
+
+    method = "med"
+
+
+class Sum(Resampler):
+    """The sum of the valid cells."""
+
+    method = "sum"
+
+
+class Q1(Resampler):
+    """The first quartile of the valid cells."""
+
+    method = "q1"
+
+
+class Q3(Resampler):
+    """The third quartile of the valid cells."""
+
+    method = "q3"
+
+
+class Rms(Resampler):
+    """The root mean square of the valid cells."""
+
+    method = "rms"
+
+
+class Gauss(Resampler):
+    """Valid cells weighed by a binomial kernel."""
+
+    method = "gauss"
+
+
+METHODS = tuple(offered.method for offered in Resampler.__subclasses__())

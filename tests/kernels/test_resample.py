@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zstore.resampling import METHODS, downsample
+from zstore.resampling import downsample
 
 INTEGERS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
 FLOATS = ("f2", "f4", "f8")
@@ -175,7 +175,7 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, tuple[int, ...], str, Any, int]:
     if draw(st.booleans()) and shape:
         array = array.transpose(rng.permutation(len(shape)))
         array = array[tuple(slice(None, None, draw(st.sampled_from([1, -1, 2]))) for _ in shape)]
-    return array, factors, draw(st.sampled_from(METHODS)), nodata, draw(st.sampled_from([1, 3]))
+    return array, factors, draw(st.sampled_from(tuple(REFERENCE))), nodata, draw(st.sampled_from([1, 3]))
 
 
 @settings(max_examples=600, deadline=None)
@@ -186,7 +186,7 @@ def test_any_layout_follows_the_definition(case: tuple[np.ndarray, tuple[int, ..
         check(array, factors, method, nodata, threads=threads)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", REFERENCE)
 @pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
 def test_long_rows_follow_the_definition(dtype: str, method: str) -> None:
     # Rows longer than any vector and not a multiple of one: the unrolled bodies and their ends.
@@ -221,7 +221,7 @@ def test_big_windows_do_not_overflow(dtype: str, factors: tuple[int, int]) -> No
 
 @pytest.mark.parametrize("factors", [(1, 2, 2), (2, 2, 1), (2, 1, 1), (1, 1, 2), (3, 2, 2), (2, 1, 3)])
 @pytest.mark.parametrize("innermost", [1, 3, 4, 40])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", REFERENCE)
 def test_resampled_dimensions_may_lie_anywhere(factors: tuple[int, ...], innermost: int, method: str) -> None:
     rng = np.random.default_rng(11)
     for dtype in ("u1", "i2", "f4"):
@@ -350,7 +350,7 @@ def test_mode_of_flags_and_dates() -> None:
     assert downsample(dates[:2], (2,), "mode", nodata=np.datetime64("NaT"))[0] == dates[0]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", REFERENCE)
 def test_empty_and_scalar_inputs(method: str) -> None:
     assert downsample(np.zeros((0, 5), "f4"), (2, 2), method).shape == (0, 3)
     assert downsample(np.zeros((5, 0), "f4"), (2, 9), method).shape == (3, 0)
@@ -362,7 +362,7 @@ def test_empty_and_scalar_inputs(method: str) -> None:
 def test_out_may_be_any_view_and_only_its_box_changes() -> None:
     rng = np.random.default_rng(0)
     source = rng.integers(0, 255, (20, 30), dtype="u2")
-    for method in METHODS:
+    for method in REFERENCE:
         level = np.full((40, 60), 77, ">u2" if method in ("mode", "nearest") else "u2")
         box = level[5:25:2, 50:20:-2]
         returned = downsample(source, (2, 2), method, out=box)
@@ -387,71 +387,7 @@ def test_layout_follows_the_input_where_order_does_not_matter() -> None:
 
 def test_threads_do_not_change_the_result() -> None:
     array = np.random.default_rng(3).random((700, 900)).astype("f4")
-    for method in METHODS:
+    for method in REFERENCE:
         one = downsample(array, (3, 3), method, threads=1)
         np.testing.assert_array_equal(one, downsample(array, (3, 3), method, threads=7))
         np.testing.assert_array_equal(one, downsample(array, (3, 3), method))
-
-
-@pytest.mark.parametrize(
-    ("array", "method", "message"),
-    [
-        (np.zeros(4, "?"), "average", "'average' does not take data type bool"),
-        (np.zeros(4, "M8[s]"), "average", "'average' does not take data type datetime64"),
-        (np.zeros(4, "S4"), "mode", r"'mode' does not take data type \|S4"),
-        (np.zeros(4, "?"), "sum", "'sum' does not take data type bool"),
-        (np.zeros(4, "c8"), "max", "'max' does not take data type complex64"),
-        (np.zeros(4, "c8"), "mode", "'mode' does not take data type complex64"),
-        (np.zeros(4, "O"), "nearest", "Python objects"),
-        (np.ma.masked_array([1, 2]), "nearest", "masked array"),
-    ],
-)
-def test_types_a_method_cannot_take(array: np.ndarray, method: str, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        downsample(array, (2,), method)
-
-
-@pytest.mark.parametrize("factors", [(2,), (2, 0), (2, -1), (2, 2, 2), (2, 1.5), 2, None, ("2", "2")])
-def test_bad_factors(factors: Any) -> None:
-    with pytest.raises(ValueError, match="factors"):
-        downsample(np.zeros((4, 4)), factors)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "nodata"),
-    [
-        ("u1", 256),
-        ("u1", -1),
-        ("i2", 0.5),
-        ("i4", np.nan),
-        ("u8", 2**64),
-        ("f4", 1e39),
-        ("f4", "x"),
-        ("f4", [0.0, 1.0]),
-        ("M8[s]", 0),
-    ],
-)
-def test_nodata_that_the_type_cannot_hold(dtype: str, nodata: Any) -> None:
-    with pytest.raises(ValueError, match="nodata"):
-        downsample(np.zeros(4, dtype), (2,), "mode", nodata=nodata)
-
-
-def test_nodata_of_a_float_is_rounded_to_its_type() -> None:
-    array = np.array([0.1, 0.1, 2, 4], "f4")
-    assert downsample(array, (4,), nodata=0.1)[0] == 3
-
-
-def test_bad_options() -> None:
-    array = np.zeros((4, 4), "i4")
-    with pytest.raises(ValueError, match="unknown resampling method 'mean', expected one of nearest"):
-        downsample(array, (2, 2), "mean")
-    with pytest.raises(ValueError, match="threads"):
-        downsample(array, (2, 2), threads=0)
-    with pytest.raises(ValueError, match=r"out is a writable int32 of shape \(2, 3\)"):
-        downsample(array, (2, 2), out=np.zeros((2, 3), "i4"))
-    with pytest.raises(ValueError, match="float32"):
-        downsample(array, (2, 2), out=np.zeros((2, 2), "f4"))
-    fixed = np.zeros((2, 2), "i4")
-    fixed.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
-        downsample(array, (2, 2), out=fixed)

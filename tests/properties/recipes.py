@@ -26,9 +26,24 @@ BYTES_CODECS: dict[int, list[list[Any]]] = {
         [{"name": "zstd", "configuration": {"level": 1, "checksum": True}}],
         ["gzip"],
         ["crc32c"],
-        [{"name": "blosc", "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}}],
-        [{"name": "blosc", "configuration": {"cname": "zstd", "clevel": 3, "shuffle": "bitshuffle", "blocksize": 256}}],
-        [{"name": "blosc", "configuration": {"cname": "zlib", "clevel": 1, "shuffle": "noshuffle", "blocksize": 0}}],
+        [
+            {
+                "name": "blosc",
+                "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
+            }
+        ],
+        [
+            {
+                "name": "blosc",
+                "configuration": {"cname": "zstd", "clevel": 3, "shuffle": "bitshuffle", "blocksize": 256},
+            }
+        ],
+        [
+            {
+                "name": "blosc",
+                "configuration": {"cname": "zlib", "clevel": 1, "shuffle": "noshuffle", "blocksize": 0},
+            }
+        ],
         ["zstd", "crc32c"],
         ["crc32c", "gzip"],
         [{"name": "numcodecs.bz2", "configuration": {"level": 1}}],  # *
@@ -67,8 +82,7 @@ class Recipe:
     @property
     def fill(self) -> np.ndarray[Any, Any]:
         """The fill value as a 0-d array."""
-        value = np.zeros((), self.numpy) if self.fill_value is None else np.array(self.fill_value, self.numpy)
-        return value
+        return np.zeros((), self.numpy) if self.fill_value is None else np.array(self.fill_value, self.numpy)
 
     def make_store(self, directory: Any) -> Store:
         """A new store of that kind."""
@@ -99,7 +113,9 @@ def fsspec_memory() -> Store:
 
 def shapes(max_ndim: int = 5, max_size: int = 400) -> st.SearchStrategy[tuple[int, ...]]:
     """Shapes from 0-d on, now and then with a dimension of no length."""
-    length = st.one_of(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.just(0), st.integers(1, 40))
+    length = st.one_of(
+        st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.just(0), st.integers(1, 40)
+    )
     return st.lists(length, max_size=max_ndim).map(tuple).filter(lambda shape: prod(shape) <= max_size)
 
 
@@ -110,7 +126,9 @@ def fill_values(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
     if dtype.kind == "f":
         return st.sampled_from([0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5])
     if dtype.kind == "c":
-        return st.sampled_from([0j, complex(-0.0, 0.0), complex(float("nan"), -1.5), complex(0, float("inf"))])
+        return st.sampled_from(
+            [0j, complex(-0.0, 0.0), complex(float("nan"), -1.5), complex(0, float("inf"))]
+        )
     info = np.iinfo(dtype)
     return st.sampled_from([0, 1, int(info.min), int(info.max)])
 
@@ -137,7 +155,9 @@ def recipes(draw: st.DrawFn, max_ndim: int = 5) -> Recipe:
         if draw(st.integers(0, 5)) == 0:
             fill_value = None
     else:
-        options["chunk_key_encoding"] = draw(st.sampled_from([("default", "/"), ("default", "."), ("v2", "."), ("v2", "/")]))
+        options["chunk_key_encoding"] = draw(
+            st.sampled_from([("default", "/"), ("default", "."), ("v2", "."), ("v2", "/")])
+        )
         chain = _array_codecs(draw, len(shape), dtype)
         endian = {"endian": "little" if order == "<" else "big"} if dtype.itemsize > 1 else {}
         chain += [{"name": "bytes", "configuration": endian}]
@@ -193,12 +213,16 @@ def _filled(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """A codec with the options that `create_array` would fill in at the outermost level."""
     if codec["name"] in ("bytes", "sharding_indexed", "transpose", "crc32c"):
         return codec
-    model = make_array_model(shape=(1,), dtype=dtype, compressors=[codec.get("configuration") and codec or codec["name"]])
+    model = make_array_model(
+        shape=(1,), dtype=dtype, compressors=[codec if codec.get("configuration") else codec["name"]]
+    )
     made = model.codecs[-1]
     return {"name": made.name, "configuration": dict(made.configuration)}
 
 
-def random_items(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def random_items(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
     """Items of any bit pattern: NaNs of every payload, infinities, subnormals."""
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 def slices(length: int) -> st.SearchStrategy[slice]:
     """Slices of any step, within and beyond the ends."""
     end = st.one_of(st.none(), st.integers(-length - 2, length + 2))
-    step = st.one_of(st.none(), st.just(1), st.just(-1), st.integers(1, length + 2), st.integers(-length - 2, -1))
+    step = st.one_of(
+        st.none(), st.just(1), st.just(-1), st.integers(1, length + 2), st.integers(-length - 2, -1)
+    )
     return st.builds(slice, end, end, step)
 
 
-def positions(length: int, shape: tuple[int, ...], unique: bool = False) -> st.SearchStrategy[np.ndarray[Any, Any]]:
+def positions(
+    length: int, shape: tuple[int, ...], unique: bool = False
+) -> st.SearchStrategy[np.ndarray[Any, Any]]:
     """Integer arrays of that shape; none where the dimension has no length."""
     count = int(np.prod(shape))
     if length == 0:
@@ -23,7 +27,9 @@ def positions(length: int, shape: tuple[int, ...], unique: bool = False) -> st.S
     kind = st.sampled_from([np.int64, np.int32, np.int8, np.intp])
     items = st.lists(st.integers(-length, length - 1), min_size=count, max_size=count)
     if unique:
-        items = st.permutations(range(length)).map(lambda order: order[:count] if count <= length else [0] * count)
+        items = st.permutations(range(length)).map(
+            lambda order: order[:count] if count <= length else [0] * count
+        )
     return st.builds(lambda values, dtype: np.array(values, dtype).reshape(shape), items, kind)
 
 
@@ -40,7 +46,9 @@ def masks(shape: tuple[int, ...], count: int) -> st.SearchStrategy[np.ndarray[An
 
 
 @st.composite
-def numpy_selections(draw: st.DrawFn, shape: tuple[int, ...], *, basic: bool = False, unique: bool = False) -> Any:
+def numpy_selections(
+    draw: st.DrawFn, shape: tuple[int, ...], *, basic: bool = False, unique: bool = False
+) -> Any:
     """What may stand in the brackets of a numpy array of `shape`; nearly always one that numpy takes."""
     count = draw(st.integers(0, 5))
     wide = (count,) if draw(st.integers(0, 3)) else (draw(st.integers(1, 3)), count)
@@ -48,7 +56,12 @@ def numpy_selections(draw: st.DrawFn, shape: tuple[int, ...], *, basic: bool = F
     d = 0
     has_ellipsis = False
     while d < len(shape):
-        choice = draw(st.sampled_from(["slice", "slice", "int", "new", "ellipsis"] + ([] if basic else ["array", "array", "list", "mask", "zero"])))
+        choice = draw(
+            st.sampled_from(
+                ["slice", "slice", "int", "new", "ellipsis"]
+                + ([] if basic else ["array", "array", "list", "mask", "zero"])
+            )
+        )
         if choice == "new":
             if sum(entry is None for entry in entries) < 2:
                 entries.append(None)
@@ -69,7 +82,9 @@ def numpy_selections(draw: st.DrawFn, shape: tuple[int, ...], *, basic: bool = F
             entries.append(draw(masks(shape[d : d + k], wide[-1])))
             d += k
         else:
-            kind = {"array": [wide, (wide[-1],), (1,), (*wide[:-1], 1)], "list": [(wide[-1],)], "zero": [()]}[choice]
+            kind = {"array": [wide, (wide[-1],), (1,), (*wide[:-1], 1)], "list": [(wide[-1],)], "zero": [()]}[
+                choice
+            ]
             array = draw(positions(shape[d], draw(st.sampled_from(kind)), unique))
             entries.append(array.tolist() if choice == "list" else array)
             d += 1

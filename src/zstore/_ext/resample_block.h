@@ -56,6 +56,10 @@ typedef union {
     double f64;
 } zr_value;
 
+/* Two neighbouring cells as one word. */
+typedef uint16_t __attribute__((may_alias, aligned(1))) zr_pair8;
+typedef uint32_t __attribute__((may_alias, aligned(1))) zr_pair16;
+
 /* The cell if it is to be kept, else 0: without the branch that compilers make of a conditional here. */
 ZR_INLINE float zr_keep_f32(float cell, int keep)
 {

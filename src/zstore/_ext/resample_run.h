@@ -12,6 +12,7 @@
 
 #include "resample_average.h"
 #include "resample_block.h"
+#include "resample_gather.h"
 #include "resample_mode.h"
 #include "resample_nearest.h"
 #include "resample_rank.h"
@@ -68,7 +69,19 @@ typedef struct {
     int64_t factor;
     int64_t source_stride; /* bytes */
     int64_t stride;
+    const int64_t *first, *count; /* windows that are not `factor` cells side by side; factor is the most cells then */
 } zr_axis;
+
+static int64_t zr_first_cell(const zr_axis *axis, int64_t output)
+{
+    return axis->first ? axis->first[output] : output * axis->factor;
+}
+
+static int64_t zr_cell_count(const zr_axis *axis, int64_t output)
+{
+    const int64_t rest = axis->source_size - output * axis->factor;
+    return axis->first ? axis->count[output] : rest < axis->factor ? rest : axis->factor;
+}
 
 typedef struct {
     const char *source;
@@ -92,97 +105,19 @@ typedef struct {
 typedef struct {
     zr_job *job;
     char *memory, *gathered, *scattered;
-    const char **rows;
+    const char **rows, **windows;
 } zr_worker;
-
-static float zr_half_to_float(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3FF;
-    uint32_t bits;
-    float value;
-    if (exponent == 0) {
-        value = (float)fraction * 0x1p-24f;
-        memcpy(&bits, &value, 4);
-        bits |= sign;
-    } else {
-        bits = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | fraction << 13;
-    }
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
-static uint16_t zr_float_to_half(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    bits &= 0x7FFFFFFFu;
-    if (bits > 0x7F800000u) return (uint16_t)(sign | 0x7E00 | (bits >> 13 & 0x3FF));
-    if (bits >= 0x477FF000u) return (uint16_t)(sign | 0x7C00); /* 65520 and more round to infinity */
-    if (bits < 0x38800000u) {
-        float magnitude;
-        memcpy(&magnitude, &bits, 4);
-        return (uint16_t)(sign | (uint16_t)lrintf(magnitude * 0x1p24f));
-    }
-    bits += 0xFFFu + (bits >> 13 & 1) - (112u << 23);
-    return (uint16_t)(sign | bits >> 13);
-}
-
-/* Copy cells between strided memory and a contiguous row, byte order and half floats included. */
-#define ZR_COPY_CELLS(T, SWAP)                                                                                     \
-    for (int64_t i = 0; i < count; i++)                                                                            \
-        for (int64_t l = 0; l < lanes; l++) {                                                                      \
-            T cell;                                                                                                \
-            memcpy(&cell, from + i * from_x + l * from_lane, sizeof cell);                                         \
-            if (swapped) cell = SWAP(cell);                                                                        \
-            memcpy(to + i * to_x + l * to_lane, &cell, sizeof cell);                                               \
-        }                                                                                                          \
-    return
-
-static void zr_copy_cells(const char *from, int64_t from_x, int64_t from_lane, char *to, int64_t to_x, int64_t to_lane,
-                          int64_t count, int64_t lanes, int64_t size, int swapped)
-{
-    switch (size) {
-    case 1: ZR_COPY_CELLS(uint8_t, );
-    case 2: ZR_COPY_CELLS(uint16_t, __builtin_bswap16);
-    case 4: ZR_COPY_CELLS(uint32_t, __builtin_bswap32);
-    case 8: ZR_COPY_CELLS(uint64_t, __builtin_bswap64);
-    }
-    /* Wider cells are only moved, source and output being of one type: their bytes stay in order. */
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t l = 0; l < lanes; l++)
-            memcpy(to + i * to_x + l * to_lane, from + i * from_x + l * from_lane, (size_t)size);
-}
 
 static void zr_gather(const zr_job *job, const char *from, int64_t count, char *to)
 {
-    const int64_t lanes = job->lane.size, size = job->stored_size;
-    if (!job->is_half) {
-        zr_copy_cells(from, job->x.source_stride, job->lane.source_stride, to, lanes * size, size, count, lanes, size,
-                      job->source_swapped);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t l = 0; l < lanes; l++) {
-            uint16_t half;
-            memcpy(&half, from + i * job->x.source_stride + l * job->lane.source_stride, sizeof half);
-            ((float *)to)[i * lanes + l] = zr_half_to_float(job->source_swapped ? __builtin_bswap16(half) : half);
-        }
+    zr_gather_cells(from, job->x.source_stride, job->lane.source_stride, count, job->lane.size, job->stored_size,
+                    job->source_swapped, job->is_half, to);
 }
 
 static void zr_scatter(const zr_job *job, const char *from, int64_t count, char *to)
 {
-    const int64_t lanes = job->lane.size, size = job->stored_size;
-    if (!job->is_half) {
-        zr_copy_cells(from, lanes * size, size, to, job->x.stride, job->lane.stride, count, lanes, size, job->out_swapped);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t l = 0; l < lanes; l++) {
-            uint16_t half = zr_float_to_half(((const float *)from)[i * lanes + l]);
-            if (job->out_swapped) half = __builtin_bswap16(half);
-            memcpy(to + i * job->x.stride + l * job->lane.stride, &half, sizeof half);
-        }
+    zr_scatter_cells(from, to, job->x.stride, job->lane.stride, count, job->lane.size, job->stored_size,
+                     job->out_swapped, job->is_half);
 }
 
 static int64_t zr_least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -197,8 +132,8 @@ static int64_t zr_find_rows(const zr_job *job, int64_t index, int64_t column, co
         const int64_t at = index % axis->size;
         index /= axis->size;
         *out += at * axis->stride;
-        base += at * axis->factor * axis->source_stride;
-        extent[d] = zr_least(axis->factor, axis->source_size - at * axis->factor);
+        base += zr_first_cell(axis, at) * axis->source_stride;
+        extent[d] = zr_cell_count(axis, at);
     }
     rows[0] = base;
     for (int d = 0; d < job->outer_count; d++) {
@@ -210,6 +145,37 @@ static int64_t zr_find_rows(const zr_job *job, int64_t index, int64_t column, co
         row_count *= extent[d];
     }
     return row_count;
+}
+
+/* Windows along x that overlap or differ in length: those of one length at a time, side by side in a copy. */
+static void zr_run_uneven(zr_worker *worker, zr_block *block, int64_t begin, int64_t count, char *out)
+{
+    zr_job *job = worker->job;
+    const int64_t lanes = job->lane.size, cell = lanes * job->item_size;
+    const int64_t room = job->x_block * job->x.factor * cell;
+    int64_t most = 1;
+    for (int64_t i = begin; i < begin + count; i++)
+        if (job->x.count[i] > most) most = job->x.count[i];
+    for (int64_t r = 0; r < block->row_count; r++) {
+        worker->windows[r] = worker->rows[r];
+        worker->rows[r] = worker->gathered + r * room;
+    }
+    for (int64_t length = 1; length <= most; length++) {
+        block->count = 0;
+        block->factor = length;
+        for (int64_t i = begin; i < begin + count; i++) {
+            if (job->x.count[i] != length) continue;
+            for (int64_t r = 0; r < block->row_count; r++)
+                zr_gather(job, worker->windows[r] + job->x.first[i] * job->x.source_stride, length,
+                          worker->gathered + r * room + block->count * length * cell);
+            block->count++;
+        }
+        if (!block->count) continue;
+        job->kernel(block, worker->scattered);
+        for (int64_t i = begin, done = 0; i < begin + count; i++)
+            if (job->x.count[i] == length)
+                zr_scatter(job, worker->scattered + done++ * cell, 1, out + (i - begin) * job->x.stride);
+    }
 }
 
 static void zr_run_task(zr_worker *worker, int64_t task)
@@ -224,11 +190,16 @@ static void zr_run_task(zr_worker *worker, int64_t task)
     int out_of_memory = 0;
     char *out = job->out + first * job->x.stride;
     zr_block block = job->block;
-    block.row_count = zr_find_rows(job, index, first * factor, worker->rows, &out);
+    block.row_count = zr_find_rows(job, index, job->x.first ? 0 : first * factor, worker->rows, &out);
     block.rows = worker->rows;
     block.lanes = lanes;
     block.scratch = worker->memory;
     block.out_of_memory = &out_of_memory;
+    if (job->x.first) {
+        zr_run_uneven(worker, &block, first, count, out);
+        if (out_of_memory) atomic_store(&job->status, ZR_NO_MEMORY);
+        return;
+    }
     if (!job->direct_source)
         for (int64_t r = 0; r < block.row_count; r++) {
             char *row = worker->gathered + r * job->x_block * factor * lanes * job->item_size;
@@ -270,9 +241,10 @@ static int zr_prepare_worker(zr_job *job, zr_worker *worker)
     const size_t gathered = job->direct_source ? 0 : ((size_t)job->window_rows * row + 63) & ~(size_t)63;
     const size_t scattered = job->direct_out ? 0 : (size_t)(job->x_block * job->lane.size * job->item_size);
     worker->job = job;
-    worker->rows = malloc((size_t)job->window_rows * sizeof *worker->rows);
+    worker->rows = malloc(2 * (size_t)job->window_rows * sizeof *worker->rows);
     if (posix_memalign((void **)&worker->memory, 64, scratch + gathered + scattered)) worker->memory = NULL;
     if (!worker->rows || !worker->memory) return ZR_NO_MEMORY;
+    worker->windows = worker->rows + job->window_rows;
     worker->gathered = worker->memory + scratch;
     worker->scattered = worker->gathered + gathered;
     return ZR_OK;
@@ -292,6 +264,7 @@ static void zr_look_at_memory(zr_job *job)
                          job->x.source_stride == lanes * size && (lanes == 1 || job->lane.source_stride == size);
     job->direct_out = !job->is_half && !job->out_swapped && !(out & unaligned) && job->x.stride == lanes * size &&
                       (lanes == 1 || job->lane.stride == size);
+    if (job->x.first) job->direct_source = job->direct_out = 0;
 }
 
 static int zr_run(zr_job *job, int threads)

@@ -105,7 +105,7 @@ cdef class Folder:
             raise MemoryError
 
     def __dealloc__(self):
-        if self.directory >= 0:
+        if self.cache != NULL and self.directory >= 0:
             if self.has_written:
                 zs_leave_scratch(self.directory)
             zs_close(self.directory)
@@ -118,7 +118,11 @@ cdef class Folder:
         if self.directory >= 0:
             zs_close(self.directory)
             self.directory = -1
-        self.directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        cdef int opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if self.directory >= 0:
+            zs_close(opened)  # another thread was faster
+        else:
+            self.directory = opened
         return self.directory
 
 

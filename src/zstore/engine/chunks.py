@@ -1,29 +1,29 @@
-"""The stored chunks of one array: reads and writes of a plan, by the shortest way that store and codecs allow."""
+"""The stored chunks of one array: reads and writes of a plan, by the shortest way of store and codecs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from zstore._ext.select import Layout, Plan
 from zstore._ext.transfer import Folder, covers_outer, read, write
-from zstore.byterange import ByteRange
 from zstore.engine.fault import Fault, fault_error
+from zstore.engine.fetch import Fetch, Source, Window
 from zstore.engine.layout import BoundLayout, bind_layout
-from zstore.engine.locate import locate_pieces
-from zstore.engine.pool import map_threads, thread_count
-from zstore.errors import ZstoreError
+from zstore.engine.pool import ahead, map_threads, thread_count
+from zstore.errors import CodecError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 
 __all__ = ["Chunks"]
 
-# Outer chunks fetched together from a store that is not a directory: enough to hide its latency.
-WINDOW = 64
+# Writing to a store that takes its time, as many outer chunks are under way as hide that, and no more decoded
+# bytes than this, unless the engine's threads alone have more.
+WRITTEN_COUNT = 32
+WRITTEN_SIZE = 256 << 20
 
 
 class Chunks:
@@ -50,6 +50,10 @@ class Chunks:
         if not self.cache_size:
             return Folder(str(directory))
         return Folder(str(directory), cache_size=self.cache_size, keeps_chunks=True)
+
+    @cached_property
+    def _source(self) -> Source:
+        return Source(self.store, self.model, self.bound, self.key)
 
     @property
     def write_layout(self) -> Layout:
@@ -83,38 +87,38 @@ class Chunks:
             if fault is not None:
                 raise self._error(fault)
             return
-        for window, pieces in self._fetch(plan):
-            fault = read(
-                plan,
-                out,
-                inner=pieces,
-                window=window,
-                threads=thread_count(),
-                missing_is_fault=missing_is_fault,
-            )
+        if self.store.in_memory and self.bound.is_native:
+            outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
+            fault = read(plan, out, outer=outer, threads=thread_count(), missing_is_fault=missing_is_fault)
             if fault is not None:
                 raise self._error(fault)
+            return
+        fetch = Fetch(self._source, plan)
+        windows = fetch.windows()
+        for window in ahead(windows) if self.store.request_count > 1 < plan.outer_count else windows:
+            try:
+                self._scatter(plan, window, out, missing_is_fault)
+            except CodecError:
+                if window.is_certain:
+                    raise
+                # A shard may have been replaced between reading its index and its chunks.
+                self._scatter(plan, fetch.again(window), out, missing_is_fault)
 
-    def _fetch(self, plan: Plan) -> Iterator[tuple[tuple[int, int], list[Any]]]:
-        """Some outer chunks of the plan after another, and the bytes of their inner chunks."""
-        cells, starts = plan.outer_cells(), plan.outer_tasks()
-        for first in range(0, len(cells), WINDOW):
-            last = min(first + WINDOW, len(cells))
-            requests: list[tuple[str, ByteRange | None]]
-            keys = [self.key(cell) for cell in cells[first:last]]
-            if self.bound.shards:
-                inner = [
-                    [plan.inner_cell(t) for t in range(a, b)] for a, b in pairwise(starts[first : last + 1])
-                ]
-                requests = locate_pieces(self.store, self.bound.shards, keys, inner, path=self.store.url)
-            else:
-                requests = [(key, None) for key in keys]
-            values = iter(self.store.get_many([request for request in requests if request is not None]))
-            pieces = [None if request is None else next(values) for request in requests]
-            if not self.bound.is_native:
-                named = [("" if request is None else request[0]) for request in requests]
-                pieces = map_threads(self._decode, zip(pieces, named, strict=True))
-            yield (first, last), pieces
+    def _scatter(self, plan: Plan, window: Window, out: np.ndarray[Any, Any], missing_is_fault: bool) -> None:
+        inner = window.inner
+        if inner is not None and not self.bound.is_native:
+            inner = map_threads(self._decode, zip(inner, window.names or (), strict=True))
+        fault = read(
+            plan,
+            out,
+            outer=window.outer,
+            inner=inner,
+            window=(window.first, window.last),
+            threads=thread_count(),
+            missing_is_fault=missing_is_fault,
+        )
+        if fault is not None:
+            raise self._error(fault)
 
     def _decode(self, piece: tuple[Any, str]) -> Any:
         data, key = piece
@@ -128,8 +132,8 @@ class Chunks:
     def write(self, plan: Plan, value: np.ndarray[Any, Any]) -> None:
         """Store `value` where the plan (made against `write_layout`) selects.
 
-        Every chunk is either as it was or as it is to be, whatever interrupts; other writers of other parts of a
-        chunk are waited for.
+        Every chunk is either as it was or as it is to be, whatever interrupts; other writers of other parts
+        of a chunk are waited for.
 
         Raises
             CodecError: a chunk that is covered in part is damaged, or cannot be encoded.
@@ -140,9 +144,15 @@ class Chunks:
             self._write_files(plan, value, self.folder)
             return
         cells = plan.outer_cells()
+        threads, waiting_count = thread_count(), None
+        if self.store.request_count > 1:
+            under_way = min(WRITTEN_COUNT, self.store.request_count, WRITTEN_SIZE // self._source.outer_size)
+            waiting_count = max(under_way, threads)
+        turn = threading.Semaphore(threads)
         map_threads(
-            lambda o: self._write_outer(plan, value, o, cells[o], 1 if len(cells) > 1 else thread_count()),
+            lambda o: self._write_outer(plan, value, o, cells[o], turn, threads if len(cells) == 1 else 1),
             range(len(cells)),
+            waiting_count=waiting_count,
         )
 
     def _write_files(self, plan: Plan, value: np.ndarray[Any, Any], folder: Folder) -> None:
@@ -163,28 +173,44 @@ class Chunks:
             raise self._error(fault)
 
     def _write_outer(
-        self, plan: Plan, value: np.ndarray[Any, Any], outer: int, cell: tuple[int, ...], threads: int
+        self,
+        plan: Plan,
+        value: np.ndarray[Any, Any],
+        outer: int,
+        cell: tuple[int, ...],
+        turn: threading.Semaphore,
+        threads: int,
     ) -> None:
+        """Store one outer chunk; encoding waits for its `turn`, so that only requests exceed the threads."""
         key = self.key(cell)
         with self.store.lock(key):
             old = None if covers_outer(plan, cell) else self.store.get(key)
-            if old is not None and not self._writes_natively:
-                old = self._decode_outer(old, key)
-            fault, results = write(
-                plan,
-                value,
-                outer=[old],
-                window=(outer, outer + 1),
-                skip_empty=self.skip_empty,
-                threads=threads,
-            )
-            if fault is not None:
-                raise self._error(fault)
-            for new in results:
-                if new is False:
-                    self.store.delete(key)
-                elif new is not None:
-                    self.store.put(key, new if self._writes_natively else self._encode_outer(new))
+            with turn:
+                new = self._encode(plan, value, outer, old, key, threads)
+            if new is False:
+                self.store.delete(key)
+            elif new is not None:
+                self.store.put(key, new)
+            self._source.indexes.drop(key)
+
+    def _encode(
+        self, plan: Plan, value: np.ndarray[Any, Any], outer: int, old: Any, key: str, threads: int
+    ) -> Any:
+        """The new bytes of an outer chunk, None where it stays as it is, False where it is to be removed."""
+        if old is not None and not self._writes_natively:
+            old = self._decode_outer(old, key)
+        fault, results = write(
+            plan,
+            value,
+            outer=[old],
+            window=(outer, outer + 1),
+            skip_empty=self.skip_empty,
+            threads=threads,
+        )
+        if fault is not None:
+            raise self._error(fault)
+        new = results[0] if results else None
+        return new if self._writes_natively or not new else self._encode_outer(new)
 
     def _decode_outer(self, data: Any, key: str) -> Any:
         try:

@@ -1,70 +1,236 @@
-"""Where inner chunks lie in shards of a store that the kernels cannot open: by reading the shards' indexes."""
+"""Where inner chunks lie in shards of a store that the kernels cannot open: by their indexes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from zstore.byterange import ByteRange
-from zstore.codecs.sharding import ShardIndex, ShardingIndexed
-from zstore.errors import CodecError, ZstoreError
-from zstore.storage.base import Store
+from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
+from zstore.errors import CodecError, StoreError, ZstoreError
+from zstore.storage.base import Part, Parts
 
-__all__ = ["locate_pieces"]
+__all__ = ["Located", "Shard", "ShardIndexes", "ShardReplacedError", "locate"]
+
+MISSING = [EMPTY, EMPTY]
 
 Request = tuple[str, ByteRange | None]
+GetParts = Callable[[Sequence[Request]], Parts]
+
+# (how deep the shard is nested, where it begins in the stored object, its size)
+Place = tuple[int, int, int]
 
 
-def locate_pieces(
-    store: Store,
+class ShardReplacedError(StoreError):
+    """Other writers replaced some shards, `keys`, between reading their indexes and their inner chunks."""
+
+    keys: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, keys: Sequence[str], path: str) -> ShardReplacedError:
+        """The error for these keys of the array or store at `path`."""
+        error = cls("shard was replaced while it was read", path=path, key=keys[0])
+        error.keys = tuple(keys)
+        return error
+
+
+@dataclass
+class Shard:
+    """A stored object: its size and version when it was first read, and the indexes found in it."""
+
+    size: int
+    version: str | None
+    indexes: dict[Place, ShardIndex] = field(default_factory=dict)
+
+    @property
+    def memory_size(self) -> int:
+        """Bytes that the indexes take."""
+        return 512 + sum(index.entries.nbytes for index in list(self.indexes.values()))
+
+    def is_source_of(self, part: Part) -> bool:
+        """Whether the part is from the same value as the indexes, as far as the store can tell."""
+        return part.version == self.version and part.total_size == self.size
+
+
+class Located(NamedTuple):
+    """For one stored object, the stretch of each inner chunk that was looked for, None where it has none.
+
+    shard is None where there is no such object.
+    """
+
+    key: str
+    stretches: list[tuple[int, int] | None]
+    shard: Shard | None
+
+
+class ShardIndexes:
+    """The shards of one array that were read last, where the store tells whether they are still the same."""
+
+    def __init__(self, limit_size: int = 32 << 20) -> None:
+        self._limit_size = limit_size
+        self._size = 0
+        self._kept: OrderedDict[str, tuple[Shard, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Shard | None:
+        """What is known of the object under `key`."""
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def keep(self, key: str, shard: Shard) -> None:
+        """Remember a shard that has a version; those that were not used for longest are forgotten."""
+        if shard.version is None:
+            return
+        size = shard.memory_size
+        with self._lock:
+            self._size += size - self._kept.pop(key, (shard, 0))[1]
+            self._kept[key] = shard, size
+            while self._size > self._limit_size:
+                self._size -= self._kept.popitem(last=False)[1][1]
+
+    def drop(self, key: str) -> None:
+        """Forget a shard that is written or was found changed."""
+        with self._lock:
+            _, size = self._kept.pop(key, (None, 0))
+            self._size -= size
+
+
+def locate(
+    get_parts: GetParts,
     shards: Sequence[ShardingIndexed],
     keys: Sequence[str],
     cells: Sequence[Sequence[tuple[int, ...]]],
     *,
     path: str,
-) -> list[Any]:
-    """For every shard `keys[i]` and every inner chunk `cells[i][j]` of it: what to ask the store for, or None.
+    known: ShardIndexes | None = None,
+) -> list[Located]:
+    """Where in each object `keys[i]` its inner chunks `cells[i]` lie: one round trip per level of shards.
 
-    `cells` are grid coordinates of innermost chunks in the array. Gives one flat list, shard after shard.
+    `cells` are grid coordinates of innermost chunks in the array. What is `known` is not asked for again, but
+    where nothing would be left to read that shows whether it still holds.
 
     Raises
         CodecError: an index is damaged, or says that an inner chunk lies where it cannot.
+        ShardReplacedError: an object was replaced between two levels.
+        StoreError: the store failed.
     """
-    # Each entry: the key, and the stretch (offset, size) in which the remaining levels lie.
-    places: list[tuple[str, int, int] | None] = []
-    sizes = [store.size(key) for key in keys]
-    for key, size, inner in zip(keys, sizes, cells, strict=True):
-        places.extend([None if size is None else (key, 0, size)] * len(inner))
-    flat = [cell for inner in cells for cell in inner]
-    for level, shard in enumerate(shards):
-        deeper = _scale(shards[level + 1 :], len(shard.counts))
-        indexes = _read_indexes(store, shard, {place for place in places if place is not None}, path)
+    found = {key: shard for key in keys if known is not None and (shard := known.get(key)) is not None}
+    remembered = set(found)
+    located = _descend(get_parts, shards, keys, cells, found, path)
+    doubtful = [
+        index for index, one in enumerate(located) if one.key in remembered and not any(one.stretches)
+    ]
+    if doubtful:
+        for index in doubtful:
+            found.pop(keys[index], None)
+        again = _descend(
+            get_parts, shards, [keys[i] for i in doubtful], [cells[i] for i in doubtful], found, path
+        )
+        for index, one in zip(doubtful, again, strict=True):
+            located[index] = one
+    if known is not None:
+        for one in located:
+            if one.shard is not None:
+                known.keep(one.key, one.shard)
+    return located
+
+
+def _descend(
+    get_parts: GetParts,
+    shards: Sequence[ShardingIndexed],
+    keys: Sequence[str],
+    cells: Sequence[Sequence[tuple[int, ...]]],
+    found: dict[str, Shard],
+    path: str,
+) -> list[Located]:
+    _read_outermost(get_parts, shards[0], keys, found, path)
+    starts = np.cumsum([0, *map(len, cells)]).tolist()
+    flat = np.array([cell for inner in cells for cell in inner], np.int64).reshape(starts[-1], -1)
+    stretches: list[tuple[int, int] | None] = []
+    slots = _slots(flat, shards, 0)
+    for key, (first, last) in zip(keys, pairwise(starts), strict=True):
+        shard = found.get(key)
+        if shard is None:
+            stretches.extend([None] * (last - first))
+        else:
+            entries = shard.indexes[0, 0, shard.size].entries[slots[first:last]].tolist()
+            stretches.extend([None if entry == MISSING else (entry[0], entry[1]) for entry in entries])
+    owners = [key for key, inner in zip(keys, cells, strict=True) for _ in inner]
+    for level in range(1, len(shards)):
+        places = [None if stretch is None else (level, *stretch) for stretch in stretches]
+        _read_nested(get_parts, shards[level], owners, places, found, path)
+        slots = _slots(flat, shards, level)
         for number, place in enumerate(places):
             if place is None:
                 continue
-            slot = 0
-            for coordinate, count, scale in zip(flat[number], shard.counts, deeper, strict=True):
-                slot = slot * count + coordinate // scale % count
-            where = indexes[place].get(slot)
-            places[number] = None if where is None else (place[0], place[1] + where[0], where[1])
-    return [None if place is None else (place[0], ByteRange(place[1], place[2])) for place in places]
+            where = found[owners[number]].indexes[place].get(int(slots[number]))
+            stretches[number] = None if where is None else (place[1] + where[0], where[1])
+    return [
+        Located(key, stretches[first:last], found.get(key))
+        for key, (first, last) in zip(keys, pairwise(starts), strict=True)
+    ]
 
 
-def _scale(shards: Sequence[ShardingIndexed], ndim: int) -> list[int]:
-    """How many innermost chunks one chunk of the level above `shards` spans, per dimension."""
-    scale = [1] * ndim
-    for shard in shards:
-        scale = [s * count for s, count in zip(scale, shard.counts, strict=True)]
-    return scale
+def _slots(
+    cells: np.ndarray[Any, np.dtype[np.int64]], shards: Sequence[ShardingIndexed], level: int
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The place of each cell's piece in the index of its shard at that level."""
+    scale = np.ones(len(shards[level].counts), np.int64)
+    for shard in shards[level + 1 :]:
+        scale *= np.array(shard.counts, np.int64)  # of an array without dimensions: no floats
+    slots = np.zeros(len(cells), np.int64)
+    for d, count in enumerate(shards[level].counts):
+        slots = slots * count + cells[:, d] // scale[d] % count
+    return slots
 
 
-def _read_indexes(
-    store: Store, shard: ShardingIndexed, places: set[tuple[str, int, int]], path: str
-) -> dict[tuple[str, int, int], ShardIndex]:
-    wanted = sorted(places)
+def _read_outermost(
+    get_parts: GetParts, shard: ShardingIndexed, keys: Sequence[str], found: dict[str, Shard], path: str
+) -> None:
+    wanted = [key for key in dict.fromkeys(keys) if key not in found]
     size = shard.index_size
-    requests = []
-    for key, offset, length in wanted:
+    where = ByteRange(0, size) if shard.index_location == "start" else ByteRange(-size)
+    for key, part in zip(wanted, get_parts([(key, where) for key in wanted]), strict=True):
+        if part is None:
+            continue
+        if part.total_size < size:
+            raise CodecError(
+                f"shard has {part.total_size} bytes, its index alone takes {size}",
+                path=path,
+                key=key,
+                codec=shard.name,
+            )
+        found[key] = Shard(part.total_size, part.version)
+        place = (0, 0, part.total_size)
+        found[key].indexes[place] = _decode(shard, part, place, key, path)
+
+
+def _read_nested(
+    get_parts: GetParts,
+    shard: ShardingIndexed,
+    owners: Sequence[str],
+    places: Sequence[Place | None],
+    found: dict[str, Shard],
+    path: str,
+) -> None:
+    size = shard.index_size
+    wanted = {
+        (owner, place)
+        for owner, place in zip(owners, places, strict=True)
+        if place is not None and place not in found[owner].indexes
+    }
+    requests: list[Request] = []
+    ordered = sorted(wanted)
+    for key, (_, offset, length) in ordered:
         if length < size:
             raise CodecError(
                 f"shard has {length} bytes, its index alone takes {size}",
@@ -72,15 +238,27 @@ def _read_indexes(
                 key=key,
                 codec=shard.name,
             )
-        requests.append(
-            (key, ByteRange(offset if shard.index_location == "start" else offset + length - size, size))
+        begin = offset if shard.index_location == "start" else offset + length - size
+        requests.append((key, ByteRange(begin, size)))
+    parts = get_parts(requests)
+    replaced = [
+        key
+        for (key, _), part in zip(ordered, parts, strict=True)
+        if part is None or not found[key].is_source_of(part)
+    ]
+    if replaced:
+        raise ShardReplacedError.of(replaced, path)
+    for (key, place), part in zip(ordered, parts, strict=True):
+        assert part is not None, "looked at above"
+        found[key].indexes[place] = _decode(shard, part, place, key, path)
+
+
+def _decode(shard: ShardingIndexed, part: Part, place: Place, key: str, path: str) -> ShardIndex:
+    if len(part.data) != shard.index_size:
+        raise StoreError(
+            f"asked for an index of {shard.index_size} bytes, got {len(part.data)}", path=path, key=key
         )
-    indexes = {}
-    for place, data in zip(wanted, store.get_many(requests), strict=True):
-        if data is None:
-            raise CodecError("shard vanished while it was read", path=path, key=place[0], codec=shard.name)
-        try:
-            indexes[place] = shard.decode_index(data, place[2])
-        except ZstoreError as error:
-            raise error.locate(path=path, key=place[0]) from error
-    return indexes
+    try:
+        return shard.decode_index(part.data, place[2])
+    except ZstoreError as error:
+        raise error.locate(path=path, key=key) from error

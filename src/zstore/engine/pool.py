@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
-__all__ = ["map_threads", "set_threads", "thread_count"]
+__all__ = ["ahead", "map_threads", "set_threads", "thread_count"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,14 +41,18 @@ def _checked(count: int) -> int:
     return count
 
 
-def map_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def map_threads(
+    function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
+) -> list[R]:
     """`function` of every item, in order, on the engine's number of threads; the first error stops the rest.
 
-    Inside a call that is already one of many, it runs on the calling thread: threads never multiply.
+    Inside a call that is already one of many, it runs on the calling thread: threads never multiply. Work
+    that mostly waits gets `waiting_count` threads instead, wherever it runs.
     """
     work = list(items)
-    threads = min(thread_count(), len(work))
-    if threads <= 1 or getattr(_inside, "is_worker", False):
+    is_waiting = waiting_count is not None
+    threads = min(thread_count() if waiting_count is None else waiting_count, len(work))
+    if threads <= 1 or (getattr(_inside, "is_worker", False) and not is_waiting):
         return [function(item) for item in work]
     # Imported here: reads and writes by native codecs never need it.
     from concurrent.futures import ThreadPoolExecutor
@@ -64,3 +68,17 @@ def map_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 def _enter() -> None:
     _inside.is_worker = True
+
+
+_END: Any = object()
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The items, each being made on another thread while the one before it is used."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, _END)
+        while (item := coming.result()) is not _END:
+            coming = pool.submit(next, items, _END)
+            yield item

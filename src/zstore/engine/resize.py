@@ -18,7 +18,7 @@ __all__ = ["resize"]
 Shape = tuple[int, ...]
 
 
-def resize(store: Store, path: str, new_shape: Callable[[Shape], Shape]) -> ArrayModel:
+def resize(store: Store, path: str, zarr_format: int, new_shape: Callable[[Shape], Shape]) -> ArrayModel:
     """Set the shape of the array at `path` to what `new_shape` makes of the shape it has in the store now.
 
     The document changes under its lock, so that two writers that grow an array get places of their own. Where
@@ -28,10 +28,10 @@ def resize(store: Store, path: str, new_shape: Callable[[Shape], Shape]) -> Arra
         NotFoundError: the array is gone.
         ReadOnlyError, StoreError: the store refused.
     """
-    document = join_key(path, ".zarray" if store_format(store, path) == 2 else "zarr.json")
+    document = join_key(path, ".zarray" if zarr_format == 2 else "zarr.json")
     store.check_writable(document)
     with store.lock(document):
-        old = read_node(store, path)
+        old = read_node(store, path, zarr_format)
         if not isinstance(old, ArrayModel):
             raise NotFoundError("array is gone", path=store.url, key=document)
         new = old.with_shape(new_shape(old.shape))
@@ -39,12 +39,6 @@ def resize(store: Store, path: str, new_shape: Callable[[Shape], Shape]) -> Arra
     if any(a < b for a, b in zip(new.shape, old.shape, strict=True)):
         _clear_outside(store, path, old, new)
     return new
-
-
-def store_format(store: Store, path: str) -> int | None:
-    """The Zarr format of the node at `path`, None where there is none."""
-    model = read_node(store, path)
-    return None if model is None else model.zarr_format
 
 
 def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[str, Shape]]:

@@ -45,10 +45,23 @@ CONVENTIONS = (
     Offer("geozarr", "zstore.conventions.geozarr:Geozarr"),
 )
 
+# GeoZarr's names; the aliases are GDAL's spellings, and "median".
 RESAMPLERS = (
-    Offer("average", "zstore.pyramid:Average"),
-    Offer("nearest", "zstore.pyramid:Nearest"),
-    Offer("mode", "zstore.pyramid:Mode"),
+    Offer("nearest", "zstore.resampling:Nearest", ("near",)),
+    Offer("average", "zstore.resampling:Average"),
+    Offer("bilinear", "zstore.resampling:Bilinear"),
+    Offer("cubic", "zstore.resampling:Cubic"),
+    Offer("cubic_spline", "zstore.resampling:CubicSpline", ("cubicspline",)),
+    Offer("lanczos", "zstore.resampling:Lanczos"),
+    Offer("mode", "zstore.resampling:Mode"),
+    Offer("max", "zstore.resampling:Max"),
+    Offer("min", "zstore.resampling:Min"),
+    Offer("med", "zstore.resampling:Med", ("median",)),
+    Offer("sum", "zstore.resampling:Sum"),
+    Offer("q1", "zstore.resampling:Q1"),
+    Offer("q3", "zstore.resampling:Q3"),
+    Offer("rms", "zstore.resampling:Rms"),
+    Offer("gauss", "zstore.resampling:Gauss"),
 )
 
 FSSPEC_SCHEMES = (

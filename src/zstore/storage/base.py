@@ -6,16 +6,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zstore.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 
-__all__ = ["Names", "Store", "Values", "check_key", "check_prefix", "join_key"]
+__all__ = ["Names", "Part", "Parts", "Store", "Values", "check_key", "check_prefix", "join_key"]
 
 # Within a store, `list` is the method.
 Names = list[str]
 Values = list[bytes | memoryview | None]
+
+
+class Part(NamedTuple):
+    """Some bytes of a value, how many the whole value has, and which version of it they are from.
+
+    Two parts of one key with the same `version` are from the same value; None where the store cannot tell.
+    """
+
+    data: bytes | memoryview
+    total_size: int
+    version: str | None = None
+
+
+Parts = list[Part | None]
 
 
 def check_key(key: str) -> str:
@@ -51,6 +65,10 @@ class Store(ABC):
     """
 
     read_only: bool = False
+    request_count: int = 1
+    """How many requests at once are worth making: 1 where a request takes no time to speak of."""
+    in_memory: bool = False
+    """Whether `get` of a whole value neither takes time nor memory."""
 
     @classmethod
     def from_url(
@@ -74,6 +92,20 @@ class Store(ABC):
     def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
         """`get` for many keys, in the order asked; a store with latency overrides this to overlap them."""
         return [self.get(key, byte_range) for key, byte_range in requests]
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_many`, with every value's size and version as they were when its bytes were read.
+
+        A store that learns them from the same answer overrides this; others ask for the sizes and give no
+        version.
+        """
+        sizes = {key: self.size(key) for key in dict(requests)}
+        values = self.get_many(requests)
+        parts: Parts = []
+        for (key, _), value in zip(requests, values, strict=True):
+            size = sizes[key]
+            parts.append(None if value is None or size is None else Part(value, size))
+        return parts
 
     @abstractmethod
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:

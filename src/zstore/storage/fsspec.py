@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from zstore.byterange import ByteRange, merge_ranges
 from zstore.errors import StoreError
-from zstore.storage.base import Names, Store, Values, check_key, check_prefix, join_key
+from zstore.storage.answers import MISSING, Answer, Wish, ask_all, choose_ask
+from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix, join_key
 from zstore.storage.locking import hold_name
 
 __all__ = ["FsspecStore"]
 
-# What says that there is nothing under a key; any other exception is trouble.
-MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-DELETE_BATCH = 64
+# Requests under way at once: enough to hide the latency of object storage, fewer than servers refuse.
+REQUESTS = 64
+
+# Bytes, the size of the value, its version.
+Found = tuple[bytes | memoryview, int | None, str | None]
+
+
+class Fetch(NamedTuple):
+    """One request: bytes `start` to `end` of a value (all of it: None), of which `members` want parts."""
+
+    key: str
+    start: int | None
+    end: int | None
+    members: tuple[int, ...]
 
 
 class FsspecStore(Store):
@@ -46,7 +59,7 @@ class FsspecStore(Store):
                 filesystem, path = url_to_fs(url, **self._options)
             else:
                 path = filesystem._strip_protocol(url)
-        self._filesystem = filesystem
+        self._opened, self._process = filesystem, os.getpid()
         protocol = filesystem.protocol
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
         self._is_http = bool(protocols & {"http", "https"})
@@ -54,7 +67,8 @@ class FsspecStore(Store):
         self._root, mark, query = path.partition("?") if self._is_http else (path, "", "")
         self._root = self._root.rstrip("/")
         self._query = mark + query
-        self._keeps_ranges: bool | None = None if self._is_http else True
+        self._keeps_ranges = True
+        self.request_count = REQUESTS if filesystem.async_impl else 1
         self.read_only = read_only or self._is_http
 
     @classmethod
@@ -63,6 +77,16 @@ class FsspecStore(Store):
     ) -> Store:
         """The store at `url`; storage options are the filesystem's."""
         return cls(url, storage_options, read_only=read_only)
+
+    @property
+    def _filesystem(self) -> Any:
+        """The filesystem; in a forked process another one like it, whose thread was not left behind."""
+        if self._process != os.getpid():
+            if self._opened.async_impl:
+                with _telling("open again after a fork", self.url, None):
+                    self._opened = pickle.loads(pickle.dumps(self._opened))
+            self._process = os.getpid()
+        return self._opened
 
     @property
     def url(self) -> str:
@@ -75,112 +99,126 @@ class FsspecStore(Store):
 
     def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
         """`get` for many keys at once; neighbouring ranges of one key become one request."""
-        values: Values = [None] * len(requests)
+        return [None if part is None else part[0] for part in self._get(requests)]
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_many`, with sizes and versions, which HTTP and S3 say in the same answers."""
+        found = self._get(requests)
+        unknown = {key for (key, _), part in zip(requests, found, strict=True) if part and part[1] is None}
+        sizes = self._sizes(sorted(unknown))
+        parts: Parts = []
+        for (key, _), part in zip(requests, found, strict=True):
+            size = part and (sizes[key] if part[1] is None else part[1])
+            parts.append(None if part is None or size is None else Part(part[0], size, part[2]))
+        return parts
+
+    def _get(self, requests: Sequence[tuple[str, ByteRange | None]]) -> list[Found | None]:
+        found: list[Found | None] = [None] * len(requests)
+        fetches = self._merge(requests)
+        for fetch, answer in zip(fetches, self._fetch(fetches), strict=True):
+            if answer is None:
+                continue
+            for index in fetch.members:
+                found[index] = _cut(answer, requests[index][1]), answer.total_size, answer.version
+        return found
+
+    def _merge(self, requests: Sequence[tuple[str, ByteRange | None]]) -> list[Fetch]:
+        """What to ask for, so that every request is a part of some answer."""
         wishes: dict[str, list[int]] = {}
-        fetches: list[tuple[str, int | None, int | None, tuple[int, ...]]] = []
+        others: dict[tuple[str, int | None], list[int]] = {}
         for index, (key, byte_range) in enumerate(requests):
             check_key(key)
-            if byte_range is not None and byte_range.size == 0:
-                values[index] = None if self.size(key) is None else b""
-            elif byte_range is None or (byte_range.start == 0 and byte_range.size is None):
-                fetches.append((key, None, None, (index,)))
+            if byte_range is None or byte_range[:2] == (0, None) or not self._keeps_ranges:
+                others.setdefault((key, None), []).append(index)
             elif byte_range.start < 0 or byte_range.size is None:
-                fetches.append((key, byte_range.start, None, (index,)))
+                others.setdefault((key, byte_range.start), []).append(index)
             else:
                 wishes.setdefault(key, []).append(index)
+        fetches = [Fetch(key, start, None, tuple(members)) for (key, start), members in others.items()]
         for key, indexes in wishes.items():
             ranges = [(requests[index][1] or (0, 0))[:2] for index in indexes]
             for merged in merge_ranges([(start, size or 0) for start, size in ranges]):
                 members = tuple(indexes[member] for member in merged.members)
-                fetches.append((key, merged.start, merged.start + merged.size, members))
-        for fetch, data in zip(fetches, self._fetch(fetches), strict=True):
-            self._hand_out(requests, fetch, data, values)
-        return values
+                # Nothing cannot be asked for; a byte more says as well whether there is a value.
+                fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), members))
+        return fetches
 
-    def _hand_out(
-        self,
-        requests: Sequence[tuple[str, ByteRange | None]],
-        fetch: tuple[str, int | None, int | None, tuple[int, ...]],
-        data: bytes | None,
-        values: Values,
-    ) -> None:
-        _, begin, _, members = fetch
-        if data is None or begin is None:
-            values[members[0]] = data
-            return
-        for index in members:
-            wanted = requests[index][1]
-            assert wanted is not None
-            start = 0 if begin < 0 else wanted.start - begin
-            stop = len(data) if wanted.size is None else start + wanted.size
-            whole = start == 0 and stop >= len(data)
-            values[index] = data if whole else memoryview(data)[start:stop]
-
-    def _fetch(
-        self, fetches: Sequence[tuple[str, int | None, int | None, tuple[int, ...]]]
-    ) -> list[bytes | None]:
-        if not fetches:
-            return []
-        whole = self._keeps_ranges is False
-        paths = [self._path(key) for key, *_ in fetches]
-        starts = [None if whole else start for _, start, _, _ in fetches]
-        ends = [None if whole else end for _, _, end, _ in fetches]
-        answers = self._cat(paths, starts, ends)
-        return [
-            self._checked(key, start, end, answer)
-            for (key, start, end, _), answer in zip(fetches, answers, strict=True)
-        ]
-
-    def _cat(self, paths: Names, starts: list[int | None], ends: list[int | None]) -> list[Any]:
-        if len(paths) > 1 and self._filesystem.async_impl:
+    def _fetch(self, fetches: Sequence[Fetch]) -> list[Answer | None]:
+        filesystem = self._filesystem
+        ask = choose_ask(filesystem)
+        wishes = [Wish(self._path(key), start, end) for key, start, end, _ in fetches]
+        if ask is not None:
+            answers = self._at_once(ask, [(filesystem, wish) for wish in wishes])
+        elif filesystem.async_impl and len(fetches) > 1:
             with _telling("read", self.url, None):
-                answers: list[Any] = self._filesystem.cat_ranges(paths, starts, ends, on_error="return")
-            return answers
-        return [self._cat_one(*request) for request in zip(paths, starts, ends, strict=True)]
+                answers = filesystem.cat_ranges(*map(list, zip(*wishes, strict=True)), on_error="return")
+        else:
+            answers = [self._cat(filesystem, wish) for wish in wishes]
+        return [self._checked(fetch, answer) for fetch, answer in zip(fetches, answers, strict=True)]
 
-    def _cat_one(self, path: str, start: int | None, end: int | None) -> Any:
+    def _at_once(self, ask: Any, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+        from fsspec.asyn import sync
+
+        with _telling("read", self.url, None):
+            answers: list[Any] = sync(self._filesystem.loop, ask_all, ask, items, REQUESTS)
+        return answers
+
+    @staticmethod
+    def _cat(filesystem: Any, wish: Wish) -> Any:
         try:
-            return self._filesystem.cat_file(path, start=start, end=end)
+            return filesystem.cat_file(wish.path, start=wish.start, end=wish.end)
         except Exception as error:  # sorted out in _checked, as those that cat_ranges hands back
             return error
 
-    def _checked(self, key: str, start: int | None, end: int | None, answer: Any) -> bytes | None:
-        """The bytes that were asked for, out of what came: an exception, or maybe more than was asked for."""
-        if isinstance(answer, MISSING):
+    def _checked(self, fetch: Fetch, found: Any) -> Answer | None:
+        """The bytes that were asked for, out of what came: an exception, or maybe more or less of them."""
+        key, start, end, _ = fetch
+        if isinstance(found, MISSING):
             return None
-        if isinstance(answer, BaseException):
-            if start is not None:
-                # Servers refuse a range that begins at or after the end; here it gives the nothing there is.
-                size = self.size(key)
-                if size is not None and ByteRange(start).resolve(size)[0] >= size:
-                    return b""
-            raise _failed("read", self.url, key, answer) from answer
-        data = bytes(answer)
+        if isinstance(found, BaseException):
+            # Servers refuse a range that begins at or after the end; here it gives the nothing there is.
+            size = None if start is None or not isinstance(found, Exception) else self.size(key)
+            if start is not None and size is not None and ByteRange(start).resolve(size)[0] >= size:
+                return Answer(b"", size, size)
+            raise _failed("read", self.url, key, found) from found
+        answer = found if isinstance(found, Answer) else Answer(bytes(found))
         if start is None:
-            return data
-        if self._keeps_ranges is False:
-            return data[start:end]
-        if self._keeps_ranges is None or (end is not None and len(data) > end - start):
-            return self._compared(key, start, end, data)
-        return data
+            return answer._replace(begin=0, total_size=len(answer.data))
+        wanted = -start if end is None else end - start
+        if answer.begin is None or answer.total_size is None:
+            if len(answer.data) == wanted or (end is None and start >= 0):
+                return answer._replace(begin=None if start < 0 else start)
+            answer = answer._replace(begin=None, total_size=self.size(key))
+        return self._narrowed(fetch, answer)
 
-    def _compared(self, key: str, start: int, end: int | None, data: bytes) -> bytes:
-        """The range, out of `data`, which is all of the value where the server ignores ranges."""
-        size = self.size(key)
-        if size is None:
+    def _narrowed(self, fetch: Fetch, answer: Answer) -> Answer:
+        """The answer cut to what was asked for, where the server sent more; an error where it sent less."""
+        key, start, end, _ = fetch
+        data, begin, size, version = answer
+        if start is None or size is None:
             raise StoreError(
                 "cannot read a range: the server does not say how long the value is", path=self.url, key=key
             )
-        begin, stop = ByteRange(start, None if end is None else end - start).resolve(size)
-        if stop - begin != size and len(data) in (stop - begin, size):
-            self._keeps_ranges = len(data) != size
-        if len(data) == stop - begin:
-            return data
-        if len(data) == size:
-            return data[begin:stop]
-        raise StoreError(
-            f"asked for bytes {begin} to {stop} of {size}, got {len(data)} bytes", path=self.url, key=key
-        )
+        first, last = ByteRange(start, None if end is None else end - start).resolve(size)
+        if begin is None:
+            # All of the value, or the range and nothing else.
+            begin = 0 if len(data) == size else first if len(data) == last - first else last
+        if begin > first or begin + len(data) < last:
+            raise StoreError(
+                f"asked for bytes {first} to {last} of {size}, got {len(data)} bytes", path=self.url, key=key
+            )
+        if begin != first or begin + len(data) != last:
+            # It sends all of a value whatever is asked for: from now on, once for all ranges of a key.
+            self._keeps_ranges = False
+            data = data[first - begin : last - begin]
+        return Answer(data, first, size, version)
+
+    def _sizes(self, keys: Names) -> dict[str, int | None]:
+        filesystem = self._filesystem
+        if not filesystem.async_impl or len(keys) < 2:
+            return {key: self.size(key) for key in keys}
+        found = self._at_once(filesystem._info, [(self._path(key),) for key in keys])
+        return {key: self._size_of(key, info) for key, info in zip(keys, found, strict=True)}
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object; whether readers can see half of it is the filesystem's affair."""
@@ -218,10 +256,11 @@ class FsspecStore(Store):
                 for path in paths:
                     filesystem.rm_file(path)
                 return
-            from fsspec.asyn import sync
-
-            for start in range(0, len(paths), DELETE_BATCH):
-                sync(filesystem.loop, _delete_all, filesystem._rm_file, paths[start : start + DELETE_BATCH])
+        for path, error in zip(
+            paths, self._at_once(filesystem._rm_file, [(path,) for path in paths]), strict=True
+        ):
+            if isinstance(error, BaseException) and not isinstance(error, MISSING):
+                raise _failed("delete", self.url, path[len(self._root) + 1 :], error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, as the filesystem lists them now."""
@@ -253,19 +292,28 @@ class FsspecStore(Store):
                 return [str(name) for name in ask()]
             except MISSING:
                 return []
+            finally:
+                # What was listed would answer later questions, whatever others write meanwhile.
+                self._filesystem.invalidate_cache()
 
     def size(self, key: str) -> int | None:
         """How many bytes the object has; None when there is no such key."""
         path = self._path(check_key(key))
-        with _telling("read", self.url, key):
-            try:
-                found = self._filesystem.info(path)
-            except MISSING as error:
-                # Of HTTP, fsspec says "not found" whatever the server answered; its answer is the cause.
-                cause = error.__cause__
-                if cause is not None and not isinstance(cause, MISSING) and _status(cause) != 404:
-                    raise _failed("read", self.url, key, cause) from error
-                return None
+        try:
+            found = self._filesystem.info(path)
+        except Exception as error:  # sorted out below, as those of several requests at once
+            found = error
+        return self._size_of(key, found)
+
+    def _size_of(self, key: str, found: Any) -> int | None:
+        if isinstance(found, MISSING):
+            # Of HTTP, fsspec says "not found" whatever the server answered; its answer is the cause.
+            cause = found.__cause__
+            if cause is not None and not isinstance(cause, MISSING) and _status(cause) != 404:
+                raise _failed("read", self.url, key, cause) from found
+            return None
+        if isinstance(found, BaseException):
+            raise _failed("read", self.url, key, found) from found
         if found.get("type") == "directory":
             return None
         if found.get("size") is None:
@@ -295,14 +343,18 @@ def _status(error: BaseException) -> int | None:
     return getattr(error, "status", None)
 
 
-async def _delete_all(remove: Any, paths: Names) -> None:
-    async def one(path: str) -> None:
-        try:
-            await remove(path)
-        except MISSING:
-            return
-
-    await asyncio.gather(*map(one, paths))
+def _cut(answer: Answer, byte_range: ByteRange | None) -> bytes | memoryview:
+    data, begin, size, _ = answer
+    if byte_range is None:
+        return data
+    if begin is None:
+        first = 0  # the end of the value, as much as was asked for
+    elif byte_range.start < 0 and size is not None:
+        first = byte_range.resolve(size)[0] - begin
+    else:
+        first = byte_range.start - begin
+    last = len(data) if byte_range.size is None else first + byte_range.size
+    return data if first == 0 and last >= len(data) else memoryview(data)[first:last]
 
 
 @contextmanager

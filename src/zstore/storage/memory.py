@@ -27,6 +27,8 @@ class MemoryStore(Store):
     other's bytes.
     """
 
+    in_memory = True
+
     def __init__(self, name: str = "", *, read_only: bool = False) -> None:
         self.name = name
         self.read_only = read_only

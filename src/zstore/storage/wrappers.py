@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from zstore.byterange import ByteRange
-from zstore.storage.base import Names, Store, Values, check_key, check_prefix, join_key
+from zstore.storage.base import Names, Parts, Store, Values, check_key, check_prefix, join_key
 
 __all__ = ["PrefixStore", "ReadOnlyStore"]
 
@@ -19,6 +19,8 @@ class PrefixStore(Store):
         self.store = store
         self.prefix = check_prefix(prefix)
         self.read_only = store.read_only
+        self.request_count = store.request_count
+        self.in_memory = store.in_memory
 
     @property
     def url(self) -> str:
@@ -32,6 +34,10 @@ class PrefixStore(Store):
     def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
         """As the other store's."""
         return self.store.get_many([(self._key(key), byte_range) for key, byte_range in requests])
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """As the other store's."""
+        return self.store.get_parts([(self._key(key), byte_range) for key, byte_range in requests])
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`."""

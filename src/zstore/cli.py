@@ -1,0 +1,25 @@
+"""The command `zstore`: starts it, or says what it needs."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+NEEDED = ("click", "rich")
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from zstore.commands import zstore
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        print(
+            f"zstore: the command line needs {error.name}, which is not installed; "
+            "expected the extra 'cli': pip install zstore[cli]",
+            file=sys.stderr,
+        )
+        raise SystemExit(1) from None
+    zstore(prog_name="zstore")

@@ -1,0 +1,261 @@
+"""The stored bytes that a plan needs, from a store that the kernels cannot open, in few requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+from zstore._ext.select import Plan
+from zstore._ext.transfer import covers_outer
+from zstore.byterange import ByteRange
+from zstore.engine.layout import BoundLayout
+from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedError, locate
+from zstore.model.array import ArrayModel
+from zstore.storage.base import Part, Parts, Store
+
+__all__ = ["Fetch", "Source", "Window"]
+
+# An object and a stretch (offset, size) of it, None for all of it; and what was fetched, by that.
+Name = tuple[str, tuple[int, int] | None]
+Values = dict[Name, Any]
+
+# What one window holds at most: as many outer chunks, and as many bytes unless a single one has more. Two
+# windows are in memory at a time, one being fetched and one being decoded.
+WINDOW_COUNT = 1024
+WINDOW_SIZE = 64 << 20
+
+# A shard is fetched whole, which spares the round trip for its index, when half of it or more is needed and
+# no more than this is fetched in vain.
+SPARE_SIZE = 4 << 20
+
+
+class Window(NamedTuple):
+    """Neighbouring outer chunks of a plan, `first` to `last`, and their bytes.
+
+    Those of each (`outer`), or of each inner chunk that is needed (`inner`, from the objects under `names`).
+    is_certain says that no shard can have been replaced between reading its index and its inner chunks.
+    """
+
+    first: int
+    last: int
+    outer: list[Any] | None = None
+    inner: list[Any] | None = None
+    names: list[str] | None = None
+    is_certain: bool = True
+
+
+@dataclass
+class Source:
+    """What fetching needs to know of one array, and the indexes of its shards that were read already."""
+
+    store: Store
+    model: ArrayModel
+    bound: BoundLayout
+    key: Callable[[tuple[int, ...]], str]
+    indexes: ShardIndexes = field(default_factory=ShardIndexes)
+
+    @property
+    def outer_size(self) -> int:
+        """Decoded bytes of an outer chunk."""
+        return max(1, prod(self.model.grid.chunk_shape) * self.model.dtype.itemsize)
+
+
+class Fetch:
+    """What one plan needs of the stored chunks of an array."""
+
+    def __init__(self, source: Source, plan: Plan) -> None:
+        self._source = source
+        self._store = source.store
+        self._plan = plan
+        self._cells: list[tuple[int, ...]] = plan.outer_cells()
+        self._starts: list[int] = plan.outer_tasks()
+        self._keys = [source.key(cell) for cell in self._cells]
+
+    def windows(self) -> Iterator[Window]:
+        """All of it, window after window.
+
+        Raises
+            CodecError: the index of a shard is damaged.
+            StoreError: the store failed, or other writers keep replacing a shard.
+        """
+        bound, total = self._source.bound, len(self._keys)
+        if not bound.shards:
+            count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self._source.outer_size))
+            for first in range(0, total, count):
+                last = min(first + count, total)
+                yield self._chunk_window(first, last)
+            return
+        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // 4 // bound.shards[0].index_size))
+        for first in range(0, total, count):
+            numbers = range(first, min(first + count, total))
+            whole = {o for o in numbers if self._is_whole(o)}
+            located = self._locate([o for o in numbers if o not in whole])
+            for part in self._portions(numbers, located):
+                yield from self._shard_windows(part, whole, located)
+
+    def again(self, window: Window) -> Window:
+        """An uncertain window, fetched once more, indexes and all."""
+        numbers = list(range(window.first, window.last))
+        for o in numbers:
+            self._source.indexes.drop(self._keys[o])
+        return next(self._shard_windows(numbers, set(), self._locate(numbers)))
+
+    def _chunk_window(self, first: int, last: int) -> Window:
+        """Chunks of an array without shards; a selection that comes back to one has several tasks in it."""
+        keys = self._keys[first:last]
+        values: list[Any] = self._store.get_many([(key, None) for key in keys])
+        counts = [b - a for a, b in pairwise(self._starts[first : last + 1])]
+        if len(values) == sum(counts):
+            return Window(first, last, inner=values, names=keys)
+        inner = [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
+        names = [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
+        return Window(first, last, inner=inner, names=names)
+
+    def _shard_windows(
+        self, numbers: list[int], whole: set[int], located: dict[int, Located]
+    ) -> Iterator[Window]:
+        """What these outer chunks need, fetched together: a window for each run fetched in the same way."""
+        values = self._values(numbers, whole, located)
+        for is_whole, run in groupby(numbers, whole.__contains__):
+            members = list(run)
+            window = Window(members[0], members[-1] + 1)
+            if is_whole and self._source.bound.is_native:
+                yield window._replace(outer=[values[self._keys[o], None] for o in members])
+                continue
+            found = self._open(members, values) if is_whole else [located[o] for o in members]
+            pieces = [(one.key, stretch) for one in found for stretch in one.stretches]
+            inner = [
+                None if stretch is None else _piece(values, key, stretch, is_whole) for key, stretch in pieces
+            ]
+            is_certain = is_whole or all(one.shard is None or one.shard.version is not None for one in found)
+            yield window._replace(inner=inner, names=[key for key, _ in pieces], is_certain=is_certain)
+
+    def _portions(self, numbers: Sequence[int], located: Mapping[int, Located]) -> Iterator[list[int]]:
+        """The outer chunks in portions of WINDOW_SIZE bytes to be fetched."""
+        portion: list[int] = []
+        weight = 0
+        for o in numbers:
+            stretches = located[o].stretches if o in located else [(0, self._source.outer_size)]
+            size = sum(stretch[1] for stretch in stretches if stretch is not None)
+            if portion and weight + size > WINDOW_SIZE:
+                yield portion
+                portion, weight = [], 0
+            portion.append(o)
+            weight += size
+        if portion:
+            yield portion
+
+    def _is_whole(self, o: int) -> bool:
+        """Whether the shard is better fetched whole."""
+        if covers_outer(self._plan, self._cells[o]):
+            return True
+        model, spec = self._source.model, self._source.bound.inner.spec
+        lengths = zip(self._cells[o], model.grid.chunk_shape, model.shape, spec.shape, strict=True)
+        there = prod(
+            -(-(min((c + 1) * outer, length) - c * outer) // inner) for c, outer, length, inner in lengths
+        )
+        tasks = range(self._starts[o], self._starts[o + 1])
+        if 2 * len(tasks) < there:
+            return False
+        wanted = len({self._plan.inner_cell(task) for task in tasks})
+        spare = (there - wanted) * prod(spec.shape) * spec.dtype.itemsize
+        return 2 * wanted >= there and spare <= SPARE_SIZE
+
+    def _locate(self, numbers: Sequence[int]) -> dict[int, Located]:
+        """Where the inner chunks of these shards lie; once more where a shard was replaced meanwhile."""
+        if not numbers:
+            return {}
+        source = self._source
+        keys = [self._keys[o] for o in numbers]
+        cells = [
+            [self._plan.inner_cell(task) for task in range(self._starts[o], self._starts[o + 1])]
+            for o in numbers
+        ]
+        for is_last in (False, True):
+            try:
+                found = locate(
+                    self._store.get_parts,
+                    source.bound.shards,
+                    keys,
+                    cells,
+                    path=self._store.url,
+                    known=source.indexes,
+                )
+            except ShardReplacedError as error:
+                if is_last:
+                    raise
+                for key in error.keys:
+                    source.indexes.drop(key)
+            else:
+                break
+        return dict(zip(numbers, found, strict=True))
+
+    def _values(self, numbers: Sequence[int], whole: set[int], located: dict[int, Located]) -> Values:
+        """What is to be fetched for these outer chunks, by key and stretch (None: the whole object).
+
+        `located` is brought up to date where a shard was replaced since its index was read.
+        """
+        values: Values = {}
+        names: list[Name] = [(self._keys[o], None) for o in numbers if o in whole]
+        partial = [o for o in numbers if o in located]
+        names += _names(located[o] for o in partial)
+        stale = self._get(names, {one.key: one.shard for one in located.values()}, values)
+        if not stale:
+            return values
+        for key in stale:
+            self._source.indexes.drop(key)
+        located.update(self._locate([o for o in partial if self._keys[o] in stale]))
+        names = _names(located[o] for o in partial if self._keys[o] in stale)
+        stale = self._get(names, {one.key: one.shard for one in located.values()}, values)
+        if stale:
+            raise ShardReplacedError.of(sorted(stale), self._store.url)
+        return values
+
+    def _get(self, names: Sequence[Name], shards: Mapping[str, Shard | None], values: Values) -> set[str]:
+        """Fetch these into `values`; the keys of shards that are not those whose indexes were read."""
+        requests = [(key, None if stretch is None else ByteRange(*stretch)) for key, stretch in names]
+        stale = set()
+        if not any(shard is not None and shard.version is not None for shard in shards.values()):
+            values.update(zip(names, self._store.get_many(requests), strict=True))
+        else:
+            for name, part in zip(names, self._store.get_parts(requests), strict=True):
+                values[name] = None if part is None else part.data
+                shard = shards.get(name[0])
+                if name[1] is not None and part is not None and shard and not shard.is_source_of(part):
+                    stale.add(name[0])
+        for key, stretch in names:
+            value = values[key, stretch]
+            if stretch is not None and (value is None or len(value) != stretch[1]):
+                stale.add(key)
+        return stale
+
+    def _open(self, numbers: Sequence[int], values: Values) -> list[Located]:
+        """Where the inner chunks lie in shards that were fetched whole."""
+
+        def get_parts(requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+            parts: Parts = []
+            for key, byte_range in requests:
+                data = values[key, None]
+                begin, end = (byte_range or ByteRange(0)).resolve(0 if data is None else len(data))
+                parts.append(None if data is None else Part(memoryview(data)[begin:end], len(data)))
+            return parts
+
+        shards, plan, starts = self._source.bound.shards, self._plan, self._starts
+        cells = [[plan.inner_cell(task) for task in range(starts[o], starts[o + 1])] for o in numbers]
+        return locate(get_parts, shards, [self._keys[o] for o in numbers], cells, path=self._store.url)
+
+
+def _names(located: Iterable[Located]) -> list[Name]:
+    """What is to be asked for, everything once; an inner chunk of no bytes needs no asking."""
+    wanted = ((one.key, stretch) for one in located for stretch in one.stretches)
+    return list(dict.fromkeys(name for name in wanted if name[1] is not None and name[1][1]))
+
+
+def _piece(values: Values, key: str, stretch: tuple[int, int], is_whole: bool) -> Any:
+    offset, size = stretch
+    if is_whole:
+        return memoryview(values[key, None])[offset : offset + size]
+    return values[key, stretch] if size else b""

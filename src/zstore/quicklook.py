@@ -1,0 +1,167 @@
+"""A picture of a raster or a pyramid: the level that fits, stretched, north up, as an 8-bit image."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zstore.array import Array
+from zstore.conventions.model import Affine, Variable
+from zstore.dataset import Dataset, PlaceLike, count_levels, open_level
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.group import Group
+
+__all__ = ["encode_png", "quicklook"]
+
+Image = np.ndarray[Any, np.dtype[np.uint8]]
+
+# Beyond these, a few bright clouds or dark shadows would take up the whole scale.
+PERCENTILES = (2.0, 98.0)
+# PNG's colour types, by how many samples a pixel has.
+COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
+
+
+def quicklook(
+    source: Array | Group | PlaceLike,
+    *,
+    size: int = 1024,
+    bands: Sequence[str] | None = None,
+    level: int | None = None,
+) -> Image:
+    """A picture of `source`, at most `size` cells high and wide.
+
+    bands   one array's name for grey, three for red, green and blue; numbers count from 1; None: the arrays
+            that say they are red, green and blue, else the first
+    level   of the pyramid; None: the finest that fits, else the coarsest, thinned out
+
+    Every band is stretched from its 2nd to its 98th percentile; a colour table is used as it is. Cells
+    without data are transparent.
+
+    Shapes
+        result (rows, columns, samples), samples 1 or 3, one more where some cells are transparent.
+    Raises
+        NotFoundError: there is no such source, level or band.
+        UnsupportedError: values that make no picture.
+    """
+    if size < 1:
+        raise MetadataError(f"size is {size}; expected at least 1")
+    dataset = _choose_level(source, size) if level is None else open_level(source, level)
+    names = _choose_bands(dataset, bands)
+    step = max(1, *(-(-length // size) for length in dataset.geo.shape))
+    read = [_read(dataset, name, step) for name in names]
+    valid = np.logical_and.reduce([_valid(values, dataset.geo.variables[n]) for n, values in read])
+    table = dataset.geo.variables[names[0]].attributes.get("color_table") if len(names) == 1 else None
+    if isinstance(table, Mapping) and read[0][1].dtype.kind in "iu":
+        image, valid = _coloured(read[0][1], table, valid)
+    else:
+        image = np.stack([_stretched(values, valid) for _, values in read], axis=-1)
+    if not valid.all():
+        image = np.concatenate([image, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1)
+    return _north_up(image, dataset.geo.affine)
+
+
+def _choose_level(source: Array | Group | PlaceLike, size: int) -> Dataset:
+    count = count_levels(source)
+    for level in range(count):
+        dataset = open_level(source, level)
+        if max(dataset.geo.shape) <= size:
+            break
+    return dataset
+
+
+def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
+    order = dataset.band_names
+    if wanted is None:
+        colours = {
+            variable.attributes.get("color_interpretation"): name
+            for name, variable in dataset.geo.variables.items()
+        }
+        is_coloured = {"red", "green", "blue"} <= set(colours)
+        return [colours[c] for c in ("red", "green", "blue")] if is_coloured else order[:1]
+    if len(wanted) not in (1, 3):
+        raise MetadataError(f"bands are {list(wanted)!r}; expected one, or three for red, green and blue")
+    names = []
+    for name in wanted:
+        is_number = name not in order and name.isdecimal() and 0 < int(name) <= len(order)
+        names.append(order[int(name) - 1] if is_number else name)
+        if names[-1] not in order:
+            raise NotFoundError(f"no band {name!r}; there are {', '.join(order)}", path=dataset.place)
+    return names
+
+
+def _read(dataset: Dataset, name: str, step: int) -> tuple[str, np.ndarray[Any, Any]]:
+    """Every `step`-th cell of the array, or of the first item of its other dimensions."""
+    array, axes = dataset.arrays[name], dataset.axes(name)
+    if array.dtype.kind not in "iufb":
+        raise UnsupportedError(f"{name!r} of data type {array.dtype} makes no picture", path=dataset.place)
+    region: list[Any] = [0] * array.ndim
+    for axis in axes:
+        region[axis] = slice(None, None, step)
+    values: np.ndarray[Any, Any] = array[tuple(region)]
+    return name, values if axes[0] < axes[1] else values.T
+
+
+def _valid(values: np.ndarray[Any, Any], variable: Variable) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    valid: np.ndarray[Any, np.dtype[np.bool_]] = np.isfinite(values)
+    if variable.nodata is not None:
+        valid &= values != variable.nodata
+    return valid
+
+
+def _stretched(values: np.ndarray[Any, Any], valid: np.ndarray[Any, Any]) -> Image:
+    seen = values[valid].astype(np.float64)
+    if not seen.size:
+        return np.zeros(values.shape, np.uint8)
+    low, high = np.percentile(seen, PERCENTILES)
+    if low == high:
+        low, high = seen.min(), seen.max()
+    if low == high:
+        return np.full(values.shape, 128, np.uint8)
+    scaled = np.zeros(values.shape)
+    scaled[valid] = (seen - low) * (255.0 / (high - low)) + 0.5
+    return np.clip(scaled, 0, 255).astype(np.uint8)
+
+
+def _coloured(
+    values: np.ndarray[Any, Any], table: Mapping[str, Any], valid: np.ndarray[Any, Any]
+) -> tuple[Image, np.ndarray[Any, Any]]:
+    """The table's colours; a cell whose colour is missing or wholly transparent shows nothing."""
+    found, places = np.unique(values, return_inverse=True)
+    colours = np.zeros((found.size, 4), np.uint8)
+    for place, value in enumerate(found.tolist()):
+        colour = table.get(str(value), ())
+        colours[place, : len(colour)] = colour
+    painted = colours[places.reshape(values.shape)]
+    return painted[..., :3], valid & (painted[..., 3] > 0)
+
+
+def _north_up(image: Image, affine: Affine | None) -> Image:
+    if affine is None or affine.is_rotated:
+        return image
+    image = image[::-1] if affine.e > 0 else image
+    return image[:, ::-1] if affine.a < 0 else image
+
+
+def encode_png(image: Image) -> bytes:
+    """The bytes of a PNG file of `image`.
+
+    Shapes
+        image (rows, columns, samples), samples 1 to 4: grey, with or without alpha; RGB, with or without.
+    Spec
+        ISO/IEC 15948 (PNG), 8 bits per sample, every row filtered by "Up".
+    """
+    rows, columns, samples = image.shape
+    flat = np.ascontiguousarray(image).reshape(rows, columns * samples)
+    filtered = np.full((rows, columns * samples + 1), 2, np.uint8)
+    filtered[:, 1:] = flat
+    filtered[1:, 1:] -= flat[:-1]
+    header = struct.pack(">IIBBBBB", columns, rows, 8, COLOUR_TYPES[samples], 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(filtered.tobytes(), 6)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )

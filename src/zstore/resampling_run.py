@@ -1,0 +1,171 @@
+"""One resampling call: which kernel makes it, and what that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from zstore._ext import resample as kernels
+from zstore.resampling_cells import Array, Cells, is_swapped, split_complex, view_raw
+from zstore.resampling_grid import (
+    FILTERS,
+    WEIGHTED,
+    Span,
+    Weights,
+    are_pairs,
+    gauss_size,
+    place_windows,
+    weigh_filter,
+    weigh_fractions,
+    weigh_gauss,
+)
+
+__all__ = ["Run", "gauss_sizes"]
+
+_QUARTERS = {"q1": 1, "med": 2, "q3": 3}
+_PURPOSES = {"average": "mean", "gauss": "mean", "rms": "root mean", "sum": "sum"}
+
+
+class Run(NamedTuple):
+    """One call: what is computed, over which windows, how."""
+
+    method: str
+    spans: list[Span]
+    offsets: list[int]
+    cells: Cells
+    has_nodata: bool
+    threads: int
+    any_order: bool
+
+    def fill(self, source: Array, result: Array) -> None:
+        """`result` out of `source`."""
+        method, is_aligned = self.method, all(span.grid == "aligned" for span in self.spans)
+        if all(span.factor == 1 for span in self.spans) and method != "rms":
+            result[...] = source
+        elif method == "nearest":
+            self._pick(source, result)
+        elif method in WEIGHTED or (not is_aligned and method in _PURPOSES):
+            self._weigh(source, result)
+        else:
+            self._combine(source, result, None if is_aligned else self._windows())
+
+    def _pick(self, source: Array, result: Array) -> None:
+        if all(span.grid == "aligned" for span in self.spans):
+            # There a vector holds several cells of the result; beyond, both this and numpy wait for memory.
+            size, factor = source.dtype.itemsize, self.spans[-1].factor
+            if source.strides[-1] == size and (size, factor) in {(1, 2), (2, 2), (4, 2), (2, 4), (4, 4)}:
+                self._combine(source, result, None)
+            else:
+                result[...] = source[
+                    tuple(slice(None, None, min(span.factor, span.size)) for span in self.spans)
+                ]
+            return
+        for axis, (span, offset) in enumerate(zip(self.spans, self.offsets, strict=True)):
+            if span.factor > 1:
+                source = source.take(place_windows(span, "nearest", offset)[0], axis)
+        result[...] = source
+
+    def _windows(self) -> list[tuple[Array, Array] | None]:
+        """Where windows lie in the dimensions in which they are not whole."""
+        return [
+            None if span.factor == 1 else place_windows(span, self.method, offset)
+            for span, offset in zip(self.spans, self.offsets, strict=True)
+        ]
+
+    def _combine(
+        self, source: Array, result: Array, windows: list[tuple[Array, Array] | None] | None
+    ) -> None:
+        steps = [min(span.factor, max(span.size, 1)) for span in self.spans]
+        if windows is not None:
+            steps = [1 if window is None else int(window[1].max()) for window in windows]
+        self._run_windows(source, result, steps, windows)
+
+    def _run_windows(
+        self, source: Array, result: Array, steps: list[int], windows: list[tuple[Array, Array] | None] | None
+    ) -> None:
+        is_half = source.dtype.char == "e" and self.method != "nearest"
+        swapped, out_swapped = is_swapped(source.dtype), is_swapped(result.dtype)
+        if source.dtype.kind == "c":
+            source, result, steps = split_complex(source), split_complex(result), [*steps, 1]
+        kernels.downsample(
+            view_raw(source),
+            view_raw(result),
+            tuple(steps),
+            method=kernels.METHODS["quantile" if self.method in _QUARTERS else self.method],
+            quarters=_QUARTERS.get(self.method, 0),
+            cell_type=self.cells.type_code,
+            is_half=is_half,
+            source_swapped=swapped,
+            out_swapped=out_swapped,
+            skip=self.cells.skip,
+            nodata=self.cells.nodata,
+            substitute=self.cells.substitute,
+            any_order=self.any_order,
+            windows=windows,
+            threads=self.threads,
+        )
+
+    def _weigh(self, source: Array, result: Array) -> None:
+        tables: list[Weights | None] = list(self._tables())
+        is_half, swapped, out_swapped = (
+            source.dtype.char == "e",
+            is_swapped(source.dtype),
+            is_swapped(result.dtype),
+        )
+        if source.dtype.kind == "c":
+            source, result, tables = split_complex(source), split_complex(result), [*tables, None]
+        computed = np.dtype(self.cells.type_name)
+        is_filter = self.method in FILTERS
+        small = ("uint8", "int8", "uint16", "int16", "float32") if is_filter else ("int8", "int16")
+        kernels.weigh(
+            view_raw(source),
+            view_raw(result),
+            tables,
+            purpose=kernels.PURPOSES["filter" if is_filter else _PURPOSES[self.method]],
+            cell_type=self.cells.type_code,
+            through_float=computed.name in small and self.method not in ("gauss", "sum"),
+            nearest_square=computed.name in ("uint8", "uint16"),
+            needs_runs=self.method in ("cubic", "lanczos"),
+            is_half=is_half,
+            source_swapped=swapped,
+            out_swapped=out_swapped,
+            skip=self.cells.skip,
+            nodata=self.cells.nodata,
+            substitute=self.cells.substitute,
+            threads=self.threads,
+        )
+
+    def _tables(self) -> list[Weights | None]:
+        gauss = gauss_sizes(self.spans)
+        tables: list[Weights | None] = []
+        for span, offset, length in zip(self.spans, self.offsets, gauss, strict=True):
+            if span.factor == 1:
+                tables.append(None)
+            elif self.method in FILTERS:
+                tables.append(weigh_filter(span, self.method, offset))
+            elif self.method == "gauss":
+                tables.append(weigh_gauss(span, length, offset))
+            else:
+                tables.append(weigh_fractions(span, offset))
+        weighted = [table for table in tables if table is not None]
+        if (
+            self.method in ("average", "rms")
+            and not self.has_nodata
+            and len(weighted) == 2
+            and are_pairs(weighted)
+        ):
+            # GDAL takes a short cut there, and with it all four cells of a 2 x 2 window for whole ones
+            rows = weighted[0]
+            pairs = rows.lengths == 2
+            rows.weights[pairs, :2] = 1
+            rows.total[pairs] = 2
+        return tables
+
+
+def gauss_sizes(spans: Sequence[Span]) -> list[int]:
+    """How long the gauss kernel is in each dimension; GDAL's is as the rows' ratio wants, both ways."""
+    resampled = [span for span in spans if span.factor > 1]
+    rows = resampled[-2:-1] or resampled
+    return [gauss_size(rows[0].ratio if span.grid == "gdal" and rows else span.ratio) for span in spans]

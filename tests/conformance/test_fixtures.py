@@ -1,0 +1,100 @@
+"""Stores that other implementations wrote, read to their known values; and stores made to hurt."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from zstore.errors import UnsupportedError, ZstoreError
+
+from . import adapter
+
+FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
+MANIFEST = FIXTURES / "manifest.json"
+if not MANIFEST.exists():
+    pytest.skip(f"no fixtures at {FIXTURES}", allow_module_level=True)
+
+ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text())["entries"]
+ARRAYS = [entry for entry in ENTRIES if entry["kind"] == "array"]
+
+# What zstore does not read yet: it says so, with UnsupportedError. Data types as the manifest words them.
+NOT_YET = {
+    "string": "strings of any length",
+    "|O": "Python objects",
+    "|S": "byte strings",
+    "<U": "fixed strings",
+    "fixed_length_utf32": "fixed strings",
+    "null_terminated_bytes": "byte strings",
+    "numpy.datetime64": "dates",
+    "numpy.timedelta64": "durations",
+    "structured": "structured types",
+}
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    """The fixtures' own runner, which knows how to compare."""
+    spec = importlib.util.spec_from_file_location("run_fixtures", FIXTURES / "run_fixtures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def not_yet(entry: dict[str, Any]) -> str | None:
+    """Why an entry is not expected to be read, None where it is."""
+    if entry["zarr_format"] == 1:
+        return "Zarr v1"
+    types = [cover.partition(":")[2] for cover in entry["covers"] if cover.startswith("dtype:")]
+    return next((why for name in types for start, why in NOT_YET.items() if name.startswith(start)), None)
+
+
+@pytest.mark.parametrize("entry", ARRAYS, ids=[entry["name"] for entry in ARRAYS])
+def test_arrays(runner, entry):
+    assert entry["expect"] in ("ok", "error_or_ok", "error", "error_or_any")
+    why = not_yet(entry)
+    if why == "Zarr v1":
+        pytest.xfail(f"{why} is not read yet")
+    try:
+        runner.do_array(adapter, str(FIXTURES), entry)
+    except UnsupportedError as error:
+        if why is None and entry["expect"] == "ok":
+            raise
+        assert error.path, "where it is was not said"
+        pytest.xfail(f"{why} are not read yet" if why else f"may be refused, and is: {error}")
+    except ZstoreError as error:
+        if entry["expect"] == "ok":
+            raise
+        pytest.xfail(f"may be refused, and is: {error}")
+
+
+def test_hostile_stores_and_metadata_documents_each_in_a_process_of_its_own(tmp_path):
+    for kind in ("hostile", "metadata", "group"):
+        report = tmp_path / f"{kind}.json"
+        command = [
+            sys.executable,
+            str(FIXTURES / "run_fixtures.py"),
+            "--adapter",
+            adapter.__file__,
+            "--kind",
+            kind,
+        ]
+        subprocess.run([*command, "--json", str(report)], capture_output=True, env=environment(), check=False)
+        results = json.loads(report.read_text())["results"]
+        assert len(results) > 4
+        assert [(case["name"], case["detail"]) for case in results if case["status"] != "passed"] == []
+
+
+def environment() -> dict[str, str]:
+    import os
+
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}

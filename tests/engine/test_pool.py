@@ -1,0 +1,45 @@
+"""The engine's threads."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import zstore
+from zstore.engine.pool import map_threads
+
+
+@pytest.fixture(autouse=True)
+def four_threads():
+    zstore.set_threads(4)
+    yield
+    zstore.set_threads(None)
+
+
+def test_results_come_in_order():
+    assert map_threads(lambda x: x * x, range(100)) == [x * x for x in range(100)]
+    assert map_threads(lambda x: x, []) == []
+
+
+def test_an_error_stops_the_rest():
+    done = []
+
+    def work(number: int) -> None:
+        if number == 3:
+            raise KeyError(number)
+        done.append(number)
+
+    with pytest.raises(KeyError):
+        map_threads(work, range(5_000))
+    assert len(done) < 5_000
+
+
+def test_threads_never_multiply():
+    most = set()
+
+    def inner(_: int) -> None:
+        most.add(threading.get_ident())
+
+    map_threads(lambda _: map_threads(inner, range(20)), range(20))
+    assert len(most) <= 4

@@ -1,0 +1,122 @@
+"""What the drills run in processes of their own: `python writers.py NAME ARGUMENT…`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+import zstore
+
+
+def cells(path: str, first: str, step: str, count: str) -> None:
+    """Write cell after cell, each on its own."""
+    array = zstore.open_array(path, "a", "r+")
+    wait_for(path)
+    for cell in range(int(first), int(count), int(step)):
+        array[cell] = cell + 1
+
+
+def appends(path: str, number: str, times: str) -> None:
+    """Append blocks of three items that carry this writer's number."""
+    array = zstore.open_array(path, "a", "r+")
+    wait_for(path)
+    for turn in range(int(times)):
+        array.append(np.full(3, 1000 * int(number) + turn + 1))
+
+
+def attributes(path: str, number: str, times: str) -> None:
+    """Set attributes, each of which replaces the document that writers lock on."""
+    array = zstore.open_array(path, "a", "r+")
+    wait_for(path)
+    for turn in range(int(times)):
+        array.attrs[f"{number}-{turn}"] = turn
+
+
+def rewrite(path: str) -> None:
+    """Fill the whole array with 1, 2, 3, … until killed; say when it begins."""
+    array = zstore.open_array(path, "a", "r+")
+    print("ready", flush=True)
+    value = 1
+    while True:
+        array[...] = value
+        array[3:-3] = value
+        value += 1
+
+
+def interrupted(path: str) -> None:
+    """Read for a long time; when interrupted, say how the read ended."""
+    array = zstore.open_array(path, "a", "r")
+    selection = np.zeros(2_000_000, np.int64)
+    print("ready", flush=True)
+    try:
+        while True:
+            array[...]
+            array[selection]
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+
+
+def forks(path: str) -> None:
+    """Read and write on many threads, fork while they are at it, and read and write in the children."""
+    array = zstore.open_array(path, "a", "r+")
+    stop = threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            array[...]
+            array[::7] = 1
+
+    array[...] = 1
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                ok = bool((array[...] == 1).all())
+                array[5:9] = 1
+                os._exit(0 if ok else 3)
+            _, status = os.waitpid(child, 0)
+            if status:
+                print("child ended with", status, flush=True)
+                os._exit(1)
+            time.sleep(0.005)
+    finally:
+        stop.set()
+    for thread in threads:
+        thread.join()
+    print("ok", flush=True)
+
+
+def fork_once(path: str) -> None:
+    """Read on several threads, then fork, then read in both."""
+    zstore.set_threads(4)
+    array = zstore.open_array(path, "a", "r")
+    assert (array[...] == 3).all()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if (array[...] == 3).all() else 3)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (array[...] == 3).all()
+    print("ok", flush=True)
+
+
+def wait_for(path: str) -> None:
+    """Begin together: when the starting file is there."""
+    print("ready", flush=True)
+    start = Path(path).with_suffix(".go")
+    while not start.exists():
+        time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,303 @@
+"""Rasters to Zarr and back: every cell, and all that a raster says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.read import read_geo
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
+from zstore.integrations.raster import RasterWarning, raster_to_zarr, zarr_to_raster
+
+rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
+pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+
+PROJECT = Path(__file__).parent.parent.parent
+LANDSAT = PROJECT / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
+FIXTURES = PROJECT.parent / "shared" / "fixtures" / "rasters"
+NORTH_UP = (30.0, 0.0, 612825.0, 0.0, -30.0, 6852675.0)
+
+
+def make_raster(path: Path, data: np.ndarray, **options: Any) -> Path:
+    """A GeoTIFF of `data` (band, y, x)."""
+    profile = {"driver": "GTiff", "crs": "EPSG:32622", "transform": rasterio.Affine(*NORTH_UP)}
+    profile |= {"count": data.shape[0], "height": data.shape[1], "width": data.shape[2], "dtype": data.dtype}
+    describe = options.pop("describe", lambda raster: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        with rasterio.open(path, "w", **profile | options) as raster:
+            raster.write(data)
+            describe(raster)
+    return path
+
+
+def cells(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 100, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    "name", ["landsat", "RGB.byte.tif", "float_raster_with_nodata.tif", "shade.tif", "world.byte.tif"]
+)
+@pytest.mark.parametrize(("zarr_format", "levels", "driver"), [(2, 0, "GTiff"), (3, None, "COG")])
+def test_real_rasters_come_back_as_they_were(
+    tmp_path: Path, name: str, zarr_format: int, levels: int | None, driver: str
+) -> None:
+    path = LANDSAT if name == "landsat" else FIXTURES / name
+    if not path.exists():
+        pytest.skip(f"the raster {name} is not beside the project")
+    made = raster_to_zarr(path, tmp_path / "z", zarr_format=zarr_format, levels=levels)
+    assert made.zarr_format == zarr_format and ("multiscales" in made.attrs) == (levels is None)
+    back = zarr_to_raster(tmp_path / "z", tmp_path / "back.tif", driver=driver)
+    with rasterio.open(path) as before, rasterio.open(back) as after:
+        np.testing.assert_array_equal(before.read(), after.read())
+        for fact in ("crs", "transform", "nodatavals", "dtypes", "colorinterp"):
+            assert getattr(before, fact) == getattr(after, fact), fact
+        assert (after.tags(ns="IMAGE_STRUCTURE").get("LAYOUT") == "COG") == (driver == "COG")
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8", "c8", "c16"])
+def test_every_data_type_of_geotiff(tmp_path: Path, dtype: str) -> None:
+    path = make_raster(tmp_path / "a.tif", cells((2, 70, 50), dtype))
+    raster_to_zarr(path, tmp_path / "z", chunks=(16, 32))
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "b.tif")) as raster:
+        found = raster.read()
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(found, cells((2, 70, 50), dtype))
+
+
+def test_what_bands_say_of_themselves_comes_back(tmp_path: Path) -> None:
+    def describe(raster: Any) -> None:
+        raster.descriptions = ("near infrared", "red", "red")
+        raster.units = ("W m-2", None, "K")
+        raster.scales, raster.offsets = (0.5, 1.0, 1.0), (-3.0, 0.0, 7.0)
+        raster.update_tags(mission="one")
+        raster.update_tags(2, wavelength="650 nm")
+
+    path = make_raster(tmp_path / "a.tif", cells((3, 30, 20), "u2"), nodata=9, describe=describe)
+    made = raster_to_zarr(path, tmp_path / "z")
+    assert made.attrs["bands"] == ["near_infrared", "red", "red_3"]
+    assert made.attrs["tags"] == {"mission": "one"}
+    infrared = made["near_infrared"].attrs
+    assert (infrared["scale_factor"], infrared["add_offset"], infrared["units"]) == (0.5, -3.0, "W m-2")
+    assert (infrared["long_name"], infrared["_FillValue"]) == ("near infrared", 9)
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "b.tif")) as raster:
+        assert raster.descriptions == ("near infrared", "red", "red")
+        assert (raster.scales, raster.offsets) == ((0.5, 1.0, 1.0), (-3.0, 0.0, 7.0))
+        assert raster.units == ("W m-2", None, "K")
+        assert raster.tags()["mission"] == "one" and raster.tags(2) == {"wavelength": "650 nm"}
+
+
+def test_chosen_bands(tmp_path: Path) -> None:
+    data = cells((4, 30, 20), "u1")
+    path = make_raster(tmp_path / "a.tif", data)
+    raster_to_zarr(path, tmp_path / "z", bands=[4, 2])
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "b.tif")) as raster:
+        np.testing.assert_array_equal(raster.read(), data[[3, 1]])
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "c.tif", arrays=["band_2"])) as raster:
+        np.testing.assert_array_equal(raster.read(), data[[1]])
+    with pytest.raises(MetadataError, match=r"bands are \[5\]; expected different ones of 1 to 4"):
+        raster_to_zarr(path, tmp_path / "y", bands=[5])
+    with pytest.raises(NotFoundError, match="no array 'band_1' on the grid; there are band_2, band_4"):
+        zarr_to_raster(tmp_path / "z", tmp_path / "d.tif", arrays=["band_1"])
+
+
+def test_a_colour_table_comes_back(tmp_path: Path) -> None:
+    table = {0: (0, 0, 0, 255), 1: (10, 20, 30, 255), 2: (255, 0, 0, 255)}
+    data = cells((1, 30, 20), "u1") % 3
+    path = make_raster(tmp_path / "a.tif", data, describe=lambda raster: raster.write_colormap(1, table))
+    made = raster_to_zarr(path, tmp_path / "z")
+    assert made["band_1"].attrs["color_table"]["2"] == [255, 0, 0, 255]
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "b.tif")) as raster:
+        assert raster.colorinterp[0].name == "palette"
+        assert {value: raster.colormap(1)[value] for value in table} == table
+
+
+def test_a_mask_is_an_array(tmp_path: Path) -> None:
+    mask = np.zeros((30, 20), np.uint8)
+    mask[3:9] = 255
+    path = make_raster(
+        tmp_path / "a.tif", cells((1, 30, 20), "u1"), describe=lambda raster: raster.write_mask(mask)
+    )
+    made = raster_to_zarr(path, tmp_path / "z")
+    np.testing.assert_array_equal(made["mask"][...], mask)
+    assert made["mask"].attrs["flag_meanings"] == "invalid valid" and made.attrs["bands"] == ["band_1"]
+
+
+@pytest.mark.parametrize("levels", [0, 1])
+def test_a_rotated_grid_keeps_its_affine(tmp_path: Path, levels: int) -> None:
+    affine = rasterio.Affine(20, 5, 100, 10, -8, 200)
+    path = make_raster(tmp_path / "a.tif", cells((1, 30, 20), "u1"), transform=affine)
+    made = raster_to_zarr(path, tmp_path / "z", levels=levels)
+    geo, _ = read_geo(made)
+    assert geo.affine == tuple(affine)[:6] and "x" not in (made if levels == 0 else made["0"])
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "b.tif", level=levels)) as raster:
+        assert raster.transform == (rasterio.Affine(40, 10, 100, 20, -16, 200) if levels else affine)
+
+
+def test_without_a_place_there_is_a_warning_and_nothing_made_up(tmp_path: Path) -> None:
+    path = make_raster(
+        tmp_path / "a.tif", cells((1, 30, 20), "u1"), crs=None, transform=rasterio.Affine.identity()
+    )
+    with pytest.warns(RasterWarning, match="has no CRS and no affine"):
+        made = raster_to_zarr(path, tmp_path / "z")
+    geo, _ = read_geo(made)
+    assert (geo.crs, geo.affine) == (None, None) and set(made.keys()) == {"band_1"}
+    path = make_raster(tmp_path / "b.tif", cells((1, 30, 20), "u1"), crs=None)
+    with pytest.warns(RasterWarning, match="has no CRS: none is written"):
+        made = raster_to_zarr(path, tmp_path / "y", levels=1)
+    assert read_geo(made)[0].affine == NORTH_UP
+
+
+def test_placed_by_control_points_is_refused(tmp_path: Path) -> None:
+    points = [
+        rasterio.control.GroundControlPoint(r, c, 9.0 + c, 50.0 - r) for r, c in ((0, 0), (0, 9), (9, 0))
+    ]
+    path = make_raster(
+        tmp_path / "a.tif",
+        cells((1, 30, 20), "u1"),
+        crs="EPSG:4326",
+        transform=rasterio.Affine.identity(),
+        gcps=points,
+    )
+    with rasterio.open(path) as raster:
+        assert len(raster.gcps[0]) == 3
+    with pytest.raises(
+        UnsupportedError, match=r"placed by 3 ground control points; expected an affine \(gdalwarp"
+    ):
+        raster_to_zarr(path, tmp_path / "z")
+    assert not (tmp_path / "z").exists()
+
+
+def test_nodata_that_no_cell_can_have_is_left_out(tmp_path: Path) -> None:
+    path = make_raster(tmp_path / "a.tif", cells((1, 30, 20), "u1"))
+    vrt = tmp_path / "a.vrt"
+    rasterio.shutil.copy(path, vrt, driver="VRT")
+    text = vrt.read_text().replace("<ColorInterp>", "<NoDataValue>3.5</NoDataValue><ColorInterp>", 1)
+    vrt.write_text(text)
+    with rasterio.open(vrt) as raster:
+        if raster.nodata != 3.5:
+            pytest.skip(
+                f"GDAL {rasterio.__gdal_version__} gives {raster.nodata} for a nodata of 3.5 in uint8"
+            )
+    with pytest.warns(RasterWarning, match=r"nodata is 3\.5.*it is left out"):
+        made = raster_to_zarr(vrt, tmp_path / "z")
+    assert "_FillValue" not in made["band_1"].attrs
+
+
+def test_a_third_dimension_gives_bands(tmp_path: Path) -> None:
+    data = cells((30, 20, 3), "i2")
+    group = zstore.create_group(tmp_path / "z")
+    group.create_array("a", data=data, dimension_names=("x", "y", "time"), chunks=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        with rasterio.open(zarr_to_raster(group, tmp_path / "b.tif")) as raster:
+            np.testing.assert_array_equal(raster.read(), data.transpose(2, 1, 0))
+
+
+def test_refusals_name_what_is_wrong(tmp_path: Path) -> None:
+    path = make_raster(tmp_path / "a.tif", cells((1, 30, 20), "u1"))
+    (tmp_path / "text.tif").write_text("this is no raster")
+    refused = [
+        (tmp_path / "none.tif", {}, NotFoundError, r"no raster there.*none\.tif"),
+        (tmp_path / "text.tif", {}, StoreError, r"not a raster that GDAL can open.*text\.tif"),
+        (path, {"compressors": "zsdt"}, UnknownExtensionError, "unknown codec 'zsdt'"),
+        (path, {"method": "avarage", "levels": 1}, UnknownExtensionError, "unknown resampler 'avarage'"),
+        (path, {"zarr_format": 2, "shards": 512}, UnsupportedError, "only v3 has sharding"),
+        (path, {"zarr_format": 1}, MetadataError, "Zarr format is 1"),
+    ]
+    for source, options, kind, message in refused:
+        with pytest.raises(kind, match=message):
+            raster_to_zarr(source, tmp_path / "z", **options)
+        assert not (tmp_path / "z").exists()
+    group = raster_to_zarr(path, tmp_path / "z")
+    with pytest.raises(StoreError, match="there"):
+        raster_to_zarr(path, tmp_path / "z")
+    raster_to_zarr(path, tmp_path / "z", overwrite=True)
+    with pytest.raises(NotFoundError, match="no level 1; there are 1"):
+        zarr_to_raster(group, tmp_path / "b.tif", level=1)
+    with pytest.raises(UnsupportedError, match="driver is 'PNG'; expected one of GTiff, COG"):
+        zarr_to_raster(group, tmp_path / "b.tif", driver="PNG")
+    with pytest.raises(StoreError, match="a file is there already"):
+        zarr_to_raster(group, path)
+    with pytest.raises(StoreError, match="no directory to write a raster to"):
+        zarr_to_raster(group, tmp_path / "none" / "b.tif")
+    group.create_array("wide", data=cells((30, 20), "f4"), dimension_names=("y", "x"))
+    with pytest.raises(UnsupportedError, match=r"data types uint8 \(band_1\), float32 \(wide\)"):
+        zarr_to_raster(group, tmp_path / "b.tif", arrays=["band_1", "wide"])
+    assert not (tmp_path / "b.tif").exists()
+
+
+def test_a_damaged_raster_leaves_no_zarr_that_says_where_it_is(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).integers(0, 255, (1, 600, 600), dtype="u1")
+    path = make_raster(
+        tmp_path / "a.tif", noise, compress="deflate", tiled=True, blockxsize=256, blockysize=256
+    )
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 2000] = bytes(2000)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"raster cannot be read: .*a\.tif"):
+        raster_to_zarr(path, tmp_path / "z", chunks=256)
+    assert "spatial:transform" not in zstore.open_group(tmp_path / "z", mode="r").attrs
+
+
+def test_a_failed_write_leaves_no_raster(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).integers(0, 255, (1, 600, 600), dtype="u1")
+    raster_to_zarr(make_raster(tmp_path / "a.tif", noise), tmp_path / "z")
+    chunk = tmp_path / "z" / "band_1" / "c" / "1" / "1"
+    chunk.write_bytes(chunk.read_bytes()[:-50])
+    with pytest.raises(zstore.errors.CodecError, match="c/1/1"):
+        zarr_to_raster(tmp_path / "z", tmp_path / "b.tif")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tif", "z"]
+
+
+def test_rasterio_is_imported_when_called_and_named_when_missing() -> None:
+    script = """
+        import sys
+        sys.modules["rasterio"] = None
+        import zstore.integrations.raster as raster
+        try:
+            raster.raster_to_zarr("a.tif", "b.zarr")
+        except raster.UnsupportedError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True
+    )
+    assert "rasterio, which is not installed" in done.stdout and "zstore[raster]" in done.stdout
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    script = """
+        import resource, sys
+        import numpy as np, rasterio
+        from zstore.integrations.raster import raster_to_zarr, zarr_to_raster
+        path, shape = sys.argv[1], {"width": 8192, "height": 24576, "count": 1, "dtype": "uint16"}
+        with rasterio.Env(GDAL_CACHEMAX=16):
+            with rasterio.open(path + "/a.tif", "w", driver="GTiff", crs="EPSG:32622", **shape) as raster:
+                raster.transform = rasterio.Affine(1, 0, 5, 0, -1, 9)
+                block = np.tile(np.arange(8192, dtype="u2"), (1024, 1))
+                for row in range(0, 24576, 1024):
+                    raster.write(block, 1, window=((row, row + 1024), (0, 8192)))
+            del block
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            raster_to_zarr(path + "/a.tif", path + "/z", shards=1024)
+            zarr_to_raster(path + "/z", path + "/b.tif", compress=None)
+            print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    # The raster has 384 MiB; in memory are two windows of 16 MiB, what they become, and 16 MiB of GDAL's.
+    assert int(done.stdout) < 128

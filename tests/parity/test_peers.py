@@ -1,0 +1,214 @@
+"""What zstore writes is read equal by zarr-python and tensorstore, and what they write by zstore."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import zstore
+from zstore.storage.local import LocalStore
+
+from ..properties.recipes import assert_same, random_items, recipes
+
+zarr = pytest.importorskip("zarr", reason="the peer of these tests")
+tensorstore = pytest.importorskip("tensorstore", reason="the peer of these tests")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3"),
+    pytest.mark.filterwarnings("ignore:.*disables partial reads"),
+]
+
+# What a peer does not do: a pattern of the metadata, and the reason; everything else it must read.
+TENSORSTORE_LACKS = {
+    r'"filters"': "tensorstore has no v2 filters",
+    r'"numcodecs\.': "tensorstore has no numcodecs.* codecs in v3",
+    r'"id": "lzma"': "tensorstore has no lzma",
+    r'"id": "lz4"': "tensorstore has no lz4",
+    r'"index_location": "\w+"\}, "name": "sharding_indexed"\}, \{': "tensorstore has no codecs around shards",
+}
+ZARR_LACKS = {
+    r'"numcodecs.delta"\}, \{"configuration": \{"endian": "big"': "zarr-python misreads its own",
+}
+
+
+def document(directory: Path) -> str:
+    """The metadata on one line, members in one order, v2's null filters left out."""
+    path = directory / "zarr.json"
+    found = json.loads((path if path.exists() else directory / ".zarray").read_text())
+    return json.dumps({name: value for name, value in found.items() if value is not None}, sort_keys=True)
+
+
+def lacking(directory: Path, lacks: dict[str, str]) -> str | None:
+    text = document(directory)
+    return next((why for pattern, why in lacks.items() if re.search(pattern, text)), None)
+
+
+def read_by_zarr(directory: Path) -> Any:
+    return np.asarray(zarr.open_array(directory, mode="r")[...])
+
+
+def open_by_tensorstore(directory: Path, **options: Any) -> Any:
+    driver = "zarr3" if (directory / "zarr.json").exists() else "zarr"
+    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(directory)}}
+    return tensorstore.open({**spec, **options}, open=True).result()
+
+
+def read_by_tensorstore(directory: Path) -> Any:
+    return np.asarray(open_by_tensorstore(directory).read().result())
+
+
+PEERS = {"zarr-python": (read_by_zarr, ZARR_LACKS), "tensorstore": (read_by_tensorstore, TENSORSTORE_LACKS)}
+
+DTYPES = ["?", "i1", "<i2", ">i4", "<i8", "u1", ">u2", "<u4", ">u8", "<f2", ">f4", "<f8", "<c8", ">c16"]
+CHAINS: dict[str, dict[str, Any]] = {
+    "v3 none": {"compressors": None},
+    "v3 zstd": {"compressors": "zstd"},
+    "v3 zstd with a checksum": {
+        "compressors": {"name": "zstd", "configuration": {"level": 5, "checksum": True}}
+    },
+    "v3 gzip": {"compressors": "gzip"},
+    "v3 blosc": {"compressors": "blosc"},
+    "v3 blosc lz4 bitshuffle": {
+        "compressors": {
+            "name": "blosc",
+            "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0},
+        }
+    },
+    "v3 crc32c": {"compressors": ["gzip", "crc32c"]},
+    "v3 F": {"order": "F"},
+    "v3 shards": {"shards": (8, 12)},
+    "v3 shards of none": {"shards": (8, 12), "compressors": None},
+    "v3 keys with dots": {"chunk_key_encoding": ("default", ".")},
+    "v3 keys of v2": {"chunk_key_encoding": ("v2", "/")},
+    "v2 none": {"zarr_format": 2, "compressors": None},
+    "v2 zlib": {"zarr_format": 2, "compressors": {"id": "zlib", "level": 1}},
+    "v2 gzip": {"zarr_format": 2, "compressors": {"id": "gzip", "level": 1}},
+    "v2 bz2": {"zarr_format": 2, "compressors": {"id": "bz2", "level": 1}},
+    "v2 zstd": {"zarr_format": 2, "compressors": {"id": "zstd", "level": 1}},
+    "v2 blosc": {
+        "zarr_format": 2,
+        "compressors": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
+    },
+    "v2 F": {"zarr_format": 2, "order": "F", "chunk_key_encoding": ("v2", "/")},
+}
+SHAPE, CHUNKS = (13, 17), (4, 6)
+
+
+def items_of(dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
+    items = random_items(np.random.default_rng(seed), SHAPE, np.dtype(dtype).newbyteorder("="))
+    items[4:8, 6:12] = 0  # a chunk that is not stored
+    return items
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_peers_read_what_zstore_writes(tmp_path, dtype, chain, peer):
+    array = zstore.create_array(tmp_path, shape=SHAPE, chunks=CHUNKS, dtype=dtype, **CHAINS[chain])
+    items = items_of(dtype)
+    array[...] = items
+    read, lacks = PEERS[peer]
+    why = lacking(tmp_path, lacks)
+    if why is not None:
+        pytest.skip(why)
+    assert_same(np.asarray(read(tmp_path)).astype(items.dtype), items)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shards", [None, (8, 12)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zstore_reads_and_changes_what_zarr_python_writes(tmp_path, dtype, shards, order, zarr_format):
+    if shards and zarr_format == 2:
+        pytest.skip("v2 has no shards")
+    if zarr_format == 3 and order == "F":
+        options: dict[str, Any] = {"filters": [zarr.codecs.TransposeCodec(order=(1, 0))]}
+    else:
+        options = {"order": order} if zarr_format == 2 else {}
+    theirs = zarr.create_array(
+        tmp_path, shape=SHAPE, chunks=CHUNKS, shards=shards, dtype=dtype, zarr_format=zarr_format, **options
+    )
+    items = items_of(dtype)
+    theirs[...] = items
+    array = zstore.open_array(tmp_path)
+    assert_same(array[...], items)
+    assert_same(array[3:9, ::-5], items[3:9, ::-5])
+    changed = items_of(dtype, 1)
+    array[2:11, 5:] = items[2:11, 5:] = changed[2:11, 5:]
+    assert_same(array[...], items)
+    assert_same(np.asarray(zarr.open_array(tmp_path, mode="r")[...]).astype(items.dtype), items)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "float16", "float64", "complex64"])
+def test_zstore_reads_and_changes_what_tensorstore_writes(tmp_path, dtype, location, order):
+    little = {"name": "bytes", "configuration": {"endian": "big" if location == "start" else "little"}}
+    shard = {
+        "name": "sharding_indexed",
+        "configuration": {
+            "chunk_shape": list(CHUNKS),
+            "codecs": [
+                {"name": "transpose", "configuration": {"order": list(order)}},
+                little,
+                {"name": "zstd", "configuration": {"level": 1}},
+            ],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+            "index_location": location,
+        },
+    }
+    metadata = {
+        "shape": list(SHAPE),
+        "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 12]}},
+        "codecs": [shard],
+    }
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(tmp_path)}, "metadata": metadata}
+    theirs = tensorstore.open(spec, create=True).result()
+    items = items_of(dtype)
+    theirs.write(items).result()
+    array = zstore.open_array(tmp_path)
+    assert_same(array[...], items)
+    array[1:12, 3:7] = items[1:12, 3:7] = items_of(dtype, 2)[1:12, 3:7]
+    assert_same(np.asarray(theirs.read().result()), items)
+
+
+MORE = settings(
+    deadline=None,
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@MORE
+@given(st.data(), st.integers(0, 999))
+def test_any_array_is_read_by_whoever_can(data: st.DataObject, seed: int) -> None:
+    recipe = data.draw(recipes(max_ndim=4))
+    with TemporaryDirectory() as directory:
+        place = Path(directory) / "a"
+        array = zstore.create_array(
+            LocalStore(place),
+            shape=recipe.shape,
+            dtype=recipe.dtype,
+            fill_value=recipe.fill_value,
+            **recipe.options,
+        )
+        items = np.full(recipe.shape, recipe.fill)
+        some = random_items(np.random.default_rng(seed), recipe.shape, recipe.numpy)
+        region = tuple(slice(0, data.draw(st.integers(0, n))) for n in recipe.shape)
+        array[region] = items[region] = some[region]
+        for read, lacks in PEERS.values():
+            if lacking(place, lacks) is None:
+                assert_same(np.asarray(read(place)).astype(items.dtype), items)

@@ -1,0 +1,235 @@
+"""The command line: what it prints, what it makes, and how it says no."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.read import read_geo
+
+testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
+from zstore.commands import zstore as command  # noqa: E402
+
+RASTER = Path(__file__).parent.parent / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
+
+
+def run(*words: object, code: int = 0):
+    """The result of `zstore WORDS`, which must give that exit code."""
+    result = testing.CliRunner().invoke(command, [str(word) for word in words])
+    if result.exit_code != code:
+        raise AssertionError(f"exit code {result.exit_code}: {result.output}") from result.exception
+    return result
+
+
+@pytest.fixture
+def pyramid(tmp_path: Path) -> Path:
+    pytest.importorskip("rasterio", reason="rasters are read with rasterio")
+    run("convert", RASTER, tmp_path / "p.zarr", "--pyramid", "--shards", 512)
+    return tmp_path / "p.zarr"
+
+
+def test_convert_there_and_back(pyramid: Path, tmp_path: Path) -> None:
+    import rasterio
+
+    assert read_geo(zstore.open_group(pyramid, mode="r"))[0].levels[3].shape == (137, 164)
+    band = zstore.open_array(pyramid, "0/band_1", mode="r")
+    assert (band.zarr_format, band.chunks, band.shards) == (3, (256, 256), (512, 512))
+    run("convert", pyramid, tmp_path / "back.tif")
+    run("convert", pyramid, tmp_path / "level.tif", "--level", 2, "--cog")
+    with rasterio.open(RASTER) as source, rasterio.open(tmp_path / "back.tif") as back:
+        np.testing.assert_array_equal(source.read(), back.read())
+    with rasterio.open(tmp_path / "level.tif") as level:
+        assert (level.shape, level.transform.a) == ((274, 328), 120.0)
+
+
+def test_convert_with_every_option(tmp_path: Path) -> None:
+    pytest.importorskip("rasterio", reason="rasters are read with rasterio")
+    words = ["--format", 2, "--chunks", "128,64", "--codec", "gzip", "--levels", 1, "--method", "nearest"]
+    run("convert", RASTER, tmp_path / "z", *words, "--bands", 1)
+    run("convert", RASTER, tmp_path / "z", code=1)
+    run("convert", RASTER, tmp_path / "z", *words, "--overwrite")
+    made = zstore.open_group(tmp_path / "z", mode="r")
+    fine, coarse = made["0/band_1"], made["1/band_1"]
+    assert (made.zarr_format, coarse.chunks) == (2, (128, 64))
+    assert coarse.model.codecs == fine.model.codecs and coarse.model.codecs[-1].name == "numcodecs.gzip"
+    np.testing.assert_array_equal(coarse[...], fine[::2, ::2])
+
+
+def test_pyramid(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 9, (200, 300)).astype("u1")
+    zstore.create_array(tmp_path / "a", data=data, dimension_names=("y", "x"), chunks=64)
+    run("pyramid", tmp_path / "a", tmp_path / "p", "--levels", 2, "--method", "mode", "--nodata", 0)
+    result = run("pyramid", tmp_path / "p", "--levels", 1, "--method", "a=nearest", "--overwrite")
+    assert "├── 0" in result.output and "└── 1" in result.output
+    made = zstore.open_group(tmp_path / "p", mode="r")
+    np.testing.assert_array_equal(made["0/a"][...], data)
+    np.testing.assert_array_equal(made["1/a"][...], data[::2, ::2])
+    assert made["1/a"].attrs["_FillValue"] == 0
+
+
+def test_info_says_what_there_is_to_know(pyramid: Path) -> None:
+    said = run("info", pyramid).output
+    for fact in (
+        "group, Zarr v3",
+        "EPSG:32622",
+        "612825 6819885 652125 6852675",
+        "30 × 30",
+        "1093 rows × 1310 columns (y, x)",
+        "240 × 240",
+        "uint16",
+        "512 × 512",
+        "sharding_indexed, bytes, zstd",
+        "MiB",
+        "average",
+    ):
+        assert fact in said
+    assert "error" not in said and "warning" not in said
+    assert "MiB" not in run("info", pyramid, "--no-sizes").output
+
+
+def test_info_tells_nodata_and_findings(tmp_path: Path) -> None:
+    attributes = {"_FillValue": -9999, "spatial:transform": [1, 2, 3]}
+    zstore.create_array(
+        tmp_path / "a", data=np.zeros((5, 6), "i2"), dimension_names=("y", "x"), attributes=attributes
+    )
+    said = run("info", tmp_path / "a").output
+    assert "array, Zarr v3" in said and "-9999" in said
+    assert "error: ZC-05: spatial:transform" in said
+
+
+def test_tree_and_consolidate(pyramid: Path) -> None:
+    said = run("tree", pyramid).output
+    assert "│   ├── band_1 (1093, 1310) uint16" in said
+    assert "band_1" not in run("tree", pyramid, "--level", 1).output
+    document = pyramid / "zarr.json"
+    assert "consolidated_metadata" in json.loads(document.read_text())
+    zstore.open_group(pyramid)["1"].attrs["note"] = "changed"
+    assert "consolidated_metadata" not in json.loads(document.read_text())
+    assert "20 nodes" in run("consolidate", pyramid).output
+    assert "consolidated_metadata" in json.loads(document.read_text())
+
+
+def test_quicklook(pyramid: Path, tmp_path: Path) -> None:
+    import rasterio
+
+    said = run("quicklook", pyramid, "-o", tmp_path / "a.png", "--size", 400).output
+    assert "a.png: 328 × 274" in said
+    with (
+        pytest.warns(rasterio.errors.NotGeoreferencedWarning),
+        rasterio.open(tmp_path / "a.png") as picture,
+    ):
+        assert (picture.shape, picture.count) == ((274, 328), 1)
+    assert "164 × 137" in run("quicklook", pyramid, "-o", tmp_path / "b.png", "--level", 3).output
+    said = run("quicklook", pyramid, "-o", tmp_path / "none" / "c.png", code=1).stderr
+    assert "c.png" in said and "No such file" in said
+
+
+def test_plugins_and_version() -> None:
+    said = run("plugins").output
+    assert "sharding_indexed" in said and "average" in said and "geozarr" in said
+    assert run("--version").output == f"zstore, version {zstore.__version__}\n"
+
+
+def test_an_error_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    result = run("info", tmp_path / "none", code=1)
+    assert result.stdout == "" and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: no array or group there; looked for zarr.json")
+    assert f"{tmp_path}/none" in result.stderr
+    result = testing.CliRunner().invoke(command, ["--traceback", "info", str(tmp_path / "none")])
+    assert isinstance(result.exception, zstore.errors.NotFoundError)
+
+
+def test_bad_input(pyramid: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rasterio", reason="rasters are read with rasterio")
+    (tmp_path / "text.tif").write_text("no raster")
+    for words, message in (
+        (("convert", tmp_path / "none.tif", tmp_path / "z"), "no raster there"),
+        (("convert", tmp_path / "text.tif", tmp_path / "z"), "not a raster that GDAL can open"),
+        (("convert", RASTER, tmp_path / "z", "--codec", "zsdt"), "unknown codec 'zsdt'"),
+        (("pyramid", pyramid), "levels 1, 2, 3 are there already"),
+        (("pyramid", pyramid, tmp_path / "q", "--method", "avarage"), "unknown resampler 'avarage'"),
+        (("convert", pyramid, tmp_path / "z.tif", "--level", 9), "no level 9; there are 4"),
+        (
+            ("quicklook", pyramid, "-o", tmp_path / "a.png", "--bands", "red"),
+            "no band 'red'; there are band_1",
+        ),
+        (("consolidate", pyramid / "0" / "x"), "an array is there, expected a group"),
+    ):
+        assert message in run(*words, code=1).stderr
+    for words, message in (
+        (("info",), "Missing argument"),
+        (("convert", RASTER, tmp_path / "z", "--chunks", "big"), "'big' is neither a length nor two"),
+        (("convert", RASTER, tmp_path / "z", "--bands", "red"), "expected numbers of bands"),
+        (("convert", pyramid, tmp_path / "z"), "TARGET must end in .tif"),
+        (("invent",), "No such command"),
+    ):
+        assert message in run(*words, code=2).stderr
+    assert not (tmp_path / "z").exists()
+
+
+def test_malformed_metadata(pyramid: Path) -> None:
+    (pyramid / "0" / "band_1" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "arr')
+    said = run("info", pyramid / "0" / "band_1", code=1).stderr
+    assert "metadata document is not valid" in said and "band_1" in said
+    (pyramid / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "array"}))
+    assert "shape" in run("info", pyramid, code=1).stderr
+
+
+def test_unknown_codec_in_a_store(pyramid: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    zstore.create_array(path, data=np.ones((4, 4), "u1"), dimension_names=("y", "x"))
+    document = json.loads((path / "zarr.json").read_text())
+    document["codecs"].append({"name": "acme.squeeze", "configuration": {}})
+    (path / "zarr.json").write_text(json.dumps(document))
+    assert "acme.squeeze" in run("info", path).output
+    assert "unknown codec 'acme.squeeze'" in run("quicklook", path, "-o", tmp_path / "a.png", code=1).stderr
+
+
+def test_damaged_chunk(pyramid: Path, tmp_path: Path) -> None:
+    shard = pyramid / "0" / "band_1" / "c" / "1" / "1"
+    content = bytearray(shard.read_bytes())
+    content[:8] = bytes(8)
+    shard.write_bytes(content)
+    said = run("convert", pyramid, tmp_path / "a.tif", code=1).stderr
+    assert "c/1/1" in said and "band_1" in said and said.count("\n") == 1
+    assert not (tmp_path / "a.tif").exists()
+
+
+def test_a_raster_without_crs_gives_a_notice(tmp_path: Path) -> None:
+    rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio")
+    shape = {"driver": "GTiff", "width": 9, "height": 9, "count": 1, "dtype": "uint8"}
+    with rasterio.open(
+        tmp_path / "a.tif", "w", transform=rasterio.Affine(2, 0, 5, 0, -2, 9), **shape
+    ) as raster:
+        raster.write(np.ones((1, 9, 9), "u1"))
+    result = run("convert", tmp_path / "a.tif", tmp_path / "z")
+    assert result.stderr.startswith("notice: raster ") and "has no CRS" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_click_there_is_a_message() -> None:
+    script = """
+        import sys
+        sys.modules["click"] = None
+        from zstore.cli import main
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "needs click" in done.stderr and "zstore[cli]" in done.stderr
+
+
+def test_python_dash_m() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "zstore", "tree", "/nowhere"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: no array or group there")

@@ -1,0 +1,245 @@
+"""What people import: names, signatures, docstrings, and the types of the compiled modules."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pickle
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.storage.local import LocalStore
+
+SOURCE = Path(zstore.__file__).parents[1]
+KERNELS = ["native", "resample", "select", "transfer"]
+
+
+def parameters(function) -> list[str]:
+    """Names of the parameters; "*" stands before those that are given by name only."""
+    found, is_named = [], False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_named:
+            is_named = True
+            found.append("*")
+        found.append(
+            {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
+            + parameter.name
+        )
+    return found
+
+
+def test_every_public_name_exists():
+    for name in zstore.__all__:
+        assert getattr(zstore, name) is not None
+        assert name in dir(zstore)
+    with pytest.raises(AttributeError, match="nothing_of_that_name"):
+        getattr(zstore, "nothing_of_that_name")  # noqa: B009 - as an attribute, for the error's words
+
+
+def test_star_import_works_in_a_new_process():
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from zstore import *"],
+        check=True,
+    )
+
+
+def test_opening_and_making():
+    # `zstore.open` is the function, or the module of that name, which can be called like it.
+    from zstore.open import open as opener
+
+    assert callable(zstore.open)
+    assert parameters(opener) == ["store", "path", "mode", "zarr_format", "*", "storage_options", "**options"]
+    assert parameters(zstore.open_array) == parameters(opener)
+    assert parameters(zstore.open_group) == [
+        "store",
+        "path",
+        "mode",
+        "zarr_format",
+        "*",
+        "storage_options",
+        "attributes",
+    ]
+    # The names and the order that zarr-python has, as far as both have them.
+    assert parameters(zstore.create_array) == [
+        "store",
+        "name",
+        "*",
+        "shape",
+        "dtype",
+        "data",
+        "chunks",
+        "shards",
+        "filters",
+        "compressors",
+        "serializer",
+        "fill_value",
+        "order",
+        "zarr_format",
+        "attributes",
+        "chunk_key_encoding",
+        "dimension_names",
+        "overwrite",
+        "storage_options",
+    ]
+    assert parameters(zstore.create_group) == [
+        "store",
+        "path",
+        "*",
+        "zarr_format",
+        "attributes",
+        "overwrite",
+        "storage_options",
+    ]
+
+
+def test_arrays_have_what_arrays_have():
+    names = {name for name in dir(zstore.Array) if not name.startswith("_")}
+    assert names >= {
+        "append",
+        "attrs",
+        "basename",
+        "blocks",
+        "chunks",
+        "dims",
+        "dtype",
+        "fill_value",
+        "info",
+        "name",
+        "nbytes",
+        "ndim",
+        "oindex",
+        "path",
+        "read",
+        "read_only",
+        "refresh",
+        "resize",
+        "shape",
+        "shards",
+        "size",
+        "store",
+        "vindex",
+        "zarr_format",
+    }
+    assert parameters(zstore.Array.read) == ["self", "selection", "*", "out", "missing"]
+    assert parameters(zstore.Array.append) == ["self", "data", "axis"]
+
+
+@pytest.mark.parametrize("name", ["create_array", "open_array"])
+def test_parameters_that_zarr_python_has_too_mean_the_same(name):
+    zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
+    theirs = set(parameters(getattr(zarr, name)))
+    ours = set(parameters(getattr(zstore, name))) - {"*", "**options"}
+    assert ours - theirs <= {"mode", "zarr_format", "path", "storage_options"}
+
+
+def modules() -> list[str]:
+    return [
+        module.name
+        for module in pkgutil.walk_packages(zstore.__path__, "zstore.")
+        if not module.name.endswith("__main__")
+    ]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_what_a_module_offers_exists_and_has_a_docstring(name):
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    assert module.__doc__, name
+    for offered in getattr(module, "__all__", []):
+        value = getattr(module, offered)
+        if not (inspect.isclass(value) or inspect.isfunction(value)) or value.__module__ != name:
+            continue
+        assert value.__doc__, f"{name}.{offered}"
+
+
+@pytest.mark.parametrize(
+    "name", ["array.Array", "group.Group", "storage.base.Store", "codecs.base.BytesCodec"]
+)
+def test_every_public_member_has_a_docstring(name):
+    module, _, kind = name.rpartition(".")
+    value = getattr(importlib.import_module(f"zstore.{module}"), kind)
+    for member, function in inspect.getmembers(value):
+        if not member.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
+            assert inspect.getdoc(function), member
+
+
+def test_types_of_compiled_modules_are_those_of_the_stubs(tmp_path):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+    allowed = tmp_path / "allowed"
+    # Cython's own: for pickling, and for doctests.
+    allowed.write_text(
+        "".join(
+            rf"zstore\._ext\.\w+\.__{name}__" + "\n" for name in ("reduce_cython", "setstate_cython", "test")
+        )
+    )
+    names = [f"zstore._ext.{kernel}" for kernel in KERNELS]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy.stubtest",
+        *names,
+        "--allowlist",
+        str(allowed),
+        "--ignore-unused-allowlist",
+    ]
+    environment = {"PYTHONPATH": str(SOURCE), "MYPYPATH": str(SOURCE), "PATH": ""}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_arrays_can_be_pickled(tmp_path):
+    for mode in ("r", "r+"):
+        array = zstore.open_array(LocalStore(tmp_path), f"a{mode}", "a", shape=(5,), dtype="f4", chunks=(2,))
+        array[...] = 1.5
+        again = pickle.loads(pickle.dumps(zstore.open_array(tmp_path, f"a{mode}", mode)))
+        np.testing.assert_array_equal(again[...], array[...])
+        assert again == array
+        assert again.read_only == (mode == "r")
+
+
+def test_errors_can_be_pickled_and_caught_by_the_built_in_kinds():
+    from zstore import errors
+
+    kinds = {
+        "NotFoundError": LookupError,
+        "MetadataError": ValueError,
+        "SelectionError": IndexError,
+        "StoreError": OSError,
+        "ReadOnlyError": OSError,
+        "UnknownExtensionError": LookupError,
+    }
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert issubclass(kind, kinds.get(name, errors.ZstoreError))
+        error = kind("went wrong", path="p", key="k", codec="c", offset=3)
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+        assert "went wrong" in str(error)
+        assert "'k'" in str(error)
+
+
+def test_the_header_is_where_get_include_says():
+    assert (Path(zstore.get_include()) / "zstore_codec.h").is_file()
+
+
+def test_set_threads():
+    from zstore.engine.pool import thread_count
+
+    try:
+        zstore.set_threads(3)
+        assert thread_count() == 3
+        with pytest.raises(ValueError, match="0"):
+            zstore.set_threads(0)
+    finally:
+        zstore.set_threads(None)
+    assert thread_count() >= 1

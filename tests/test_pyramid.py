@@ -1,0 +1,538 @@
+"""Pyramids: the numbers, the places, what goes along, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.read import read_geo
+from zstore.errors import MetadataError, StoreError, UnknownExtensionError, UnsupportedError
+from zstore.extensions.registry import resamplers
+from zstore.pyramid import build_pyramid
+from zstore.resampling import downsample
+from zstore.storage.memory import MemoryStore
+
+RASTER = Path(__file__).parent.parent / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
+METHODS = ("average", "nearest", "mode")
+
+
+def cells(shape: tuple[int, ...], dtype: str = "u2") -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(1, 200, shape).astype(dtype)
+
+
+def make_array(path: object, data: np.ndarray, **options: object) -> zstore.Array:
+    options = {"dimension_names": ("y", "x"), "chunks": 64, **options}
+    return zstore.create_array(path, data=data, **options)
+
+
+def make_dataset(path: object, data: dict[str, np.ndarray], **options: object) -> zstore.Group:
+    """Arrays with coordinates at (y, x) steps of -10 and 10 from the corner (300000, 5000000)."""
+    group = zstore.create_group(path, zarr_format=options.pop("zarr_format", 3))
+    attributes = options.pop("attributes", {})
+    for name, values in data.items():
+        group.create_array(
+            name,
+            data=values,
+            chunks=64,
+            dimension_names=("y", "x"),
+            attributes=attributes.get(name, {}),
+            **options,
+        )
+    rows, columns = next(iter(data.values())).shape
+    for name, centres in (
+        ("y", 5000000 - 10 * (np.arange(rows) + 0.5)),
+        ("x", 300000 + 10 * (np.arange(columns) + 0.5)),
+    ):
+        group.create_array(name, data=centres, dimension_names=(name,), fill_value=float("nan"))
+    return group
+
+
+# The numbers
+
+
+def gdal_levels(path: Path, pixels: np.ndarray, method: str, factors: list[int], nodata: int | None) -> list:
+    rasterio = pytest.importorskip("rasterio", reason="compares with GDAL through rasterio")
+    height, width = pixels.shape
+    profile = {"driver": "GTiff", "height": height, "width": width, "count": 1, "dtype": pixels.dtype.name}
+    profile |= {"crs": "EPSG:32622", "transform": rasterio.Affine(30, 0, 612825, 0, -30, 6852675)}
+    with rasterio.open(path, "w", nodata=nodata, **profile) as raster:
+        raster.write(pixels, 1)
+    with rasterio.open(path, "r+") as raster:
+        raster.build_overviews(factors, rasterio.enums.Resampling[method])
+    found = []
+    for level in range(len(factors)):
+        with rasterio.open(path, overview_level=level) as raster:
+            found.append(raster.read(1))
+    return found
+
+
+@pytest.fixture(scope="module")
+def landsat() -> np.ndarray:
+    rasterio = pytest.importorskip("rasterio", reason="reads the example raster")
+    with rasterio.open(RASTER) as raster:
+        pixels: np.ndarray = raster.read(1)
+    return pixels
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_levels_are_gdals_overviews_where_the_factors_divide_the_size(
+    tmp_path: Path, landsat: np.ndarray, method: str, zarr_format: int
+) -> None:
+    pixels = landsat[:1088, :1304]
+    source = make_array(tmp_path / "band", pixels, chunks=256, zarr_format=zarr_format, fill_value=None)
+    made = build_pyramid(source, tmp_path / "out", levels=3, method=method)
+    overviews = gdal_levels(tmp_path / "raster.tif", pixels, method, [2, 4, 8], None)
+    for number, overview in enumerate(overviews, 1):
+        np.testing.assert_array_equal(made[f"{number}/band"][...], overview)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_levels_of_any_size_are_gdals_of_the_raster_padded_with_nodata(
+    tmp_path: Path, landsat: np.ndarray, method: str
+) -> None:
+    assert not (landsat == 0).any()
+    padded = np.pad(landsat, ((0, -landsat.shape[0] % 8), (0, -landsat.shape[1] % 8)))
+    assert padded.shape != landsat.shape
+    source = make_array(tmp_path / "band", landsat, chunks=256, attributes={"_FillValue": 0})
+    made = build_pyramid(source, tmp_path / "out", levels=3, method=method)
+    overviews = gdal_levels(tmp_path / "raster.tif", padded, method, [2, 4, 8], 0)
+    for number, overview in enumerate(overviews, 1):
+        level = made[f"{number}/band"][...]
+        assert level.shape == tuple(-(-n // 2**number) for n in landsat.shape)
+        np.testing.assert_array_equal(level, overview[: level.shape[0], : level.shape[1]])
+
+
+@pytest.mark.parametrize("method", [*METHODS, "rms", "gauss", "bilinear", "cubic", "cubic_spline", "lanczos"])
+def test_levels_on_gdals_grid_are_gdals_overviews_of_any_size(
+    tmp_path: Path, landsat: np.ndarray, method: str
+) -> None:
+    source = make_array(tmp_path / "band", landsat, chunks=256)
+    made = build_pyramid(source, tmp_path / "out", levels=3, method=method, grid="gdal")
+    overviews = gdal_levels(tmp_path / "raster.tif", landsat, method, [2, 4, 8], None)
+    for number, overview in enumerate(overviews, 1):
+        np.testing.assert_array_equal(made[f"{number}/band"][...], overview)
+
+
+@pytest.mark.parametrize("method", ["gauss", "bilinear", "lanczos", "sum", "median"])
+@pytest.mark.parametrize("grid", ["aligned", "gdal"])
+def test_blocks_of_any_method_leave_no_seams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, grid: str
+) -> None:
+    data = cells((301, 467), "f4")
+    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 1)
+    source = make_array(tmp_path / "a", data, chunks=32)
+    options = {"levels": 2, "method": method, "grid": grid, "chunks": 32, "nodata": 7}
+    cascade = build_pyramid(source, tmp_path / "c", **options)
+    base = build_pyramid(source, tmp_path / "b", derive="base", **options)
+    once = downsample(data, (2, 2), method, nodata=7, grid=grid)
+    np.testing.assert_array_equal(cascade["1/a"][...], once)
+    np.testing.assert_array_equal(base["1/a"][...], once)
+    np.testing.assert_array_equal(cascade["2/a"][...], downsample(once, (2, 2), method, nodata=7, grid=grid))
+    np.testing.assert_array_equal(base["2/a"][...], downsample(data, (4, 4), method, nodata=7, grid=grid))
+    if method == "median":
+        assert cascade.attrs["multiscales"]["resampling_method"] == "med"
+
+
+def test_gdals_grid_covers_the_extent(tmp_path: Path) -> None:
+    source = make_dataset(tmp_path / "s", {"a": cells((101, 30))})
+    made = build_pyramid(source, tmp_path / "p", levels=2, grid="gdal", nodata=None)
+    geo, findings = read_geo(made)
+    assert findings == []
+    assert [level.shape for level in geo.levels] == [(101, 30), (51, 15), (26, 8)]
+    for level in geo.levels:
+        assert level.affine.bounds(level.shape) == pytest.approx((300000, 5000000 - 1010, 300300, 5000000))
+        assert level.factors == pytest.approx((101 / level.shape[0], 30 / level.shape[1]))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
+@pytest.mark.parametrize("factors", [2, 3, (1, 2), (5, 2)])
+def test_each_level_follows_from_the_one_before(tmp_path: Path, dtype: str, factors: object) -> None:
+    data = cells((301, 467), dtype)
+    made = build_pyramid(make_array(tmp_path / "a", data), tmp_path / "out", levels=3, factors=factors)
+    expected = data
+    for number in range(1, 4):
+        expected = downsample(expected, (factors, factors) if isinstance(factors, int) else factors)
+        np.testing.assert_array_equal(made[f"{number}/a"][...], expected)
+        assert made[f"{number}/a"].dtype == data.dtype
+
+
+@pytest.mark.parametrize("factors", [2, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_derived_from_the_base_each_level_follows_from_the_finest(
+    tmp_path: Path, method: str, factors: int
+) -> None:
+    data = cells((301, 467)) % 5
+    source = make_array(tmp_path / "a", data)
+    made = build_pyramid(source, tmp_path / "out", levels=3, factors=factors, method=method, derive="base")
+    for number in range(1, 4):
+        expected = downsample(data, (factors**number,) * 2, method)
+        np.testing.assert_array_equal(made[f"{number}/a"][...], expected)
+
+
+def test_small_blocks_make_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = cells((1000, 777))
+    source = make_array(tmp_path / "a", data, chunks=(32, 32), shards=(96, 64))
+    whole = build_pyramid(source, tmp_path / "whole", levels=4, factors=3, chunks=32)
+    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 1)
+    for derive in ("cascade", "base"):
+        method = "average" if derive == "cascade" else "nearest"
+        parts = build_pyramid(
+            source,
+            tmp_path / derive,
+            levels=4,
+            factors=3,
+            chunks=32,
+            shards=(64, 96),
+            derive=derive,
+            method=method,
+        )
+        for number in range(1, 5):
+            expected = whole[f"{number}/a"][...]
+            if derive == "base":
+                expected = data[:: 3**number, :: 3**number]
+            np.testing.assert_array_equal(parts[f"{number}/a"][...], expected)
+
+
+@pytest.mark.parametrize(
+    ("dims", "factors"),
+    [(("time", "y", "x"), (1, 2, 2)), (("y", "x", "band"), (2, 2, 1)), (("x", "band", "y"), (2, 1, 2))],
+)
+def test_the_spatial_dimensions_may_stand_anywhere(
+    tmp_path: Path, dims: tuple[str, ...], factors: tuple[int, ...]
+) -> None:
+    data = cells((67, 81, 5) if dims[2] == "band" else (5, 67, 81) if dims[0] == "time" else (81, 5, 67))
+    group = zstore.create_group(tmp_path / "g")
+    group.create_array("a", data=data, dimension_names=dims, chunks=(32,) * 3)
+    made = build_pyramid(group, tmp_path / "out", levels=2, chunks=(64, 32))
+    np.testing.assert_array_equal(made["0/a"][...], data)
+    expected = data
+    for number in (1, 2):
+        expected = downsample(expected, factors)
+        np.testing.assert_array_equal(made[f"{number}/a"][...], expected)
+        assert made[f"{number}/a"].dims == dims
+        lengths = dict(zip(dims, made[f"{number}/a"].chunks, strict=True))
+        assert (lengths.pop("y"), lengths.pop("x"), *lengths.values()) == (64, 32, 32)
+
+
+# As asked for by name
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_plain_array_gives_levels_from_one(tmp_path: Path, zarr_format: int) -> None:
+    data = cells((256, 256))
+    zstore.create_group(tmp_path / "src", zarr_format=zarr_format)
+    zstore.create_array(tmp_path / "src" / "band", data=data, chunks=64, zarr_format=zarr_format)
+    made = build_pyramid(str(tmp_path / "src" / "band"), str(tmp_path / "out"), levels=3, method="average")
+    assert list(made.keys()) == ["1", "2", "3"]
+    assert made.zarr_format == zarr_format
+    expected = data
+    for number in range(1, 4):
+        level = zstore.open_group(tmp_path / "out" / str(number), mode="r", zarr_format=zarr_format)
+        expected = downsample(expected, (2, 2))
+        np.testing.assert_array_equal(level["band"][...], expected)
+    geo, _ = read_geo(made)
+    assert [(level.path, level.factors) for level in geo.levels] == [
+        ("1", (1, 1)),
+        ("2", (2, 2)),
+        ("3", (4, 4)),
+    ]
+    assert geo.crs is None and geo.affine is None
+
+
+def test_a_copy_of_the_array_can_be_had(tmp_path: Path) -> None:
+    data = cells((130, 70))
+    made = build_pyramid(make_array(tmp_path / "a", data), tmp_path / "out", copy_base=True)
+    assert list(made.keys()) == ["0", "1", "2"]
+    np.testing.assert_array_equal(made["0/a"][...], data)
+
+
+def test_levels_end_where_one_tile_holds_the_coarsest(tmp_path: Path) -> None:
+    for size, count in ((64, 0), (65, 1), (128, 1), (129, 2), (300, 3)):
+        source = make_dataset(tmp_path / f"s{size}", {"a": cells((size, 20))})
+        made = build_pyramid(source, tmp_path / f"p{size}")
+        assert [level.path for level in read_geo(made)[0].levels] == [str(n) for n in range(count + 1)]
+
+
+# The place on the ground, and what goes along
+
+
+@pytest.mark.parametrize("source_format", [2, 3])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_geography_and_packing_of_every_level(tmp_path: Path, source_format: int, zarr_format: int) -> None:
+    pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+    data = cells((131, 90))
+    data[:9, :9] = 0
+    attributes = {"_FillValue": 0, "scale_factor": 0.5, "add_offset": -2.0, "units": "K", "note": "kept"}
+    attributes["grid_mapping"] = "crs"
+    source = make_dataset(
+        tmp_path / "s", {"t": data}, zarr_format=source_format, attributes={"t": attributes}
+    )
+    source.create_array("crs", data=np.int32(0), attributes={"spatial_ref": "EPSG:32632"})
+    source.attrs["title"] = "a title"
+    source.attrs["zarr_conventions"] = [{"uuid": "of-somebody-else", "name": "other"}]
+    made = build_pyramid(source, tmp_path / "p", levels=2, zarr_format=zarr_format)
+    assert made.zarr_format == zarr_format and made.attrs["title"] == "a title"
+    assert {"uuid": "of-somebody-else", "name": "other"} in made.attrs["zarr_conventions"]
+    geo, findings = read_geo(zstore.open_group(tmp_path / "p", mode="r"))
+    assert findings == []
+    assert geo.crs is not None and geo.crs.code == "EPSG:32632"
+    expected = data
+    for number, level in enumerate(geo.levels):
+        assert level.affine == (10.0 * 2**number, 0, 300000, 0, -10.0 * 2**number, 5000000)
+        array = made[f"{number}/t"]
+        np.testing.assert_array_equal(array[...], expected)
+        held = array.attrs
+        assert (held["scale_factor"], held["add_offset"], held["units"], held["note"]) == (
+            0.5,
+            -2.0,
+            "K",
+            "kept",
+        )
+        assert held["_FillValue"] == 0 and array.dtype == data.dtype and array.fill_value == 0
+        step = 10 * 2**number
+        np.testing.assert_array_equal(
+            made[f"{number}/x"][...], 300000 + step * (np.arange(level.shape[1]) + 0.5)
+        )
+        np.testing.assert_array_equal(
+            made[f"{number}/y"][...], 5000000 - step * (np.arange(level.shape[0]) + 0.5)
+        )
+        expected = downsample(expected, (2, 2), nodata=0)
+    assert (expected == 0).any()
+
+
+def test_flags_take_the_mode_and_names_their_own_method(tmp_path: Path) -> None:
+    data = cells((64, 64), "u1") % 3
+    flags = {"flag_values": [0, 1, 2], "flag_meanings": "land water ice"}
+    source = make_dataset(
+        tmp_path / "s", {"mean": data, "class": data, "first": data}, attributes={"class": flags}
+    )
+    made = build_pyramid(source, tmp_path / "p", levels=1, method={"first": "nearest"})
+    np.testing.assert_array_equal(made["1/class"][...], downsample(data, (2, 2), "mode"))
+    np.testing.assert_array_equal(made["1/first"][...], data[::2, ::2])
+    np.testing.assert_array_equal(made["1/mean"][...], downsample(data, (2, 2)))
+    asked = build_pyramid(source, tmp_path / "q", levels=1, method="nearest")
+    np.testing.assert_array_equal(asked["1/class"][...], data[::2, ::2])
+    assert asked.attrs["multiscales"]["resampling_method"] == "nearest"
+
+
+def test_nodata_can_be_said_and_be_denied(tmp_path: Path) -> None:
+    data = cells((64, 64))
+    data[::2] = 7
+    source = make_dataset(tmp_path / "s", {"a": data})
+    said = build_pyramid(source, tmp_path / "p", levels=1, nodata=7)
+    np.testing.assert_array_equal(said["1/a"][...], downsample(data, (2, 2), nodata=7))
+    assert said["1/a"].attrs["_FillValue"] == 7
+    marked = make_dataset(tmp_path / "m", {"a": data}, attributes={"a": {"_FillValue": 7}})
+    denied = build_pyramid(marked, tmp_path / "q", levels=1, nodata={"a": None})
+    np.testing.assert_array_equal(denied["1/a"][...], downsample(data, (2, 2)))
+    with pytest.raises(MetadataError, match=r"nodata is 70000.*uint16"):
+        build_pyramid(source, tmp_path / "r", nodata=70000)
+
+
+def test_what_lies_beside_the_data_goes_along(tmp_path: Path) -> None:
+    group = zstore.create_group(tmp_path / "s")
+    group.create_array("a", data=cells((3, 40, 30)), dimension_names=("time", "lat", "lon"))
+    group.create_array(
+        "time", data=np.arange(3.0), dimension_names=("time",), attributes={"units": "days since 2000-01-01"}
+    )
+    latitudes = np.sin(np.arange(40) / 30) * 80
+    group.create_array(
+        "lat", data=latitudes, dimension_names=("lat",), attributes={"standard_name": "latitude"}
+    )
+    group.create_array("coarse", data=cells((7, 5)), dimension_names=("lat2", "lon2"))
+    group.create_array("table", data=np.array([4, 5]), dimension_names=("name",))
+    made = build_pyramid(group, tmp_path / "p", levels=1, chunks=64)
+    np.testing.assert_array_equal(made["0/lat"][...], latitudes)
+    np.testing.assert_allclose(made["1/lat"][...], latitudes.reshape(20, 2).mean(1))
+    for level in ("0", "1"):
+        np.testing.assert_array_equal(made[f"{level}/time"][...], [0, 1, 2])
+        assert made[f"{level}/time"].attrs["units"] == "days since 2000-01-01"
+        assert list(made[f"{level}/table"][...]) == [4, 5]
+    np.testing.assert_array_equal(made["0/coarse"][...], group["coarse"][...])
+
+
+def test_chunks_shards_and_codecs(tmp_path: Path) -> None:
+    source = make_array(
+        tmp_path / "a", cells((300, 300)), chunks=(64, 64), shards=(128, 128), compressors="gzip"
+    )
+    kept = build_pyramid(source, tmp_path / "kept", levels=1)["1/a"]
+    assert (kept.chunks, kept.shards, kept.model.codecs) == (
+        source.chunks,
+        source.shards,
+        source.model.codecs,
+    )
+    other = build_pyramid(
+        source, tmp_path / "other", levels=1, chunks=(32, 64), shards=128, compressors="zstd"
+    )
+    assert (other["1/a"].chunks, other["1/a"].shards) == ((32, 64), (128, 128))
+    plain = build_pyramid(source, tmp_path / "plain", levels=1, shards=None, zarr_format=2)["1/a"]
+    assert (plain.chunks, plain.shards, plain.zarr_format) == ((64, 64), None, 2)
+    flat = make_array(
+        tmp_path / "b", cells((50, 900)), chunks=(3, 900), zarr_format=2, order="F", compressors="zlib"
+    )
+    made = build_pyramid(flat, tmp_path / "flat", levels=1)["1/b"]
+    assert (made.chunks, made.model.codecs) == ((512, 512), flat.model.codecs)
+
+
+# In place, anew, interrupted
+
+
+def test_levels_beside_the_finest(tmp_path: Path) -> None:
+    data = cells((200, 200))
+    root = zstore.create_group(tmp_path / "p")
+    make_dataset(tmp_path / "p" / "0", {"a": data})
+    made = build_pyramid(root["0"], root, levels=3, chunks=32)
+    assert list(made.keys()) == ["0", "1", "2", "3"]
+    assert (made["0/a"].chunks, made["1/a"].chunks) == ((64, 64), (32, 32))
+    with pytest.raises(StoreError, match="levels 1, 2 are there already"):
+        build_pyramid(tmp_path / "p", levels=2)
+    again = build_pyramid(tmp_path / "p", levels=2, method="nearest", overwrite=True)
+    assert list(again.keys()) == ["0", "1", "2"]
+    np.testing.assert_array_equal(again["0/a"][...], data)
+    np.testing.assert_array_equal(again["2/a"][...], data[::4, ::4])
+    by_path = build_pyramid(str(tmp_path / "p" / "0"), str(tmp_path / "p"), levels=1, overwrite=True)
+    assert list(by_path.keys()) == ["0", "1"]
+
+
+class Breaking:
+    """A resampler that fails at its third block."""
+
+    calls = 0
+
+    def __call__(self, array, factors, *, nodata=None, out=None):
+        type(self).calls += 1
+        if self.calls > 3:
+            raise OSError("the disk is full")
+        return downsample(array, factors, nodata=nodata, out=out)
+
+
+def test_an_interrupted_build_claims_no_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_dataset(tmp_path / "s", {"a": cells((600, 600))})
+    build_pyramid(source, tmp_path / "p", levels=2)
+    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 1)
+    monkeypatch.setitem(resamplers._classes, "breaking", Breaking)
+    with pytest.raises(OSError, match="the disk is full"):
+        build_pyramid(source, tmp_path / "p", levels=2, method="breaking", overwrite=True)
+    assert "multiscales" not in zstore.open_group(tmp_path / "p", mode="r").attrs
+    made = build_pyramid(source, tmp_path / "p", levels=2, overwrite=True)
+    np.testing.assert_array_equal(made["1/a"][...], downsample(source["a"][...], (2, 2)))
+    assert [item["asset"] for item in made.attrs["multiscales"]["layout"]] == ["0", "1", "2"]
+
+
+# How it is done
+
+
+class CountingStore(MemoryStore):
+    """Remembers how often each key was read and written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+        self.writes: Counter[str] = Counter()
+
+    def get(self, key, byte_range=None):
+        self.reads[key] += 1
+        return super().get(key, byte_range)
+
+    def put(self, key, value):
+        self.writes[key] += 1
+        super().put(key, value)
+
+
+def test_blocks_are_read_once_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 64 * 64 * 2 * 4)
+    store, target = CountingStore(), CountingStore()
+    source = make_array(store, cells((500, 700)))
+    store.reads.clear()
+    build_pyramid(source, target, levels=3, copy_base=True)
+    chunks = {key: count for key, count in store.reads.items() if key.startswith("c/")}
+    assert len(chunks) == 8 * 11 and set(chunks.values()) == {1}
+    written = {key: count for key, count in target.writes.items() if "/c/" in key}
+    assert len(written) == 8 * 11 + 4 * 6 + 2 * 3 + 1 * 2
+    assert set(written.values()) == {1}
+    assert not any("/c/" in key for key in target.reads)
+
+
+def test_progress_ends_at_its_total(tmp_path: Path) -> None:
+    source = make_dataset(tmp_path / "s", {"a": cells((300, 300)), "b": cells((300, 300))})
+    for derive, rounds in (("cascade", 1), ("base", 3)):
+        heard: list[tuple[int, int]] = []
+
+        def hear(done: int, total: int, into: list[tuple[int, int]] = heard) -> None:
+            into.append((done, total))
+
+        build_pyramid(source, tmp_path / derive, levels=2, derive=derive, progress=hear)
+        assert heard == sorted(heard) and heard[-1] == (rounds * 180000, rounds * 180000)
+
+
+def test_memory_is_bounded() -> None:
+    script = """
+        import numpy as np, resource, sys, tempfile
+        import zstore
+        from zstore.storage.memory import MemoryStore
+        rows = 24576
+        with tempfile.TemporaryDirectory() as path:
+            source = zstore.create_array(path + "/a", shape=(rows, 8192), dtype="u2", chunks=512)
+            block = np.tile(np.arange(8192, dtype="u2"), (1024, 1))
+            for row in range(0, rows, 1024):
+                source[row : row + 1024] = block
+            del block
+            zstore.build_pyramid(source, path + "/warm", levels=1, method="nearest", factors=1024)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            zstore.build_pyramid(source, path + "/out", levels=5, copy_base=True)
+            print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, source.nbytes >> 20)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    grown, size = map(int, done.stdout.split())
+    # Blocks of 16 MiB, one per level and each a quarter of the pyramid's share at most, beside the codecs'.
+    assert size == 384 and grown < 96
+
+
+# What is refused
+
+
+def test_refusals_come_before_anything_is_written(tmp_path: Path) -> None:
+    source = make_dataset(tmp_path / "s", {"a": cells((100, 100))})
+    waves = zstore.create_array(tmp_path / "w", data=np.zeros((9, 9), "c8"), dimension_names=("y", "x"))
+    line = zstore.create_array(tmp_path / "l", data=np.zeros(9))
+    target = tmp_path / "p"
+    refused = [
+        (source, {"method": "avarage"}, UnknownExtensionError, "unknown resampler 'avarage'.*'average'"),
+        (source, {"levels": -1}, MetadataError, "levels is -1"),
+        (source, {"levels": 1.5}, MetadataError, r"levels is 1\.5"),
+        (source, {"factors": (2, 2, 2)}, MetadataError, r"factors is \(2, 2, 2\)"),
+        (source, {"factors": 0}, MetadataError, "factors is 0"),
+        (source, {"chunks": "big"}, MetadataError, "chunks is 'big'"),
+        (source, {"derive": "cascades"}, MetadataError, "derive is 'cascades'; expected 'cascade' or 'base'"),
+        (source, {"grid": "exact"}, MetadataError, "grid is 'exact'; expected 'aligned' or 'gdal'"),
+        (source, {"shards": 100, "chunks": 64}, MetadataError, r"shards .*100.* not a multiple"),
+        (source, {"compressors": "zsdt"}, UnknownExtensionError, "unknown codec 'zsdt'"),
+        (source, {"shards": 128, "zarr_format": 2}, UnsupportedError, "only v3 has sharding"),
+        (source, {"zarr_format": 1}, MetadataError, "Zarr format is 1"),
+        (waves, {"method": "mode", "levels": 1}, UnsupportedError, "cannot make levels of 'w'.*complex64"),
+        (line, {"levels": 1}, MetadataError, "expected a grid of two or more"),
+    ]
+    for what, options, kind, message in refused:
+        with pytest.raises(kind, match=message):
+            build_pyramid(what, target, **options)
+        assert not target.exists()
+    with pytest.raises(MetadataError, match="no level of a pyramid; expected a target"):
+        build_pyramid(source)
+    with pytest.raises(MetadataError, match="source and target are one"):
+        build_pyramid(source, tmp_path / "s")
+    with pytest.raises(MetadataError, match="expected 2, the target's own"):
+        build_pyramid(source, zstore.create_group(tmp_path / "two", zarr_format=2), zarr_format=3)

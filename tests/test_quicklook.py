@@ -1,0 +1,96 @@
+"""Pictures: which level, which bands, which way up, and whether the PNG is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.quicklook import encode_png, quicklook
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 4])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 13), (300, 200)])
+def test_png_holds_the_image(tmp_path: Path, shape: tuple[int, int], samples: int) -> None:
+    rasterio = pytest.importorskip("rasterio", reason="GDAL reads the PNG")
+    image = np.random.default_rng(samples).integers(0, 256, (*shape, samples)).astype(np.uint8)
+    (tmp_path / "a.png").write_bytes(encode_png(image))
+    with pytest.warns(rasterio.errors.NotGeoreferencedWarning), rasterio.open(tmp_path / "a.png") as picture:
+        assert picture.driver == "PNG"
+        np.testing.assert_array_equal(picture.read().transpose(1, 2, 0), image)
+
+
+def make(path: Path, data: np.ndarray, **attributes: object) -> zstore.Array:
+    return zstore.create_array(path, data=data, dimension_names=("y", "x"), attributes=attributes)
+
+
+def test_stretched_without_the_extremes_and_nodata(tmp_path: Path) -> None:
+    data = np.linspace(1000, 2000, 10000).reshape(100, 100)
+    data[0, :5], data[99, :5], data[50, :5], data[51, :5] = -1e30, 1e30, -9999.0, np.nan
+    image = quicklook(make(tmp_path / "a", data, missing_value=-9999.0))
+    assert image.shape == (100, 100, 2)
+    transparent = np.zeros((100, 100), bool)
+    transparent[50:52, :5] = True
+    np.testing.assert_array_equal(image[..., 1] == 0, transparent)
+    shown = image[..., 0][~transparent]
+    assert (shown == 0).mean() < 0.03 and (shown == 255).mean() < 0.03
+    assert abs(int(image[40, 50, 0]) - 0.405 * 255) < 6
+
+
+def test_north_is_up_and_east_is_right(tmp_path: Path) -> None:
+    data = np.arange(12, dtype="u1").reshape(3, 4)
+    down = quicklook(make(tmp_path / "down", data, **{"spatial:transform": [1, 0, 0, 0, -1, 0]}))
+    up = quicklook(make(tmp_path / "up", data, **{"spatial:transform": [1, 0, 0, 0, 1, 0]}))
+    west = quicklook(make(tmp_path / "west", data, **{"spatial:transform": [-1, 0, 0, 0, -1, 0]}))
+    assert (np.diff(down[:, 0, 0].astype(int)) > 0).all()
+    np.testing.assert_array_equal(up, down[::-1])
+    np.testing.assert_array_equal(west, down[:, ::-1])
+
+
+def test_the_level_that_fits(tmp_path: Path) -> None:
+    source = make(tmp_path / "a", np.arange(300 * 200, dtype="f4").reshape(300, 200))
+    pyramid = zstore.build_pyramid(source, tmp_path / "p", levels=2, copy_base=True)
+    shapes = {size: quicklook(pyramid, size=size).shape[:2] for size in (1000, 300, 299, 75, 40)}
+    assert shapes == {1000: (300, 200), 300: (300, 200), 299: (150, 100), 75: (75, 50), 40: (38, 25)}
+    assert quicklook(pyramid, level=1).shape[:2] == (150, 100)
+    assert quicklook(source, size=100).shape[:2] == (100, 67)
+
+
+def test_bands(tmp_path: Path) -> None:
+    group = zstore.create_group(tmp_path / "g", attributes={"bands": ["z", "a", "m"]})
+    ramp = np.tile(np.arange(100, dtype="u1"), (10, 1))
+    for name, data in (("z", ramp), ("a", ramp[:, ::-1]), ("m", np.full_like(ramp, 7))):
+        group.create_array(name, data=data, dimension_names=("y", "x"))
+    by_name, by_number = quicklook(group, bands=["a", "z", "m"]), quicklook(group, bands=["2", "1", "3"])
+    np.testing.assert_array_equal(by_name, by_number)
+    np.testing.assert_array_equal(by_name[..., 0], quicklook(group, bands=["a"])[..., 0])
+    np.testing.assert_array_equal(quicklook(group), quicklook(group, bands=["z"]))
+    assert (by_name[..., 2] == 128).all()
+    for name, colour in (("a", "red"), ("m", "green"), ("z", "blue")):
+        group[name].attrs["color_interpretation"] = colour
+    np.testing.assert_array_equal(quicklook(group), quicklook(group, bands=["a", "m", "z"]))
+
+
+def test_a_colour_table(tmp_path: Path) -> None:
+    table = {"0": [0, 0, 0, 0], "1": [200, 100, 50, 255], "2": [1, 2, 3, 255]}
+    data = np.array([[1, 2, 9], [0, 1, 2]], "u1")
+    image = quicklook(make(tmp_path / "a", data, color_table=table))
+    assert image[0].tolist() == [[200, 100, 50, 255], [1, 2, 3, 255], [0, 0, 0, 0]]
+    assert image[1, 0, 3] == 0
+
+
+def test_all_nodata_and_what_makes_no_picture(tmp_path: Path) -> None:
+    empty = quicklook(make(tmp_path / "a", np.full((3, 3), np.nan)))
+    assert empty.shape == (3, 3, 2) and not empty.any()
+    with pytest.raises(UnsupportedError, match="complex64 makes no picture"):
+        quicklook(make(tmp_path / "b", np.zeros((3, 3), "c8")))
+    source = make(tmp_path / "c", np.zeros((3, 3), "u1"))
+    with pytest.raises(MetadataError, match="size is 0"):
+        quicklook(source, size=0)
+    with pytest.raises(MetadataError, match="expected one, or three"):
+        quicklook(source, bands=["c", "c"])
+    with pytest.raises(NotFoundError, match="no band '2'; there are c"):
+        quicklook(source, bands=["2"])
