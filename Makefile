@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 KERNEL_SOURCES := $(wildcard src/zstore/_ext/*.pyx src/zstore/_ext/*.h src/zstore/_ext/include/*.h)
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test build kernels lint types bench clean
+.PHONY: demo test drill build kernels lint types bench clean
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,6 +26,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q
+
+# The longer forms of the drills in tests/faults.
+drill: $(STAMP)
+	$(BIN)/python -m pytest -q -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

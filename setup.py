@@ -12,8 +12,8 @@ BLOSC2 = Path(blosc2.__file__).parent
 DEBUG = os.environ.get("ZSTORE_DEBUG_KERNELS") == "1"
 ONLY = set(os.environ.get("ZSTORE_KERNELS", "").split(",")) - {""}
 
-# The C codecs come from the static archive in the blosc2 wheel. Its symbols stay inside the extension, so that
-# another zstd or lz4 in the same process is never mixed with ours.
+# The C codecs come from the static archive in the blosc2 wheel. Its symbols stay inside the extension, so
+# that another zstd or lz4 in the same process is never mixed with ours.
 CODEC_LIBRARIES = {
     "include_dirs": [str(BLOSC2 / "include")],
     "extra_objects": [str(BLOSC2 / "lib" / "libblosc2.a")],

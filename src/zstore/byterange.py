@@ -38,7 +38,7 @@ class MergedRange(NamedTuple):
 def merge_ranges(
     ranges: Sequence[tuple[int, int]], *, gap_size: int = 1 << 20, limit_size: int = 16 << 20
 ) -> list[MergedRange]:
-    """Merge (start, size) wishes that lie at most `gap_size` bytes apart into requests of at most `limit_size` bytes.
+    """Merge (start, size) wishes at most `gap_size` bytes apart into requests of at most `limit_size` bytes.
 
     A single wish larger than `limit_size` stays one request. Units: bytes.
     """

@@ -13,9 +13,9 @@
         ├── UnknownExtensionError (LookupError)  nobody offers that name
         └── ExtensionConflictError               two plugins offer that name
 
-A message says what failed, the value, what was expected, and where. The fields `path` (of the array or group),
-`key` (in the store), `codec` and `offset` carry the same facts for programs; the engine fills in what the
-code that raised could not know (`locate`).
+A message says what failed, the value, what was expected, and where. The fields `path` (of the array or
+group), `key` (in the store), `codec` and `offset` carry the same facts for programs; the engine fills in what
+the code that raised could not know (`locate`).
 """
 
 from __future__ import annotations

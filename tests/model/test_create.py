@@ -35,7 +35,7 @@ def test_what_is_made_when_nothing_is_said():
     assert model.fill_value == 0
     assert model.codecs == (
         CodecModel("bytes", {"endian": "little"}),
-        CodecModel("zstd", {"level": 3, "checksum": False}),
+        CodecModel("zstd", {"level": 3, "checksum": True}),
     )
     assert make(dtype="uint8").codecs[0] == CodecModel("bytes")
     document = v2.render_array(make(zarr_format=2))[".zarray"]
@@ -105,7 +105,7 @@ BLOSC = {"cname": "zstd", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blo
         ([], ()),
         ("gzip", (CodecModel("gzip", {"level": 5}),)),
         ("blosc", (CodecModel("blosc", BLOSC),)),
-        (["zstd", "crc32c"], (CodecModel("zstd", {"level": 3, "checksum": False}), CodecModel("crc32c"))),
+        (["zstd", "crc32c"], (CodecModel("zstd", {"level": 3, "checksum": True}), CodecModel("crc32c"))),
         ({"name": "gzip", "configuration": {"level": 1}}, (CodecModel("gzip", {"level": 1}),)),
         ({"id": "lz4", "acceleration": 2}, (CodecModel("numcodecs.lz4", {"acceleration": 2}),)),
         (numcodecs.LZ4(acceleration=2), (CodecModel("numcodecs.lz4", {"acceleration": 2}),)),

@@ -102,11 +102,13 @@ static void zr_weigh_axis(zr_weigher *w, int d, int has_holes, zr_plane out)
             i += alike;
             continue;
         }
-        if (after == 1 && !has_holes) {
-            const double *cell = in.values + from, *weight = axis->weights + i * axis->taps;
-            double sum = cell[0] * weight[0];
+        if (after == 1 && !(has_holes && job->how.purpose == ZR_FILTERED)) {
+            const double *cell = in.values + from, *kept = in.valid + from, *weight = axis->weights + i * axis->taps;
+            double sum = cell[0] * weight[0], valid = has_holes ? kept[0] * weight[0] : 0.0;
             for (int64_t k = 1; k < taps; k++) sum += cell[k] * weight[k];
+            for (int64_t k = 1; has_holes && k < taps; k++) valid += kept[k] * weight[k];
             out.values[at] = sum;
+            if (has_holes) out.valid[at] = valid;
             i++;
             continue;
         }

@@ -1,7 +1,7 @@
 """What a codec is. A chain holds any number of array codecs, one serializer, then any number of bytes codecs.
 
-A codec is made from its configuration (`from_configuration`), bound once to the chunks it will see (`bind`), and
-then called per chunk. Calls come from many threads at once: a bound codec never changes.
+A codec is made from its configuration (`from_configuration`), bound once to the chunks it will see (`bind`),
+and then called per chunk. Calls come from many threads at once: a bound codec never changes.
 """
 
 from __future__ import annotations

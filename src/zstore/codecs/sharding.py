@@ -8,8 +8,8 @@ Example  {"name": "sharding_indexed", "configuration": {"chunk_shape": [32, 32],
           "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
           "index_location": "end"}}
 
-The engine reads and writes shards of native codecs by itself, inner chunk by inner chunk; the class here handles
-a whole shard at a time, for chains that hold something else.
+The engine reads and writes shards of native codecs by itself, inner chunk by inner chunk; the class here
+handles a whole shard at a time, for chains that hold something else.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPTIONS = {"chunk_shape", "codecs", "index_codecs", "index_location"}
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Where each inner chunk lies in its shard; `entries` is (count, 2): offset and size, both EMPTY for none."""
+    """Where each inner chunk lies in its shard; `entries` is (count, 2): offset and size, EMPTY for none."""
 
     entries: np.ndarray[Any, np.dtype[np.uint64]]
 

@@ -165,7 +165,7 @@ class LocalStore(Store):
                     self._fill(parent, name, descriptor, view, lambda: tree.enter(parent, name, key))
 
     def _put_new(self, tree: Tree, key: str, view: memoryview) -> bool:
-        """Link a file that had no name until it was whole; False where the key is taken or this cannot be done."""
+        """Link a file that had no name until it was whole; False where the key is taken or this cannot be."""
         above, _, leaf = key.rpartition("/")
         for _ in range(ATTEMPTS):
             try:
