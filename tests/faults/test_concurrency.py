@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import ZstoreError
+from zstore.errors import CodecError, ZstoreError
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -157,12 +157,25 @@ def test_cells_written_while_the_document_changes(tmp_path, kind):
     assert len(array.refresh().attrs) == 60
 
 
-@pytest.mark.xfail(reason="a chunk at the end is replaced as if it ended with the shape the handle knows")
-def test_a_handle_that_knows_an_older_shape_keeps_what_was_appended(store):
-    array = make(store, "chunk", shape=5, chunks=(8,))
+@pytest.mark.parametrize("shards", [None, (16,)])
+def test_a_handle_that_knows_an_older_shape_keeps_what_was_appended(store, shards):
+    array = make(store, "chunk", shape=5, chunks=(8,), shards=shards)
+    array[...] = 2
     zstore.open_array(store, "a", "r+").append(np.full(3, 9))
     array[...] = 1
     np.testing.assert_array_equal(array.refresh()[...], [1, 1, 1, 1, 1, 9, 9, 9])
+
+
+@pytest.mark.parametrize("compressors", ["zstd", "numcodecs.bz2"])
+@pytest.mark.parametrize("shards", [None, (16,)])
+def test_a_damaged_chunk_at_the_end_can_be_replaced(store, shards, compressors):
+    array = make(store, "chunk", shape=5, chunks=(8,), shards=shards, compressors=compressors)
+    array[...] = 2
+    store.put("a/c/0", b"damaged")
+    with pytest.raises(CodecError):
+        array[1:3] = 7
+    array[...] = 3
+    np.testing.assert_array_equal(array[...], [3] * 5)
 
 
 def hammer(array: zstore.Array, seconds: float) -> None:

@@ -29,7 +29,8 @@ typedef struct {
     zs_scratch *scratch;
     zs_open_chunk open;
     zs_parent parent;
-    int document; /* the array's, opened for locking; -1: not yet */
+    int document;      /* the array's, opened for locking; -1: not yet */
+    int (*poll)(void); /* on the caller's thread: asks Python whether to stop */
 } zs_thread;
 
 typedef struct zs_batch {
@@ -78,26 +79,30 @@ static inline void zs_task_spot(const zs_batch *batch, i64 task, i64 guess, zs_s
     fault->has_inner = 0;
 }
 
-/* Whether a box plan takes in all of an outer chunk that lies in the array. */
+/* How much of an outer chunk a box plan takes in: 2 all of it, 1 what of it lies in the array as its reader knows it
+ * (others may have appended to it since), 0 less. */
 static inline int zs_covers_outer(const zs_batch *batch, const i64 *cell) {
     const zs_layout *layout = batch->layout;
-    if (batch->points) return 0;
-    for (int d = 0; d < layout->ndim; d++) {
+    int covers = batch->points ? 0 : 2;
+    for (int d = 0; covers && d < layout->ndim; d++) {
         const zs_axis *axis = &batch->plan->axis[d];
         if (axis->inside || axis->step != 1) return 0;
         i64 first = cell[d] * layout->per_outer[d] * layout->chunk[d];
         i64 last = first + layout->per_outer[d] * layout->chunk[d], end = axis->n - 1;
-        if (last > layout->shape[d]) last = layout->shape[d];
+        if (last > layout->shape[d]) {
+            last = layout->shape[d];
+            covers = 1;
+        }
         i64 begin = axis->cell[0] * layout->chunk[d] + axis->first[0]; /* one stretch: its two ends tell */
         i64 finish = axis->cell[end] * layout->chunk[d] + axis->first[end] + axis->items[end];
         if (begin > first || finish < last) return 0;
     }
-    return 1;
+    return covers;
 }
 
 static inline int zs_store_fault(zs_fault *fault) {
     fault->error_number = errno;
-    return zs_fail(fault, ZS_FAULT_STORE, 0, 0);
+    return zs_fail(fault, errno == ECANCELED ? ZS_FAULT_SIGNAL : ZS_FAULT_STORE, 0, 0);
 }
 
 /* Open the file of an outer chunk; a missing one is no fault here. */
@@ -168,6 +173,7 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     zs_fault fault = {0};
     int is_polled = is_caller && batch->n_tasks > 1;
     i64 asked = is_polled ? zs_now() : 0;
+    if (is_caller) thread.poll = batch->poll;
     if (!thread.scratch) zs_fail(&fault, ZS_FAULT_MEMORY, 0, 0);
     while (!fault.code && !atomic_load_explicit(&batch->stop, memory_order_relaxed)) {
         i64 task = atomic_fetch_add(&batch->next, batch->grain), end = task + batch->grain;

@@ -30,8 +30,8 @@ static inline int zs_open(int directory, const char *name, int flags) {
         int file;
         do file = (int)syscall(SYS_openat2, directory, name, &how, sizeof how);
         while (file < 0 && (errno == EAGAIN || errno == EINTR));
-        if (file >= 0 || errno != ENOSYS) return file;
-        atomic_store(&is_missing, 1);
+        if (file >= 0 || (errno != ENOSYS && errno != EPERM)) return file; /* EPERM: a sandbox forbids the call */
+        if (errno == ENOSYS) atomic_store(&is_missing, 1);
     }
 #endif
     return openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW);

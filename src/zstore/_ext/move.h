@@ -16,7 +16,7 @@ typedef struct {
     i64 inside_offset; /* of the first item in the chunk */
     char *outside;     /* the first item in the caller's memory */
     int has_tables;
-    int is_whole;  /* every item of the chunk that lies in the array */
+    int is_whole;  /* every item of the chunk that lies in the array as its reader knows it */
     int is_direct; /* the whole chunk, and in the caller's memory it looks as it does in the chunk */
 } zs_move;
 

@@ -143,8 +143,8 @@ static inline off_t zs_lock_offset(const char *key) {
 }
 
 /* Hold `key` against every other writer, through `*file`: the array's document, opened here where it is -1, and good
- * for one lock at a time. 0, or -1 with errno. */
-static inline int zs_lock(const zs_place *place, const char *key, int *file) {
+ * for one lock at a time. 0, or -1 with errno; ECANCELED when a signal came and `poll` (which may be NULL) says stop. */
+static inline int zs_lock(const zs_place *place, const char *key, int *file, int (*poll)(void)) {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = zs_lock_offset(key), .l_len = 1};
     for (;;) {
         struct stat held;
@@ -154,6 +154,7 @@ static inline int zs_lock(const zs_place *place, const char *key, int *file) {
 #else
         int failed = flock(*file, LOCK_EX);
 #endif
+        if (failed && errno == EINTR && poll && poll()) errno = ECANCELED;
         if (failed && errno == EINTR) continue;
         if (failed) return -1;
         if (fstat(*file, &held) == 0 && held.st_nlink) return 0;

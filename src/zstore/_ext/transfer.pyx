@@ -217,7 +217,7 @@ cdef int prepare(zs_batch *batch, Plan plan, tuple window, int *threads, int64_t
 
 
 def covers_outer(Plan plan, tuple cell):
-    """Whether the plan takes in every item of the outer chunk at `cell` that lies in the array."""
+    """How much of the outer chunk at `cell` the plan takes in: 2 all of it, 1 what lies in the array, 0 less."""
     cdef zs_batch batch
     cdef int64_t place[32]
     cdef int64_t first, count
@@ -225,7 +225,7 @@ def covers_outer(Plan plan, tuple cell):
     prepare(&batch, plan, None, &threads, &first, &count)
     for d in range(plan.layout.c.ndim):
         place[d] = cell[d]
-    return bool(zs_covers_outer(&batch, place))
+    return zs_covers_outer(&batch, place)
 
 
 def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None, tuple window=None, int threads=1,

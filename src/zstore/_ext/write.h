@@ -49,6 +49,23 @@ static inline void zs_points_in(const zs_batch *batch, i64 group, char *chunk) {
     }
 }
 
+/* Whether a box takes in every item of its chunk, none of which lies outside the array. */
+static inline int zs_takes_all(const zs_layout *layout, const zs_move *box) {
+    if (!box || !box->is_whole) return 0;
+    for (int d = 0; d < layout->ndim; d++)
+        if (box->dim[d].count != layout->chunk[d]) return 0;
+    return 1;
+}
+
+/* Whether what went wrong is damage that may be written over, because all that is known of the array there is
+ * replaced (`is_replaced`); then it is forgotten. */
+static inline int zs_is_damage(zs_fault *fault, int is_replaced) {
+    int is_damage = fault->code != ZS_OK && fault->code != ZS_FAULT_STORE && fault->code != ZS_FAULT_MEMORY;
+    if (!is_damage || !is_replaced) return 0;
+    fault->code = ZS_OK;
+    return 1;
+}
+
 /* The inner chunk that lies at `where`, decoded into `into`. */
 static inline int zs_fetch_decoded(const zs_layout *layout, const zs_source *source, zs_entry where,
                                    zs_scratch *scratch, char *into, zs_fault *fault) {
@@ -67,15 +84,14 @@ static inline int zs_fetch_decoded(const zs_layout *layout, const zs_source *sou
 static inline int zs_compose(const zs_batch *batch, i64 task, const zs_move *box, const zs_source *source,
                              zs_entry where, zs_scratch *scratch, char *into, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
-    if (where.offset != ZS_EMPTY) {
+    int is_there = where.offset != ZS_EMPTY;
+    if (is_there) {
         int code = zs_fetch_decoded(layout, source, where, scratch, into, fault);
-        if (code) return code;
-    } else {
-        int is_covered = box && box->is_whole;
-        for (int d = 0; is_covered && d < layout->ndim; d++) is_covered = box->dim[d].count == layout->chunk[d];
-        if (!is_covered)
-            zs_fill_run(into, layout->chunk_size / layout->item, layout->fill, layout->item, layout->fill_is_zero);
+        is_there = !zs_is_damage(fault, box && box->is_whole);
+        if (code && is_there) return code;
     }
+    if (!is_there && !zs_takes_all(layout, box))
+        zs_fill_run(into, layout->chunk_size / layout->item, layout->fill, layout->item, layout->fill_is_zero);
     if (box) zs_to_chunk(layout, box, into);
     else zs_points_in(batch, task, into);
     return ZS_OK;
@@ -100,14 +116,6 @@ static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, cons
         to += parts[i].size;
     }
     return ZS_OK;
-}
-
-/* Whether a box takes in every item of its chunk, none of which lies outside the array. */
-static inline int zs_takes_all(const zs_layout *layout, const zs_move *box) {
-    if (!box || !box->is_whole) return 0;
-    for (int d = 0; d < layout->ndim; d++)
-        if (box->dim[d].count != layout->chunk[d]) return 0;
-    return 1;
 }
 
 static inline int zs_dims_are_filled(const char *at, const zs_dim *dim, int n, const char *fill, i64 item) {
@@ -171,7 +179,7 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
         int n = zs_rows_of(layout, box, rows);
         if (n) return zs_deliver(job, spot->outer, key, rows, n, -1, &thread->parent, fault);
     }
-    if (!box || !box->is_whole) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
+    if (!zs_takes_all(layout, box)) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
     if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
     if (!code) code = zs_chunk_to_store(job, task, box, &source, where, thread->scratch, &chunk, fault);
     if (source.file >= 0) close(source.file);
@@ -197,13 +205,15 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
     shard->piece = calloc((size_t)level->n, sizeof *shard->piece);
     if (!shard->piece) return zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 16);
     for (i64 i = 0; i < level->n; i++) shard->piece[i].size = ZS_UNTOUCHED;
-    if (job->batch.place.directory >= 0 && zs_lock(&job->batch.place, key, &shard->lock_file))
+    if (job->batch.place.directory >= 0 && zs_lock(&job->batch.place, key, &shard->lock_file, thread->poll))
         return zs_store_fault(fault);
-    if (zs_covers_outer(&job->batch, spot->cell)) return ZS_OK;
+    int covers = zs_covers_outer(&job->batch, spot->cell);
+    if (covers == 2) return ZS_OK;
     int code = zs_open_outer(&job->batch, spot->outer, spot->cell, &shard->source, &shard->is_missing, fault);
     if (code || shard->is_missing) return code;
-    return zs_index_get(layout, level, job->batch.cache, &shard->source, spot->cell, 0, shard->source.size,
+    code = zs_index_get(layout, level, job->batch.cache, &shard->source, spot->cell, 0, shard->source.size,
                         thread->scratch, &shard->index, fault);
+    return zs_is_damage(fault, covers == 1) ? ZS_OK : code;
 }
 
 static inline void zs_shard_end(zs_write_job *job, zs_shard *shard) {
@@ -326,7 +336,7 @@ static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spo
         return ZS_OK;
     }
     for (int d = 0; d < layout->ndim; d++) slot = slot * level->count[d] + spot->within[d];
-    if (shard->index && (!box || !box->is_whole)) where = zs_entries(shard->index)[slot];
+    if (shard->index && !zs_takes_all(layout, box)) where = zs_entries(shard->index)[slot];
     fault->has_inner = 1;
     zs_bytes piece = {NULL, 0};
     if (!job->skip_empty || !zs_takes_all(layout, box) || !zs_is_box_filled(layout, box)) {
@@ -354,7 +364,7 @@ static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault 
     }
     if (job->shard) return zs_write_piece(job, task, &spot, box, key, thread, fault);
     int is_locked = batch->place.directory >= 0;
-    if (is_locked && zs_lock(&batch->place, key, &thread->document)) return zs_store_fault(fault);
+    if (is_locked && zs_lock(&batch->place, key, &thread->document, thread->poll)) return zs_store_fault(fault);
     int code = zs_write_plain(job, task, &spot, box, key, thread, fault);
     if (is_locked) zs_unlock(thread->document);
     return code;

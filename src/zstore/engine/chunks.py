@@ -184,21 +184,20 @@ class Chunks:
         """Store one outer chunk; encoding waits for its `turn`, so that only requests exceed the threads."""
         key = self.key(cell)
         with self.store.lock(key):
-            old = None if covers_outer(plan, cell) else self.store.get(key)
+            covers = covers_outer(plan, cell)
+            old = None if covers == 2 else self.store.get(key)
             with turn:
-                new = self._encode(plan, value, outer, old, key, threads)
+                if old is not None and not self._writes_natively:
+                    old = self._decode_outer(old, key, is_replaced=covers == 1)
+                new = self._encode(plan, value, outer, old, threads)
             if new is False:
                 self.store.delete(key)
             elif new is not None:
                 self.store.put(key, new)
             self._source.indexes.drop(key)
 
-    def _encode(
-        self, plan: Plan, value: np.ndarray[Any, Any], outer: int, old: Any, key: str, threads: int
-    ) -> Any:
+    def _encode(self, plan: Plan, value: np.ndarray[Any, Any], outer: int, old: Any, threads: int) -> Any:
         """The new bytes of an outer chunk, None where it stays as it is, False where it is to be removed."""
-        if old is not None and not self._writes_natively:
-            old = self._decode_outer(old, key)
         fault, results = write(
             plan,
             value,
@@ -212,10 +211,13 @@ class Chunks:
         new = results[0] if results else None
         return new if self._writes_natively or not new else self._encode_outer(new)
 
-    def _decode_outer(self, data: Any, key: str) -> Any:
+    def _decode_outer(self, data: Any, key: str, *, is_replaced: bool) -> Any:
+        """The plain items of an outer chunk; None where it is damaged and all that is known of it is replaced."""
         try:
             return np.ascontiguousarray(self.bound.chain.decode(data)).reshape(-1).view(np.uint8)
         except ZstoreError as error:
+            if is_replaced:
+                return None
             raise error.locate(path=self.store.url, key=key) from error
 
     def _encode_outer(self, items: bytes) -> bytes | memoryview:

@@ -20,6 +20,9 @@ __all__ = ["FsspecStore"]
 # Requests under way at once: enough to hide the latency of object storage, fewer than servers refuse.
 REQUESTS = 64
 
+# Protocols of filesystems whose outermost directories are buckets, which cost money and belong to somebody.
+BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+
 # Bytes, the size of the value, its version.
 Found = tuple[bytes | memoryview, int | None, str | None]
 
@@ -62,6 +65,7 @@ class FsspecStore(Store):
         self._opened, self._process = filesystem, os.getpid()
         protocol = filesystem.protocol
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+        self._has_buckets = bool(protocols & BUCKETS)
         self._is_http = bool(protocols & {"http", "https"})
         # Signed links carry their signature after a "?", which belongs behind the key.
         self._root, mark, query = path.partition("?") if self._is_http else (path, "", "")
@@ -229,7 +233,9 @@ class FsspecStore(Store):
             try:
                 self._filesystem.pipe_file(path, data)
             except FileNotFoundError:
-                # A filesystem with real directories.
+                # A filesystem with real directories; where there are buckets, this would make one.
+                if self._has_buckets:
+                    raise
                 self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._filesystem.pipe_file(path, data)
 
