@@ -1,7 +1,7 @@
 """How long do reads over a network take, beside tensorstore and zarr-python on obstore?
 
-The network is a loopback server, in a process of its own, that lets every request wait for 20 ms. Each group is
-one selection, opening included; compare the rows in it. On a busy machine read ratios from several runs.
+The network is a loopback server, in a process of its own, that lets every request wait for 20 ms. Each group
+is one selection, opening included; compare the rows in it. On a busy machine read ratios from several runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,19 +125,6 @@ def test_all_read_the_same(url: str) -> None:
     for name, selection in SELECTIONS.values():
         expected = read_zstore(url, name, selection)
         np.testing.assert_array_equal(read_tensorstore(url, name, selection), expected)
-
-
-def interleaved(url: str, rounds: int) -> None:
-    """Print the median of each reader by turns, and its ratio to ours."""
-    for question, (name, selection) in SELECTIONS.items():
-        times: dict[str, list[float]] = {reader: [] for reader in READERS}
-        for _ in range(rounds + 1):
-            for reader, read in READERS.items():
-                begin = time.perf_counter()
-                read(url, name, selection)
-                times[reader].append(time.perf_counter() - begin)
-        medians = {reader: float(np.median(found[1:])) for reader, found in times.items()}
-        print(question, {reader: f"{1000 * median:.0f} ms" for reader, median in medians.items()}, flush=True)
 
 
 if __name__ == "__main__":

@@ -458,7 +458,11 @@ def test_blocks_are_read_once_and_written_once(monkeypatch: pytest.MonkeyPatch) 
     written = {key: count for key, count in target.writes.items() if "/c/" in key}
     assert len(written) == 8 * 11 + 4 * 6 + 2 * 3 + 1 * 2
     assert set(written.values()) == {1}
-    assert not any("/c/" in key for key in target.reads)
+    # Chunks that end outside their level are looked for first: somebody might have appended to it.
+    ends = {"0": (7, 10), "1": (3, 5), "2": (1, 2), "3": (0, 1)}
+    for key in (key for key in target.reads if "/c/" in key):
+        level, row, column = key.split("/")[0], *map(int, key.split("/")[-2:])
+        assert row == ends[level][0] or column == ends[level][1], key
 
 
 def test_progress_ends_at_its_total(tmp_path: Path) -> None:

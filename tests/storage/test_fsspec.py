@@ -1,4 +1,4 @@
-"""The fsspec store against servers with latency, versions and faults; for the contract see test_contract.py."""
+"""The fsspec store against servers with latency, versions and faults; the contract is in test_contract.py."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class Chunks:
         return new if self._writes_natively or not new else self._encode_outer(new)
 
     def _decode_outer(self, data: Any, key: str, *, is_replaced: bool) -> Any:
-        """The plain items of an outer chunk; None where it is damaged and all that is known of it is replaced."""
+        """The plain items of an outer chunk; None where it is damaged and is replaced as far as is known."""
         try:
             return np.ascontiguousarray(self.bound.chain.decode(data)).reshape(-1).view(np.uint8)
         except ZstoreError as error:

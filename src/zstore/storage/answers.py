@@ -1,7 +1,7 @@
 """What a server answers to a request for some bytes of a value: the bytes, the value's size, its version.
 
-fsspec's `cat` gives the bytes only. HTTP and S3 say the rest in the same answer, so they are asked here, with
-the session, the credentials and the settings of their fsspec filesystems.
+fsspec's `cat` gives the bytes only. HTTP, S3 and what obstore reaches say the rest in the same answer, so
+they are asked here, with the session, the credentials and the settings of their fsspec filesystems.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Wish(NamedTuple):
 class Answer(NamedTuple):
     """What came, where in the value it begins, the value's size and version, as far as is known."""
 
-    data: bytes
+    data: bytes | memoryview
     begin: int | None = None
     total_size: int | None = None
     version: str | None = None
@@ -47,6 +47,8 @@ Ask = Callable[[Any, Wish], Awaitable[Answer]]
 
 def choose_ask(filesystem: Any) -> Ask | None:
     """How to ask such a filesystem for bytes with size and version; None where it has no way of its own."""
+    if hasattr(filesystem, "_construct_store"):
+        return _ask_obstore
     protocol = filesystem.protocol
     protocols = {protocol} if isinstance(protocol, str) else set(protocol)
     if protocols & {"s3", "s3a"} and hasattr(filesystem, "_call_s3"):
@@ -89,10 +91,10 @@ async def _ask_http(filesystem: Any, wish: Wish) -> Answer:
             raise FileNotFoundError(wish.path)
         place = _parse_range(response.headers)
         if response.status == 416 and wish.start is not None and _is_past_end(wish.start, place.total_size):
-            return Answer(b"", place.total_size, place.total_size, _http_version(response.headers))
+            return Answer(b"", place.total_size, place.total_size, _strong(response.headers.get("ETag")))
         response.raise_for_status()
         data = await response.read()
-        version = _http_version(response.headers)
+        version = _strong(response.headers.get("ETag"))
         if response.status != 206:
             return Answer(data, 0, len(data), version)
         return _placed(data, place, version)
@@ -116,13 +118,28 @@ async def _ask_s3(filesystem: Any, wish: Wish) -> Answer:
             continue
         finally:
             body.close()
-        version = reply.get("ETag")
+        version = _strong(reply.get("ETag"))
         if len(data) != reply.get("ContentLength", len(data)):
             raise OSError(f"the server promised {reply['ContentLength']} bytes, {len(data)} came")
         if "ContentRange" not in reply:
             return Answer(data, 0, len(data), version)
         return _placed(data, _parse_range({"Content-Range": reply["ContentRange"]}), version)
     raise AssertionError("the last attempt returns or raises")
+
+
+async def _ask_obstore(filesystem: Any, wish: Wish) -> Answer:
+    bucket, path = filesystem._split_path(wish.path)
+    options: dict[str, Any] = {}
+    if wish.start is not None and wish.start < 0:
+        options["range"] = {"suffix": -wish.start}
+    elif wish.start is not None:
+        options["range"] = {"offset": wish.start} if wish.end is None else (wish.start, wish.end)
+    reply = await filesystem._construct_store(bucket).get_async(path, options=options)
+    data = memoryview(await reply.bytes_async())
+    meta, (begin, end) = reply.meta, reply.range
+    if len(data) != end - begin:
+        raise OSError(f"the server promised bytes {begin} to {end}, {len(data)} bytes came")
+    return Answer(data, begin, meta["size"], _strong(meta.get("e_tag")))
 
 
 class _Place(NamedTuple):
@@ -153,7 +170,6 @@ def _is_past_end(start: int, total_size: int | None) -> bool:
     return total_size is not None and (total_size == 0 if start < 0 else start >= total_size)
 
 
-def _http_version(headers: Mapping[str, str]) -> str | None:
+def _strong(tag: str | None) -> str | None:
     """The entity tag, unless it is a weak one, which two values may share."""
-    tag = headers.get("ETag")
     return None if tag is None or tag.startswith("W/") else tag
