@@ -17,7 +17,7 @@ from zstore.errors import (
     UnsupportedError,
 )
 from zstore.group import Group
-from zstore.open import consolidate, create_array, create_group, open_array, open_group
+from zstore.opening import consolidate, create_array, create_group, open_array, open_group
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 

@@ -51,10 +51,7 @@ def test_star_import_works_in_a_new_process():
 
 
 def test_opening_and_making():
-    # `zstore.open` is the function, or the module of that name, which can be called like it.
-    from zstore.open import open as opener
-
-    assert callable(zstore.open)
+    opener = zstore.open
     assert parameters(opener) == ["store", "path", "mode", "zarr_format", "*", "storage_options", "**options"]
     assert parameters(zstore.open_array) == parameters(opener)
     assert parameters(zstore.open_group) == [

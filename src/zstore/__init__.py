@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from zstore.array import Array
     from zstore.engine.pool import set_threads
     from zstore.group import Group
-    from zstore.open import consolidate, create_array, create_group, open, open_array, open_group
+    from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
     from zstore.pyramid import build_pyramid
     from zstore.resampling import downsample
 
@@ -21,13 +21,13 @@ _HOMES = {
     "Array": "zstore.array",
     "Group": "zstore.group",
     "build_pyramid": "zstore.pyramid",
-    "consolidate": "zstore.open",
-    "create_array": "zstore.open",
-    "create_group": "zstore.open",
+    "consolidate": "zstore.opening",
+    "create_array": "zstore.opening",
+    "create_group": "zstore.opening",
     "downsample": "zstore.resampling",
-    "open": "zstore.open",
-    "open_array": "zstore.open",
-    "open_group": "zstore.open",
+    "open": "zstore.opening",
+    "open_array": "zstore.opening",
+    "open_group": "zstore.opening",
     "set_threads": "zstore.engine.pool",
 }
 

@@ -17,7 +17,7 @@ import zstore as library
 from zstore.array import Array
 from zstore.errors import ZstoreError
 from zstore.group import Group
-from zstore.open import open as open_node
+from zstore.opening import open as open_node
 from zstore.report import Report, describe_codecs, format_size, make_report, stored_size
 
 __all__ = ["zstore"]

@@ -13,8 +13,8 @@ from zstore.conventions.read import read_geo
 from zstore.conventions.zarr_conventions import DECLARED
 from zstore.errors import NotFoundError
 from zstore.group import Group
-from zstore.open import open as open_node
-from zstore.open import open_group
+from zstore.opening import open as open_node
+from zstore.opening import open_group
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 

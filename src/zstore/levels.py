@@ -16,7 +16,7 @@ from zstore.dataset import Dataset, PlaceLike, join_attributes, place_of
 from zstore.errors import MetadataError, StoreError
 from zstore.group import Group
 from zstore.model.array import ArrayModel
-from zstore.open import create_array, open_group
+from zstore.opening import create_array, open_group
 from zstore.resampling import downsample
 from zstore.storage.memory import MemoryStore
 

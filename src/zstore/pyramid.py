@@ -18,7 +18,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.group import Group
 from zstore.levels import Cut, Job, create_level, plan_array, prepare_root, rehearse
-from zstore.open import open_group
+from zstore.opening import open_group
 from zstore.resampling import plan_part
 
 __all__ = ["build_pyramid"]

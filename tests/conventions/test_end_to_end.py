@@ -61,7 +61,7 @@ def write_with_zarr_python(path: str, geo, zarr_format: int) -> None:
 
 
 def write_with_zstore(path: str, geo, zarr_format: int) -> None:
-    from zstore.open import create_group
+    from zstore.opening import create_group
 
     documents, findings = render_geo(geo, zarr_format)
     assert findings == []
@@ -137,7 +137,7 @@ def test_zarr_python(written) -> None:
 
 @pytest.mark.skipif(not HAS_ARRAYS, reason="zstore.array is not there")
 def test_zstore(written) -> None:
-    from zstore.open import open_group
+    from zstore.opening import open_group
 
     path, geo, _ = written
     found, findings = read_geo(open_group(path, mode="r"))

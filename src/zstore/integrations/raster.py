@@ -30,7 +30,7 @@ from zstore.extensions.registry import resamplers
 from zstore.group import Group
 from zstore.integrations.geotiff import copy_bands, describe_file, plan_bands, plan_file
 from zstore.levels import create_auxiliaries, rehearse
-from zstore.open import create_group
+from zstore.opening import create_group
 from zstore.pyramid import build_pyramid
 
 __all__ = ["RasterWarning", "raster_to_zarr", "zarr_to_raster"]

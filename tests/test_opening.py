@@ -13,7 +13,7 @@ import zstore
 from zstore.array import Array
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError, UnsupportedError
 from zstore.group import Group
-from zstore.open import consolidate, create_array, create_group, open, open_array, open_group
+from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -185,14 +185,14 @@ def test_zarr_python_opens_what_is_made_here(tmp_path, zarr_format):
     assert open_array(tmp_path, "g/y", "r")[...].tolist() == [0, 1, 2, 3]
 
 
-def test_the_package_and_its_module_of_the_same_name_both_open():
+def test_the_package_opens_and_creates():
     store = MemoryStore()
     assert isinstance(zstore.open(store), Group)
-    assert isinstance(sys.modules["zstore.open"](store, "x", shape=1, dtype="i1"), Array)
+    assert isinstance(zstore.open(store, "x", shape=1, dtype="i1"), Array)
 
 
 def test_importing_loads_nothing_heavy():
-    code = "import sys, zstore.open; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, zstore.opening; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -7,9 +7,7 @@ node at that path (and nothing else); "w-" made, an error where it exists.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from zstore.creation import describe_data, put_array
@@ -260,16 +258,3 @@ def _nothing(store: Store, path: str, zarr_format: int | None, what: str) -> Not
     return NotFoundError(
         f"no {what} there; looked for {LOOKED_FOR.get(zarr_format)}", path=place(store, path)
     )
-
-
-class _CallableModule(ModuleType):
-    """This module, callable as the function `open`.
-
-    Importing a submodule puts it into its package under its own name, so `zstore.open` may be either of both.
-    """
-
-    def __call__(self, *args: Any, **options: Any) -> Array | Group:
-        return open(*args, **options)
-
-
-sys.modules[__name__].__class__ = _CallableModule
