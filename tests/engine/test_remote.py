@@ -215,7 +215,7 @@ def test_a_hundred_chunks_are_a_hundred_requests() -> None:
     store.take()
     begin = time.perf_counter()
     array[...] = np.arange(1, 1001)
-    assert time.perf_counter() - begin < 0.5, "one after another takes a second"
+    assert time.perf_counter() - begin < 0.8, "one after another takes a second"
     assert sorted(store.take()) == sorted(f"put a/c/{n}" for n in range(100))
     assert store.most_busy == 32
     store.delay = 0
