@@ -1,4 +1,4 @@
-"""Changing an array's shape: the document first, then the chunks that no longer belong to it."""
+"""Changing an array's shape: what lies outside goes first, then the document changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Shape = tuple[int, ...]
 
 
 def resize(store: Store, path: str, zarr_format: int, new_shape: Callable[[Shape], Shape]) -> ArrayModel:
-    """Set the shape of the array at `path` to what `new_shape` makes of the shape it has in the store now.
+    """Set the shape of the array at `path` to what `new_shape` makes of the one it has in the store now.
 
     The document changes under its lock, so that two writers that grow an array get places of their own. Where
-    the array shrinks, chunks outside it are deleted, and those at its edge hold the fill value beyond it.
+    the array shrinks, chunks outside it are deleted and those at its edge emptied beyond it while it still
+    has its old shape: whatever interrupts that, growing never brings old values back.
 
     Raises
         NotFoundError: the array is gone.
@@ -30,15 +31,20 @@ def resize(store: Store, path: str, zarr_format: int, new_shape: Callable[[Shape
     """
     document = join_key(path, ".zarray" if zarr_format == 2 else "zarr.json")
     store.check_writable(document)
-    with store.lock(document):
-        old = read_node(store, path, zarr_format)
-        if not isinstance(old, ArrayModel):
-            raise NotFoundError("array is gone", path=store.url, key=document)
-        new = old.with_shape(new_shape(old.shape))
-        write_node(store, path, new, previous=old)
-    if any(a < b for a, b in zip(new.shape, old.shape, strict=True)):
+    cleared: Shape | None = None
+    while True:
+        with store.lock(document):
+            old = read_node(store, path, zarr_format)
+            if not isinstance(old, ArrayModel):
+                raise NotFoundError("array is gone", path=store.url, key=document)
+            new = old.with_shape(new_shape(old.shape))
+            shrinks = any(a < b for a, b in zip(new.shape, old.shape, strict=True))
+            if not shrinks or old.shape == cleared:
+                write_node(store, path, new, previous=old)
+                return new
+        # Not under the document's lock, for which every chunk's would have to wait.
         _clear_outside(store, path, old, new)
-    return new
+        cleared = old.shape
 
 
 def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[str, Shape]]:
