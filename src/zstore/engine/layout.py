@@ -59,7 +59,6 @@ def bind_layout(model: ArrayModel) -> BoundLayout:
         assert inner.serializer.inner is not None
         inner = inner.serializer.inner
     steps = _native_steps(inner)
-    # A shard is written by the kernels one level deep; deeper ones are left to Python.
     layout = _make_layout(model, inner, shards, steps or [], is_plain=steps is None)
     outer = _make_layout(model, chain, [], [], is_plain=True)
     return BoundLayout(layout, chain, tuple(shards), inner, steps is not None, outer)
