@@ -20,7 +20,7 @@ from rich.console import Console
 
 import zstore
 from zstore.integrations.raster import raster_to_zarr, zarr_to_raster
-from zstore.quicklook import encode_png, quicklook
+from zstore.pyramid.quicklook import encode_png, quicklook
 
 RASTER = Path(__file__).parent / "data" / "LC80030172015001LGN00_B5.tiff"
 WINDOW = (slice(400, 700), slice(300, 800))

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from zstore.engine.pool import set_threads
     from zstore.group import Group
     from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
-    from zstore.pyramid import build_pyramid
-    from zstore.resampling import downsample
+    from zstore.pyramid.build import build_pyramid
+    from zstore.resampling.methods import downsample
 
 __version__ = "0.1.0"
 
@@ -20,11 +20,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "Array": "zstore.array",
     "Group": "zstore.group",
-    "build_pyramid": "zstore.pyramid",
+    "build_pyramid": "zstore.pyramid.build",
     "consolidate": "zstore.opening",
     "create_array": "zstore.opening",
     "create_group": "zstore.opening",
-    "downsample": "zstore.resampling",
+    "downsample": "zstore.resampling.methods",
     "open": "zstore.opening",
     "open_array": "zstore.opening",
     "open_group": "zstore.opening",

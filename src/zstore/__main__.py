@@ -1,6 +1,6 @@
 """`python -m zstore`: the command line."""
 
-from zstore.cli import main
+from zstore.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,7 @@ from zstore.extensions.builtin import RESAMPLERS
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import Registry
-from zstore.resampling import METHODS, Average, CubicSpline, Resampler, downsample, plan_part
+from zstore.resampling.methods import METHODS, Average, CubicSpline, Resampler, downsample, plan_part
 
 WEIGHTED = ("gauss", "bilinear", "cubic", "cubic_spline", "lanczos")
 
@@ -282,7 +282,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     offer = Offer("last", f"{__name__}:Last", ("final",))
     loaded = [Plugin("p", "p", "zstore-last", "1", "ok", (("resampler", offer),))]
     monkeypatch.setattr(
-        "zstore.resampling.resamplers", Registry("resampler", RESAMPLERS, load=lambda: loaded)
+        "zstore.resampling.methods.resamplers", Registry("resampler", RESAMPLERS, load=lambda: loaded)
     )
 
 

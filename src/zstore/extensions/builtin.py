@@ -47,21 +47,21 @@ CONVENTIONS = (
 
 # GeoZarr's names; the aliases are GDAL's spellings, and "median".
 RESAMPLERS = (
-    Offer("nearest", "zstore.resampling:Nearest", ("near",)),
-    Offer("average", "zstore.resampling:Average"),
-    Offer("bilinear", "zstore.resampling:Bilinear"),
-    Offer("cubic", "zstore.resampling:Cubic"),
-    Offer("cubic_spline", "zstore.resampling:CubicSpline", ("cubicspline",)),
-    Offer("lanczos", "zstore.resampling:Lanczos"),
-    Offer("mode", "zstore.resampling:Mode"),
-    Offer("max", "zstore.resampling:Max"),
-    Offer("min", "zstore.resampling:Min"),
-    Offer("med", "zstore.resampling:Med", ("median",)),
-    Offer("sum", "zstore.resampling:Sum"),
-    Offer("q1", "zstore.resampling:Q1"),
-    Offer("q3", "zstore.resampling:Q3"),
-    Offer("rms", "zstore.resampling:Rms"),
-    Offer("gauss", "zstore.resampling:Gauss"),
+    Offer("nearest", "zstore.resampling.methods:Nearest", ("near",)),
+    Offer("average", "zstore.resampling.methods:Average"),
+    Offer("bilinear", "zstore.resampling.methods:Bilinear"),
+    Offer("cubic", "zstore.resampling.methods:Cubic"),
+    Offer("cubic_spline", "zstore.resampling.methods:CubicSpline", ("cubicspline",)),
+    Offer("lanczos", "zstore.resampling.methods:Lanczos"),
+    Offer("mode", "zstore.resampling.methods:Mode"),
+    Offer("max", "zstore.resampling.methods:Max"),
+    Offer("min", "zstore.resampling.methods:Min"),
+    Offer("med", "zstore.resampling.methods:Med", ("median",)),
+    Offer("sum", "zstore.resampling.methods:Sum"),
+    Offer("q1", "zstore.resampling.methods:Q1"),
+    Offer("q3", "zstore.resampling.methods:Q3"),
+    Offer("rms", "zstore.resampling.methods:Rms"),
+    Offer("gauss", "zstore.resampling.methods:Gauss"),
 )
 
 FSSPEC_SCHEMES = (

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from zstore.array import Array
-from zstore.cascade import windows
 from zstore.conventions.model import Variable
-from zstore.dataset import Dataset
 from zstore.errors import NotFoundError, UnsupportedError
+from zstore.pyramid.cascade import windows
+from zstore.pyramid.dataset import Dataset
 
 __all__ = ["Band", "copy_bands", "describe_file", "plan_bands", "plan_file"]
 

@@ -18,20 +18,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.array import Array
-from zstore.cascade import windows as cut_windows
 from zstore.conventions.base import Documents
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.variables import fit_nodata
 from zstore.conventions.write import render_geo
-from zstore.dataset import PlaceLike, join_attributes, open_level, place_of
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.group import Group
 from zstore.integrations.geotiff import copy_bands, describe_file, plan_bands, plan_file
-from zstore.levels import create_auxiliaries, rehearse
 from zstore.opening import create_group
-from zstore.pyramid import build_pyramid
+from zstore.pyramid.build import build_pyramid
+from zstore.pyramid.cascade import windows as cut_windows
+from zstore.pyramid.dataset import PlaceLike, join_attributes, open_level, place_of
+from zstore.pyramid.levels import create_auxiliaries, rehearse
 
 __all__ = ["RasterWarning", "raster_to_zarr", "zarr_to_raster"]
 

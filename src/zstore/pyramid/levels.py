@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from zstore.array import Array
-from zstore.cascade import Resample, stream
 from zstore.conventions.base import Document, Documents
 from zstore.conventions.model import Level, Variable
-from zstore.dataset import Dataset, PlaceLike, join_attributes, place_of
 from zstore.errors import MetadataError, StoreError
 from zstore.group import Group
 from zstore.model.array import ArrayModel
 from zstore.opening import create_array, open_group
-from zstore.resampling import downsample
+from zstore.pyramid.cascade import Resample, stream
+from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, place_of
+from zstore.resampling.methods import downsample
 from zstore.storage.memory import MemoryStore
 
 __all__ = ["Cut", "Job", "create_auxiliaries", "create_level", "plan_array", "prepare_root", "rehearse"]

@@ -10,9 +10,9 @@ import numpy as np
 
 from zstore.errors import ExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.resampling_cells import Array, check_out, count_threads, describe_cells
-from zstore.resampling_grid import GRIDS, WEIGHTED, Span, source_slice
-from zstore.resampling_run import Run, gauss_sizes
+from zstore.resampling.cells import Array, check_out, count_threads, describe_cells
+from zstore.resampling.grid import GRIDS, WEIGHTED, Span, source_slice
+from zstore.resampling.run import Run, gauss_sizes
 
 __all__ = ["METHODS", "Part", "Resampler", "downsample", "plan_part"]
 

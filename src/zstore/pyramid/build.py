@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.array import Array
-from zstore.cascade import Resample, stream
 from zstore.conventions.model import RESAMPLING_METHODS, GeoModel, Level, Variable
 from zstore.conventions.variables import fit_nodata
 from zstore.conventions.write import render_geo
-from zstore.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.group import Group
-from zstore.levels import Cut, Job, create_level, plan_array, prepare_root, rehearse
 from zstore.opening import open_group
-from zstore.resampling import plan_part
+from zstore.pyramid.cascade import Resample, stream
+from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
+from zstore.pyramid.levels import Cut, Job, create_level, plan_array, prepare_root, rehearse
+from zstore.resampling.methods import plan_part
 
 __all__ = ["build_pyramid"]
 

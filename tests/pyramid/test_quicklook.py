@@ -9,7 +9,7 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.quicklook import encode_png, quicklook
+from zstore.pyramid.quicklook import encode_png, quicklook
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4])

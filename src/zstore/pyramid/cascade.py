@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.array import Array
-from zstore.resampling import Resampler, plan_part
+from zstore.resampling.methods import Resampler, plan_part
 
 __all__ = ["Resample", "stream", "windows"]
 

@@ -15,11 +15,11 @@ import zstore
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.pyramid import build_pyramid
-from zstore.resampling import downsample
+from zstore.pyramid.build import build_pyramid
+from zstore.resampling.methods import downsample
 from zstore.storage.memory import MemoryStore
 
-RASTER = Path(__file__).parent.parent / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
+RASTER = Path(__file__).parents[2] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
 METHODS = ("average", "nearest", "mode")
 
 
@@ -127,7 +127,7 @@ def test_blocks_of_any_method_leave_no_seams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, grid: str
 ) -> None:
     data = cells((301, 467), "f4")
-    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 1)
+    monkeypatch.setattr("zstore.pyramid.cascade.BLOCK_SIZE", 1)
     source = make_array(tmp_path / "a", data, chunks=32)
     options = {"levels": 2, "method": method, "grid": grid, "chunks": 32, "nodata": 7}
     cascade = build_pyramid(source, tmp_path / "c", **options)
@@ -181,7 +181,7 @@ def test_small_blocks_make_the_same_numbers(tmp_path: Path, monkeypatch: pytest.
     data = cells((1000, 777))
     source = make_array(tmp_path / "a", data, chunks=(32, 32), shards=(96, 64))
     whole = build_pyramid(source, tmp_path / "whole", levels=4, factors=3, chunks=32)
-    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 1)
+    monkeypatch.setattr("zstore.pyramid.cascade.BLOCK_SIZE", 1)
     for derive in ("cascade", "base"):
         method = "average" if derive == "cascade" else "nearest"
         parts = build_pyramid(
@@ -417,7 +417,7 @@ class Breaking:
 def test_an_interrupted_build_claims_no_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_dataset(tmp_path / "s", {"a": cells((600, 600))})
     build_pyramid(source, tmp_path / "p", levels=2)
-    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 1)
+    monkeypatch.setattr("zstore.pyramid.cascade.BLOCK_SIZE", 1)
     monkeypatch.setitem(resamplers._classes, "breaking", Breaking)
     with pytest.raises(OSError, match="the disk is full"):
         build_pyramid(source, tmp_path / "p", levels=2, method="breaking", overwrite=True)
@@ -448,7 +448,7 @@ class CountingStore(MemoryStore):
 
 
 def test_blocks_are_read_once_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zstore.cascade.BLOCK_SIZE", 64 * 64 * 2 * 4)
+    monkeypatch.setattr("zstore.pyramid.cascade.BLOCK_SIZE", 64 * 64 * 2 * 4)
     store, target = CountingStore(), CountingStore()
     source = make_array(store, cells((500, 700)))
     store.reads.clear()

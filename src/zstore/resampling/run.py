@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from zstore._ext import resample as kernels
-from zstore.resampling_cells import Array, Cells, is_swapped, split_complex, view_raw
-from zstore.resampling_grid import (
+from zstore.resampling.cells import Array, Cells, is_swapped, split_complex, view_raw
+from zstore.resampling.grid import (
     FILTERS,
     WEIGHTED,
     Span,

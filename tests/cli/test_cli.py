@@ -16,9 +16,9 @@ from zstore.conventions.read import read_geo
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
 pytest.importorskip("rich", reason="the command line draws with rich")
-from zstore.commands import zstore as command  # noqa: E402
+from zstore.cli.root import zstore as command  # noqa: E402
 
-RASTER = Path(__file__).parent.parent / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
+RASTER = Path(__file__).parents[2] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
 
 
 def run(*words: object, code: int = 0):
@@ -219,7 +219,7 @@ def test_without_click_there_is_a_message() -> None:
     script = """
         import sys
         sys.modules["click"] = None
-        from zstore.cli import main
+        from zstore.cli.main import main
         main()
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)

@@ -12,7 +12,7 @@ NEEDED = ("click", "rich")
 def main() -> None:
     """Run the command line."""
     try:
-        from zstore.commands import zstore
+        from zstore.cli.root import zstore
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise

@@ -11,9 +11,9 @@ import numpy as np
 
 from zstore.array import Array
 from zstore.conventions.model import Affine, Variable
-from zstore.dataset import Dataset, PlaceLike, count_levels, open_level
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.group import Group
+from zstore.pyramid.dataset import Dataset, PlaceLike, count_levels, open_level
 
 __all__ = ["encode_png", "quicklook"]
 

@@ -1,0 +1,17 @@
+"""`zstore consolidate`: metadata in one document."""
+
+from __future__ import annotations
+
+import click
+
+import zstore as library
+
+__all__ = ["consolidate"]
+
+
+@click.command()
+@click.argument("path")
+def consolidate(path: str) -> None:
+    """Gather the metadata of everything below the group at PATH into the group's own."""
+    count = len(library.consolidate(path).members(None))
+    click.echo(f"{path}: {count} nodes")

@@ -1,0 +1,92 @@
+"""`zstore info`: what is at a path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+from rich.table import Table
+
+from zstore.array import Array
+from zstore.cli.options import show_table
+from zstore.group import Group
+from zstore.opening import open as open_node
+from zstore.report import Report, describe_codecs, format_size, make_report, stored_size
+
+__all__ = ["info"]
+
+
+@click.command()
+@click.argument("path")
+@click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
+def info(path: str, sizes: bool | None) -> None:
+    """Say what PATH is: shape, type, codecs, sizes, CRS, extent, cells, levels, nodata."""
+    node = open_node(path, mode="r")
+    report = make_report(node)
+    place = Table(show_header=False, box=None, pad_edge=False)
+    place.add_column(style="bold")
+    place.add_column(overflow="fold")
+    for name, value in _facts(node, report):
+        place.add_row(name, value)
+    show_table(place)
+    if report.geo is not None and report.geo.levels:
+        show_table(_level_table(report))
+    show_table(_array_table(report, node.store.local_path() is not None if sizes is None else sizes))
+    for finding in report.findings:
+        if finding.severity != "note":
+            click.echo(f"{finding.severity}: {finding.rule}: {finding.message} ({finding.path or '/'})")
+
+
+def _facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]:
+    kind = "array" if isinstance(node, Array) else "group"
+    yield "what", f"{kind}, Zarr v{node.zarr_format}"
+    yield "where", "/".join(filter(None, (node.store.url, node.path)))
+    geo = report.geo
+    if geo is None:
+        return
+    yield "CRS", "none" if geo.crs is None else geo.crs.code or geo.crs.wkt.partition(",")[0]
+    if geo.bounds is not None and geo.cell_size is not None:
+        yield "extent", " ".join(f"{number:.12g}" for number in geo.bounds) + "  (xmin ymin xmax ymax)"
+        height, width = geo.cell_size
+        yield (
+            "cell size",
+            f"{width:.12g} × {height:.12g}" + (" (rotated)" if geo.affine and geo.affine.is_rotated else ""),
+        )
+    yield "grid", f"{geo.shape[0]} rows × {geo.shape[1]} columns ({', '.join(geo.dimensions)})"
+    if geo.resampling is not None:
+        yield "resampling", geo.resampling
+
+
+def _level_table(report: Report) -> Table:
+    table = Table("level", "rows", "columns", "cell size", "factors", title="levels", title_justify="left")
+    for level in report.geo.levels if report.geo is not None else ():
+        cell = "" if level.affine is None else " × ".join(f"{n:.12g}" for n in reversed(level.affine.cell))
+        factors = " × ".join(f"{factor:g}" for factor in level.factors)
+        table.add_row(level.path, str(level.shape[0]), str(level.shape[1]), cell, factors)
+    return table
+
+
+def _array_table(report: Report, with_sizes: bool) -> Table:
+    table = Table(
+        "array", "shape", "type", "chunks", "shards", "codecs", "nodata", title="arrays", title_justify="left"
+    )
+    if with_sizes:
+        table.add_column("stored", justify="right")
+        table.add_column("of", justify="right")
+    variables = report.geo.variables if report.geo is not None else {}
+    for path, array in report.arrays.items():
+        variable = variables.get(array.basename)
+        nodata = "" if variable is None or variable.nodata is None else f"{variable.nodata:.12g}"
+        shapes = [
+            _lengths(array.shape),
+            str(array.dtype),
+            _lengths(array.chunks),
+            _lengths(array.shards or ()),
+        ]
+        sizes = [format_size(stored_size(array)), format_size(array.nbytes)] if with_sizes else []
+        table.add_row(path, *shapes, describe_codecs(array), nodata, *sizes)
+    return table
+
+
+def _lengths(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))

@@ -1,0 +1,74 @@
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+__all__ = ["LENGTHS", "WORDS", "codec_of", "cutting_options", "show_progress", "show_table"]
+
+PIPED_WIDTH = 200
+
+
+def _lengths_of(value: Any) -> Any:
+    """One length, or two as "rows,columns"."""
+    if not isinstance(value, str):
+        return value
+    parts = value.split(",")
+    if len(parts) > 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} is neither a length nor two, like 256 or 256,512")
+    numbers = tuple(int(part) for part in parts)
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _words_of(value: Any) -> Any:
+    """Words separated by commas."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "N or Y,X"}
+WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
+
+
+def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of everything that writes arrays."""
+    options = [
+        click.option("--format", "zarr_format", type=click.Choice(["2", "3"]), help="Zarr format."),
+        click.option("--chunks", **LENGTHS, help="Chunk lengths (inside shards: of inner chunks)."),
+        click.option("--shards", **LENGTHS, help="Shard lengths; v3 only."),
+        click.option("--codec", help="zstd, gzip, blosc, lz4, ... or none."),
+        click.option("--levels", type=click.IntRange(min=0), help="How many coarser levels to make."),
+        click.option("--overwrite", is_flag=True, help="Replace what is there."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def codec_of(name: str | None) -> Any:
+    """What the option --codec says, as `compressors` takes it."""
+    return "auto" if name is None else None if name == "none" else name
+
+
+@contextmanager
+def show_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr while work goes on; nothing where nobody looks."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def show_table(table: Table) -> None:
+    """Print a table, wide where nobody looks."""
+    console = Console(markup=False)
+    if not console.is_terminal:
+        console = Console(markup=False, width=PIPED_WIDTH)
+    console.print(table)

@@ -1,0 +1,34 @@
+"""`zstore quicklook`: a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zstore.cli.options import WORDS
+
+__all__ = ["quicklook"]
+
+
+@click.command()
+@click.argument("path")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The PNG file."
+)
+@click.option(
+    "--size", type=click.IntRange(min=1), default=1024, show_default=True, help="Most pixels a side."
+)
+@click.option("--bands", **WORDS, help="One array, or three for red, green and blue.")
+@click.option("--level", type=click.IntRange(min=0), help="Level to show; the one that fits by default.")
+def quicklook(path: str, output: Path, size: int, bands: list[str] | None, level: int | None) -> None:
+    """Make a picture of PATH: stretched, north up."""
+    from zstore.pyramid.quicklook import encode_png
+    from zstore.pyramid.quicklook import quicklook as make
+
+    image = make(path, size=size, bands=bands, level=level)
+    try:
+        output.write_bytes(encode_png(image))
+    except OSError as error:
+        raise click.FileError(str(output), error.strerror) from error
+    click.echo(f"{output}: {image.shape[1]} × {image.shape[0]}")

@@ -1,0 +1,54 @@
+"""The command `zstore`, whose commands are imported when they run."""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from typing import Any
+
+import click
+
+import zstore as library
+from zstore.errors import ZstoreError
+
+__all__ = ["zstore"]
+
+# Each command is a function of its name in a module of its name.
+COMMANDS = ("consolidate", "convert", "info", "plugins", "pyramid", "quicklook", "tree")
+
+
+class _Commands(click.Group):
+    """Commands whose errors are one line on stderr and the exit code 1."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"zstore.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_notice
+            try:
+                return super().invoke(ctx)
+            except ZstoreError as error:
+                if ctx.params["traceback"]:
+                    raise
+                line = " ".join(str(error).split())
+                click.echo(f"{click.style('error:', fg='red', bold=True)} {line}", err=True)
+                ctx.exit(1)
+
+
+def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"{click.style('notice:', fg='yellow')} {' '.join(str(message).split())}", err=True)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(library.__version__, prog_name="zstore")
+@click.option("--traceback", is_flag=True, help="Show where in the program an error comes from.")
+def zstore(traceback: bool) -> None:
+    """Look at, convert and make Zarr arrays and the rasters and pyramids in them."""

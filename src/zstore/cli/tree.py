@@ -1,0 +1,19 @@
+"""`zstore tree`: the nodes below a path."""
+
+from __future__ import annotations
+
+import click
+
+from zstore.group import Group
+from zstore.opening import open as open_node
+
+__all__ = ["tree"]
+
+
+@click.command()
+@click.argument("path")
+@click.option("--level", type=click.IntRange(min=0), help="How deep to go.")
+def tree(path: str, level: int | None) -> None:
+    """Draw what is at PATH and below it."""
+    node = open_node(path, mode="r")
+    click.echo(str(node.tree(level)) if isinstance(node, Group) else repr(node))

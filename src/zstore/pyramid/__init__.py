@@ -1,0 +1,1 @@
+"""Levels of a pyramid: built, kept and looked at."""

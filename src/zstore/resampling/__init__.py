@@ -1,0 +1,1 @@
+"""Boxes made smaller: every resampling method, and where its cells lie."""
