@@ -28,6 +28,7 @@ FLOORS: dict[str, int] = {
     "zstore.resampling": 3,
     "zstore.engine": 4,
     "zstore.attributes": 5,
+    "zstore.node": 5,
     "zstore.tree": 5,
     "zstore.creation": 5,
     "zstore.array": 5,
@@ -45,7 +46,15 @@ FLOORS: dict[str, int] = {
 
 # Rooms of several modules each, whose members may know each other.
 ROOMS: list[set[str]] = [
-    {"zstore.attributes", "zstore.tree", "zstore.creation", "zstore.array", "zstore.group", "zstore.opening"},
+    {
+        "zstore.attributes",
+        "zstore.node",
+        "zstore.tree",
+        "zstore.creation",
+        "zstore.array",
+        "zstore.group",
+        "zstore.opening",
+    },
     {"zstore.pyramid", "zstore.report"},
     {"zstore.cli", "zstore.__main__"},
 ]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from zstore._ext.select import Layout, plan_basic
-from zstore.attributes import Attributes
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
 from zstore.errors import NotFoundError, SelectionError
 from zstore.indexing import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.model.array import ArrayModel
+from zstore.node import Node
 from zstore.storage.base import Store, join_key
 
 __all__ = ["Array"]
@@ -24,7 +24,7 @@ __all__ = ["Array"]
 Selector = Callable[[Layout, tuple[int, ...], Any], Selected]
 
 
-class Array:
+class Array(Node[ArrayModel]):
     """Chunked items of one dtype; `array[selection]` reads and `array[selection] = value` writes.
 
     Selections mean what they mean to numpy, and results equal numpy's: integers, slices with any step,
@@ -33,21 +33,15 @@ class Array:
     """
 
     def __init__(self, store: Store, path: str, model: ArrayModel, *, read_only: bool = False) -> None:
-        self._store = store if not read_only or store.read_only else store.as_read_only()
-        self._path = path
-        self._read_only = read_only or store.read_only
+        super().__init__(store, path, model, read_only=read_only)
         if not self._read_only:
             store.purge(path)
-        self._model = model
         self._made: Chunks | None = None
         self._cache_size = 0
         self._resizing = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (partial(Array, read_only=self._read_only), (self._store, self._path, self._model))
-
-    def _set_model(self, model: ArrayModel) -> None:
-        self._model = model
 
     @property
     def _chunks(self) -> Chunks:
@@ -57,41 +51,6 @@ class Array:
         return chunks
 
     # What the array is
-
-    @property
-    def store(self) -> Store:
-        """The store that holds it."""
-        return self._store
-
-    @property
-    def path(self) -> str:
-        """Where it is in its store; "" at the root."""
-        return self._path
-
-    @property
-    def name(self) -> str:
-        """Its path with a leading slash."""
-        return f"/{self._path}"
-
-    @property
-    def basename(self) -> str:
-        """The last part of its path."""
-        return self._path.rpartition("/")[2]
-
-    @property
-    def model(self) -> ArrayModel:
-        """Its metadata as of opening, or of the last change made here."""
-        return self._model
-
-    @property
-    def zarr_format(self) -> int:
-        """2 or 3."""
-        return self._model.zarr_format
-
-    @property
-    def read_only(self) -> bool:
-        """Whether writes are refused."""
-        return self._read_only
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,11 +105,6 @@ class Array:
     def dims(self) -> tuple[str | None, ...] | None:
         """The names of the dimensions, where they have names."""
         return self._model.dimension_names
-
-    @property
-    def attrs(self) -> Attributes:
-        """Its attributes; changes go straight to the store."""
-        return Attributes(self._store, self._path, lambda: self._model, self._set_model)
 
     @property
     def info(self) -> str:

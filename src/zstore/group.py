@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zstore.attributes import Attributes
 from zstore.creation import describe_data, put_array
 from zstore.engine.consolidate import METADATA_NAMES, consolidate_node
 from zstore.engine.documents import (
@@ -27,6 +26,7 @@ from zstore.model.consolidated import Consolidated
 from zstore.model.create import make_array_model
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
+from zstore.node import Node
 from zstore.storage.base import Store, join_key
 from zstore.tree import Tree
 
@@ -49,60 +49,14 @@ def node(store: Store, path: str, model: ArrayModel | GroupModel, *, read_only: 
     return Array(store, path, model, read_only=read_only)
 
 
-class Group:
+class Group(Node[GroupModel]):
     """Arrays and groups by name; "a/b" reaches further down.
 
     A group that was opened for reading takes its members from consolidated metadata where it has them; a
     writable one always asks the store, so that it never shows what is not there.
     """
 
-    __slots__ = ("_model", "_path", "_read_only", "_store")
-
-    def __init__(self, store: Store, path: str, model: GroupModel, *, read_only: bool) -> None:
-        self._store = store
-        self._path = path
-        self._model = model
-        self._read_only = read_only or store.read_only
-
-    @property
-    def store(self) -> Store:
-        """Where the group is kept."""
-        return self._store
-
-    @property
-    def path(self) -> str:
-        """The group's path in the store; "" for the root."""
-        return self._path
-
-    @property
-    def name(self) -> str:
-        """The path with a leading "/"."""
-        return "/" + self._path
-
-    @property
-    def basename(self) -> str:
-        """The last part of the path."""
-        return self._path.rpartition("/")[2]
-
-    @property
-    def model(self) -> GroupModel:
-        """What the group's metadata says."""
-        return self._model
-
-    @property
-    def zarr_format(self) -> int:
-        """2 or 3."""
-        return self._model.zarr_format
-
-    @property
-    def read_only(self) -> bool:
-        """Whether the group was opened for reading only."""
-        return self._read_only
-
-    @property
-    def attrs(self) -> Attributes:
-        """The group's attributes; changes are written at once."""
-        return Attributes(self._writable_store(), self._path, lambda: self._model, self._set_model)
+    __slots__ = ()
 
     def __getitem__(self, name: str) -> Array | Group:
         path = self._member_path(name)
@@ -203,7 +157,7 @@ class Group:
         where = join_key(self._path, path)
         plain = check_attributes(attributes or {}, path=place(self._store, where))
         model = GroupModel(self.zarr_format, plain)
-        create_node(self._writable_store(), where, model, overwrite=overwrite)
+        create_node(self._store, where, model, overwrite=overwrite)
         return Group(self._store, where, model, read_only=False)
 
     def create_array(
@@ -232,7 +186,7 @@ class Group:
             ReadOnlyError: the group was opened for reading.
         """
         path = join_key(self._path, self._member_path(name))
-        store = self._writable_store()
+        store = self._store
         if data is not None:
             data, shape, dtype = describe_data(data, shape, dtype)
         model = make_array_model(
@@ -293,14 +247,14 @@ class Group:
 
     def consolidate(self) -> Group:
         """Write the metadata of everything below into this group's own; see `zstore.consolidate`."""
-        self._model = consolidate_node(self._writable_store(), self._path, self.zarr_format)
+        self._model = consolidate_node(self._store, self._path, self.zarr_format)
         return self
 
     def __delitem__(self, name: str) -> None:
         path = self._member_path(name)
         if name not in self:
             raise self._missing(name)
-        delete_node(self._writable_store(), join_key(self._path, path))
+        delete_node(self._store, join_key(self._path, path))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Group):
@@ -317,13 +271,6 @@ class Group:
     def __repr__(self) -> str:
         ending = " read-only" if self._read_only else ""
         return f"<zstore.Group {place(self._store, self._path)} v{self.zarr_format}{ending}>"
-
-    def _set_model(self, model: GroupModel) -> None:
-        self._model = model
-
-    def _writable_store(self) -> Store:
-        """The store, as strict about writes as this group is."""
-        return self._store.as_read_only() if self._read_only and not self._store.read_only else self._store
 
     def _member_path(self, name: str) -> str:
         path = check_path(name)
