@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import blosc2
+import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -19,11 +20,21 @@ CODEC_LIBRARIES = {
     "extra_objects": [str(BLOSC2 / "lib" / "libblosc2.a")],
     "extra_link_args": ["-Wl,--exclude-libs,ALL", "-pthread", "-lm", "-ldl"],
 }
+# StringDType has no buffer that could be asked for; its C API came with numpy 2.
+NUMPY_STRINGS = {
+    "include_dirs": [numpy.get_include()],
+    "define_macros": [
+        ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
+        ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
+    ],
+}
 KERNELS = {
     "native": CODEC_LIBRARIES,
+    "order": {"extra_link_args": ["-pthread"]},
     "resample": {"extra_link_args": ["-pthread", "-lm"]},
     "select": {},
     "transfer": {"extra_link_args": ["-pthread"]},
+    "vlen": NUMPY_STRINGS,
 }
 DIRECTIVES = {
     "language_level": 3,

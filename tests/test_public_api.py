@@ -18,7 +18,7 @@ import zstore
 from zstore.storage.local import LocalStore
 
 SOURCE = Path(zstore.__file__).parents[1]
-KERNELS = ["native", "resample", "select", "transfer"]
+KERNELS = ["native", "order", "resample", "select", "transfer", "vlen"]
 
 
 def parameters(function) -> list[str]:
@@ -52,7 +52,16 @@ def test_star_import_works_in_a_new_process():
 
 def test_opening_and_making():
     opener = zstore.open
-    assert parameters(opener) == ["store", "path", "mode", "zarr_format", "*", "storage_options", "**options"]
+    assert parameters(opener) == [
+        "store",
+        "path",
+        "mode",
+        "zarr_format",
+        "*",
+        "storage_options",
+        "allow_pickle",
+        "**options",
+    ]
     assert parameters(zstore.open_array) == parameters(opener)
     assert parameters(zstore.open_group) == [
         "store",
@@ -84,6 +93,7 @@ def test_opening_and_making():
         "dimension_names",
         "overwrite",
         "storage_options",
+        "allow_pickle",
     ]
     assert parameters(zstore.create_group) == [
         "store",
@@ -133,7 +143,7 @@ def test_parameters_that_zarr_python_has_too_mean_the_same(name):
     zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
     theirs = set(parameters(getattr(zarr, name)))
     ours = set(parameters(getattr(zstore, name))) - {"*", "**options"}
-    assert ours - theirs <= {"mode", "zarr_format", "path", "storage_options"}
+    assert ours - theirs <= {"mode", "zarr_format", "path", "storage_options", "allow_pickle"}
 
 
 def modules() -> list[str]:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from zstore.group import Group
     from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
     from zstore.pyramid.build import build_pyramid
+    from zstore.pyramid.update import update_pyramid
     from zstore.resampling.methods import downsample
+    from zstore.validation.run import validate
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,8 @@ _HOMES = {
     "open_array": "zstore.opening",
     "open_group": "zstore.opening",
     "set_threads": "zstore.engine.pool",
+    "update_pyramid": "zstore.pyramid.update",
+    "validate": "zstore.validation.run",
 }
 
 __all__ = [
@@ -45,6 +49,8 @@ __all__ = [
     "open_array",
     "open_group",
     "set_threads",
+    "update_pyramid",
+    "validate",
 ]
 
 

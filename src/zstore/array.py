@@ -5,26 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from zstore._ext.select import Layout, plan_basic
+from zstore.array_info import ArrayInfo
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
-from zstore.errors import NotFoundError, SelectionError
+from zstore.engine.objects import as_items
+from zstore.engine.uneven import UnevenChunks, open_chunks
+from zstore.errors import CodecError, NotFoundError, SelectionError, ZstoreError
+from zstore.fields import Fields, pack_fields, split_fields, take_fields
 from zstore.indexing import Selected, select, select_blocks, select_orthogonal, select_points
+from zstore.indexing_plans import AnyLayout, plan_basic
 from zstore.model.array import ArrayModel
-from zstore.node import Node
 from zstore.storage.base import Store, join_key
 
 __all__ = ["Array"]
 
-Selector = Callable[[Layout, tuple[int, ...], Any], Selected]
+Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
 
 
-class Array(Node[ArrayModel]):
+class Array(ArrayInfo):
     """Chunked items of one dtype; `array[selection]` reads and `array[selection] = value` writes.
 
     Selections mean what they mean to numpy, and results equal numpy's: integers, slices with any step,
@@ -32,99 +34,46 @@ class Array(Node[ArrayModel]):
     itself, `vindex` goes point by point, `blocks` by whole chunks. Safe to use from many threads at once.
     """
 
-    def __init__(self, store: Store, path: str, model: ArrayModel, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        model: ArrayModel,
+        *,
+        read_only: bool = False,
+        allow_pickle: bool = False,
+    ) -> None:
         super().__init__(store, path, model, read_only=read_only)
         if not self._read_only:
             store.purge(path)
-        self._made: Chunks | None = None
+        self._made: Chunks | UnevenChunks | None = None
         self._cache_size = 0
+        self._allow_pickle = allow_pickle
         self._resizing = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (partial(Array, read_only=self._read_only), (self._store, self._path, self._model))
+        make = partial(Array, read_only=self._read_only, allow_pickle=self._allow_pickle)
+        return (make, (self._store, self._path, self._model))
 
     @property
-    def _chunks(self) -> Chunks:
+    def _chunks(self) -> Any:
         chunks = self._made
         if chunks is None or chunks.model is not self._model:
-            chunks = self._made = Chunks(self._store, self._path, self._model, cache_size=self._cache_size)
+            chunks = self._made = self._make_chunks(self._model)
         return chunks
 
-    # What the array is
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Items per dimension."""
-        return self._model.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the items in memory: always in native byte order."""
-        return self._model.dtype
-
-    @property
-    def ndim(self) -> int:
-        """How many dimensions."""
-        return len(self._model.shape)
-
-    @property
-    def size(self) -> int:
-        """How many items."""
-        return prod(self._model.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all items in memory."""
-        return self.size * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a 0-d array")
-        return self.shape[0]
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """The shape of what is encoded on its own: of inner chunks where there are shards."""
-        for codec in self._model.codecs:
-            if codec.name == "sharding_indexed":
-                return tuple(codec.configuration["chunk_shape"])
-        return self._model.grid.chunk_shape
-
-    @property
-    def shards(self) -> tuple[int, ...] | None:
-        """The shape of the shards, None where chunks are stored one by one."""
-        is_sharded = any(codec.name == "sharding_indexed" for codec in self._model.codecs)
-        return self._model.grid.chunk_shape if is_sharded else None
-
-    @property
-    def fill_value(self) -> np.generic | None:
-        """What items are where nothing was written; None where the metadata leaves it open (then zeros)."""
-        return self._model.fill_value
-
-    @property
-    def dims(self) -> tuple[str | None, ...] | None:
-        """The names of the dimensions, where they have names."""
-        return self._model.dimension_names
-
-    @property
-    def info(self) -> str:
-        """What it is, line by line."""
-        lines = {
-            "Name": self.name,
-            "Zarr format": self.zarr_format,
-            "Data type": self.dtype,
-            "Shape": self.shape,
-            "Chunks": self.chunks,
-            "Shards": self.shards,
-            "Dimensions": self.dims,
-            "Fill value": self.fill_value,
-            "Codecs": ", ".join(codec.name for codec in self._model.codecs),
-            "Store": self._store.url,
-            "Read-only": self.read_only,
-            "Bytes": f"{self.nbytes:,}",
-        }
-        width = max(map(len, lines))
-        return "\n".join(f"{label:<{width}} : {value}" for label, value in lines.items() if value is not None)
+    def _make_chunks(self, model: ArrayModel) -> Any:
+        try:
+            return open_chunks(
+                self._store,
+                self._path,
+                model,
+                cache_size=self._cache_size,
+                allow_pickle=self._allow_pickle,
+            )
+        except ZstoreError as error:
+            error.locate(path=join_key(self._store.url, self._path))
+            raise
 
     def __repr__(self) -> str:
         where = join_key(self._store.url, self._path)
@@ -146,7 +95,9 @@ class Array(Node[ArrayModel]):
         except IndexError as error:
             raise SelectionError(str(error), path=join_key(self._store.url, self._path)) from None
         if plan is None:
-            out = self._read(self._select(selection))
+            fields, rest = self._split_fields(selection)
+            out = take_fields(self._read(self._select(rest)), fields)
+            selection = rest
         else:
             out = np.empty(plan.shape, chunks.model.dtype)
             chunks.read(plan, out)
@@ -156,6 +107,8 @@ class Array(Node[ArrayModel]):
         self, selection: Any = Ellipsis, *, out: np.ndarray[Any, Any] | None = None, missing: str = "fill"
     ) -> Any:
         """What `array[selection]` gives, into `out` where that is given (any strides, same shape and dtype).
+
+        Of structured items, a name (or a list of names) anywhere in the selection gives those fields alone.
 
         `missing` is "fill" (chunks that were never written read as the fill value) or "error".
 
@@ -167,15 +120,36 @@ class Array(Node[ArrayModel]):
         """
         if missing not in ("fill", "error"):
             raise ValueError(f"missing={missing!r}, expected 'fill' or 'error'")
-        return self._read(self._select(selection), out, missing_is_fault=missing == "error")
+        fields, rest = self._split_fields(selection)
+        missing_is_fault = missing == "error"
+        if fields is None:
+            return self._read(self._select(selection), out, missing_is_fault=missing_is_fault)
+        taken = take_fields(self._read(self._select(rest), missing_is_fault=missing_is_fault), fields)
+        if out is None:
+            return taken
+        self._check_out(out, taken.shape, taken.dtype)
+        out[...] = taken
+        return out
 
-    def _select(self, selection: Any, selector: Selector = select, *, to_write: bool = False) -> Selected:
-        chunks = self._chunks
-        layout = chunks.write_layout if to_write else chunks.layout
+    def _split_fields(self, selection: Any) -> tuple[Fields, Any]:
         try:
-            return selector(layout, chunks.model.shape, selection)
+            return split_fields(selection, self.dtype)
         except SelectionError as error:
             raise error.locate(path=join_key(self._store.url, self._path)) from None
+
+    def _select(
+        self, selection: Any, selector: Selector = select, layout: AnyLayout | None = None
+    ) -> Selected:
+        chunks = self._chunks
+        try:
+            return selector(layout or chunks.layout, chunks.model.shape, selection)
+        except SelectionError as error:
+            raise error.locate(path=join_key(self._store.url, self._path)) from None
+
+    @staticmethod
+    def _check_out(out: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if out.shape != shape or out.dtype != dtype:
+            raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {shape} and {dtype}")
 
     def _read(
         self, selected: Selected, out: np.ndarray[Any, Any] | None = None, *, missing_is_fault: bool = False
@@ -185,10 +159,7 @@ class Array(Node[ArrayModel]):
             memory = np.empty(plan.shape, self.dtype)
             self._chunks.read(plan, memory, missing_is_fault=missing_is_fault)
             return memory if selected.from_plan is None else selected.from_plan(memory)
-        if out.shape != selected.shape or out.dtype != self.dtype:
-            raise ValueError(
-                f"out has shape {out.shape} and dtype {out.dtype}, expected {selected.shape} and {self.dtype}"
-            )
+        self._check_out(out, selected.shape, self.dtype)
         view = out if selected.to_plan is None else selected.to_plan(out)
         if selected.from_plan is None or np.may_share_memory(view, out):
             self._chunks.read(plan, view, missing_is_fault=missing_is_fault)
@@ -207,18 +178,25 @@ class Array(Node[ArrayModel]):
     # Writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._write(self._select(selection, to_write=True), value)
+        self._write(selection, value)
 
-    def _write(self, selected: Selected, value: Any) -> None:
-        items = self._as_items(value)
+    def _write(self, selection: Any, value: Any, selector: Selector = select) -> None:
+        chunks = self._chunks
+        fields, rest = self._split_fields(selection)
+        layout = chunks.write_layout if fields is None else chunks.handle_layout
+        selected = self._select(rest, selector, layout)
         shape = selected.shape
-        while items.ndim > len(shape) and items.shape[0] == 1:
-            items = items[0]
+        items = self._as_items(value, shape) if fields is None else value
         try:
-            items = np.broadcast_to(items, shape)
-        except ValueError:
+            if fields is None:
+                while items.ndim > len(shape) and items.shape[0] == 1:
+                    items = items[0]
+                items = np.broadcast_to(items, shape)
+            else:
+                items = pack_fields(value, self.dtype, fields, shape)
+        except ValueError as error:
             raise SelectionError(
-                f"could not broadcast input array from shape {items.shape} into shape {shape}",
+                f"could not broadcast input array from shape {np.shape(items)} into shape {shape}: {error}",
                 path=join_key(self._store.url, self._path),
             ) from None
         if items.size == 0:
@@ -226,10 +204,16 @@ class Array(Node[ArrayModel]):
             return
         if selected.to_plan is not None:
             items = selected.to_plan(items)
-        self._chunks.write(selected.plan, items)
+        chunks.write(selected.plan, items, has_fields=fields is not None)
 
-    def _as_items(self, value: Any) -> np.ndarray[Any, Any]:
-        """`value` as numpy would assign it to an array of this dtype."""
+    def _as_items(self, value: Any, shape: tuple[int, ...] | None = None) -> np.ndarray[Any, Any]:
+        """`value` as numpy would assign it to an array of this dtype, to a place of that shape."""
+        if self._model.data_type.is_object:
+            try:
+                return as_items(value, self._model.data_type, shape)
+            except CodecError as error:
+                error.locate(path=join_key(self._store.url, self._path))
+                raise
         if isinstance(value, np.ndarray | np.generic):
             return np.asarray(value).astype(self.dtype, copy=False)
         return np.asarray(value, self.dtype)
@@ -241,7 +225,13 @@ class Array(Node[ArrayModel]):
         anybody replaces is read anew. Chunks in a directory and of native codecs only; elsewhere nothing is
         kept.
         """
-        array = Array(self._store, self._path, self._model, read_only=self._read_only)
+        array = Array(
+            self._store,
+            self._path,
+            self._model,
+            read_only=self._read_only,
+            allow_pickle=self._allow_pickle,
+        )
         array._cache_size = size
         return array
 
@@ -260,8 +250,8 @@ class Array(Node[ArrayModel]):
     @property
     def blocks(self) -> _Door:
         """By whole chunks (shards, where there are): `array.blocks[0, 1:3]`."""
-        outer = self._model.grid.chunk_shape
-        return _Door(self, lambda layout, shape, key: select_blocks(layout, shape, outer, key))
+        grid = self._model.grid
+        return _Door(self, lambda layout, shape, key: select_blocks(layout, shape, grid, key))
 
     # Changing the shape
 
@@ -276,7 +266,13 @@ class Array(Node[ArrayModel]):
         wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
         with self._resizing:
             self._set_model(
-                resize(self._store, self._path, self.zarr_format, lambda old: self._new_shape(old, wanted))
+                resize(
+                    self._store,
+                    self._path,
+                    self.zarr_format,
+                    lambda old: self._new_shape(old, wanted),
+                    allow_pickle=self._allow_pickle,
+                )
             )
 
     def _new_shape(self, old: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
@@ -294,7 +290,8 @@ class Array(Node[ArrayModel]):
         """
         from zstore.engine.resize import resize
 
-        items = self._as_items(data)
+        is_list = isinstance(data, list | tuple)
+        items = self._as_items(data, (len(data),) if is_list and self.ndim == 1 else None)
         if (
             not 0 <= axis < self.ndim
             or items.ndim != self.ndim
@@ -315,8 +312,8 @@ class Array(Node[ArrayModel]):
         region[axis] = slice(begin, begin + items.shape[axis])
         # As part of a larger array: the chunks at the end may hold what others have appended meanwhile, and
         # are not to be replaced as if they ended with this array.
-        larger = tuple(n + c for n, c in zip(model.shape, model.grid.chunk_shape, strict=True))
-        chunks = Chunks(self._store, self._path, model.with_shape(larger))
+        larger = model.grid.beyond(model.shape)
+        chunks = self._make_chunks(model.with_shape(larger))
         chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
         return model.shape
 
@@ -343,7 +340,9 @@ class _Door:
         self._selector = selector
 
     def __getitem__(self, selection: Any) -> Any:
-        return self._array._read(self._array._select(selection, self._selector))
+        array = self._array
+        fields, rest = array._split_fields(selection)
+        return take_fields(array._read(array._select(rest, self._selector)), fields)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array._write(self._array._select(selection, self._selector, to_write=True), value)
+        self._array._write(selection, value, self._selector)

@@ -31,7 +31,13 @@ def describe_data(data: Any, shape: Any, dtype: Any) -> tuple[np.ndarray[Any, An
 
 
 def put_array(
-    store: Store, path: str, model: ArrayModel, *, data: Any = None, overwrite: bool = False
+    store: Store,
+    path: str,
+    model: ArrayModel,
+    *,
+    data: Any = None,
+    overwrite: bool = False,
+    allow_pickle: bool = False,
 ) -> Array:
     """Write the new array's metadata, then its data.
 
@@ -39,6 +45,7 @@ def put_array(
 
     Raises
         MetadataError, UnknownExtensionError: codecs that do not exist, or do not fit together or the array.
+        UnsupportedError: chunks would be pickled, and the caller does not allow that.
         StoreError: as `create_node`.
     """
     from zstore.array import Array
@@ -47,12 +54,13 @@ def put_array(
 
     fill_value = model.data_type.default_fill() if model.fill_value is None else model.fill_value
     try:
-        Chain.bind(model.codecs, ChunkSpec(model.grid.chunk_shape, model.dtype, fill_value))
+        for chunk_shape in model.grid.shapes():
+            Chain.bind(model.codecs, ChunkSpec(chunk_shape, model.dtype, fill_value, allow_pickle))
     except ZstoreError as error:
         error.locate(path=place(store, path))
         raise
     create_node(store, path, model, overwrite=overwrite)
-    array = Array(store, path, model, read_only=False)
+    array = Array(store, path, model, read_only=False, allow_pickle=allow_pickle)
     if data is not None:
         array[...] = data
     return array

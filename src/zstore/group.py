@@ -40,13 +40,20 @@ class MemberNotFoundError(NotFoundError, KeyError):
     """A group has no child of that name."""
 
 
-def node(store: Store, path: str, model: ArrayModel | GroupModel, *, read_only: bool) -> Array | Group:
+def node(
+    store: Store,
+    path: str,
+    model: ArrayModel | GroupModel,
+    *,
+    read_only: bool,
+    allow_pickle: bool = False,
+) -> Array | Group:
     """The array or group that `model` describes."""
     if isinstance(model, GroupModel):
         return Group(store, path, model, read_only=read_only)
     from zstore.array import Array
 
-    return Array(store, path, model, read_only=read_only)
+    return Array(store, path, model, read_only=read_only, allow_pickle=allow_pickle)
 
 
 class Group(Node[GroupModel]):

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zstore._ext.select import Layout, Plan, plan_basic, plan_orthogonal, plan_points
 from zstore.errors import SelectionError
+from zstore.indexing_plans import AnyLayout, AnyPlan, plan_basic, plan_orthogonal, plan_points
+from zstore.model.grid import Grid
 
 __all__ = ["Selected", "select", "select_blocks", "select_orthogonal", "select_points"]
 
@@ -30,13 +31,13 @@ class Selected(NamedTuple):
     (a copy where strides leave no choice), `from_plan` the other way round.
     """
 
-    plan: Plan
+    plan: AnyPlan
     shape: tuple[int, ...]
     to_plan: View | None = None
     from_plan: View | None = None
 
 
-def select(layout: Layout, shape: tuple[int, ...], selection: Any) -> Selected:
+def select(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
     """What `array[selection]` selects, as numpy understands it.
 
     Raises
@@ -51,7 +52,7 @@ def select(layout: Layout, shape: tuple[int, ...], selection: Any) -> Selected:
         raise SelectionError(str(error)) from None
 
 
-def select_orthogonal(layout: Layout, shape: tuple[int, ...], selection: Any) -> Selected:
+def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
     """What `array.oindex[selection]` selects: every dimension by itself, by integer, slice, list or 1-d mask.
 
     Raises
@@ -79,7 +80,7 @@ def select_orthogonal(layout: Layout, shape: tuple[int, ...], selection: Any) ->
     return Selected(plan_orthogonal(layout, axes, dims, tuple(result)), tuple(result))
 
 
-def select_points(layout: Layout, shape: tuple[int, ...], selection: Any) -> Selected:
+def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
     """What `array.vindex[selection]` selects: point by point, the index arrays broadcast against each other.
 
     Dimensions given as slices come last in the result. A mask of the array's shape selects where it is true.
@@ -94,9 +95,7 @@ def select_points(layout: Layout, shape: tuple[int, ...], selection: Any) -> Sel
     return _points(layout, shape, entries)
 
 
-def select_blocks(
-    layout: Layout, shape: tuple[int, ...], chunks: tuple[int, ...], selection: Any
-) -> Selected:
+def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selection: Any) -> Selected:
     """What `array.blocks[selection]` selects: whole chunks, by their place in the grid.
 
     Raises
@@ -104,8 +103,7 @@ def select_blocks(
     """
     entries = _expand(selection, shape)
     regions = []
-    for d, entry in enumerate(entries):
-        count = -(-shape[d] // chunks[d])
+    for d, (entry, count) in enumerate(zip(entries, grid.count(shape), strict=True)):
         if isinstance(entry, slice):
             start, stop, step = entry.indices(count)
             if step != 1:
@@ -115,7 +113,7 @@ def select_blocks(
             stop = start + 1
         else:
             raise SelectionError(f"block selection of axis {d} is {entry!r}, expected an integer or a slice")
-        regions.append(slice(start * chunks[d], max(start, stop) * chunks[d]))
+        regions.append(slice(grid.start(d, start), grid.start(d, max(start, stop))))
     return select(layout, shape, tuple(regions))
 
 
@@ -199,7 +197,7 @@ def _slice(entry: slice, length: int) -> tuple[tuple[int, int, int], int]:
     return (start, count, step), count
 
 
-def _select_advanced(layout: Layout, shape: tuple[int, ...], selection: Any) -> Selected:
+def _select_advanced(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
     """numpy's advanced indexing: entries in the order given, masks as the positions they are true at."""
     entries: list[Entry] = []
     phantom: list[Index] = []  # true and false, which index no dimension
@@ -249,7 +247,7 @@ def _is_mask(item: Any) -> bool:
 
 
 def _numpy_plan(
-    layout: Layout, shape: tuple[int, ...], entries: list[Entry], phantom: list[Index], ellipsis: int
+    layout: AnyLayout, shape: tuple[int, ...], entries: list[Entry], phantom: list[Index], ellipsis: int
 ) -> Selected:
     """A plan for entries of slices, new axes and index arrays.
 
@@ -293,7 +291,7 @@ def _numpy_plan(
 
 
 def _advanced(
-    layout: Layout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
+    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
 ) -> Selected:
     """Slices and index arrays, one entry per dimension; the arrays' broadcast dimensions come first."""
     arrays = {
@@ -332,7 +330,7 @@ def _broadcast_shape(arrays: Sequence[Index]) -> tuple[int, ...]:
 
 
 def _one_array(
-    layout: Layout, shape: tuple[int, ...], entries: list[Any], arrays: dict[int, Index], wide: int
+    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], arrays: dict[int, Index], wide: int
 ) -> Selected:
     """A single index array beside slices and integers: every dimension by itself."""
     axes: list[Any] = []
@@ -366,7 +364,7 @@ def _one_array(
 
 
 def _points(
-    layout: Layout, shape: tuple[int, ...], entries: Sequence[Any], together: tuple[int, ...] | None = None
+    layout: AnyLayout, shape: tuple[int, ...], entries: Sequence[Any], together: tuple[int, ...] | None = None
 ) -> Selected:
     """Index arrays for every dimension, broadcast together."""
     arrays = [_index_array(entry, d, shape[d]) for d, entry in enumerate(entries)]
@@ -387,7 +385,7 @@ def _points(
     )
 
 
-def _no_dimension(layout: Layout, together: tuple[int, ...]) -> Selected:
+def _no_dimension(layout: AnyLayout, together: tuple[int, ...]) -> Selected:
     """True and false as the index of a 0-d array: its item, or none."""
     is_there = 0 not in together
     return Selected(

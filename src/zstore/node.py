@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Generic, TypeVar
 
 from zstore.attributes import Attributes
@@ -64,6 +65,15 @@ class Node(Generic[Model]):
     def attrs(self) -> Attributes:
         """Its attributes; changes go straight to the store."""
         return Attributes(self._store, self._path, lambda: self._model, self._set_model)
+
+    def _repr_html_(self) -> str | None:
+        """What notebooks show; None, for which they take `repr`, where that cannot be made."""
+        try:
+            made: str = import_module("zstore.report.notebook").render_html(self)
+        except Exception:
+            # To show an object must never fail: whatever is wrong comes up again when it is used.
+            return None
+        return made
 
     def _set_model(self, model: Model) -> None:
         self._model = model

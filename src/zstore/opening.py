@@ -49,12 +49,14 @@ def open(
     zarr_format: int | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
     **options: Any,
 ) -> Array | Group:
     """The array or group at `path` of the store.
 
     `mode` is "a" by default ("r" for a store that is read-only). What is missing is made where the mode says
     so: an array where `shape` is among the `options` (those of `create_array`), a group otherwise.
+    `allow_pickle` lets an array's chunks be unpickled, which runs code that they hold: for stores you trust.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing.
@@ -66,13 +68,13 @@ def open(
     if mode in ("r", "r+", "a"):
         model = read_node(opened, path, zarr_format)
         if model is not None:
-            return node(opened, path, model, read_only=mode == "r")
+            return node(opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle)
         if mode != "a":
             raise _nothing(opened, path, zarr_format, "array or group")
     options = {**options, "zarr_format": zarr_format or 3, "overwrite": mode == "w"}
     if options.get("shape") is None and options.get("data") is None:
         return create_group(opened, path, **options)
-    return create_array(opened, path, **options)
+    return create_array(opened, path, allow_pickle=allow_pickle, **options)
 
 
 def open_array(
@@ -82,9 +84,12 @@ def open_array(
     zarr_format: int | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
     **options: Any,
 ) -> Array:
     """The array at `path` of the store; `mode` is "a" by default, `options` are those of `create_array`.
+
+    `allow_pickle` lets its chunks be unpickled, which runs code that they hold: for stores you trust.
 
     Raises
         NotFoundError: there is nothing, and the mode (or the lack of a `shape`) makes nothing.
@@ -98,12 +103,13 @@ def open_array(
     if mode in ("r", "r+", "a"):
         model = read_node(opened, path, zarr_format)
         if isinstance(model, ArrayModel):
-            return Array(opened, path, model, read_only=mode == "r")
+            return Array(opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle)
         if model is not None:
             raise MetadataError("a group is there, expected an array", path=place(opened, path))
         if mode != "a" or (options.get("shape") is None and options.get("data") is None):
             raise _nothing(opened, path, zarr_format, "array")
-    return create_array(opened, path, zarr_format=zarr_format or 3, overwrite=mode == "w", **options)
+    options = {**options, "zarr_format": zarr_format or 3, "overwrite": mode == "w"}
+    return create_array(opened, path, allow_pickle=allow_pickle, **options)
 
 
 def open_group(
@@ -157,6 +163,7 @@ def create_array(
     dimension_names: Iterable[str | None] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
 ) -> Array:
     """Make an array at `name` of the store (its root by default), and groups above it where there are none.
 
@@ -165,8 +172,11 @@ def create_array(
     filters, serializer, compressors
                  codecs by name, as v3 or v2 objects, or as codec objects; one, a list, None or "auto": no
                  filters, bytes in the dtype's byte order, zstd
-    fill_value   a value of the dtype; "auto" is zero; None is null in v2 and zero in v3
+    dtype        whatever numpy takes, or a v3 name such as "bfloat16"; `str` and `bytes` are of any length,
+                 `object` needs a codec for objects among `filters` (v2) or as `serializer` (v3)
+    fill_value   a value of the dtype; "auto" is zero, of times "not a time"; None is null in v2, "auto" in v3
     order        "F" stores each chunk's first dimension fastest
+    allow_pickle that the codec "pickle" may be used; reading such an array takes the same argument
 
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
@@ -195,7 +205,7 @@ def create_array(
         chunk_key_encoding=chunk_key_encoding,
         dimension_names=dimension_names,
     )
-    return put_array(opened, path, model, data=data, overwrite=overwrite)
+    return put_array(opened, path, model, data=data, overwrite=overwrite, allow_pickle=allow_pickle)
 
 
 def create_group(

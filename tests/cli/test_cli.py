@@ -233,3 +233,22 @@ def test_python_dash_m() -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: no array or group there")
+
+
+def test_info_names_levels_dialects_and_readers(pyramid: Path) -> None:
+    said = run("info", pyramid).output
+    for fact in ("4: 0, 1, 2, 3", "GeoZarr tile matrix set", "OpenLayers 10.11", "no: there is no `ome`"):
+        assert fact in said
+
+
+def test_profiles(tmp_path: Path) -> None:
+    pytest.importorskip("rasterio", reason="rasters are read with rasterio")
+    from zstore.cli.options import PROFILES as NAMES
+    from zstore.conventions.profiles import PROFILES
+
+    assert set(PROFILES) == set(NAMES)
+    run("convert", RASTER, tmp_path / "p", "--levels", 1, "--profile", "ome")
+    assert "ome" in zstore.open_group(tmp_path / "p").attrs
+    run("pyramid", tmp_path / "p", tmp_path / "q", "--levels", 1, "--profile", "multiscale-arrays")
+    assert isinstance(zstore.open_group(tmp_path / "q").attrs["multiscales"], list)
+    assert "Invalid value for '--profile'" in run("pyramid", tmp_path / "p", "--profile", "x", code=2).output

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from zstore.codecs.base import ChunkSpec
-from zstore.codecs.bytes import Bytes, unit_size
+from zstore.codecs.bytes import Bytes
 from zstore.errors import CodecError, MetadataError
+from zstore.model.order import unit_size
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import zstore
-from zstore.codecs.base import BytesCodec, ChunkSpec
+from zstore.codecs.base import BytesCodec
 from zstore.extensions.registry import codecs
 from zstore.model import v2, v3
 from zstore.model.array import CodecModel
@@ -51,7 +49,7 @@ def decode(config: dict[str, Any], data: bytes) -> Any:
     model = CodecModel(f"numcodecs.{config['id']}", configuration)
     codec = codecs.resolve(model.name).from_configuration(model.configuration)
     assert isinstance(codec, BytesCodec), f"{model.name} is no codec of bytes"
-    return codec.bind(ChunkSpec((1,), np.dtype("u1"), np.uint8(0))).decode(memoryview(data), 1 << 30)
+    return codec.decode(memoryview(data), 1 << 30)
 
 
 def parse_metadata(document: dict[str, Any], zarr_format: int, node: str) -> None:

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zstore.conventions.cf import Cf
-from zstore.conventions.gdal import Gdal
-from zstore.conventions.geozarr import Geozarr
+from zstore.conventions.content.time import Time
+from zstore.conventions.dialects import list_dialects
 from zstore.conventions.read import read_geo
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.extensions.builtin import CONVENTIONS
+from zstore.extensions.registry import conventions as registry
 
-from .nodes import FakeGroup
+from .nodes import FakeArray, FakeGroup
 from .test_reading import dataset
 
 pytest.importorskip("pyproj", reason="CRSs are parsed with pyproj (extra 'geo')")
@@ -23,9 +24,11 @@ def words(text: str) -> list[str]:
 
 
 # Sizes and zoom levels among them that a reader must not take at their word.
-WORDS = words(
+COUNTS = ["days since 2000-01-01", "days since 0-0-0", "hours since 99999-01-01", "um", "nm"]
+WORDS = COUNTS + words(
     """0 1 x y v crs EPSG:4326 EPSG:32632 . .. /0 NaN AAAAAICHw8A= ² 99999999999 WebMercatorQuad affine rpc
-    node pixel average scale translation E N topLeft bottomLeft Area Point km crs_wkt"""
+    node pixel average scale translation E N topLeft bottomLeft Area Point km crs_wkt time noleap lunar link
+    key Feature Collection bands"""
 )
 NUMBERS = st.sampled_from([0, 1, -1, 2, 8, 0.5, 10**400, 2**70, 1e308, float("nan"), float("inf"), -0.0])
 LEAVES = st.none() | st.booleans() | NUMBERS | st.sampled_from(WORDS) | st.text(max_size=3)
@@ -35,7 +38,7 @@ MEMBERS = words(
     derived_from transform scale translation factors cell_size spatial:shape spatial:transform crs
     supportedCRS orderedAxes cellSize pointOfOrigin tileWidth tileHeight matrixWidth matrixHeight
     scaleDenominator axes name coordinateTransformations type multiscales url wkt projjson uri
-    pixels_per_tile cornerOfOrigin 0 1"""
+    pixels_per_tile cornerOfOrigin 0 1 version href assets links rel eo:center_wavelength common_name"""
 )
 VALUES = st.recursive(
     LEAVES,
@@ -47,6 +50,7 @@ KEYS = words(
     spatial:dimensions spatial:shape spatial:transform spatial:transform_type spatial:registration
     spatial:bbox grid_mapping coordinates bounds _CRS GeoTransform spatial_ref AREA_OR_POINT _FillValue
     missing_value scale_factor add_offset valid_range flag_values flag_masks flag_meanings units
+    bands eo:bands calendar zarr_conventions stac:item stac:collection stac:link stac:key stac:encoding
     standard_name long_name axis crs_wkt grid_mapping_name semi_major_axis longitude_of_central_meridian"""
 )
 ATTRIBUTES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
@@ -60,14 +64,23 @@ def test_any_attributes(root, level, array, other, dtype) -> None:
     inner = dataset(attrs=array, mapping=other, path="0", dtype=dtype, fill_value=None)
     inner.attrs = level
     inner.children["x"].attrs = other
+    inner.children["time"] = FakeArray("0/time", 7, (), other)
+    inner.children["band"] = FakeArray("0/band", range(8), ("y",), array)
     group = FakeGroup(attrs=root, children={"0": inner, "1": dataset(attrs=array, path="1")})
     for node, parent in ((group, None), (inner, group), (inner.children["v"], inner)):
         try:
             geo, _ = read_geo(node, parent)
         except MetadataError:
             continue
-        for convention in (Cf(), Gdal(), Geozarr()):
-            convention.check(node, geo, parent)
+        list_dialects(node, "0")
+        for offer in CONVENTIONS:
+            registry.resolve(offer.name)().check(node, geo, parent)
+        try:
+            if geo.time is not None:
+                geo.time.extent()
+                Time().render(geo, 3)
+        except (MetadataError, UnsupportedError):
+            pass
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -99,4 +112,5 @@ def test_any_multiscales(value, member) -> None:
             geo, _ = read_geo(group)
         except MetadataError:
             continue
-        Geozarr().check(group, geo)
+        for offer in CONVENTIONS:
+            registry.resolve(offer.name)().check(group, geo)

@@ -10,18 +10,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zstore.conventions.cf import Cf
+from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import Gdal
 from zstore.conventions.geozarr import Geozarr
-from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Variable
+from zstore.conventions.model import RESAMPLING_METHODS, Affine, Band, GeoModel, Stac, Variable
+from zstore.conventions.profiles import PROFILES
 from zstore.conventions.read import read_geo
 from zstore.conventions.write import render_geo
+from zstore.errors import MetadataError
+from zstore.extensions.builtin import CONVENTIONS
+from zstore.extensions.registry import conventions as registry
 from zstore.testing.conventions import build_tree, check_convention
 
 pytest.importorskip("pyproj", reason="CRSs are parsed and rendered with pyproj (extra 'geo')")
 
 CUSTOM = "+proj=laea +lat_0=-31.5 +lon_0=10.25 +x_0=4321001 +y_0=3210000 +ellps=GRS80 +units=m"
 CRSS = ["EPSG:4326", "EPSG:3857", "EPSG:32632", "EPSG:2193", "EPSG:27700", "EPSG:3031", "EPSG:2263", CUSTOM]
+
+
+STACS = [
+    Stac("item", {"type": "Feature", "id": "a", "links": []}),
+    Stac("collection", {"type": "Collection", "id": "b"}),
+    Stac("link", {"href": "https://example.org/c", "rel": "self"}),
+    Stac("key", "item.json"),
+]
 
 
 @st.composite
@@ -31,6 +44,24 @@ def affines(draw) -> Affine:
     is_square = draw(st.booleans())
     height = cell if is_square else draw(st.floats(0.1, 10.0)) * cell
     return Affine(cell, 0.0, draw(origin), 0.0, draw(st.sampled_from((-1.0, 1.0))) * height, draw(origin))
+
+
+@st.composite
+def bands(draw) -> Band:
+    text = st.none() | st.text(min_size=1, max_size=4)
+    number = st.none() | st.floats(0, 1e3)
+    others = st.dictionaries(st.sampled_from(["gsd", "unit"]), st.integers() | st.text(max_size=3))
+    return Band(draw(text), draw(text), draw(text), draw(number), draw(number), draw(others))
+
+
+@st.composite
+def times(draw) -> TimeAxis:
+    dtype = draw(st.sampled_from(["i4", "i8", "<f8", "<u2"]))
+    values = draw(st.lists(st.integers(0, 60_000), min_size=1, max_size=4))
+    units = draw(st.sampled_from(["days since 1970-01-01", "hours since 2000-02-29T12:00:00Z"]))
+    calendar = draw(st.sampled_from(["standard", "noleap", "proleptic_gregorian"]))
+    attributes = draw(st.sampled_from([{}, {"long_name": "when", "bounds": "time_bnds"}]))
+    return TimeAxis("time", np.array(values, dtype), units, calendar, attributes)
 
 
 @st.composite
@@ -53,6 +84,7 @@ def variables(draw) -> Variable:
         standard_name=draw(st.none() | words),
         long_name=draw(st.none() | words),
         area_or_point=draw(st.sampled_from([None, "Area"])),
+        bands=tuple(draw(st.lists(bands(), max_size=1))),
         attributes=draw(st.sampled_from([{}, {"comment": "é", "n": [1, 2.5]}])),
     )
 
@@ -70,14 +102,25 @@ def models(draw) -> GeoModel:
         levels.append(flat.plan_level(draw(st.sampled_from([f"{place}", f"r{99 - place}"])), factors, tile))
         factors = (factors[0] * draw(st.integers(2, 4)), factors[1] * draw(st.integers(2, 4)))
     method = draw(st.sampled_from(RESAMPLING_METHODS)) if levels else None
-    return GeoModel(crs, flat.affine, shape, ("y", "x"), tuple(levels), method, found)
+    has_time = any("time" in variable.dimensions for variable in found.values())
+    return GeoModel(
+        crs,
+        flat.affine,
+        shape,
+        ("y", "x"),
+        tuple(levels),
+        method,
+        found,
+        draw(st.none() | times()) if has_time else None,
+        draw(st.sampled_from([None, *STACS])),
+    )
 
 
 def without_tiles(geo: GeoModel) -> GeoModel:
     return replace(geo, levels=tuple(replace(level, tile_shape=None) for level in geo.levels))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(models(), st.sampled_from([2, 3]))
 def test_parsing_what_was_rendered_gives_the_model_back(geo, zarr_format) -> None:
     documents, notices = render_geo(geo, zarr_format)
@@ -86,6 +129,65 @@ def test_parsing_what_was_rendered_gives_the_model_back(geo, zarr_format) -> Non
         geo = without_tiles(geo)
     assert findings == []
     assert found == geo
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(models(), st.sampled_from([2, 3]), st.sampled_from([name for name in PROFILES if name != "default"]))
+def test_every_profile_gives_the_model_back(geo, zarr_format, profile) -> None:
+    try:
+        documents, _ = render_geo(geo, zarr_format, profile=profile)
+    except MetadataError as error:
+        assert profile == "ome" and geo.levels and "OME-Zarr" in error.message
+        return
+    found, findings = read_geo(build_tree(documents, geo, zarr_format))
+    if profile == "gdal" and zarr_format == 3:
+        # GDAL's own arrays have no other word for nodata than the fill value, which Zarr v3 demands.
+        known = {name for name, variable in geo.variables.items() if variable.nodata is not None}
+        geo, found = (
+            replace(g, variables={n: v for n, v in g.variables.items() if n in known}) for g in (geo, found)
+        )
+    assert [finding for finding in findings if finding.severity != "note"] == []
+    assert without_tiles(found) == without_tiles(geo)
+
+
+# What each convention says of a model by itself, as far as it says anything.
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(models(), st.sampled_from([2, 3]), st.sampled_from([offer.name for offer in CONVENTIONS]))
+def test_every_convention_gives_its_share_of_the_model_back(geo, zarr_format, name) -> None:
+    convention = registry.resolve(name)()
+    try:
+        documents, _ = render_geo(geo, zarr_format, [name])
+    except MetadataError as error:
+        assert name == "ome" and "OME-Zarr" in error.message
+        return
+    # Arrays of data are there in any case; without this convention's attributes where it has none for them.
+    for path, document in render_geo(geo, zarr_format)[0].items():
+        if path.rpartition("/")[2] in geo.variables:
+            documents.setdefault(path, {**document, "attributes": {}})
+            documents[path] = {**document, **documents[path]}
+    tree = build_tree(documents, geo, zarr_format)
+    root = convention.parse(tree)
+    assert root.stac in ((geo.stac,) if name == "stac" else (None,))
+    stated = {entry.path: entry for entry in root.levels}
+    assert set(stated) in ({level.path for level in geo.levels}, set())
+    for level in geo.levels if name in ("geozarr", "zarr_conventions") else ():
+        assert stated[level.path].affine == level.affine and stated[level.path].shape == level.shape
+    for level in geo.levels if name == "ome" else ():
+        found = stated[level.path].fallback_affine
+        assert found.cell == level.affine.cell and (found.c, found.f) == (0.0, 0.0)
+    for grid in geo.grids:
+        parent = tree[grid.path] if grid.path else tree
+        for variable_name, variable in geo.variables.items():
+            facts = convention.parse(parent[variable_name], parent)
+            crss = {crs for _, crs in facts.crs}
+            assert crss == ({geo.crs} if name in ("cf", "gdal", "geozarr", "zarr_conventions") else set())
+            is_timed = name == "time" and geo.time is not None and "time" in variable.dimensions
+            assert facts.time == (geo.time if is_timed else None)
+            if name == "bands":
+                assert (facts.variable.bands if facts.variable else ()) == variable.bands
+            if name == "cf":
+                expected = replace(variable, area_or_point=None, bands=())
+                assert replace(facts.variable, attributes=expected.attributes) == expected
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -100,9 +202,9 @@ def test_every_convention_finds_its_own_documents_right(geo, zarr_format) -> Non
                 assert convention.check(parent[name], geo, parent) == []
 
 
-@pytest.mark.parametrize("convention", [Cf(), Gdal(), Geozarr()], ids=lambda convention: convention.name)
-def test_the_built_in_conventions_keep_the_contract(convention) -> None:
-    check_convention(convention)
+@pytest.mark.parametrize("name", [offer.name for offer in CONVENTIONS])
+def test_the_built_in_conventions_keep_the_contract(name) -> None:
+    check_convention(registry.resolve(name)())
 
 
 def test_the_contract_notices_a_convention_that_misplaces_the_origin() -> None:

@@ -162,7 +162,7 @@ def test_data_types_that_cannot_be_had(value, error, reason):
         ("", MetadataError, "expected a typestr"),
         (None, MetadataError, "expected a typestr"),
         ("<x9", UnsupportedError, "'<x9' is not supported"),
-        ("<f16", UnsupportedError, "'<f16' is not supported"),
+        ("<f12", UnsupportedError, "'<f12' is not supported"),
     ],
 )
 def test_typestrs_that_cannot_be_had(value, error, reason):

@@ -191,9 +191,21 @@ def normal_v3(document):
             {name: value for name, value in codec.items() if value or name != "configuration"}
             for codec in codecs
         ]
+        kind = document["data_type"]["name"] if isinstance(document["data_type"], dict) else ""
+        if kind.startswith("numpy.") and document["fill_value"] == -(2**63):
+            document["fill_value"] = "NaT"
         if document.get("dimension_names", 0) is None:
             del document["dimension_names"]
     return document
+
+
+def with_text_fill(document):
+    """An array's document with text for the fill value where older writers wrote 0."""
+    if document["fill_value"] != 0 or isinstance(document["dtype"], list):
+        return document
+    codecs = {item["id"] for item in document["filters"] or []}
+    texts = {"S": "", "U": "", "O": "0" if "vlen-utf8" in codecs else 0}
+    return {**document, "fill_value": texts.get(document["dtype"][1], document["fill_value"])}
 
 
 def test_fixture_documents_render_to_what_they_say():
@@ -215,6 +227,7 @@ def test_fixture_documents_render_to_what_they_say():
         else:
             expected = {name: document for name, document in documents.items() if document}
             if ".zarray" in expected:
+                expected[".zarray"] = with_text_fill(expected[".zarray"])
                 expected[".zarray"] = {"dimension_separator": ".", **expected[".zarray"]}
                 expected[".zarray"]["filters"] = expected[".zarray"]["filters"] or None
         if rendered != expected:

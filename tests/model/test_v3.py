@@ -163,7 +163,7 @@ BROKEN = [
     ({"shape": "10"}, MetadataError, "expected a list"),
     ({"data_type": "string9"}, UnsupportedError, "'string9' is not supported"),
     ({"data_type": 5}, MetadataError, "data_type is 5"),
-    ({"chunk_grid": {"name": "rectilinear", "configuration": {}}}, UnsupportedError, "'rectilinear'"),
+    ({"chunk_grid": {"name": "hexagonal", "configuration": {}}}, UnsupportedError, "'hexagonal'"),
     ({"chunk_grid": "regular"}, MetadataError, "expected chunk_shape only"),
     ({"chunk_grid": grid([0, 100])}, MetadataError, "at least 1"),
     ({"chunk_grid": grid([-1, 100])}, MetadataError, "got -1"),

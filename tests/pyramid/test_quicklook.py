@@ -9,7 +9,7 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.pyramid.quicklook import encode_png, quicklook
+from zstore.pyramid.quicklook import encode_png, preview, quicklook
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4])
@@ -94,3 +94,17 @@ def test_all_nodata_and_what_makes_no_picture(tmp_path: Path) -> None:
         quicklook(source, bands=["c", "c"])
     with pytest.raises(NotFoundError, match="no band '2'; there are c"):
         quicklook(source, bands=["2"])
+
+
+def test_a_preview_shows_the_levels_side_by_side(tmp_path: Path) -> None:
+    data = np.linspace(1, 4000, 120 * 90).reshape(120, 90).astype("u2")
+    data[:30] = 0
+    group = zstore.create_group(tmp_path / "s")
+    group.create_array("a", data=data, dimension_names=("y", "x"), attributes={"_FillValue": 0})
+    made = zstore.build_pyramid(group, tmp_path / "p", levels=2, chunks=64)
+    image = preview(made, size=60)
+    # The finest is thinned out by 2; of the others, 60 and 30 rows, the last is shown twice as large.
+    assert image.shape == (60, 45 + 4 + 45 + 4 + 46, 4)
+    assert not image[:14, :, 3].any() and not image[:, 45:49, 3].any()
+    assert (image[20:, :45, 3] == 255).all() and (image[20:, 98:, 3] == 255).all()
+    assert (image[59, 0, :3] > image[20, 0, :3]).all()

@@ -22,6 +22,8 @@ from zstore.testing.stores import StoreContract
 
 class TestMemory(StoreContract):
     can_pickle = False  # another process would find it empty
+    shares_processes = False
+    excludes_processes = False
 
     def make_store(self, place: Path) -> MemoryStore:
         return MemoryStore(str(place).replace("/", "-"))
@@ -33,6 +35,8 @@ class TestLocal(StoreContract):
 
 
 class TestDurableLocal(StoreContract):
+    many = 20  # the disk confirms each
+
     def make_store(self, place: Path) -> LocalStore:
         return LocalStore(place / "store", durable=True)
 
@@ -51,6 +55,8 @@ class TestPrefix(StoreContract):
 class TestFsspecMemory(StoreContract):
     can_reopen = False  # "memory://" is zstore's own store
     has_whole_puts = False
+    shares_processes = False
+    excludes_processes = False
 
     def make_store(self, place: Path) -> FsspecStore:
         return FsspecStore(f"memory://{place}")
@@ -59,6 +65,7 @@ class TestFsspecMemory(StoreContract):
 class TestFsspecLocal(StoreContract):
     can_reopen = False  # "file://" opens a LocalStore
     has_whole_puts = False
+    excludes_processes = False
 
     def make_store(self, place: Path) -> FsspecStore:
         return FsspecStore(f"file://{place}/store")

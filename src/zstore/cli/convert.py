@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zstore.cli.options import WORDS, codec_of, cutting_options, show_progress
-from zstore.report import format_size
+from zstore.report.summary import format_size
 
 __all__ = ["convert"]
 
@@ -75,6 +75,7 @@ def _to_zarr(source: str, target: str, **options: Any) -> None:
             levels=levels if levels is not None else None if options["pyramid"] else 0,
             method=options["method"],
             overwrite=options["overwrite"],
+            profile=options["profile"],
             progress=progress,
         )
     click.echo(str(group.tree()))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import click
 from rich.table import Table
 
-from zstore.array import Array
 from zstore.cli.options import show_table
-from zstore.group import Group
 from zstore.opening import open as open_node
-from zstore.report import Report, describe_codecs, format_size, make_report, stored_size
+from zstore.report.readers import Reader, judge_readers
+from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report, stored_size
 
 __all__ = ["info"]
 
@@ -20,41 +19,31 @@ __all__ = ["info"]
 @click.argument("path")
 @click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
 def info(path: str, sizes: bool | None) -> None:
-    """Say what PATH is: shape, type, codecs, sizes, CRS, extent, cells, levels, nodata."""
+    """Say what PATH is: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it."""
     node = open_node(path, mode="r")
     report = make_report(node)
     place = Table(show_header=False, box=None, pad_edge=False)
     place.add_column(style="bold")
     place.add_column(overflow="fold")
-    for name, value in _facts(node, report):
+    for name, value in list_facts(node, report):
         place.add_row(name, value)
     show_table(place)
     if report.geo is not None and report.geo.levels:
         show_table(_level_table(report))
     show_table(_array_table(report, node.store.local_path() is not None if sizes is None else sizes))
+    readers = judge_readers(node, report)
+    if readers:
+        show_table(_reader_table(readers))
     for finding in report.findings:
         if finding.severity != "note":
             click.echo(f"{finding.severity}: {finding.rule}: {finding.message} ({finding.path or '/'})")
 
 
-def _facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]:
-    kind = "array" if isinstance(node, Array) else "group"
-    yield "what", f"{kind}, Zarr v{node.zarr_format}"
-    yield "where", "/".join(filter(None, (node.store.url, node.path)))
-    geo = report.geo
-    if geo is None:
-        return
-    yield "CRS", "none" if geo.crs is None else geo.crs.code or geo.crs.wkt.partition(",")[0]
-    if geo.bounds is not None and geo.cell_size is not None:
-        yield "extent", " ".join(f"{number:.12g}" for number in geo.bounds) + "  (xmin ymin xmax ymax)"
-        height, width = geo.cell_size
-        yield (
-            "cell size",
-            f"{width:.12g} × {height:.12g}" + (" (rotated)" if geo.affine and geo.affine.is_rotated else ""),
-        )
-    yield "grid", f"{geo.shape[0]} rows × {geo.shape[1]} columns ({', '.join(geo.dimensions)})"
-    if geo.resampling is not None:
-        yield "resampling", geo.resampling
+def _reader_table(readers: Sequence[Reader]) -> Table:
+    table = Table("reader", "opens it", title="readers, by what is written", title_justify="left")
+    for reader in readers:
+        table.add_row(reader.name, f"no: {reader.obstacle}" if reader.obstacle else "yes")
+    return table
 
 
 def _level_table(report: Report) -> Table:

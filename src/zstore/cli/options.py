@@ -8,12 +8,23 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["LENGTHS", "WORDS", "codec_of", "cutting_options", "show_progress", "show_table"]
+__all__ = ["LENGTHS", "PROFILES", "WORDS", "codec_of", "cutting_options", "show_progress", "show_table"]
 
 PIPED_WIDTH = 200
+# Those of zstore.conventions.profiles, which is imported only where one is used.
+PROFILES = ("default", "geozarr-draft", "geozarr-mini", "multiscale-arrays", "ome", "gdal")
 
 
 def _lengths_of(value: Any) -> Any:
@@ -45,6 +56,11 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--codec", help="zstd, gzip, blosc, lz4, ... or none."),
         click.option("--levels", type=click.IntRange(min=0), help="How many coarser levels to make."),
         click.option("--overwrite", is_flag=True, help="Replace what is there."),
+        click.option(
+            "--profile",
+            type=click.Choice(PROFILES),
+            help="Write for one reader or one text, not for all readers together.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -56,11 +72,25 @@ def codec_of(name: str | None) -> Any:
     return "auto" if name is None else None if name == "none" else name
 
 
+class _RateColumn(ProgressColumn):
+    """How many cells there are a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed / 1e6:.1f} Mcells/s", style="progress.data.speed")
+
+
 @contextmanager
 def show_progress(label: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr while work goes on; nothing where nobody looks."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        _RateColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,15 +1,45 @@
-"""`zstore pyramid`: coarser levels."""
+"""`zstore pyramid`: coarser levels, made or brought up to date."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 import zstore as library
 from zstore.cli.options import LENGTHS, codec_of, cutting_options, show_progress
+from zstore.cli.quicklook import write_png
 
 __all__ = ["pyramid"]
+
+SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _bytes_of(value: Any) -> Any:
+    """A number of bytes, or of K, M or G of them."""
+    if not isinstance(value, str):
+        return value
+    digits = value.upper().rstrip("IB")
+    number, unit = (digits[:-1], digits[-1]) if digits[-1:] in ("K", "M", "G") else (digits, "")
+    if not number.isdecimal() or int(number) == 0:
+        raise click.BadParameter(f"{value!r} is no size, like 512M or 2G")
+    return int(number) * SIZES[unit]
+
+
+def _region_of(value: Any) -> Any:
+    """A region by dimension: "y=0:512,time=7"; "grown" for what has grown."""
+    if not isinstance(value, str) or value == "grown":
+        return value
+    region: dict[str, Any] = {}
+    for part in value.split(","):
+        name, _, span = part.partition("=")
+        begin, colon, end = span.partition(":")
+        if not name.strip() or not all(not n or n.lstrip("-").isdecimal() for n in (begin, end)) or not span:
+            raise click.BadParameter(f"{part!r} is no part of a region, like y=0:512 or time=7")
+        first, last = (int(n) if n else None for n in (begin, end))
+        region[name.strip()] = slice(first, last) if colon else first
+    return region
 
 
 @click.command()
@@ -20,30 +50,63 @@ __all__ = ["pyramid"]
     "--method", "methods", multiple=True, help="average, nearest, mode, ... for all, or NAME=METHOD."
 )
 @click.option("--nodata", type=float, help="The value that means nothing is there.")
+@click.option("--mask", help="The array whose cells are 0 where nothing is there.")
 @click.option(
     "--factors", **LENGTHS, default="2", show_default=True, help="Cells of a level to one of the next."
 )
-@click.option("--derive", type=click.Choice(["cascade", "base"]), default="cascade", show_default=True)
+@click.option("--derive", type=click.Choice(["auto", "base", "cascade"]), default="auto", show_default=True)
 @click.option("--grid", type=click.Choice(["aligned", "gdal"]), default="aligned", show_default=True)
-def pyramid(source: str, target: str | None, **options: Any) -> None:
+@click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
+@click.option(
+    "--update",
+    "region",
+    type=_region_of,
+    metavar="REGION",
+    help="Bring SOURCE, a pyramid, up to date after a change: y=0:512,time=7, or 'grown'.",
+)
+@click.option("--memory", type=_bytes_of, metavar="SIZE", help="About how much to hold at once, like 512M.")
+@click.option(
+    "--preview",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A PNG file for all levels side by side.",
+)
+def pyramid(source: str, target: str | None, preview: Path | None, **options: Any) -> None:
     """Make coarser levels of SOURCE: beside its finest level, or with it in TARGET."""
-    chosen = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     with show_progress("making levels") as progress:
-        group = library.build_pyramid(
-            source,
-            target,
-            levels=options["levels"],
-            method=chosen or "average",
-            nodata="auto" if options["nodata"] is None else options["nodata"],
-            factors=options["factors"],
-            chunks=options["chunks"],
-            shards=options["shards"] or "auto",
-            compressors=codec_of(options["codec"]),
-            zarr_format=None if options["zarr_format"] is None else int(options["zarr_format"]),
-            derive=options["derive"],
-            grid=options["grid"],
-            copy_base=None if target is None else True,
-            overwrite=options["overwrite"],
-            progress=progress,
-        )
+        if options["region"] is None:
+            group = _build(source, target, options, progress)
+        else:
+            if target is not None:
+                raise click.UsageError("--update takes one pyramid, and no target")
+            region = None if options["region"] == "grown" else options["region"]
+            group = library.update_pyramid(source, region, memory=options["memory"], progress=progress)
+    if preview is not None:
+        from zstore.pyramid.quicklook import preview as make_preview
+
+        write_png(preview, make_preview(group))
     click.echo(str(group.tree()))
+
+
+def _build(source: str, target: str | None, options: dict[str, Any], progress: Any) -> library.Group:
+    chosen = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
+    return library.build_pyramid(
+        source,
+        target,
+        levels=options["levels"],
+        method=chosen or "average",
+        nodata="auto" if options["nodata"] is None else options["nodata"],
+        mask=options["mask"],
+        factors=options["factors"],
+        chunks=options["chunks"],
+        shards=options["shards"] or "auto",
+        compressors=codec_of(options["codec"]),
+        zarr_format=None if options["zarr_format"] is None else int(options["zarr_format"]),
+        derive=options["derive"],
+        grid=options["grid"],
+        copy_base=None if target is None else True,
+        profile=options["profile"],
+        overwrite=options["overwrite"],
+        resume=options["resume"],
+        memory=options["memory"],
+        progress=progress,
+    )

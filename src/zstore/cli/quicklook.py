@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from zstore.cli.options import WORDS
 
-__all__ = ["quicklook"]
+__all__ = ["quicklook", "write_png"]
 
 
 @click.command()
@@ -23,10 +24,15 @@ __all__ = ["quicklook"]
 @click.option("--level", type=click.IntRange(min=0), help="Level to show; the one that fits by default.")
 def quicklook(path: str, output: Path, size: int, bands: list[str] | None, level: int | None) -> None:
     """Make a picture of PATH: stretched, north up."""
-    from zstore.pyramid.quicklook import encode_png
     from zstore.pyramid.quicklook import quicklook as make
 
-    image = make(path, size=size, bands=bands, level=level)
+    write_png(output, make(path, size=size, bands=bands, level=level))
+
+
+def write_png(output: Path, image: Any) -> None:
+    """Write a picture, and say so."""
+    from zstore.pyramid.quicklook import encode_png
+
     try:
         output.write_bytes(encode_png(image))
     except OSError as error:

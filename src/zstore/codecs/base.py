@@ -16,11 +16,15 @@ __all__ = ["ArrayCodec", "BytesCodec", "ChunkSpec", "Codec", "Serializer"]
 
 
 class ChunkSpec(NamedTuple):
-    """What a codec is told about the chunks it will see (native byte order, C order)."""
+    """What a codec is told about the chunks it will see (native byte order, C order).
+
+    `allow_pickle` says that the caller trusts the store enough to run code that its chunks hold.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    fill_value: np.generic | None
+    fill_value: Any
+    allow_pickle: bool = False
 
 
 class Codec(ABC):

@@ -4,11 +4,13 @@ Spec     Zarr v3 codec "bytes" 1.0; Zarr v2, the byte order of `dtype`
 v3 name  bytes
 v2 id    none (follows from the dtype)
 Example  {"name": "bytes", "configuration": {"endian": "little"}}
+
+Zarr v2 can give each field of a structured item an order of its own; "zstore.bytes_by_field" stands for that
+in the model, and in no document.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -17,27 +19,23 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.errors import CodecError, MetadataError
+from zstore.model.order import Order, split_swaps, unit_size
 
-__all__ = ["Bytes"]
-
-
-def unit_size(dtype: np.dtype[Any]) -> int:
-    """The bytes whose order counts: an item, or one part of a complex item, or one character."""
-    if dtype.kind == "c":
-        return dtype.itemsize // 2
-    if dtype.kind == "U":
-        return 4
-    return 1 if dtype.kind in "SV" else dtype.itemsize
+__all__ = ["Bytes", "BytesByField"]
 
 
 @dataclass(frozen=True)
 class Bytes(Serializer):
-    """`endian` is "little", "big", or None for items of one byte."""
+    """`endian` is "little", "big", or None for items of one byte.
+
+    swaps  (offset, unit, count) of what lies in an item the other way round than in memory
+    """
 
     name: ClassVar[str] = "bytes"
 
-    endian: str | None = "little"
+    endian: Order = "little"
     spec: ChunkSpec | None = None
+    swaps: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
@@ -55,24 +53,39 @@ class Bytes(Serializer):
         return {} if self.endian is None else {"endian": self.endian}
 
     def bind(self, spec: ChunkSpec) -> Self:
-        if self.endian is None and unit_size(spec.dtype) > 1:
-            raise MetadataError(f"codec 'bytes' lacks 'endian', which {spec.dtype} needs", codec="bytes")
-        if spec.dtype.hasobject:
+        order = self.endian
+        if spec.dtype.hasobject or spec.dtype.kind == "T":
             raise MetadataError(f"codec 'bytes' cannot hold items of type {spec.dtype}", codec="bytes")
-        return type(self)(self.endian, spec)
+        if order is None and spec.dtype.names is not None:
+            order = "little"  # older structured arrays leave it out, and mean this
+        if order is None and unit_size(spec.dtype) > 1:
+            raise MetadataError(f"codec 'bytes' lacks 'endian', which {spec.dtype} needs", codec="bytes")
+        return type(self)(order, spec, tuple(split_swaps(spec.dtype, order)))
 
     @property
-    def is_native(self) -> bool:
-        """Whether the stored byte order is this machine's."""
-        return self.endian in (None, sys.byteorder)
+    def swap_unit(self) -> int | None:
+        """What is reversed throughout every item, 0 for nothing; None where it is parts of an item."""
+        if not self.swaps:
+            return 0
+        _, unit, count = self.swaps[0]
+        assert self.spec is not None, "bound before use"
+        return unit if unit in (2, 4, 8) and unit * count == self.spec.dtype.itemsize else None
+
+    def turn(self) -> Any:
+        """A capsule of a native codec that reverses parts of items; None where they are too many."""
+        from zstore._ext import order
+
+        assert self.spec is not None, "bound before use"
+        return (
+            order.turn(self.spec.dtype.itemsize, self.swaps) if len(self.swaps) <= order.PART_LIMIT else None
+        )
 
     def encoded_size(self, spec: ChunkSpec) -> int:
         return int(np.prod(spec.shape, dtype=object)) * spec.dtype.itemsize
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> memoryview:
-        stored = chunk if self.is_native else chunk.astype(chunk.dtype.newbyteorder())
-        flat: Any = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
-        return memoryview(flat)
+        flat: Any = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+        return memoryview(_swap(flat, chunk.dtype.itemsize, self.swaps) if self.swaps else flat)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None, "bound before use"
@@ -81,6 +94,63 @@ class Bytes(Serializer):
             raise CodecError(
                 f"codec 'bytes' failed: chunk has {len(data)} bytes, expected {expected}", codec="bytes"
             )
-        dtype = self.spec.dtype if self.is_native else self.spec.dtype.newbyteorder()
-        chunk = np.frombuffer(data, dtype).reshape(self.spec.shape)
-        return chunk if self.is_native else chunk.astype(self.spec.dtype)
+        flat: Any = np.frombuffer(data, np.uint8)
+        if self.swaps:
+            flat = _swap(flat, self.spec.dtype.itemsize, self.swaps)
+        items: np.ndarray[Any, Any] = flat.view(self.spec.dtype).reshape(self.spec.shape)
+        return items
+
+
+@dataclass(frozen=True)
+class BytesByField(Bytes):
+    """`endian` is a list with an order for each field: "little", "big", None, or a list for a nested one."""
+
+    name: ClassVar[str] = "zstore.bytes_by_field"
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        endian = configuration.get("endian")
+        if configuration.keys() != {"endian"} or not _is_by_field(endian):
+            raise MetadataError(
+                f"codec {cls.name!r}: endian {endian!r}, expected an order for each field", codec=cls.name
+            )
+        return cls(endian)
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        if not _fits(self.endian, spec.dtype):
+            raise MetadataError(
+                f"codec {self.name!r} has the orders {self.endian!r}, which do not fit {spec.dtype}",
+                codec=self.name,
+            )
+        return super().bind(spec)
+
+
+def _is_by_field(order: Any) -> bool:
+    if not isinstance(order, list):
+        return False
+    return all(part in ("little", "big", None) or _is_by_field(part) for part in order)
+
+
+def _fits(order: Order, dtype: np.dtype[Any]) -> bool:
+    """Whether there is one order for each field, all the way down."""
+    if dtype.subdtype is not None:
+        dtype = dtype.subdtype[0]
+    if not isinstance(order, list):
+        return order is not None or unit_size(dtype) == 1
+    if dtype.names is None or len(dtype.names) != len(order):
+        return False
+    assert dtype.fields is not None
+    return all(_fits(part, dtype.fields[name][0]) for name, part in zip(dtype.names, order, strict=True))
+
+
+def _swap(flat: Any, item_size: int, swaps: tuple[tuple[int, int, int], ...]) -> Any:
+    """A copy of the items' bytes with these parts of every item reversed."""
+    items = flat.reshape(-1, item_size).copy()
+    for offset, unit, count in swaps:
+        part = items[:, offset : offset + unit * count]
+        if unit <= 8:
+            part.view(f"u{unit}").byteswap(inplace=True)
+        else:
+            halves = part.reshape(-1, count, unit)
+            part[...] = halves[:, :, ::-1].reshape(part.shape)
+    return items.reshape(-1)

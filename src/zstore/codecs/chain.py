@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,35 @@ from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec, Seriali
 from zstore.errors import CodecError, MetadataError
 from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
+from zstore.model.order import stored_dtype
 
-__all__ = ["Chain"]
+__all__ = ["UNKNOWN_SIZE_LIMIT", "Chain", "make_codec"]
 
 # What a chunk of unknown encoded size may decode to.
 UNKNOWN_SIZE_LIMIT = 1 << 32
+
+
+def make_codec(model: CodecModel) -> Codec:
+    """The codec that a model names, not bound yet.
+
+    Raises
+        UnknownExtensionError: nobody offers a codec of that name.
+        MetadataError: it does not take that configuration.
+    """
+    codec: Codec = registry.resolve(model.name).from_configuration(model.configuration)
+    return codec
+
+
+def _serializers(codecs: list[Codec]) -> list[int]:
+    """The places of the codecs that turn arrays into bytes.
+
+    Some of numcodecs' do that, and behind another serializer, where Zarr v2 has them, they take its bytes.
+    """
+    places: list[int] = []
+    for place, codec in enumerate(codecs):
+        if isinstance(codec, Serializer) and not (places and isinstance(codec, BytesCodec)):
+            places.append(place)
+    return places
 
 
 @dataclass(frozen=True)
@@ -38,10 +61,8 @@ class Chain:
             UnknownExtensionError: nobody offers a codec of that name.
             MetadataError: codecs in an impossible order, or a configuration that does not fit.
         """
-        codecs: list[Codec] = [
-            registry.resolve(model.name).from_configuration(model.configuration) for model in models
-        ]
-        serializers = [index for index, codec in enumerate(codecs) if isinstance(codec, Serializer)]
+        codecs = [make_codec(model) for model in models]
+        serializers = _serializers(codecs)
         names = [codec.name for codec in codecs]
         if len(serializers) != 1:
             raise MetadataError(
@@ -59,9 +80,10 @@ class Chain:
         serializer = codecs[middle].bind(encoded)
         assert isinstance(serializer, Serializer)
         size = serializer.encoded_size(encoded)
-        if getattr(serializer, "endian", None) not in (None, sys.byteorder):
-            # What follows sees the items in the stored byte order.
-            encoded = encoded._replace(dtype=encoded.dtype.newbyteorder())
+        # What follows sees the items in the stored byte order.
+        order = getattr(serializer, "endian", None)
+        is_object = encoded.dtype.kind in "OT"
+        encoded = encoded._replace(dtype=np.dtype("u1") if is_object else stored_dtype(encoded.dtype, order))
         bytes_codecs: list[BytesCodec] = []
         limits: list[int] = []
         for codec in codecs[middle + 1 :]:
@@ -90,9 +112,7 @@ class Chain:
         Raises
             CodecError: the bytes are not those of one such chunk.
         """
-        for codec, limit in zip(reversed(self.bytes_codecs), reversed(self.size_limits), strict=True):
-            data = codec.decode(memoryview(data), limit)
-        chunk = self.serializer.decode(memoryview(data))
+        chunk = self.serializer.decode(memoryview(self.decode_bytes(data)))
         for array_codec in reversed(self.array_codecs):
             chunk = array_codec.decode(chunk)
         if chunk.shape != self.spec.shape or chunk.dtype != self.spec.dtype:
@@ -101,6 +121,16 @@ class Chain:
                 f"expected {self.spec.dtype} of shape {self.spec.shape}"
             )
         return chunk
+
+    def decode_bytes(self, data: bytes | memoryview) -> bytes | memoryview:
+        """What the serializer made of a chunk, from the chunk's bytes.
+
+        Raises
+            CodecError: damaged, or more than such a chunk can have.
+        """
+        for codec, limit in zip(reversed(self.bytes_codecs), reversed(self.size_limits), strict=True):
+            data = codec.decode(memoryview(data), limit)
+        return data
 
     def encoded_size(self) -> int | None:
         """How many bytes every chunk becomes; None where that depends on the values."""

@@ -1,6 +1,6 @@
 """Every codec of numcodecs under the name "numcodecs.<id>", by its own configuration.
 
-Codecs that zstore has natively come from their own files; the rest is called through numcodecs (bz2 and lzma
+Codecs with files of their own come from there; the rest is called through numcodecs (bz2 and lzma
 through the standard library, which can be told how much to decode). Filters that need to know the items' type
 (delta, astype, fixedscaleoffset, quantize, bitround, packbits, categorize) stand before the serializer, where
 they take and give arrays, or behind it, as in Zarr v2, where they take and give bytes.
@@ -27,16 +27,20 @@ from zstore.codecs.blosc import NumcodecsBlosc
 from zstore.codecs.crc32c import NumcodecsCrc32c
 from zstore.codecs.gzip import NumcodecsGzip, NumcodecsZlib
 from zstore.codecs.lz4 import NumcodecsLz4
+from zstore.codecs.pcodec import NumcodecsPcodec
+from zstore.codecs.zfpy import NumcodecsZfpy
 from zstore.codecs.zstd import NumcodecsZstd
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
 
 __all__ = ["NumcodecsCodec", "NumcodecsFilter", "adapter"]
 
-_NATIVE: dict[str, type[Codec]] = {
+_OWN: dict[str, type[Codec]] = {
     "blosc": NumcodecsBlosc,
     "crc32c": NumcodecsCrc32c,
     "gzip": NumcodecsGzip,
     "lz4": NumcodecsLz4,
+    "pcodec": NumcodecsPcodec,
+    "zfpy": NumcodecsZfpy,
     "zlib": NumcodecsZlib,
     "zstd": NumcodecsZstd,
 }
@@ -49,14 +53,10 @@ _FILTERS = frozenset(
         "fixedscaleoffset",
         "packbits",
         "quantize",
-        "pcodec",
-        "zfpy",
     }
 )
 _OBJECT_CODECS = frozenset({"json2", "msgpack2", "pickle", "vlen-array", "vlen-bytes", "vlen-utf8"})
 _CHECKSUMS = frozenset({"adler32", "crc32", "fletcher32", "jenkins_lookup3"})
-# Decoding gives typed arrays by their own account, so a chain needs the items' type only to encode.
-_SELF_DESCRIBING = frozenset({"pcodec", "zfpy"})
 # The option that follows from the chunk where a Zarr v3 document leaves it out.
 _FROM_CHUNK = {
     "astype": "decode_dtype",
@@ -81,8 +81,8 @@ def adapter(codec_id: str) -> type[Codec]:
     Raises
         UnknownExtensionError: numcodecs has no such codec, or it works on Python objects.
     """
-    if codec_id in _NATIVE:
-        return _NATIVE[codec_id]
+    if codec_id in _OWN:
+        return _OWN[codec_id]
     from numcodecs import registry
 
     if codec_id in _OBJECT_CODECS:
@@ -284,7 +284,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
             return codec.decode_dtype, codec.encode_dtype
         if self.codec_id == "packbits":
             return np.dtype(bool), np.dtype("u1")
-        if self.codec_id in {"bitround", *_SELF_DESCRIBING}:
+        if self.codec_id == "bitround":
             if self._spec is None:
                 raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
             return self._spec.dtype, self._spec.dtype
@@ -314,7 +314,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
             if isinstance(data, np.ndarray):
                 self._check_items(data.dtype, decoded)
             encoded = codec.encode(chunk.reshape(-1).view(decoded))
-            if not isinstance(data, np.ndarray) or self.codec_id in _SELF_DESCRIBING:
+            if not isinstance(data, np.ndarray):
                 return _as_bytes(encoded)
             encoded = encoded.view(stored)
             return encoded if self.codec_id == "packbits" else encoded.reshape(data.shape)
@@ -339,7 +339,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
         """The most bytes that `size` bytes become; None where nobody knows."""
         if self.codec_id == "packbits":
             return 1 + -(-size // 8)
-        if self._codec is None or self.codec_id in _SELF_DESCRIBING:
+        if self._codec is None:
             return None
         if self.codec_id == "bitround":
             return size

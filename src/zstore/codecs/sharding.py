@@ -26,7 +26,7 @@ from zstore.codecs.chain import Chain
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
-__all__ = ["ShardIndex", "ShardingIndexed"]
+__all__ = ["ShardIndex", "ShardingIndexed", "parse_models", "render_models"]
 
 EMPTY = 2**64 - 1
 OPTIONS = {"chunk_shape", "codecs", "index_codecs", "index_location"}
@@ -79,17 +79,17 @@ class ShardingIndexed(Serializer):
                 codec=cls.name,
             )
         return cls(
-            tuple(shape), _models(configuration, "codecs"), _models(configuration, "index_codecs"), location
+            tuple(shape),
+            parse_models(configuration, "codecs", cls.name),
+            parse_models(configuration, "index_codecs", cls.name),
+            location,
         )
 
     def to_configuration(self) -> dict[str, Any]:
-        def documents(models: tuple[CodecModel, ...]) -> list[dict[str, Any]]:
-            return [{"name": model.name, "configuration": dict(model.configuration)} for model in models]
-
         return {
             "chunk_shape": list(self.chunk_shape),
-            "codecs": documents(self.codecs),
-            "index_codecs": documents(self.index_codecs),
+            "codecs": render_models(self.codecs),
+            "index_codecs": render_models(self.index_codecs),
             "index_location": self.index_location,
         }
 
@@ -177,7 +177,8 @@ class ShardingIndexed(Serializer):
         offset = self.index_size if self.index_location == "start" else 0
         pieces = []
         for slot, region in enumerate(self._regions()):
-            inner = np.asarray(chunk[region], order="C")
+            box: Any = (*region, ...)  # without the ellipsis a chunk of no dimension gives its item
+            inner = np.asarray(chunk[box], order="C")
             if is_filled(inner, self.spec.fill_value):
                 continue
             piece = self.inner.encode(inner)
@@ -188,12 +189,16 @@ class ShardingIndexed(Serializer):
         return b"".join([index, *pieces] if self.index_location == "start" else [*pieces, index])
 
 
-def _models(configuration: Mapping[str, Any], option: str) -> tuple[CodecModel, ...]:
+def parse_models(configuration: Mapping[str, Any], option: str, codec: str) -> tuple[CodecModel, ...]:
+    """The codecs that `codec` holds under an option of its configuration.
+
+    Raises
+        MetadataError: no list of at least one codec, each with a name.
+    """
     entries = configuration.get(option)
     if not isinstance(entries, list | tuple) or not entries:
         raise MetadataError(
-            f"codec 'sharding_indexed': {option} is {entries!r}, expected a list of codecs",
-            codec="sharding_indexed",
+            f"codec {codec!r}: {option} is {entries!r}, expected a list of codecs", codec=codec
         )
     models = []
     for entry in entries:
@@ -201,11 +206,15 @@ def _models(configuration: Mapping[str, Any], option: str) -> tuple[CodecModel, 
             entry = {"name": entry}
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             raise MetadataError(
-                f"codec 'sharding_indexed': {option} holds {entry!r}, expected a codec with a name",
-                codec="sharding_indexed",
+                f"codec {codec!r}: {option} holds {entry!r}, expected a codec with a name", codec=codec
             )
         models.append(CodecModel(entry["name"], entry.get("configuration") or {}))
     return tuple(models)
+
+
+def render_models(models: tuple[CodecModel, ...]) -> list[dict[str, Any]]:
+    """The inverse of `parse_models`."""
+    return [{"name": model.name, "configuration": dict(model.configuration)} for model in models]
 
 
 def _fill(spec: ChunkSpec) -> Any:

@@ -8,8 +8,9 @@ from typing import Any, Literal, Protocol, TypedDict, TypeGuard
 
 import numpy as np
 
+from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.model import Affine, GeoModel, Stac, Variable
 
 __all__ = [
     "ArrayNode",
@@ -124,6 +125,8 @@ class Facts:
     levels: tuple[LevelEntry, ...] = ()
     resampling: str | None = None
     variable: Variable | None = None
+    time: TimeAxis | None = None
+    stac: Stac | None = None
     findings: tuple[Finding, ...] = field(default=(), compare=False)
 
 

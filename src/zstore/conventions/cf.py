@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.axes import Axis, parse_axes
 from zstore.conventions.base import (
     ArrayNode,
     Document,
@@ -24,6 +23,7 @@ from zstore.conventions.base import (
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import CRS_VARIABLE, parse_geotransform
 from zstore.conventions.model import Affine, GeoModel, Level
+from zstore.conventions.reading.axes import Axis, parse_axes
 from zstore.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.errors import MetadataError
 

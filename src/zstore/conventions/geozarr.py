@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from zstore.conventions.base import Document, Documents, Facts, Finding, GroupNode, Node, is_group
-from zstore.conventions.levels import parse_levels
-from zstore.conventions.model import RESAMPLING_METHODS, GeoModel, Level
-from zstore.conventions.tiles import render_tiles
-from zstore.conventions.zarr_conventions import declare, parse_place, render_place
-from zstore.errors import MetadataError
+from zstore.conventions.base import Documents, Facts, Finding, GroupNode, Node, is_group
+from zstore.conventions.layout import parse_layout, parse_resampling, render_groups, render_layout
+from zstore.conventions.model import GeoModel
+from zstore.conventions.reading.levels import join_levels
+from zstore.conventions.tiles import parse_tile_matrix_set, render_tiles
+from zstore.conventions.zarr_conventions import parse_place
 
 __all__ = ["Geozarr"]
 
@@ -28,36 +28,31 @@ class Geozarr:
     def parse(self, node: Node, parent: GroupNode | None = None) -> Facts:
         """Levels and resampling of a multiscale group; `proj:` and `spatial:` of any node."""
         facts = parse_place(node, parent)
-        if not is_group(node):
+        stated = node.attrs.get("multiscales") if is_group(node) else None
+        if not is_group(node) or stated is None or isinstance(stated, (list, tuple)):
             return facts
-        findings = list(facts.findings)
-        entries, tile_crs = parse_levels(node, findings)
-        stated = node.attrs.get("multiscales")
-        resampling = stated.get("resampling_method") if isinstance(stated, Mapping) else None
-        if resampling is not None and resampling not in RESAMPLING_METHODS:
-            message = f"resampling_method is {resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
-            findings.append(Finding("GZ-47", "error", node.path, message, RESAMPLING_METHODS, resampling))
-            resampling = None
-        crs = facts.crs
-        if tile_crs is not None:
-            crs = (*crs, ("tile_matrix_set.crs", tile_crs))
-        return replace(facts, crs=crs, levels=entries, resampling=resampling, findings=tuple(findings))
+        findings, crs = list(facts.findings), facts.crs
+        if not isinstance(stated, Mapping):
+            message = f"multiscales is {stated!r}; expected an object or a list"
+            findings.append(Finding("GZ-37", "error", node.path, message, "object", stated))
+            return replace(facts, findings=tuple(findings))
+        if not {"layout", "tile_matrix_set", "datasets"} & set(stated):
+            message = f"multiscales has the members {sorted(stated)}; expected layout or tile_matrix_set"
+            findings.append(Finding("GZ-37", "error", node.path, message))
+        tried = []
+        if "layout" in stated:
+            tried.append(parse_layout(stated["layout"], node.path, findings))
+        if "tile_matrix_set" in stated:
+            entries, tile_crs = parse_tile_matrix_set(stated, node, findings)
+            tried.append(entries)
+            crs = crs if tile_crs is None else (*crs, ("tile_matrix_set.crs", tile_crs))
+        resampling = parse_resampling(stated, node.path, findings)
+        levels = join_levels(tried)
+        return replace(facts, crs=crs, levels=levels, resampling=resampling, findings=tuple(findings))
 
     def render(self, geo: GeoModel, zarr_format: int) -> Documents:
         """`zarr_conventions`, `proj:` and `spatial:` of every group, and `multiscales` of a pyramid's."""
-        place = ["spatial"] if geo.crs is None else ["proj", "spatial"]
-        base = geo.grids[0]
-        attributes: dict[str, Any] = {"zarr_conventions": declare(place), **render_place(geo, base)}
-        if not geo.levels:
-            return {"": Document(kind="group", attributes=attributes)}
-        attributes["zarr_conventions"] = declare(["multiscales", *place])
-        attributes["multiscales"] = _render_multiscales(geo)
-        documents: Documents = {"": Document(kind="group", attributes=attributes)}
-        for level in geo.levels:
-            # `proj` and `spatial` reach direct children only, so that every level says them again.
-            attributes = {"zarr_conventions": declare(place), **render_place(geo, level)}
-            documents[level.path] = Document(kind="group", attributes=attributes)
-        return documents
+        return render_groups(geo, render_layout(geo) | render_tiles(geo) if geo.levels else None)
 
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
         """Where `proj:`, `spatial:` or `multiscales` are malformed or contradict `geo`."""
@@ -73,34 +68,6 @@ class Geozarr:
         if isinstance(stated, Mapping):
             findings += _check_multiscales(stated, geo, node)
         return findings
-
-
-def _render_multiscales(geo: GeoModel) -> dict[str, Any]:
-    if geo.resampling is not None and geo.resampling not in RESAMPLING_METHODS:
-        raise MetadataError(
-            f"resampling method is {geo.resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
-        )
-    multiscales: dict[str, Any] = {}
-    if geo.resampling is not None:
-        multiscales["resampling_method"] = geo.resampling
-    base = geo.levels[0]
-    multiscales["layout"] = [_render_level(level, base, geo.resampling) for level in geo.levels]
-    return multiscales | render_tiles(geo)
-
-
-def _render_level(level: Level, base: Level, resampling: str | None) -> dict[str, Any]:
-    item: dict[str, Any] = {"asset": level.path}
-    if level is not base:
-        # Every level refers to the finest: readers that take `scale` for absolute then read the same.
-        item["derived_from"] = base.path
-        if resampling is not None:
-            item["resampling_method"] = resampling
-    scale = [float(factor) for factor in level.factors]
-    item["transform"] = {"scale": scale, "translation": [0.0, 0.0]}
-    item["spatial:shape"] = list(level.shape)
-    if level.affine is not None:
-        item["spatial:transform"] = list(level.affine)
-    return item
 
 
 def _check_multiscales(stated: Mapping[str, Any], geo: GeoModel, node: Node) -> list[Finding]:

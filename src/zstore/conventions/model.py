@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
 from zstore.errors import MetadataError
 
-__all__ = ["RESAMPLING_METHODS", "Affine", "GeoModel", "Level", "Variable"]
+__all__ = ["RESAMPLING_METHODS", "Affine", "Band", "GeoModel", "Level", "Stac", "Variable"]
 
 # fmt: off
 RESAMPLING_METHODS = (
@@ -113,11 +114,42 @@ class Affine(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Band:
+    """One spectral band, in STAC's words.
+
+    name         the band's identifier: "B02", "vv"
+    common_name  "red", "nir", ...
+    wavelength   of its centre, in micrometres; `width` is at half of the maximum
+    others       what else is said of it, kept as it is
+    """
+
+    name: str | None = None
+    description: str | None = None
+    common_name: str | None = None
+    wavelength: float | None = None
+    width: float | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stac:
+    """What a catalogue says of the data.
+
+    kind     "item" or "collection": `content` is the object; "link": it is a link object, with an `href`;
+             "key": it is the key of a JSON value in the store
+    """
+
+    kind: Literal["item", "collection", "link", "key"]
+    content: Mapping[str, Any] | str
+
+
+@dataclass(frozen=True)
 class Variable:
     """What the values of one array mean.
 
     dtype         the stored numpy dtype; None where it is not known
     dimensions    all of the array's dimension names; () stands for the model's two
+    bands         the one band that the array holds, or those along its dimension of bands, in order
     nodata        the stored value that means "nothing here", before scale and offset; may be NaN
     attributes    every other attribute, kept as it is
     """
@@ -135,6 +167,7 @@ class Variable:
     flag_values: tuple[int, ...] | None = None
     flag_masks: tuple[int, ...] | None = None
     flag_meanings: tuple[str, ...] | None = None
+    bands: tuple[Band, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
@@ -177,6 +210,8 @@ class GeoModel:
     levels        finest first; () for a plain raster
     resampling    how the coarser levels were made, one of RESAMPLING_METHODS
     variables     by array name
+    time          when the data are of
+    stac          what a catalogue says of them
     """
 
     crs: Crs | None
@@ -186,6 +221,8 @@ class GeoModel:
     levels: tuple[Level, ...] = ()
     resampling: str | None = None
     variables: Mapping[str, Variable] = field(default_factory=dict)
+    time: TimeAxis | None = None
+    stac: Stac | None = None
 
     @property
     def bounds(self) -> tuple[float, float, float, float] | None:

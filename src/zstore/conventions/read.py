@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
-from zstore.conventions.affines import choose_affine, choose_factors
-from zstore.conventions.axes import AXIS_NAMES
 from zstore.conventions.base import (
     Convention,
     Facts,
@@ -20,15 +18,25 @@ from zstore.conventions.base import (
     is_array,
     is_group,
 )
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import GeoModel, Level, Variable
-from zstore.conventions.nodes import CachedArray, CachedGroup
+from zstore.conventions.model import GeoModel, Level
+from zstore.conventions.reading.affines import choose_factors
+from zstore.conventions.reading.grids import read_array, read_dataset
+from zstore.conventions.reading.levels import join_levels
+from zstore.conventions.reading.nodes import CachedArray, CachedGroup
 from zstore.conventions.write import load_conventions
 from zstore.errors import MetadataError
 
 __all__ = ["CONVENTIONS", "read_geo"]
 
-CONVENTIONS = ("cf", "gdal", "geozarr")
+CONVENTIONS = ("cf", "gdal", "geozarr", "multiscales", "ome", "time", "bands", "stac")
+# What an array means must not change from level to level.
+COMPARED = (
+    ("GZ-33", "dtype"),
+    ("GZ-22", "scale_factor"),
+    ("GZ-22", "add_offset"),
+    ("GZ-22", "units"),
+    ("GZ-22", "nodata"),
+)
 
 
 def read_geo(
@@ -49,6 +57,9 @@ def read_geo(
                 never by their names
     dimensions  `spatial:dimensions`; coordinates' `axis` or `standard_name`; names in use; the last two
     nodata      `_FillValue`, `missing_value`, the fill value as far as it means nodata (`parse_variable`)
+    time        the coordinate of a dimension, else a single moment beside the arrays
+    bands       the array's `bands`, `eo:bands`, its group's, wavelengths along a dimension
+    STAC        the outermost group's item or collection, or the link to it
 
     `parent` is the group that holds `node`, for facts that an array inherits or has beside it.
 
@@ -59,7 +70,7 @@ def read_geo(
     above = CachedGroup(parent) if parent is not None and is_group(parent) else None
     if is_array(node):
         name = node.path.rpartition("/")[2]
-        geo, findings = _read_array(name, CachedArray(node), above, loaded, None, None)
+        geo, findings = read_array(name, CachedArray(node), above, loaded, None, None)
         return geo, _unique(findings)
     group = CachedGroup(cast("GroupNode", node))
     parsed = [convention.parse(group, above) for convention in loaded]
@@ -67,7 +78,8 @@ def read_geo(
     if root.levels:
         geo, findings = _read_pyramid(group, root, loaded)
     else:
-        geo, findings = _read_dataset(group, loaded, None, root)
+        geo, findings = read_dataset(group, loaded, None, root)
+    geo = replace(geo, stac=root.stac)
     return geo, _unique([*root.findings, *findings])
 
 
@@ -89,147 +101,11 @@ def _merged(parsed: Sequence[Facts]) -> Facts:
         dimensions=first("dimensions"),
         shape=first("shape"),
         bbox=first("bbox"),
-        levels=first("levels") or (),
+        levels=join_levels(facts.levels for facts in parsed),
         resampling=first("resampling"),
+        stac=first("stac"),
         findings=tuple(finding for facts in parsed for finding in facts.findings),
     )
-
-
-def _read_array(
-    name: str,
-    node: CachedArray,
-    parent: CachedGroup | None,
-    conventions: Sequence[Convention],
-    entry: LevelEntry | None,
-    root: Facts | None,
-) -> tuple[GeoModel, list[Finding]]:
-    parsed = [convention.parse(node, parent) for convention in conventions]
-    findings = [finding for facts in parsed for finding in facts.findings]
-    places = _places(node, parsed, root, findings)
-    shape = (node.shape[places[0]], node.shape[places[1]])
-    if 0 in shape:
-        raise MetadataError(f"grid of the array is {shape}; expected one cell at least", path=node.path)
-    names = node.dims or ()
-    dimensions = (names[places[0]] or "y", names[places[1]] or "x") if names else ("y", "x")
-    if root is not None:
-        # What the multiscale group says of its own grid is the finest level's, told by its shape.
-        is_its_own = root.shape in (None, shape)
-        parsed.append(
-            replace(
-                root,
-                affines=root.affines if root.shape == shape else (),
-                bbox=root.bbox if is_its_own else None,
-            )
-        )
-    if entry is not None and entry.shape not in (None, shape):
-        message = f"spatial:shape of the layout is {entry.shape}; expected the array's {shape}"
-        findings.append(Finding("ZC-06", "error", node.path, message, shape, entry.shape))
-    crs = _choose_crs([pair for facts in parsed for pair in facts.crs], node.path, findings)
-    affine = choose_affine(parsed, entry, shape, node.path, findings)
-    variable = _merged_variable([facts.variable for facts in parsed if facts.variable is not None])
-    return GeoModel(crs, affine, shape, dimensions, variables={name: variable}), findings
-
-
-def _places(
-    node: CachedArray, parsed: Sequence[Facts], root: Facts | None, findings: list[Finding]
-) -> tuple[int, int]:
-    if len(node.shape) < 2:
-        raise MetadataError(
-            f"array has {len(node.shape)} dimensions; expected a grid of two or more", path=node.path
-        )
-    names = node.dims or ()
-    stated = [facts for facts in parsed if facts.dimensions is not None]
-    # `spatial:dimensions` is a statement; what CF gives is found out.
-    for facts in [f for f in stated if f.variable is None] + [f for f in stated if f.variable is not None]:
-        y, x = facts.dimensions or ("", "")
-        if y in names and x in names:
-            return names.index(y), names.index(x)
-    if root is not None and root.dimensions is not None and set(root.dimensions) <= set(names):
-        return names.index(root.dimensions[0]), names.index(root.dimensions[1])
-    message = f"dimensions are {node.dims!r}: none is known for y or x; the last two are taken"
-    findings.append(Finding("GZ-43", "warning", node.path, message))
-    return len(node.shape) - 2, len(node.shape) - 1
-
-
-def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Finding]) -> Crs | None:
-    if not stated:
-        return None
-    source, crs = stated[0]
-    for other_source, other in stated[1:]:
-        if not crs.is_same(other):
-            message = f"{source} and {other_source} are different CRSs; {source} counts"
-            findings.append(Finding("OC-08", "error", path, message, crs.wkt, other.wkt))
-    return crs
-
-
-def _merged_variable(variables: Sequence[Variable]) -> Variable:
-    merged: dict[str, Any] = {}
-    for variable in variables:
-        for member in fields(Variable):
-            value = getattr(variable, member.name)
-            is_empty = value is None or (isinstance(value, (Mapping, tuple)) and not value)
-            if not is_empty:
-                merged.setdefault(member.name, value)
-    return Variable(**merged)
-
-
-def _read_dataset(
-    group: CachedGroup, conventions: Sequence[Convention], entry: LevelEntry | None, root: Facts | None
-) -> tuple[GeoModel, list[Finding]]:
-    arrays = group.arrays
-    auxiliary = {name for node in arrays.values() for name in _named_by(node)}
-    grids: dict[tuple[tuple[int, int], tuple[str, str]], dict[str, tuple[GeoModel, list[Finding]]]] = {}
-    for name, node in arrays.items():
-        if len(node.shape) < 2 or name in auxiliary or not _is_grid(node, arrays, root):
-            continue
-        geo, found = _read_array(name, node, group, conventions, entry, root)
-        grids.setdefault((geo.shape, geo.dimensions), {})[name] = (geo, found)
-    if not grids:
-        return _read_bare(group, root)
-    shape, dimensions = max(grids, key=lambda grid: grid[0][0] * grid[0][1])
-    chosen = grids.pop((shape, dimensions))
-    findings = [finding for _, found in chosen.values() for finding in found]
-    for others in grids.values():
-        for name in others:
-            message = f"array {name!r} is on another grid than {shape} {dimensions}; it is not in the model"
-            findings.append(Finding("GZ-11", "note", group.path, message, shape, others[name][0].shape))
-    models = [geo for geo, _ in chosen.values()]
-    first = next((geo for geo in models if geo.crs is not None and geo.affine is not None), models[0])
-    for name, (geo, _) in chosen.items():
-        if first.crs is not None and geo.crs is not None and not geo.crs.is_same(first.crs):
-            message = f"array {name!r} has another CRS than the others"
-            findings.append(Finding("GZ-22", "error", group.path, message, first.crs.wkt, geo.crs.wkt))
-    variables = {name: geo.variables[name] for name, (geo, _) in chosen.items()}
-    return replace(first, variables=variables), findings
-
-
-def _named_by(node: CachedArray) -> list[str]:
-    named = [node.attrs.get("coordinates"), node.attrs.get("bounds"), node.attrs.get("grid_mapping")]
-    return [name for text in named if isinstance(text, str) for name in text.split()]
-
-
-def _is_grid(node: CachedArray, arrays: Mapping[str, Any], root: Facts | None) -> bool:
-    """Whether an array of a group is data on the ground, not a table of bounds or the like."""
-    if 0 in node.shape[-2:] or node.attrs.get("standard_name") in ("latitude", "longitude"):
-        return False
-    if node.dims is None or None in node.dims:
-        return True
-    if root is not None and root.dimensions is not None:
-        return set(root.dimensions) <= set(node.dims)
-    last = str(node.dims[-1])
-    is_bounds = len(node.shape) == 2 and node.shape[1] in (2, 4) and last not in arrays
-    return not is_bounds or last.lower() in AXIS_NAMES
-
-
-def _read_bare(group: CachedGroup, root: Facts | None) -> tuple[GeoModel, list[Finding]]:
-    if root is None or root.shape is None:
-        raise MetadataError(
-            "group holds no grid: no array of two or more dimensions, no spatial:shape", path=group.path
-        )
-    findings: list[Finding] = []
-    crs = _choose_crs(root.crs, group.path, findings)
-    affine = choose_affine([root], None, root.shape, group.path, findings)
-    return GeoModel(crs, affine, root.shape, root.dimensions or ("y", "x")), findings
 
 
 def _read_pyramid(
@@ -242,13 +118,13 @@ def _read_pyramid(
         if found is not None:
             read.append((entry, found))
     if not read:
-        geo, found_here = _read_dataset(group, conventions, None, root)
+        geo, found_here = read_dataset(group, conventions, None, root)
         return geo, [*findings, *found_here]
     read.sort(key=lambda pair: _cell_area(*pair))
     base = read[0][1]
     levels = [_level(entry, geo, base, read[0][0], group.path, findings) for entry, geo in read]
     for entry, geo in read[1:]:
-        findings += _compare(entry.path, geo, base, group.path)
+        findings += _compare(entry.path, geo, base, group)
     for entry, _ in read:
         if (
             entry.resampling is not None
@@ -275,9 +151,9 @@ def _read_level(
     level = None if array is not None else _child_group(group, entry.path)
     try:
         if holder is not None and array is not None:
-            geo, found = _read_array(name, array, holder, conventions, entry, root)
+            geo, found = read_array(name, array, holder, conventions, entry, root)
         elif level is not None:
-            geo, found = _read_dataset(level, conventions, entry, root)
+            geo, found = read_dataset(level, conventions, entry, root)
         else:
             message = f"level {entry.path!r} is not there; it is left out"
             findings.append(Finding("ZC-03", "error", group.path, message, entry.path))
@@ -332,25 +208,29 @@ def _level(
     return Level(entry.path, geo.shape, affine, factors, entry.tile_shape)
 
 
-def _compare(level: str, geo: GeoModel, base: GeoModel, path: str) -> list[Finding]:
-    findings = []
+def _compare(level: str, geo: GeoModel, base: GeoModel, group: CachedGroup) -> list[Finding]:
+    findings, path = [], group.path
     if base.crs is not None and geo.crs is not None and not geo.crs.is_same(base.crs):
         message = f"level {level!r} has another CRS than the finest"
         findings.append(Finding("GZ-40", "error", path, message, base.crs.wkt, geo.crs.wkt))
-    if "/" not in level and set(geo.variables) != set(base.variables):
+    pairs = {
+        name: (base.variables[name], geo.variables[name])
+        for name in sorted(base.variables)
+        if name in geo.variables
+    }
+    if _child_group(group, level) is None:
+        # Levels that are arrays have names of their own.
+        if len(base.variables) == len(geo.variables) == 1:
+            (finest,), (variable,) = base.variables.values(), geo.variables.values()
+            pairs = {level: (finest, variable)}
+    elif set(geo.variables) != set(base.variables):
         message = f"level {level!r} holds {sorted(geo.variables)}, the finest {sorted(base.variables)}"
         findings.append(
             Finding("GZ-32", "error", path, message, sorted(base.variables), sorted(geo.variables))
         )
-    for name in sorted(set(geo.variables) & set(base.variables)):
-        for rule, member in (
-            ("GZ-33", "dtype"),
-            ("GZ-22", "scale_factor"),
-            ("GZ-22", "add_offset"),
-            ("GZ-22", "units"),
-            ("GZ-22", "nodata"),
-        ):
-            expected, found = getattr(base.variables[name], member), getattr(geo.variables[name], member)
+    for name, (finest, variable) in pairs.items():
+        for rule, member in COMPARED:
+            expected, found = getattr(finest, member), getattr(variable, member)
             if repr(expected) != repr(found):
                 message = f"{member} of {name!r} is {found!r} at level {level!r}, {expected!r} at the finest"
                 findings.append(Finding(rule, "error", path, message, expected, found))

@@ -5,16 +5,25 @@ Spec: OGC 17-083r4 (TileMatrixSet 2.0) §6; GeoZarr draft 8.2.3 to 8.2.5; GeoZar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from zstore.conventions.base import Finding, LevelEntry, Node
+from zstore.conventions.base import Finding, GroupNode, LevelEntry, Node, is_group
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Level
+from zstore.conventions.tilesets.registry import TileMatrixSet, list_tile_matrix_sets, load_tile_matrix_set
 from zstore.conventions.zarr_conventions import is_number, parse_numbers
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, NotFoundError
 
-__all__ = ["PIXEL", "parse_tile_matrices", "parse_tile_matrix_crs", "render_tiles", "why_no_tiles"]
+__all__ = [
+    "PIXEL",
+    "parse_tile_matrices",
+    "parse_tile_matrix_crs",
+    "parse_tile_matrix_set",
+    "render_tiles",
+    "why_no_tiles",
+]
 
 # The standard's rendering pixel, in metres.
 PIXEL = 0.00028
@@ -105,7 +114,73 @@ def _ordered_axes(crs: Crs) -> list[str]:
 def _set_id(crs: Crs, level: Level) -> str:
     cell = 0.0 if level.affine is None else level.affine.a
     unit = {"metre": "m", "degree": "deg"}.get(crs.unit_name, crs.unit_name.replace(" ", "_"))
-    return f"{(crs.code or 'native').replace(':', '')}_{cell:g}{unit}"
+    # morecantile takes letters, digits, "_" and "-" only.
+    return re.sub(r"[^\w-]", "_", f"{(crs.code or 'native').replace(':', '')}_{cell:g}{unit}", flags=re.ASCII)
+
+
+def parse_tile_matrix_set(
+    stated: Mapping[str, Any], node: GroupNode, findings: list[Finding]
+) -> tuple[list[LevelEntry], Crs | None]:
+    """The levels of a `multiscales` object by its `tile_matrix_set`, and the set's CRS.
+
+    A set may have more matrices than the pyramid has levels: those that are there count.
+    """
+    tile_matrix_set = stated["tile_matrix_set"]
+    if isinstance(tile_matrix_set, Mapping):
+        crs = parse_tile_matrix_crs(tile_matrix_set, node.path, findings)
+        entries = parse_tile_matrices(tile_matrix_set, crs, node, findings)
+        present = {name for name, _ in node.members()}
+        return [entry for entry in entries if entry.path in present], crs
+    if isinstance(tile_matrix_set, str):
+        return _well_known(tile_matrix_set, stated, node, findings)
+    message = f"tile_matrix_set is {tile_matrix_set!r}; expected an object or a name"
+    findings.append(Finding("GZ-38", "error", node.path, message))
+    return [], None
+
+
+def _well_known(
+    name: str, stated: Mapping[str, Any], node: GroupNode, findings: list[Finding]
+) -> tuple[list[LevelEntry], Crs | None]:
+    limits = stated.get("tile_matrix_set_limits", stated.get("tile_matrix_limits"))
+    names = [child for child, found in node.members() if is_group(found)]
+    paths = [path for path in limits if path in names] if isinstance(limits, Mapping) else []
+    known = _resolve(name, node, findings)
+    if known is None:
+        return [LevelEntry(path) for path in paths or [p for p in names if p.isdecimal()]], None
+    entries = []
+    for path in paths or [path for path in names if path in known.tile_matrices]:
+        matrix = known.tile_matrices.get(path)
+        if matrix is None:
+            message = f"level {path!r} is no tile matrix of {known.id}"
+            findings.append(Finding("GZ-39", "error", node.path, message, sorted(known.tile_matrices), path))
+            entries.append(LevelEntry(path))
+            continue
+        cell = (matrix.cell_size, matrix.cell_size)
+        entries.append(
+            LevelEntry(
+                path,
+                fallback_affine=matrix.affine,
+                extent=matrix.shape,
+                cell=cell,
+                tile_shape=matrix.tile_shape,
+            )
+        )
+    return entries, Crs.from_user(known.crs)
+
+
+def _resolve(name: str, node: Node, findings: list[Finding]) -> TileMatrixSet | None:
+    try:
+        return load_tile_matrix_set(name)
+    except NotFoundError:
+        names = list_tile_matrix_sets()
+    for known in names:
+        if known.lower() == name.lower():
+            message = f"tile_matrix_set is {name!r}; it is taken for {known!r}"
+            findings.append(Finding("GZ-38", "error", node.path, message, known, name))
+            return load_tile_matrix_set(known)
+    message = f"tile_matrix_set {name!r} is not one zstore knows; the levels' own georeference counts"
+    findings.append(Finding("GZ-38", "warning", node.path, message, names, name))
+    return None
 
 
 def parse_tile_matrix_crs(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from zstore.conventions.base import ArrayNode, Finding
+from zstore.conventions.content.bands import listed_bands
 from zstore.conventions.model import Variable
 from zstore.errors import MetadataError
 
@@ -195,7 +196,7 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
     values["nodata"], found = _parse_nodata(node, dtype)
     findings += found
     values |= _parse_flags(node, findings)
-    values["attributes"] = _others(attributes, grid_mapping, values)
+    values["attributes"] = _others(node, grid_mapping, values)
     return Variable(**values), findings
 
 
@@ -251,14 +252,17 @@ def _parse_flags(node: ArrayNode, findings: list[Finding]) -> dict[str, Any]:
     return values
 
 
-def _others(
-    attributes: Mapping[str, Any], grid_mapping: str | None, values: Mapping[str, Any]
-) -> dict[str, Any]:
+def _others(node: ArrayNode, grid_mapping: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    attributes = node.attrs
     others = {
         key: value
         for key, value in attributes.items()
         if key not in MODELLED and not key.startswith(MODELLED_PREFIXES)
     }
+    listed = listed_bands(node)
+    if listed is not None:
+        # The first list that is one is the model's; what it says goes through it.
+        del others[listed[0]]
     # A second missing value is one that the model's single nodata cannot hold.
     if "missing_value" in attributes and "_FillValue" in attributes:
         try:

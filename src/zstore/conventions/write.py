@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from zstore.conventions.base import Convention, Document, Documents, Finding
 from zstore.conventions.model import GeoModel
+from zstore.conventions.profiles import DEFAULT, Profile, load_profile
 from zstore.conventions.tiles import why_no_tiles
 from zstore.errors import MetadataError
 from zstore.extensions.registry import conventions as registry
 
 __all__ = ["CONVENTIONS", "load_conventions", "render_geo"]
 
-CONVENTIONS = ("geozarr", "cf", "gdal")
+CONVENTIONS = DEFAULT
 
 
 def load_conventions(names: Sequence[str]) -> list[Convention]:
@@ -21,7 +22,11 @@ def load_conventions(names: Sequence[str]) -> list[Convention]:
 
 
 def render_geo(
-    geo: GeoModel, zarr_format: int, conventions: Sequence[str] = CONVENTIONS
+    geo: GeoModel,
+    zarr_format: int,
+    conventions: Sequence[str] | None = None,
+    *,
+    profile: str | None = None,
 ) -> tuple[Documents, list[Finding]]:
     """What to create below a group for `geo`, by path relative to it, and what could not be said.
 
@@ -29,17 +34,24 @@ def render_geo(
     variables and `spatial_ref`, whose values come along as `data`. Arrays of data are for the caller to cut,
     encode and fill: their documents hold attributes, dimension names and `fill_value` only.
 
+    `profile` is one of `zstore.conventions.profiles.PROFILES`, for readers or documents that what is written
+    by default cannot satisfy; `conventions` are taken in place of the profile's.
+
     Raises
-        MetadataError: the model contradicts itself, or two conventions say different things in one attribute.
+        MetadataError: the model contradicts itself, two conventions say different things in one attribute, or
+            there is no such profile, or none for this model or format.
     """
+    chosen = load_profile(profile)
     if zarr_format not in (2, 3):
         raise MetadataError(f"Zarr format is {zarr_format!r}; expected 2 or 3")
     _check_model(geo)
     documents: Documents = {}
-    for convention in load_conventions(conventions):
+    for convention in load_conventions(chosen.conventions if conventions is None else conventions):
         for path, document in convention.render(geo, zarr_format).items():
             _merge(documents.setdefault(path, Document(attributes={})), document, path, convention.name)
-    return documents, _notices(geo)
+    if chosen.finish is not None:
+        chosen.finish(geo, zarr_format, documents)
+    return documents, _notices(geo, chosen)
 
 
 def _merge(into: Document, document: Document, path: str, name: str) -> None:
@@ -91,8 +103,11 @@ def _check_model(geo: GeoModel) -> None:
             )
 
 
-def _notices(geo: GeoModel) -> list[Finding]:
+def _notices(geo: GeoModel, profile: Profile) -> list[Finding]:
     findings = []
+    if profile.needs_levels and not geo.levels:
+        message = f"profile {profile.name!r} lists the levels of a pyramid; a plain raster has none to list"
+        findings.append(Finding("GZ-37", "note", "", message))
     if geo.crs is None:
         message = "no CRS: proj:, _CRS, grid_mapping and spatial_ref are left out"
         findings.append(Finding("MS-04", "note", "", message))
@@ -104,6 +119,6 @@ def _notices(geo: GeoModel) -> list[Finding]:
         )
         findings.append(Finding("MS-11", "note", "", message))
     reason = why_no_tiles(geo) if geo.levels else None
-    if reason is not None:
+    if reason is not None and profile.has_tiles:
         findings.append(Finding("GZ-37", "warning", "", f"no tile_matrix_set: {reason}"))
     return findings

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from zstore._ext.select import Layout, Plan
 from zstore._ext.transfer import Folder, covers_outer, read, write
+from zstore.codecs.sharding import is_filled
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import Fetch, Source, Window
-from zstore.engine.layout import BoundLayout, bind_layout
+from zstore.engine.fields import FieldTable
+from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
+from zstore.engine.objects import HANDLE, Table, table_to_read, table_to_write
 from zstore.engine.pool import ahead, map_threads, thread_count
 from zstore.errors import CodecError, ZstoreError
 from zstore.model.array import ArrayModel
@@ -30,7 +33,14 @@ class Chunks:
     """What the engine keeps of one array; made anew when the array is resized."""
 
     def __init__(
-        self, store: Store, path: str, model: ArrayModel, *, skip_empty: bool = True, cache_size: int = 0
+        self,
+        store: Store,
+        path: str,
+        model: ArrayModel,
+        *,
+        skip_empty: bool = True,
+        cache_size: int = 0,
+        allow_pickle: bool = False,
     ) -> None:
         self.store = store
         self.path = path
@@ -38,7 +48,7 @@ class Chunks:
         self.skip_empty = skip_empty
         self.cache_size = cache_size
         self.document = "zarr.json" if model.zarr_format == 3 else ".zarray"
-        self.bound: BoundLayout = bind_layout(model)
+        self.bound: BoundLayout = bind_layout(model, allow_pickle=allow_pickle)
         self.layout: Layout = self.bound.layout
 
     @cached_property
@@ -60,6 +70,16 @@ class Chunks:
         """What plans for writing are made against."""
         return self.layout if self._writes_natively else self.bound.outer
 
+    @property
+    def fill_value(self) -> Any:
+        """What items are where nothing was written."""
+        return self.bound.chain.spec.fill_value
+
+    @cached_property
+    def handle_layout(self) -> Layout:
+        """What plans for writing fields are made against."""
+        return bind_handles(self.model, self.bound.chain)
+
     @cached_property
     def _writes_natively(self) -> bool:
         return self.bound.is_native and len(self.bound.shards) <= 1
@@ -76,6 +96,17 @@ class Chunks:
             NotFoundError: a chunk is missing, where the caller said that this is a fault.
             StoreError: the store failed.
         """
+        if not self.model.data_type.is_object:
+            self._read(plan, out, missing_is_fault, None)
+            return
+        table = table_to_read(self.bound.inner)
+        handles = np.empty(plan.shape, HANDLE)
+        self._read(plan, handles, missing_is_fault, table)
+        table.put(handles, out)
+
+    def _read(
+        self, plan: Plan, out: np.ndarray[Any, Any], missing_is_fault: bool, table: Table | None
+    ) -> None:
         folder = self.folder
         if folder is not None:
             try:
@@ -97,17 +128,24 @@ class Chunks:
         windows = fetch.windows()
         for window in ahead(windows) if self.store.request_count > 1 < plan.outer_count else windows:
             try:
-                self._scatter(plan, window, out, missing_is_fault)
+                self._scatter(plan, window, out, missing_is_fault, table)
             except CodecError:
                 if window.is_certain:
                     raise
                 # A shard may have been replaced between reading its index and its chunks.
-                self._scatter(plan, fetch.again(window), out, missing_is_fault)
+                self._scatter(plan, fetch.again(window), out, missing_is_fault, table)
 
-    def _scatter(self, plan: Plan, window: Window, out: np.ndarray[Any, Any], missing_is_fault: bool) -> None:
+    def _scatter(
+        self,
+        plan: Plan,
+        window: Window,
+        out: np.ndarray[Any, Any],
+        missing_is_fault: bool,
+        table: Table | None,
+    ) -> None:
         inner = window.inner
         if inner is not None and not self.bound.is_native:
-            inner = map_threads(self._decode, zip(inner, window.names or (), strict=True))
+            inner = map_threads(partial(self._decode, table), zip(inner, window.names or (), strict=True))
         fault = read(
             plan,
             out,
@@ -120,17 +158,21 @@ class Chunks:
         if fault is not None:
             raise self._error(fault)
 
-    def _decode(self, piece: tuple[Any, str]) -> Any:
+    def _decode(self, table: Table | None, piece: tuple[Any, str]) -> Any:
         data, key = piece
         if data is None:
             return None
+        inner = self.bound.inner
         try:
-            return np.ascontiguousarray(self.bound.inner.decode(data)).reshape(-1).view(np.uint8)
+            return _flat_bytes(inner.decode(data) if table is None else table.decode(inner, data))
         except ZstoreError as error:
             raise error.locate(path=self.store.url, key=key) from error
 
-    def write(self, plan: Plan, value: np.ndarray[Any, Any]) -> None:
+    def write(self, plan: Plan, value: np.ndarray[Any, Any], *, has_fields: bool = False) -> None:
         """Store `value` where the plan (made against `write_layout`) selects.
+
+        With `has_fields`, `value` has some of the items' fields, the plan is made against `handle_layout`,
+        and the other fields stay as they are.
 
         Every chunk is either as it was or as it is to be, whatever interrupts; other writers of other parts
         of a chunk are waited for.
@@ -140,7 +182,14 @@ class Chunks:
             StoreError: the store failed; ReadOnlyError: it is open for reading only.
         """
         self.store.check_writable(self.path)
-        if self._writes_natively and self.folder is not None:
+        table: Table | None = None
+        if has_fields:
+            table = FieldTable(self.bound.chain.spec, value)
+            value = table.handles()
+        elif self.model.data_type.is_object:
+            table = table_to_write(self.bound.chain)
+            value = table.take_in_broadcast(value)
+        elif self._writes_natively and self.folder is not None:
             self._write_files(plan, value, self.folder)
             return
         cells = plan.outer_cells()
@@ -150,7 +199,9 @@ class Chunks:
             waiting_count = max(under_way, threads)
         turn = threading.Semaphore(threads)
         map_threads(
-            lambda o: self._write_outer(plan, value, o, cells[o], turn, threads if len(cells) == 1 else 1),
+            lambda o: self._write_outer(
+                plan, value, o, cells[o], turn, threads if len(cells) == 1 else 1, table and table.fork()
+            ),
             range(len(cells)),
             waiting_count=waiting_count,
         )
@@ -180,16 +231,19 @@ class Chunks:
         cell: tuple[int, ...],
         turn: threading.Semaphore,
         threads: int,
+        table: Table | None,
     ) -> None:
         """Store one outer chunk; encoding waits for its `turn`, so that only requests exceed the threads."""
         key = self.key(cell)
         with self.store.lock(key):
-            covers = covers_outer(plan, cell)
+            covers = 0 if table is not None and table.keeps_old else covers_outer(plan, cell)
             old = None if covers == 2 else self.store.get(key)
             with turn:
-                if old is not None and not self._writes_natively:
-                    old = self._decode_outer(old, key, is_replaced=covers == 1)
+                if old is not None and (table is not None or not self._writes_natively):
+                    old = self._decode_outer(old, key, table, is_replaced=covers == 1)
                 new = self._encode(plan, value, outer, old, threads)
+                if new and (table is not None or not self._writes_natively):
+                    new = self._encode_outer(new, key, table)
             if new is False:
                 self.store.delete(key)
             elif new is not None:
@@ -197,7 +251,10 @@ class Chunks:
             self._source.indexes.drop(key)
 
     def _encode(self, plan: Plan, value: np.ndarray[Any, Any], outer: int, old: Any, threads: int) -> Any:
-        """The new bytes of an outer chunk, None where it stays as it is, False where it is to be removed."""
+        """The new bytes of an outer chunk, or its plain items or handles where it is not native.
+
+        None where it stays as it is, False where it is to be removed.
+        """
         fault, results = write(
             plan,
             value,
@@ -208,28 +265,43 @@ class Chunks:
         )
         if fault is not None:
             raise self._error(fault)
-        new = results[0] if results else None
-        return new if self._writes_natively or not new else self._encode_outer(new)
+        return results[0] if results else None
 
-    def _decode_outer(self, data: Any, key: str, *, is_replaced: bool) -> Any:
-        """The plain items of an outer chunk; None where it is damaged and is replaced as far as is known."""
+    def _decode_outer(self, data: Any, key: str, table: Table | None, *, is_replaced: bool) -> Any:
+        """The plain items of an outer chunk, or their handles.
+
+        None where it is damaged and is replaced as far as is known.
+        """
+        chain = self.bound.chain
         try:
-            return np.ascontiguousarray(self.bound.chain.decode(data)).reshape(-1).view(np.uint8)
+            return _flat_bytes(chain.decode(data) if table is None else table.decode(chain, data))
         except ZstoreError as error:
             if is_replaced:
                 return None
             raise error.locate(path=self.store.url, key=key) from error
 
-    def _encode_outer(self, items: bytes) -> bytes | memoryview:
-        spec = self.bound.chain.spec
-        return self.bound.chain.encode(np.frombuffer(items, spec.dtype).reshape(spec.shape))
+    def _encode_outer(self, new: bytes, key: str, table: Table | None) -> Any:
+        """The stored bytes of an outer chunk, False where it is to be removed."""
+        chain, spec = self.bound.chain, self.bound.chain.spec
+        try:
+            if table is None:
+                return chain.encode(np.frombuffer(new, spec.dtype).reshape(spec.shape))
+            items = table.items(np.frombuffer(new, HANDLE).reshape(spec.shape))
+            is_empty = self.skip_empty and table.keeps_old and is_filled(items, spec.fill_value)
+            return not is_empty and chain.encode(items)
+        except ZstoreError as error:
+            raise error.locate(path=self.store.url, key=key) from error
 
     def _error(self, fault: Fault) -> BaseException:
-        codecs = [codec.name for codec in self.bound.inner.bytes_codecs]
-        return fault_error(fault, path=self.store.url, key=self.key(fault[5]), codecs=codecs)
+        names = self.bound.step_names
+        return fault_error(fault, path=self.store.url, key=self.key(fault[5]), codecs=names)
 
     def _gone(self, error: OSError) -> BaseException:
         """The array's directory cannot be opened."""
         return fault_error(
             ("store", error.errno or 0, 0, 0, 0, (), None), path=self.store.url, key=self.path, codecs=[]
         )
+
+
+def _flat_bytes(items: np.ndarray[Any, Any]) -> Any:
+    return np.ascontiguousarray(items).reshape(-1).view(np.uint8)

@@ -10,14 +10,15 @@ import numpy as np
 
 from zstore._ext.select import Layout
 from zstore.codecs.base import ChunkSpec
-from zstore.codecs.bytes import Bytes, unit_size
+from zstore.codecs.bytes import Bytes
 from zstore.codecs.chain import Chain
 from zstore.codecs.crc32c import Crc32c
 from zstore.codecs.sharding import ShardingIndexed
 from zstore.codecs.transpose import Transpose
+from zstore.engine.objects import HANDLE
 from zstore.model.array import ArrayModel
 
-__all__ = ["BoundLayout", "bind_layout"]
+__all__ = ["BoundLayout", "bind_handles", "bind_layout"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class BoundLayout:
     chain         of the outer chunk
     shards        the sharding codecs, outermost first, that `layout` sees through; empty without
     inner         the chain of the innermost chunk that `layout` deals in
+    step_names    of the native codecs that `layout` runs
     is_native     `layout` decodes and encodes by itself
     outer         the same array cut into outer chunks of plain items, for writing what is not native
     """
@@ -37,19 +39,23 @@ class BoundLayout:
     chain: Chain
     shards: tuple[ShardingIndexed, ...]
     inner: Chain
+    step_names: tuple[str, ...]
     is_native: bool
     outer: Layout
 
 
-def bind_layout(model: ArrayModel) -> BoundLayout:
-    """The layout of an array.
+def bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout:
+    """The layout of an array; of one whose items are objects, the layout of handles for them.
 
     Raises
         UnknownExtensionError: a codec that nobody offers.
         MetadataError: codecs that do not fit together or the chunks.
+        UnsupportedError: chunks are pickled, and the caller does not allow that.
     """
-    fill: Any = np.zeros((), model.dtype)[()] if model.fill_value is None else model.fill_value
-    chain = Chain.bind(model.codecs, ChunkSpec(model.grid.chunk_shape, model.dtype, fill))
+    fill: Any = model.fill_value
+    if fill is None:
+        fill = model.data_type.default_fill() if model.data_type.is_object else np.zeros((), model.dtype)[()]
+    chain = Chain.bind(model.codecs, ChunkSpec(model.grid.chunk_shape, model.dtype, fill, allow_pickle))
     shards: list[ShardingIndexed] = []
     inner = chain
     while isinstance(inner.serializer, ShardingIndexed) and not inner.array_codecs and not inner.bytes_codecs:
@@ -58,10 +64,17 @@ def bind_layout(model: ArrayModel) -> BoundLayout:
         shards.append(inner.serializer)
         assert inner.serializer.inner is not None
         inner = inner.serializer.inner
-    steps = _native_steps(inner)
-    layout = _make_layout(model, inner, shards, steps or [], is_plain=steps is None)
-    outer = _make_layout(model, chain, [], [], is_plain=True)
-    return BoundLayout(layout, chain, tuple(shards), inner, steps is not None, outer)
+    native = _native_steps(inner)
+    steps, names = native or ([], ())
+    is_object = model.data_type.is_object
+    layout = _make_layout(model, inner, shards, steps, is_plain=native is None, has_handles=is_object)
+    outer = _make_layout(model, chain, [], [], is_plain=True, has_handles=is_object)
+    return BoundLayout(layout, chain, tuple(shards), inner, names, native is not None, outer)
+
+
+def bind_handles(model: ArrayModel, chain: Chain) -> Layout:
+    """The layout of handles for the items of an array, cut into its outer chunks."""
+    return _make_layout(model, chain, [], [], is_plain=True, has_handles=True)
 
 
 def _index_options(shard: ShardingIndexed) -> tuple[bool, bool] | None:
@@ -75,14 +88,20 @@ def _index_options(shard: ShardingIndexed) -> tuple[bool, bool] | None:
     return bool(codecs), serializer.endian == "big"
 
 
-def _native_steps(chain: Chain) -> list[Any] | None:
-    """The capsules of a chain that the kernels run by themselves; None when some codec cannot."""
-    if not isinstance(chain.serializer, Bytes) or len(chain.bytes_codecs) > 16:
+def _native_steps(chain: Chain) -> tuple[list[Any], tuple[str, ...]] | None:
+    """(capsules, names) of a chain that the kernels run by themselves; None when some codec cannot."""
+    serializer = chain.serializer
+    if not isinstance(serializer, Bytes) or len(chain.bytes_codecs) > 15:
         return None
     if not all(isinstance(codec, Transpose) for codec in chain.array_codecs):
         return None
+    turn = serializer.turn() if serializer.swap_unit is None else None
     offers = [getattr(codec, "__zstore_codec__", None) for codec in chain.bytes_codecs]
-    return None if any(offer is None for offer in offers) else [offer() for offer in offers if offer]
+    if any(offer is None for offer in offers) or (serializer.swap_unit is None and turn is None):
+        return None
+    steps = [offer() for offer in offers if offer]
+    names = tuple(codec.name for codec in chain.bytes_codecs)
+    return (steps, names) if turn is None else ([turn, *steps], (serializer.name, *names))
 
 
 def _strides(chain: Chain) -> tuple[int, ...]:
@@ -100,14 +119,23 @@ def _strides(chain: Chain) -> tuple[int, ...]:
 
 
 def _make_layout(
-    model: ArrayModel, chain: Chain, shards: list[ShardingIndexed], steps: list[Any], *, is_plain: bool
+    model: ArrayModel,
+    chain: Chain,
+    shards: list[ShardingIndexed],
+    steps: list[Any],
+    *,
+    is_plain: bool,
+    has_handles: bool,
 ) -> Layout:
     dtype, shape = chain.spec.dtype, chain.spec.shape
+    fill_value = chain.spec.fill_value
+    if has_handles:
+        dtype, fill_value = HANDLE, 0
     unit = 0
-    if not is_plain and isinstance(chain.serializer, Bytes) and not chain.serializer.is_native:
-        unit = unit_size(dtype) if unit_size(dtype) > 1 else 0
-    fill = np.asarray(chain.spec.fill_value, dtype).reshape(1)
-    stored = fill.astype(dtype.newbyteorder()) if unit else fill
+    if not is_plain and isinstance(chain.serializer, Bytes):
+        unit = chain.serializer.swap_unit or 0
+    fill = np.asarray(fill_value, dtype).reshape(1)
+    stored = bytes(chain.serializer.encode(fill)) if unit else fill.tobytes()
     plain = tuple(prod(shape[d + 1 :]) * dtype.itemsize for d in range(len(shape)))
     levels = []
     for shard in shards:
@@ -121,7 +149,7 @@ def _make_layout(
         item_size=dtype.itemsize,
         swap_unit=unit,
         fill_native=fill.tobytes(),
-        fill=stored.tobytes(),
+        fill=stored,
         levels=levels,
         steps=steps,
         key_has_c=model.keys.name == "default",

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from zstore._ext.select import plan_basic
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node, write_node
+from zstore.engine.objects import single
+from zstore.engine.uneven import UnevenChunks, open_chunks
 from zstore.errors import NotFoundError
+from zstore.indexing_plans import plan_basic
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 
@@ -18,7 +20,14 @@ __all__ = ["resize"]
 Shape = tuple[int, ...]
 
 
-def resize(store: Store, path: str, zarr_format: int, new_shape: Callable[[Shape], Shape]) -> ArrayModel:
+def resize(
+    store: Store,
+    path: str,
+    zarr_format: int,
+    new_shape: Callable[[Shape], Shape],
+    *,
+    allow_pickle: bool = False,
+) -> ArrayModel:
     """Set the shape of the array at `path` to what `new_shape` makes of the one it has in the store now.
 
     The document changes under its lock, so that two writers that grow an array get places of their own. Where
@@ -43,7 +52,7 @@ def resize(store: Store, path: str, zarr_format: int, new_shape: Callable[[Shape
                 write_node(store, path, new, previous=old)
                 return new
         # Not under the document's lock, for which every chunk's would have to wait.
-        _clear_outside(store, path, old, new)
+        _clear_outside(open_chunks(store, path, old, allow_pickle=allow_pickle), new)
         cleared = old.shape
 
 
@@ -56,24 +65,22 @@ def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[
             yield key, cell
 
 
-def _clear_outside(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> None:
-    """Delete the chunks of `old` that lie outside `new`, and empty what edge chunks hold beyond it."""
-    chunk_shape = old.grid.chunk_shape
+def _clear_outside(chunks: Chunks | UnevenChunks, new: ArrayModel) -> None:
+    """Delete the chunks that lie outside `new`, and empty what edge chunks hold beyond it."""
+    store, path, old = chunks.store, chunks.path, chunks.model
+    start = old.grid.start
     counts = old.grid.count(new.shape)
-    chunks = Chunks(store, path, old)
     for key, cell in list(_stored_cells(store, path, old)):
         if any(place >= count for place, count in zip(cell, counts, strict=True)):
             with store.lock(key):
                 store.delete(key)
             continue
         for d, place in enumerate(cell):
-            end = min((place + 1) * chunk_shape[d], old.shape[d])
+            end = min(start(d, place + 1), old.shape[d])
             if new.shape[d] >= end:
                 continue
-            region = [slice(c * n, (c + 1) * n) for c, n in zip(cell, chunk_shape, strict=True)]
+            region = [slice(start(axis, c), start(axis, c + 1)) for axis, c in enumerate(cell)]
             region[d] = slice(new.shape[d], end)
             plan = plan_basic(chunks.write_layout, tuple(region))
-            fill = (
-                np.zeros((), old.dtype) if old.fill_value is None else np.asarray(old.fill_value, old.dtype)
-            )
+            fill = single(chunks.fill_value, old.dtype)
             chunks.write(plan, np.broadcast_to(fill, plan.shape))

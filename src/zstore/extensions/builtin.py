@@ -21,28 +21,86 @@ class PrefixOffer(NamedTuple):
 
 CODECS = (
     Offer("bytes", "zstore.codecs.bytes:Bytes"),
+    Offer("zstore.bytes_by_field", "zstore.codecs.bytes:BytesByField"),
     Offer("transpose", "zstore.codecs.transpose:Transpose"),
     Offer("sharding_indexed", "zstore.codecs.sharding:ShardingIndexed"),
     Offer("crc32c", "zstore.codecs.crc32c:Crc32c"),
     Offer("gzip", "zstore.codecs.gzip:Gzip"),
     Offer("zstd", "zstore.codecs.zstd:Zstd"),
     Offer("blosc", "zstore.codecs.blosc:Blosc"),
+    Offer("bitround", "zstore.codecs.bitround:Bitround"),
+    Offer("cast_value", "zstore.codecs.cast_value:CastValue"),
+    Offer("conditional", "zstore.codecs.conditional:Conditional"),
+    Offer("n5_default", "zstore.codecs.n5_default:N5Default"),
+    Offer("packbits", "zstore.codecs.packbits:Packbits"),
+    Offer("reshape", "zstore.codecs.reshape:Reshape"),
+    Offer("scale_offset", "zstore.codecs.scale_offset:ScaleOffset"),
     Offer("numcodecs.gzip", "zstore.codecs.gzip:NumcodecsGzip"),
     Offer("numcodecs.zlib", "zstore.codecs.gzip:NumcodecsZlib"),
     Offer("numcodecs.zstd", "zstore.codecs.zstd:NumcodecsZstd"),
     Offer("numcodecs.blosc", "zstore.codecs.blosc:NumcodecsBlosc"),
     Offer("numcodecs.lz4", "zstore.codecs.lz4:NumcodecsLz4"),
+    Offer("numcodecs.pcodec", "zstore.codecs.pcodec:NumcodecsPcodec"),
+    Offer("numcodecs.zfpy", "zstore.codecs.zfpy:NumcodecsZfpy"),
+    Offer("vlen-utf8", "zstore.codecs.vlen:VlenUtf8"),
+    Offer("vlen-bytes", "zstore.codecs.vlen:VlenBytes"),
+    Offer("numcodecs.vlen-utf8", "zstore.codecs.vlen:NumcodecsVlenUtf8"),
+    Offer("numcodecs.vlen-bytes", "zstore.codecs.vlen:NumcodecsVlenBytes"),
+    Offer("numcodecs.vlen-array", "zstore.codecs.vlen_array:VlenArray"),
+    Offer("numcodecs.json2", "zstore.codecs.objects:Json"),
+    Offer("numcodecs.msgpack2", "zstore.codecs.objects:Msgpack"),
+    Offer("numcodecs.pickle", "zstore.codecs.pickled:Pickle"),
+    Offer("numcodecs.categorize", "zstore.codecs.categorize:Categorize"),
 )
 
 CODEC_PREFIXES = (PrefixOffer("numcodecs.", "zstore.codecs.numcodecs:adapter"),)
 
-# The built-in data types are the model's own and need no look-up; the registry holds what plugins add.
-DATA_TYPES: tuple[Offer, ...] = ()
+# As zarr-extensions has them; float8_e4m3fn is tensorstore's.
+SMALL_FLOATS = (
+    "bfloat16",
+    "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+)
+SMALL_NUMBERS = (
+    *SMALL_FLOATS,
+    *("int2", "int4", "uint2", "uint4"),
+    *(f"complex_{name}" for name in (*SMALL_FLOATS, "float16", "float32", "float64")),
+)
+
+# The core types are the model's own and need no look-up.
+DATA_TYPES = (
+    Offer("string", "zstore.model.types.text:String"),
+    Offer("bytes", "zstore.model.types.text:Bytes", ("variable_length_bytes",)),
+    Offer("object", "zstore.model.types.text:Object"),
+    Offer("null_terminated_bytes", "zstore.model.types.fixed:NullTerminatedBytes"),
+    Offer("fixed_length_utf32", "zstore.model.types.fixed:FixedLengthUtf32"),
+    Offer("raw_bytes", "zstore.model.types.fixed:RawBytes"),
+    Offer("numpy.longdouble", "zstore.model.types.fixed:LongDouble", ("numpy.clongdouble",)),
+    Offer("numpy.datetime64", "zstore.model.types.time:DateTime64"),
+    Offer("numpy.timedelta64", "zstore.model.types.time:TimeDelta64"),
+    Offer("struct", "zstore.model.types.struct:Struct", ("structured",)),
+    *(Offer(name, "zstore.model.types.small:SmallNumber") for name in SMALL_NUMBERS),
+)
 
 CONVENTIONS = (
     Offer("cf", "zstore.conventions.cf:Cf"),
     Offer("gdal", "zstore.conventions.gdal:Gdal"),
     Offer("geozarr", "zstore.conventions.geozarr:Geozarr"),
+    Offer("zarr_conventions", "zstore.conventions.layout:ZarrConventions"),
+    Offer("multiscales", "zstore.conventions.lists.multiscales:Multiscales"),
+    Offer("ome", "zstore.conventions.lists.ome:Ome"),
+    Offer("time", "zstore.conventions.content.time:Time"),
+    Offer("bands", "zstore.conventions.content.bands:Bands"),
+    Offer("stac", "zstore.conventions.content.stac:StacConvention"),
 )
 
 # GeoZarr's names; the aliases are GDAL's spellings, and "median".
@@ -79,7 +137,6 @@ FSSPEC_SCHEMES = (
     ("oci", ()),
     ("hf", ()),
     ("github", ()),
-    ("zip", ()),
     ("tar", ()),
     ("reference", ()),
     ("simplecache", ()),
@@ -90,5 +147,8 @@ FSSPEC_SCHEMES = (
 STORES = (
     Offer("memory", "zstore.storage.memory:MemoryStore"),
     Offer("file", "zstore.storage.local:LocalStore", ("local",)),
+    Offer("zip", "zstore.storage.zip.store:ZipStore"),
+    Offer("dbm", "zstore.storage.dbm:DbmStore"),
     *(Offer(scheme, "zstore.storage.fsspec:FsspecStore", aliases) for scheme, aliases in FSSPEC_SCHEMES),
+    Offer("zarr.abc.store.Store", "zstore.integrations.zarr_python_source:ZarrStore"),
 )

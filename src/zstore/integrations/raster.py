@@ -58,6 +58,7 @@ def raster_to_zarr(
     levels: int | None = 0,
     method: str = "average",
     overwrite: bool = False,
+    profile: str | None = None,
     progress: Progress | None = None,
 ) -> Group:
     """The group at `target`, with one array per band of the raster at `source`, and where it all lies.
@@ -68,6 +69,8 @@ def raster_to_zarr(
 
     levels     0: a plain group; a number or None: a pyramid, with the raster as level "0" (`build_pyramid`)
     bands      from 1; None for all
+    profile    what the documents are for, where it is not all readers together: one of
+               `zstore.conventions.profiles.PROFILES`
     progress   called with (cells done, cells to do)
 
     Raises
@@ -79,7 +82,7 @@ def raster_to_zarr(
     """
     with _opened(_import_rasterio(), source) as raster:
         found = _describe(raster, os.fspath(source), bands)
-        documents, _ = render_geo(found.geo, zarr_format)
+        documents, _ = render_geo(found.geo, zarr_format, profile=profile)
         plans = _plan_arrays(found, documents, chunks, shards, compressors)
         for plan in plans.values():
             rehearse(zarr_format, plan)
@@ -98,6 +101,7 @@ def raster_to_zarr(
         root,
         levels=levels,
         method=method,
+        profile=profile,
         progress=lambda done, of: tell(half + half * done // of, total),
     )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from zstore.model.dtype import DataType
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import Grid
 from zstore.model.keys import ChunkKeys
 
 __all__ = ["ArrayModel", "CodecModel"]
@@ -30,8 +30,13 @@ class CodecModel:
     must_understand: bool = True
     role: str = field(default="", compare=False, repr=False)
 
+    @property
+    def has_configuration(self) -> bool:
+        """Whether a v3 document says the configuration; zarr-python wants numcodecs' ones even where empty."""
+        return bool(self.configuration) or self.name.startswith("numcodecs.")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ArrayModel:
     """One array: its shape, its type, how it is cut, keyed and encoded.
 
@@ -42,7 +47,8 @@ class ArrayModel:
     keys             how a chunk's place becomes its store key
     codecs           the chain in encoding order; v2's `order: F` is a leading "transpose", its byte order a
                      "bytes" codec, its filters and compressor "numcodecs.<id>" entries
-    fill_value       a numpy scalar of the dtype, bit for bit as stored; None where the document says null
+    fill_value       a numpy scalar of the dtype, bit for bit as stored (a Python object where items are
+                     objects); None where the document says null. Arrays are equal where its bits are
     attributes       the user's attributes
     dimension_names  v3 `dimension_names`, or v2's `_ARRAY_DIMENSIONS` attribute (kept out of `attributes`)
     extra            members of the document that zstore does not know and may ignore; written back unchanged
@@ -51,13 +57,25 @@ class ArrayModel:
     zarr_format: int
     shape: tuple[int, ...]
     data_type: DataType
-    grid: RegularGrid
+    grid: Grid
     keys: ChunkKeys
     codecs: tuple[CodecModel, ...]
-    fill_value: np.generic | None
+    fill_value: Any
     attributes: Mapping[str, Any] = field(default_factory=dict)
     dimension_names: tuple[str | None, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ArrayModel):
+            return NotImplemented
+        return self._parts() == other._parts()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _parts(self) -> list[Any]:
+        """Everything that counts; the fill value as its bits, for NaN differs from itself."""
+        parts = {item.name: getattr(self, item.name) for item in fields(self)}
+        return [*{**parts, "fill_value": self.data_type.fill_bits(self.fill_value)}.values()]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -71,7 +89,7 @@ class ArrayModel:
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayModel:
         """The same array, resized."""
-        return replace(self, shape=shape)
+        return replace(self, shape=shape, grid=self.grid.grown(shape))
 
     def with_attributes(self, attributes: Mapping[str, Any]) -> ArrayModel:
         """The same array with other attributes."""

@@ -7,21 +7,20 @@ Codecs may be named in any of the forms that people have at hand: a name, a v3 o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.cutting import cut, parse_integers
 from zstore.model.dtype import DataType
-from zstore.model.grid import RegularGrid
 from zstore.model.keys import ChunkKeys
+from zstore.model.order import ORDER_CODECS, Order
+from zstore.model.requested import make_data_type, make_fill_value
 from zstore.model.shapes import check_chunk_size, parse_shape
+from zstore.model.typestr import OBJECT_CODECS
 
 __all__ = ["make_array_model"]
 
-TARGET_SIZE = 1 << 20
 # What a bare name means. zarr-python's default is zstd's own default level, which is 3. The checksum costs a
 # few per cent, and without it a chunk with flipped bits can decode to wrong values; v2's zstd has none.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -60,117 +59,39 @@ def make_array_model(
     """
     if zarr_format not in (2, 3):
         raise UnsupportedError(f"zarr_format is {zarr_format!r}; zstore writes 2 and 3")
-    shape = parse_shape([int(n) for n in _integers(shape, "shape")])
-    data_type, endian = _parse_dtype(dtype)
+    shape = parse_shape([int(n) for n in parse_integers(shape, "shape")])
+    data_type, endian = make_data_type(dtype, _codec_names(filters, serializer), zarr_format)
     item_size = data_type.numpy.itemsize
     if order not in ("C", "F"):
         raise MetadataError(f"order is {order!r}; expected 'C' or 'F'")
-    if shards is None:
-        chunk_shape = grid_shape = _chunk_shape(chunks, shape, item_size)
-    else:
-        grid_shape, chunk_shape = _shard_shapes(shards, chunks, shape, item_size, zarr_format)
-    check_chunk_size(grid_shape, item_size)
+    grid, chunk_shape = cut(chunks, shards, shape, item_size, zarr_format)
+    check_chunk_size(grid.chunk_shape, item_size)
     if zarr_format == 2:
-        chain = _v2_chain(filters, serializer, compressors, order, len(shape), endian, item_size)
+        chain = _v2_chain(filters, serializer, compressors, order, len(shape), endian, data_type)
     else:
-        chain = _v3_chain(filters, serializer, compressors, order, len(shape), endian, item_size)
-    if shards is not None:
+        chain = _v3_chain(filters, serializer, compressors, order, len(shape), endian, data_type)
+    if chunk_shape is not None:
         chain = (_sharding(chunk_shape, chain),)
     return ArrayModel(
         zarr_format,
         shape,
         data_type,
-        RegularGrid(grid_shape),
+        grid,
         _chunk_keys(chunk_key_encoding, zarr_format),
         chain,
-        _fill_value(fill_value, data_type, zarr_format),
+        make_fill_value(fill_value, data_type, zarr_format),
         {} if attributes is None else attributes,
         _dimension_names(dimension_names, shape),
     )
 
 
-def _integers(value: Any, name: str) -> tuple[Any, ...]:
-    """`value` as a tuple of whole numbers (and None), a single one wrapped."""
-    items = (value,) if isinstance(value, int | np.integer) else value
-    if isinstance(items, Iterable) and not isinstance(items, str | bytes):
-        items = tuple(items)
-        if all(item is None or _is_integer(item) for item in items):
-            return items
-    raise MetadataError(f"{name} is {value!r}; expected an integer or a sequence of integers")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _parse_dtype(dtype: Any) -> tuple[DataType, str]:
-    """(data type, byte order to store it in)."""
-    if isinstance(dtype, DataType):
-        return dtype, "little"
-    if dtype is None:
-        raise MetadataError("dtype is None; expected a dtype, which numpy would otherwise take for float64")
-    try:
-        given = np.dtype(dtype)
-    except TypeError as error:
-        raise UnsupportedError(f"dtype {dtype!r} is not supported: {error}") from None
-    return DataType.from_numpy(given), "big" if given.str[0] == ">" else "little"
-
-
-def _chunk_shape(chunks: Any, shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    if isinstance(chunks, str) and chunks == "auto":
-        return _guess_chunk_shape(shape, item_size)
-    lengths = _integers(chunks, "chunks")
-    if isinstance(chunks, int | np.integer):
-        lengths *= len(shape)
-    if len(lengths) != len(shape):
-        raise MetadataError(f"chunks is {chunks!r}; expected {len(shape)} lengths as in shape {shape}")
-    whole = [max(1, n) if c is None or c == -1 else int(c) for c, n in zip(lengths, shape, strict=True)]
-    if any(length < 1 for length in whole):
-        raise MetadataError(
-            f"chunks is {chunks!r}; expected lengths of at least 1 (or -1 for the whole dimension)"
-        )
-    return tuple(whole)
-
-
-def _guess_chunk_shape(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    """Chunks of half to one MiB, as near to a cube as the array lets them be."""
-    lengths = [max(1, n) for n in shape]
-    while prod(lengths) * item_size > TARGET_SIZE:
-        longest = max(range(len(lengths)), key=lengths.__getitem__)
-        if lengths[longest] == 1:
-            break
-        lengths[longest] = (lengths[longest] + 1) // 2
-    return tuple(lengths)
-
-
-def _shard_shapes(
-    shards: Any, chunks: Any, shape: tuple[int, ...], item_size: int, zarr_format: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(shard shape, inner chunk shape)."""
-    if zarr_format != 3:
-        raise UnsupportedError(
-            f"shards {shards!r} cannot be had in Zarr v{zarr_format}; only v3 has sharding"
-        )
-    shard_shape = _chunk_shape(shards, shape, item_size)
-    if isinstance(chunks, str) and chunks == "auto":
-        return shard_shape, _guess_inner_shape(shard_shape, item_size)
-    chunk_shape = _chunk_shape(chunks, shape, item_size)
-    if any(shard % chunk for shard, chunk in zip(shard_shape, chunk_shape, strict=True)):
-        raise MetadataError(
-            f"shards {shard_shape} are not a multiple of chunks {chunk_shape} in every dimension"
-        )
-    return shard_shape, chunk_shape
-
-
-def _guess_inner_shape(shard_shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    """Inner chunks of at most one MiB where even halves of the shard get there."""
-    lengths = list(shard_shape)
-    while prod(lengths) * item_size > TARGET_SIZE:
-        even = [index for index, length in enumerate(lengths) if length % 2 == 0]
-        if not even:
-            break
-        lengths[max(even, key=lengths.__getitem__)] //= 2
-    return tuple(lengths)
+def _codec_names(*arguments: Any) -> list[str]:
+    """The names of the codecs in these arguments, as far as they name any."""
+    names = []
+    for value in arguments:
+        if value is not None and not (isinstance(value, str) and value == "auto"):
+            names += [codec.name for codec in _codecs(value, (), 1, 3)]
+    return names
 
 
 def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> CodecModel:
@@ -182,7 +103,7 @@ def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> Co
             "codecs": [
                 {
                     "name": codec.name,
-                    **({"configuration": dict(codec.configuration)} if codec.configuration else {}),
+                    **({"configuration": dict(codec.configuration)} if codec.has_configuration else {}),
                 }
                 for codec in chain
             ],
@@ -193,18 +114,24 @@ def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> Co
 
 
 def _v3_chain(
-    filters: Any, serializer: Any, compressors: Any, order: str, ndim: int, endian: str, item_size: int
+    filters: Any, serializer: Any, compressors: Any, order: str, ndim: int, endian: Order, data_type: DataType
 ) -> tuple[CodecModel, ...]:
+    item_size = _item_size(data_type)
+    default = _bytes_codec(endian)
+    if data_type.is_object:
+        default = CodecModel(_object_codec(data_type))
     chain = _order_codecs(order, ndim) + _codecs(filters, (), item_size, 3)
-    chain += _codecs(serializer, (_bytes_codec(endian, item_size),), item_size, 3)
+    chain += _codecs(serializer, (default,), item_size, 3)
     return chain + _codecs(compressors, (CodecModel("zstd", DEFAULTS["zstd"]),), item_size, 3)
 
 
 def _v2_chain(
-    filters: Any, serializer: Any, compressors: Any, order: str, ndim: int, endian: str, item_size: int
+    filters: Any, serializer: Any, compressors: Any, order: str, ndim: int, endian: Order, data_type: DataType
 ) -> tuple[CodecModel, ...]:
+    """The chain of a v2 array: numcodecs' codecs only, one compressor at most."""
     if not isinstance(serializer, str) or serializer not in ("auto", "bytes"):
         raise UnsupportedError(f"serializer {serializer!r} cannot be said in Zarr v2; it has 'bytes' only")
+    item_size = _item_size(data_type)
     zstd = CodecModel("numcodecs.zstd", DEFAULTS["numcodecs.zstd"])
     compressor = _codecs(compressors, (zstd,), item_size, 2)
     if len(compressor) > 1:
@@ -212,9 +139,29 @@ def _v2_chain(
         raise UnsupportedError(
             f"compressors {names} cannot be said in Zarr v2; it has one only, the others are filters"
         )
-    chain = (*_order_codecs(order, ndim), _bytes_codec(endian, item_size))
-    chain += tuple(_with_role(codec, "filter") for codec in _codecs(filters, (), item_size, 2))
+    filter_codecs = _codecs(filters, (), item_size, 2)
+    chain = _order_codecs(order, ndim)
+    if not data_type.is_object:
+        chain += (_bytes_codec(endian),)
+    elif not any(codec.name.removeprefix("numcodecs.") in OBJECT_CODECS for codec in filter_codecs):
+        filter_codecs = (CodecModel("numcodecs." + _object_codec(data_type)), *filter_codecs)
+    chain += tuple(_with_role(codec, "filter") for codec in filter_codecs)
     return chain + tuple(_with_role(codec, "compressor") for codec in compressor)
+
+
+def _item_size(data_type: DataType) -> int:
+    """What compressors are told: encoded objects have no items of one size."""
+    return 1 if data_type.is_object else data_type.numpy.itemsize
+
+
+def _object_codec(data_type: DataType) -> str:
+    """The codec for objects of that type, where it is known without being named."""
+    for codec, name in OBJECT_CODECS.items():
+        if name == data_type.name != "object":
+            return codec
+    raise UnsupportedError(
+        f"data type {data_type.name!r} needs a codec for objects: {', '.join(OBJECT_CODECS)}"
+    )
 
 
 def _with_role(codec: CodecModel, role: str) -> CodecModel:
@@ -227,8 +174,8 @@ def _order_codecs(order: str, ndim: int) -> tuple[CodecModel, ...]:
     return (CodecModel("transpose", {"order": list(range(ndim - 1, -1, -1))}),)
 
 
-def _bytes_codec(endian: str, item_size: int) -> CodecModel:
-    return CodecModel("bytes", {"endian": endian} if item_size > 1 else {})
+def _bytes_codec(endian: Order) -> CodecModel:
+    return CodecModel(ORDER_CODECS[type(endian)], {"endian": endian} if endian else {})
 
 
 def _codecs(
@@ -288,25 +235,6 @@ def _v2_codec(codec: CodecModel) -> CodecModel:
     if codec.name.startswith("numcodecs."):
         return codec
     raise UnsupportedError(f"codec {codec.name!r} cannot be said in Zarr v2; it has numcodecs' codecs only")
-
-
-def _fill_value(value: Any, data_type: DataType, zarr_format: int) -> np.generic | None:
-    if isinstance(value, str) and value == "auto":
-        return data_type.default_fill()
-    if value is None:
-        return None if zarr_format == 2 else data_type.default_fill()
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    if isinstance(value, np.generic):
-        if value.dtype == data_type.numpy:
-            return value
-        value = value.item()
-    kind = data_type.numpy.kind
-    if kind == "b" and not isinstance(value, bool) and value in (0, 1):
-        value = bool(value)
-    elif kind == "c" and isinstance(value, int | float | complex):
-        value = [complex(value).real, complex(value).imag]
-    return data_type.parse_fill(value, zarr_format)
 
 
 def _chunk_keys(value: Any, zarr_format: int) -> ChunkKeys:

@@ -1,29 +1,45 @@
 """The type of an array's items: its name in the documents and its numpy dtype in memory.
 
 A data type is a row: name, configuration, numpy dtype, and the rule for its fill values. The core types are
-the table below; a type with a configuration makes its row from it (`_PARAMETRIC`).
+the table below. Every other type is an offer (`extensions/builtin.py`, or a plugin's): a class that makes the
+row from a name and configuration, or from a numpy dtype. What such a class has is `DataTypeMaker`.
 
 Spec
-    Zarr v3 core, "Data types"; Zarr v2, "Data type encoding".
+    Zarr v3 core, "Data types"; zarr-extensions, data-types; Zarr v2, "Data type encoding".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import MetadataError, UnknownExtensionError, UnsupportedError
+from zstore.extensions.registry import BUILT_IN_PACKAGE
+from zstore.extensions.registry import data_types as registry
 from zstore.model.fill import BoolFill, ComplexFill, FillRule, FloatFill, IntegerFill
+from zstore.model.order import Order, order_of, stored_dtype
+from zstore.model.typestr import OBJECT_CODECS, parse_typestr, render_typestr
 
-__all__ = ["DataType"]
+__all__ = ["DataType", "DataTypeMaker", "check_item_size"]
+
+# Bytes of an item. A document of a few bytes must not make its reader take gigabytes for a fill value.
+ITEM_LIMIT = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class DataType:
     """A data type by its v3 name, with the numpy dtype (native byte order) that holds it.
+
+    name, configuration  as zarr-extensions spells them; of types that v3 lacks, zstore's own words
+    is_object            items are Python objects or strings of any length, which no kernel can move
+    default              the fill value when nobody says otherwise; None: zero bits
+    formats              the Zarr formats whose documents can say it
+    written              the v3 `data_type` member of a document that spells it otherwise, to write it back
 
     >>> DataType.from_name("float32").typestr("big")
     '>f4'
@@ -33,6 +49,10 @@ class DataType:
     configuration: Mapping[str, Any]
     numpy: np.dtype[Any]
     fill: FillRule = field(repr=False, compare=False)
+    is_object: bool = field(default=False, repr=False, compare=False)
+    default: Any = field(default=None, repr=False, compare=False)
+    formats: tuple[int, ...] = field(default=(2, 3), repr=False, compare=False)
+    written: str | Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_name(cls, value: str | Mapping[str, Any]) -> DataType:
@@ -41,67 +61,92 @@ class DataType:
         Raises
             MetadataError: neither of the two forms, or a configuration that the type does not take.
             UnsupportedError: a data type that zstore does not have.
+            ExtensionError: a plugin has it, but cannot be imported.
         """
-        name, configuration = (value, _NOTHING) if isinstance(value, str) else _parse_object(value)
-        row = _CORE.get(name)
-        if row is not None:
-            if configuration:
-                raise MetadataError(f"data type {name!r} takes no configuration, got {configuration!r}")
-            return row
-        make = _PARAMETRIC.get(name)
-        if make is None:
-            raise UnsupportedError(f"data type {name!r} is not supported; zstore has {', '.join(_CORE)}")
-        return make(configuration)
+        row = cls.restore(value)
+        if 3 not in row.formats:
+            raise UnsupportedError(f"data type {row.name!r} is not one of Zarr v3")
+        return row
 
     @classmethod
     def from_numpy(cls, dtype: Any) -> DataType:
         """The data type whose items numpy holds as `dtype`, whatever its byte order.
 
         Raises
-            UnsupportedError: a dtype that zstore does not have.
+            UnsupportedError: a dtype that zstore does not have, or objects, which do not say what they are.
         """
         dtype = np.dtype(dtype)
-        row = _BY_TYPESTR.get(dtype.str[1:])
-        if row is None:
-            raise UnsupportedError(f"dtype {dtype.str!r} is not supported; zstore has {', '.join(_CORE)}")
-        return row
+        core = _BY_TYPESTR.get(dtype.str[1:]) if dtype.isbuiltin < 2 else None
+        if core is not None:
+            return core
+        if dtype.kind == "O":
+            raise UnsupportedError("dtype object does not say what its items are; expected an object codec")
+        for maker in _makers(dtype.kind):
+            row = maker.from_numpy(dtype)
+            if row is not None:
+                return row
+        raise UnsupportedError(f"dtype {dtype.str!r} is not supported; zstore has {', '.join(_CORE)}")
 
     @classmethod
-    def from_typestr(cls, typestr: Any) -> tuple[DataType, str | None]:
-        """The data type and byte order ("little", "big", None for one byte) of a v2 `dtype` member.
+    def from_typestr(cls, typestr: Any, object_codec: str | None = None) -> tuple[DataType, Order]:
+        """The data type and byte order (None where no part has more than one byte) of a v2 `dtype` member.
+
+        `object_codec` is the id of the filter that encodes objects, where there is one.
 
         Raises
             MetadataError: no typestr, or one without a byte order where it matters.
             UnsupportedError: a data type that zstore does not have.
         """
-        if isinstance(typestr, list):
-            raise UnsupportedError(f"structured dtype {typestr!r} is not supported")
-        if not isinstance(typestr, str) or typestr[:1] not in ("<", ">", "|") or len(typestr) < 2:
-            raise MetadataError(f"dtype is {typestr!r}; expected a typestr such as '<f8', '>i4' or '|u1'")
-        row = _BY_TYPESTR.get(typestr[1:])
-        if row is None:
-            raise UnsupportedError(f"dtype {typestr!r} is not supported; zstore has {', '.join(_CORE)}")
-        if row.numpy.itemsize == 1:
-            return row, None
-        if typestr[0] == "|":
-            raise MetadataError(
-                f"dtype {typestr!r} has no byte order; expected '<' or '>' before {typestr[1:]!r}"
-            )
-        return row, "little" if typestr[0] == "<" else "big"
+        if typestr == "|O":
+            if object_codec is None:
+                raise MetadataError("dtype is '|O', but none of the filters encodes objects")
+            return _find(OBJECT_CODECS.get(object_codec, "object"), _NOTHING), None
+        if isinstance(typestr, str):
+            return _parse_plain(typestr)
+        dtype = parse_typestr(typestr)
+        return cls.from_numpy(dtype), order_of(dtype)
 
-    def typestr(self, endian: str | None) -> str:
-        """The v2 `dtype` member for items stored in that byte order; one-byte types ignore it."""
-        order = "|" if self.numpy.itemsize == 1 else (">" if endian == "big" else "<")
-        return order + self.numpy.str[1:]
+    def typestr(self, order: Order) -> Any:
+        """The v2 `dtype` member for items stored in that byte order; one-byte types ignore it.
 
-    def render_name(self) -> str | dict[str, Any]:
-        """The v3 `data_type` member."""
+        Raises
+            UnsupportedError: Zarr v2 cannot say this type.
+        """
+        if 2 not in self.formats:
+            raise UnsupportedError(f"data type {self.name!r} cannot be said in Zarr v2")
+        if self.is_object:
+            return "|O"
+        return render_typestr(stored_dtype(self.numpy, order))
+
+    @classmethod
+    def restore(cls, value: str | Mapping[str, Any]) -> DataType:
+        """The data type that `describe` gave, even where v3 has no such.
+
+        Raises
+            MetadataError, UnsupportedError, ExtensionError: as `from_name`.
+        """
+        return _find(*((value, _NOTHING) if isinstance(value, str) else _parse_object(value)))
+
+    def describe(self, *, as_written: bool = True) -> str | dict[str, Any]:
+        """Name and configuration, as `restore` takes them; `as_written`, in the words of the document."""
+        if as_written and self.written is not None:
+            return self.written if isinstance(self.written, str) else dict(self.written)
         if not self.configuration:
             return self.name
         return {"name": self.name, "configuration": dict(self.configuration)}
 
-    def parse_fill(self, value: Any, zarr_format: int, endian: str = "little") -> np.generic | None:
-        """The scalar that a `fill_value` member means; None for null.
+    def render_name(self) -> str | dict[str, Any]:
+        """The v3 `data_type` member.
+
+        Raises
+            UnsupportedError: Zarr v3 cannot say this type.
+        """
+        if 3 not in self.formats:
+            raise UnsupportedError(f"data type {self.name!r} cannot be said in Zarr v3")
+        return self.describe()
+
+    def parse_fill(self, value: Any, zarr_format: int, order: Order = "little") -> Any:
+        """The scalar that a `fill_value` member means; None for null. `order` is the array's, for raw bytes.
 
         Null is v2's word for "undefined". v3 has none, but GDAL writes it there too, so it is read and kept.
 
@@ -110,9 +155,9 @@ class DataType:
         """
         if value is None:
             return None
-        return self.fill.parse(value, self.numpy, zarr_format, endian)
+        return self.fill.parse(value, self.numpy, zarr_format, order)
 
-    def render_fill(self, value: np.generic | None, zarr_format: int) -> Any:
+    def render_fill(self, value: Any, zarr_format: int, order: Order = "little") -> Any:
         """The `fill_value` member for `value`, bit for bit.
 
         Raises
@@ -120,18 +165,104 @@ class DataType:
         """
         if value is None:
             return None
-        return self.fill.render(value, self.numpy, zarr_format)
+        return self.fill.render(value, self.numpy, zarr_format, order)
 
-    def default_fill(self) -> np.generic:
-        """Zero, false: what arrays are filled with when nobody says otherwise."""
-        scalar: np.generic = np.zeros(1, self.numpy)[0]
-        return scalar
+    def default_fill(self) -> Any:
+        """What arrays are filled with when nobody says otherwise: zero, false, no characters, not a time."""
+        if self.default is not None or self.is_object:
+            return self.default
+        return np.zeros(1, self.numpy)[0]
+
+    def fill_bits(self, value: Any) -> Any:
+        """What two fill values have in common that mean the same: their bytes, or an object itself."""
+        if value is None or self.is_object:
+            return value
+        if self.numpy.type in (np.longdouble, np.clongdouble):
+            return repr(value)  # long floats have bytes that mean nothing
+        return np.asarray(value, self.numpy).tobytes()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DataType.from_name, (self.render_name(),)
+        return DataType.restore, (self.describe(),)
+
+
+class DataTypeMaker(Protocol):
+    """What the class behind an offered data type has.
+
+    A plugin's `register_data_types` offers it by each name that v3 documents give its types.
+    """
+
+    @classmethod
+    def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
+        """The row for a v3 `data_type` of that name.
+
+        Raises
+            MetadataError: a configuration that the type does not take.
+            UnsupportedError: a type that cannot be held here.
+        """
+
+    @classmethod
+    def from_numpy(cls, dtype: np.dtype[Any]) -> DataType | None:
+        """The row whose items numpy holds as `dtype`, whatever its byte order; None for any other dtype."""
+
+
+def check_item_size(size: int, name: str) -> int:
+    """`size`, where items of that many bytes can be had.
+
+    Raises
+        UnsupportedError: no bytes, or more than 16 MiB.
+    """
+    if 0 < size <= ITEM_LIMIT:
+        return size
+    raise UnsupportedError(
+        f"data type {name!r} has items of {size} bytes; expected at least one byte and at most {ITEM_LIMIT}"
+    )
 
 
 _NOTHING: Mapping[str, Any] = {}
+RAW_BITS = re.compile("r[1-9][0-9]*")
+# kinds of numpy dtype -> the offers that hold them. Not asked for anything else, so that nothing is imported.
+_MAKERS: dict[str, tuple[str, ...]] = {
+    "M": ("numpy.datetime64",),
+    "m": ("numpy.timedelta64",),
+    "S": ("null_terminated_bytes",),
+    "U": ("fixed_length_utf32",),
+    "T": ("string",),
+    "V": ("struct", "raw_bytes", "bfloat16"),
+    "W": ("bfloat16",),
+    "f": ("bfloat16", "numpy.longdouble"),
+    "c": ("numpy.longdouble",),
+}
+
+
+@lru_cache(maxsize=128)
+def _parse_plain(typestr: str) -> tuple[DataType, Order]:
+    """As `from_typestr`; hierarchies have thousands of arrays and a few types."""
+    dtype = parse_typestr(typestr)
+    return DataType.from_numpy(dtype), order_of(dtype)
+
+
+def _makers(kind: str) -> Iterator[DataTypeMaker]:
+    """The classes that may hold a numpy dtype of that kind: the built-in ones, then the plugins'."""
+    for name in _MAKERS.get(kind, ()):
+        yield registry.resolve(name)
+    for line in registry.listings():
+        if line.state == "ok" and line.package != BUILT_IN_PACKAGE:
+            yield registry.resolve(line.name)
+
+
+def _find(name: str, configuration: Mapping[str, Any]) -> DataType:
+    row = _CORE.get(name)
+    if row is not None:
+        if configuration:
+            raise MetadataError(f"data type {name!r} takes no configuration, got {configuration!r}")
+        return row
+    try:
+        maker: DataTypeMaker = registry.resolve("raw_bytes" if RAW_BITS.fullmatch(name) else name)
+    except UnknownExtensionError as error:
+        raise UnsupportedError(
+            f"data type {name!r} is not supported; zstore has {', '.join(_CORE)}; {error.message}"
+        ) from error
+    return maker.from_name(name, configuration)
 
 
 def _parse_object(value: Any) -> tuple[str, Mapping[str, Any]]:
@@ -160,5 +291,3 @@ _CORE: dict[str, DataType] = {
     **{name: _core(name, ComplexFill()) for name in ("complex64", "complex128")},
 }
 _BY_TYPESTR = {row.numpy.str[1:]: row for row in _CORE.values()}
-# name -> a function that makes the row from a configuration, for types that have one
-_PARAMETRIC: dict[str, Callable[[Mapping[str, Any]], DataType]] = {}

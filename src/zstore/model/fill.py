@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.model.order import Order, stored_dtype
 
-__all__ = ["BoolFill", "ComplexFill", "FillRule", "FloatFill", "IntegerFill"]
+__all__ = ["BoolFill", "ComplexFill", "FillRule", "FloatFill", "IntegerFill", "parse_bytes", "refuse"]
 
 HEX = re.compile("0x[0-9a-fA-F]+")
 SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
@@ -27,44 +28,61 @@ SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 class FillRule(Protocol):
     """How fill values of one kind of data type stand in a metadata document."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
-        """The scalar of `dtype` that the JSON value means; `endian` is the array's own, for raw bytes.
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
+        """The scalar of `dtype` that the JSON value means; `order` is the array's own, for raw bytes.
 
         Raises
             MetadataError: not a value of this type, or out of its range.
         """
 
-    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
-        """The JSON value that `parse` turns back into the same bits.
+    def render(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
+        """The JSON value that `parse` turns back into the same bits, for an array of that `order`.
 
         Raises
             UnsupportedError: that format has no way to say it.
         """
 
 
-def refuse(value: Any, dtype: np.dtype[Any], expected: str) -> MetadataError:
-    """The error for a fill value that is none of `dtype`."""
-    return MetadataError(f"fill_value is {value!r}; expected {expected} for data type {dtype.name}")
+def refuse(value: Any, dtype: np.dtype[Any] | str, expected: str) -> MetadataError:
+    """The error for a fill value that is none of `dtype`, given itself or by name."""
+    name = dtype if isinstance(dtype, str) else dtype.name
+    return MetadataError(f"fill_value is {value!r}; expected {expected} for data type {name}")
+
+
+def parse_bytes(value: Any, dtype: np.dtype[Any] | str) -> bytes:
+    """The bytes that Base64 or a list of integers gives.
+
+    Raises
+        MetadataError: neither of the two.
+    """
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            raise refuse(value, dtype, "Base64 or a list of integers from 0 to 255") from None
+    if isinstance(value, list) and all(type(item) is int and 0 <= item <= 255 for item in value):
+        return bytes(value)
+    raise refuse(value, dtype, "Base64 or a list of integers from 0 to 255")
 
 
 class BoolFill:
     """true and false; Zarr v2 writers also left 0 and 1."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         if isinstance(value, bool):
             return np.bool_(value)
         if zarr_format == 2 and isinstance(value, int | float) and value in (0, 1):
             return np.bool_(value)
         raise refuse(value, dtype, "true or false")
 
-    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         return bool(value)
 
 
 class IntegerFill:
     """A JSON integer in range; 1.0 is read as 1, as other readers do."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         limits = np.iinfo(dtype)
         number = int(value) if isinstance(value, float) and value.is_integer() else value
         if type(number) is int and limits.min <= number <= limits.max:
@@ -72,14 +90,14 @@ class IntegerFill:
             return scalar
         raise refuse(value, dtype, f"an integer from {limits.min} to {limits.max}")
 
-    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         return int(value)
 
 
 class FloatFill:
     """A number, "NaN", "Infinity", "-Infinity", or (v3) the bits as a hex string."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         if isinstance(value, str):
             return self._parse_text(value, dtype, zarr_format)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -110,7 +128,7 @@ class FloatFill:
             expected += f' or "0x" and {digit_count} hex digits'
         raise refuse(text, dtype, expected)
 
-    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         number = float(value)
         if number != number:
             return self._render_nan(value, dtype, zarr_format)
@@ -133,33 +151,33 @@ class FloatFill:
 class ComplexFill:
     """[real, imaginary], each as a float; Zarr v2 may hold the raw bytes in Base64."""
 
-    def __init__(self) -> None:
-        self._part = FloatFill()
+    def __init__(self, part: FillRule | None = None, dtype: np.dtype[Any] | None = None) -> None:
+        self._part: FillRule = FloatFill() if part is None else part
+        self._part_dtype = dtype
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, endian: str) -> np.generic:
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         scalar: np.generic
         if zarr_format == 2 and isinstance(value, str):
-            scalar = self._parse_base64(value, dtype, endian)
+            scalar = self._parse_base64(value, dtype, order)
             return scalar
         if not isinstance(value, list) or len(value) != 2:
             raise refuse(value, dtype, "a list of two numbers, [real, imaginary]")
-        part = np.dtype(f"f{dtype.itemsize // 2}")
-        raw = b"".join(self._part.parse(item, part, zarr_format, endian).tobytes() for item in value)
+        part = self._part_dtype or np.dtype(f"f{dtype.itemsize // 2}")
+        raw = b"".join(self._part.parse(item, part, zarr_format, order).tobytes() for item in value)
         scalar = np.frombuffer(raw, dtype)[0]
         return scalar
 
-    def _parse_base64(self, text: str, dtype: np.dtype[Any], endian: str) -> Any:
+    def _parse_base64(self, text: str, dtype: np.dtype[Any], order: Order) -> Any:
         try:
             raw = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             raise refuse(text, dtype, "[real, imaginary] or Base64") from None
         if len(raw) != dtype.itemsize:
             raise refuse(text, dtype, f"{dtype.itemsize} bytes in Base64")
-        bits = np.frombuffer(
-            raw, np.dtype(f"u{dtype.itemsize // 2}").newbyteorder("<" if endian == "little" else ">")
-        )
-        return bits.astype(bits.dtype.newbyteorder("=")).view(dtype)[0]
+        return np.frombuffer(raw, stored_dtype(dtype, order or "little")).astype(dtype)[0]
 
-    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int) -> Any:
-        part = np.dtype(f"f{dtype.itemsize // 2}")
-        return [self._part.render(item, part, zarr_format) for item in np.frombuffer(value.tobytes(), part)]
+    def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
+        part = self._part_dtype or np.dtype(f"f{dtype.itemsize // 2}")
+        return [
+            self._part.render(item, part, zarr_format, order) for item in np.frombuffer(value.tobytes(), part)
+        ]

@@ -1,10 +1,22 @@
-"""How an array is cut into chunks."""
+"""How an array is cut into chunks: all of one shape, or along lines at any distance from each other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
-__all__ = ["RegularGrid"]
+import numpy as np
+
+from zstore.errors import MetadataError
+from zstore.model.shapes import LIMIT
+
+__all__ = ["Edges", "Grid", "RectilinearGrid", "RegularGrid"]
+
+Index = np.ndarray[Any, np.dtype[np.int64]]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +29,228 @@ class RegularGrid:
 
     chunk_shape: tuple[int, ...]
 
+    def shapes(self) -> Iterator[tuple[int, ...]]:
+        """The shapes of chunks, for which codecs are tried out."""
+        yield self.chunk_shape
+
     def count(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """How many chunks an array of `shape` has, per dimension."""
         return tuple(-(-length // chunk) for length, chunk in zip(shape, self.chunk_shape, strict=True))
+
+    def start(self, axis: int, place: int) -> int:
+        """Where along `axis` the chunks at that place of the grid begin."""
+        return place * self.chunk_shape[axis]
+
+    def lengths(self, axis: int, length: int) -> tuple[int, ...]:
+        """How much of a dimension of `length` each chunk along it holds."""
+        chunk = self.chunk_shape[axis]
+        return tuple(min(chunk, length - begin) for begin in range(0, length, chunk))
+
+    def grown(self, shape: tuple[int, ...]) -> RegularGrid:
+        """The grid of the array once it has `shape`."""
+        return self
+
+    def beyond(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape in which the last chunks of an array of `shape` are not the last."""
+        return tuple(n + c for n, c in zip(shape, self.chunk_shape, strict=True))
+
+
+class Edges:
+    """The lengths of chunks along one dimension, in runs of equal ones: (length, how many).
+
+    A dimension of `step` only has as many chunks of that length as it needs.
+    """
+
+    def __init__(self, runs: Sequence[tuple[int, int]], *, is_step: bool = False) -> None:
+        merged: list[tuple[int, int]] = []
+        for length, count in runs:
+            if merged and merged[-1][0] == length:
+                count += merged.pop()[1]
+            merged.append((length, count))
+        self.runs = tuple(merged)
+        self.is_step = is_step
+
+    @classmethod
+    def step(cls, length: int) -> Edges:
+        """Chunks of `length`, however many."""
+        return cls([(length, LIMIT // length + 1)], is_step=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Edges) and (self.runs, self.is_step) == (other.runs, other.is_step)
+
+    def __hash__(self) -> int:
+        return hash((self.runs, self.is_step))
+
+    def __repr__(self) -> str:
+        return f"Edges({self.render()!r})"
+
+    @property
+    def total(self) -> int:
+        """The length of all chunks together."""
+        return sum(length * count for length, count in self.runs)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest chunk."""
+        return max(length for length, _ in self.runs)
+
+    def distinct(self) -> set[int]:
+        """The lengths that chunks have."""
+        return {length for length, _ in self.runs}
+
+    @cached_property
+    def _tables(self) -> tuple[Index, Index, Index]:
+        """Of each run: the length of its chunks, where it begins, and the place of its first chunk."""
+        lengths, begins, places = [], [], []
+        begin = place = 0
+        for length, count in self.runs:
+            if begin > LIMIT or place > LIMIT:
+                break
+            lengths.append(length)
+            begins.append(begin)
+            places.append(place)
+            begin, place = begin + length * count, place + count
+        return np.array(lengths, np.int64), np.array(begins, np.int64), np.array(places, np.int64)
+
+    def locate(self, positions: Index) -> tuple[Index, Index]:
+        """The places of the chunks that hold these positions, and the positions within them."""
+        lengths, begins, places = self._tables
+        run = np.searchsorted(begins, positions, side="right") - 1
+        inside = positions - begins[run]
+        return places[run] + inside // lengths[run], inside % lengths[run]
+
+    def start(self, place: int) -> int:
+        """Where the chunk at that place begins; past the last one, where that ends."""
+        run, before = self._run(place)
+        return int(self._tables[1][run]) + before * self.runs[run][0]
+
+    def length(self, place: int) -> int:
+        """The length of the chunk at that place."""
+        return self.runs[self._run(place)[0]][0]
+
+    def _run(self, place: int) -> tuple[int, int]:
+        """The run that the chunk at that place is in, and how many of it come before."""
+        places = self._tables[2]
+        run = int(np.searchsorted(places, place, side="right")) - 1
+        return run, place - int(places[run])
+
+    def count(self, length: int) -> int:
+        """How many chunks a dimension of `length` touches."""
+        if not length:
+            return 0
+        return int(self.locate(np.array([length - 1], np.int64))[0][0]) + 1
+
+    def grown(self, length: int) -> Edges:
+        """These, and one chunk more for what of `length` they do not reach."""
+        missing = length - self.total
+        return self if missing <= 0 else Edges([*self.runs, (missing, 1)])
+
+    def render(self) -> Any:
+        """As the document says it: a step, or lengths and runs [length, count]."""
+        if self.is_step:
+            return self.runs[0][0]
+        return [length if count == 1 else [length, count] for length, count in self.runs]
+
+
+@dataclass(frozen=True)
+class RectilinearGrid:
+    """Chunks of given lengths along each dimension; the last ones may reach past the array.
+
+    Spec
+        zarr-extensions chunk grid "rectilinear".
+    """
+
+    edges: tuple[Edges, ...]
+
+    @classmethod
+    def parse(cls, value: Any, shape: Shape, name: str = "chunk_shapes") -> RectilinearGrid:
+        """The grid of an array of `shape` that this member of a document describes.
+
+        Raises
+            MetadataError: no list with a length or a list of lengths and runs for each dimension, a length
+                that is no positive integer, or lengths that do not reach the end of the array.
+        """
+        if not isinstance(value, list | tuple) or len(value) != len(shape):
+            raise MetadataError(
+                f"{name} is {value!r}; expected a list of {len(shape)} entries as in shape {list(shape)}"
+            )
+        edges = tuple(_parse_edges(entry, f"{name}[{d}]") for d, entry in enumerate(value))
+        for d, (edge, length) in enumerate(zip(edges, shape, strict=True)):
+            if edge.total < length:
+                raise MetadataError(
+                    f"{name}[{d}] is {value[d]!r}, together {edge.total}; expected at least {length} as in "
+                    f"shape {list(shape)}"
+                )
+        return cls(edges)
+
+    def render(self) -> list[Any]:
+        """The inverse of `parse`."""
+        return [edge.render() for edge in self.edges]
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """The shape of the largest chunk."""
+        return tuple(edge.longest for edge in self.edges)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all chunks are of one shape."""
+        return all(len(edge.runs) == 1 for edge in self.edges)
+
+    def shapes(self) -> Iterator[Shape]:
+        """Shapes of chunks in which every length of every dimension comes up."""
+        largest = self.chunk_shape
+        yield largest
+        for d, edge in enumerate(self.edges):
+            for length in sorted(edge.distinct() - {largest[d]}):
+                yield (*largest[:d], length, *largest[d + 1 :])
+
+    def count(self, shape: Shape) -> Shape:
+        """How many chunks an array of `shape` has, per dimension."""
+        return tuple(edge.count(length) for edge, length in zip(self.edges, shape, strict=True))
+
+    def start(self, axis: int, place: int) -> int:
+        """Where along `axis` the chunks at that place of the grid begin."""
+        return self.edges[axis].start(place)
+
+    def lengths(self, axis: int, length: int) -> tuple[int, ...]:
+        """How much of a dimension of `length` each chunk along it holds."""
+        edge = self.edges[axis]
+        ends = [min(edge.start(place), length) for place in range(edge.count(length) + 1)]
+        return tuple(b - a for a, b in pairwise(ends))
+
+    def grown(self, shape: Shape) -> RectilinearGrid:
+        """The grid of the array once it has `shape`: where it grows past its chunks, by one chunk more."""
+        return RectilinearGrid(
+            tuple(edge.grown(length) for edge, length in zip(self.edges, shape, strict=True))
+        )
+
+    def beyond(self, shape: Shape) -> Shape:
+        """A shape in which the last chunks of an array of `shape` are not the last.
+
+        `shape` itself where chunks are uneven: those are replaced only where all of them is covered anyway.
+        """
+        return RegularGrid(self.chunk_shape).beyond(shape) if self.is_even else shape
+
+
+Grid = RegularGrid | RectilinearGrid
+
+
+def _parse_edges(value: Any, name: str) -> Edges:
+    if _is_length(value):
+        return Edges.step(value)
+    if not isinstance(value, list | tuple) or not value:
+        raise MetadataError(f"{name} is {value!r}; expected a length or a list of lengths")
+    runs = []
+    for item in value:
+        run = tuple(item) if isinstance(item, list | tuple) else (item, 1)
+        if len(run) != 2 or not all(map(_is_length, run)):
+            raise MetadataError(
+                f"{name} holds {item!r}; expected an integer from 1 to 2^63-1 or [length, count] of two"
+            )
+        runs.append(run)
+    return Edges(runs)
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= LIMIT

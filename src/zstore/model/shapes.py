@@ -6,7 +6,7 @@ from typing import Any
 
 from zstore.errors import MetadataError
 
-__all__ = ["check_chunk_size", "parse_chunk_shape", "parse_shape"]
+__all__ = ["LIMIT", "check_chunk_size", "parse_chunk_shape", "parse_shape"]
 
 LIMIT = 2**63 - 1
 

@@ -1,8 +1,9 @@
 """Zarr v2: `.zarray`, `.zgroup`, `.zattrs` and `.zmetadata` documents to models and back.
 
-An array's `order: F` becomes a leading "transpose", its byte order the "bytes" codec, its filters and
-compressor "numcodecs.<id>" codecs after that. xarray's `_ARRAY_DIMENSIONS` attribute becomes the dimension
-names where it fits the shape, and stays an attribute where it does not.
+An array's `order: F` becomes a leading "transpose", its byte order the "bytes" codec (of "|O" there is none:
+the object codec among its filters stands there), its filters and compressor "numcodecs.<id>" codecs after
+that. xarray's `_ARRAY_DIMENSIONS` attribute becomes the dimension names where it fits the shape, and stays an
+attribute where it does not.
 
 Spec
     Zarr v2; xarray's "Zarr Encoding Specification" (`_ARRAY_DIMENSIONS`); zarr-python's `.zmetadata`.
@@ -17,10 +18,12 @@ from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.consolidated import Consolidated, check_node_path
 from zstore.model.dtype import DataType
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
+from zstore.model.order import ORDER_CODECS, Order
 from zstore.model.shapes import check_chunk_size, parse_chunk_shape, parse_shape
+from zstore.model.typestr import OBJECT_CODECS
 
 __all__ = [
     "ARRAY_KEY",
@@ -89,9 +92,9 @@ def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> 
     _check_format(document)
     shape = parse_shape(_require(document, "shape"))
     chunks = parse_chunk_shape(_require(document, "chunks"), shape, "chunks")
-    data_type, endian = DataType.from_typestr(_require(document, "dtype"))
+    data_type, endian = DataType.from_typestr(_require(document, "dtype"), _find_object_codec(document))
     check_chunk_size(chunks, data_type.numpy.itemsize)
-    fill_value = data_type.parse_fill(_require(document, "fill_value"), 2, endian or "little")
+    fill_value = data_type.parse_fill(_require(document, "fill_value"), 2, endian)
     separator = document.get("dimension_separator", ".")
     if separator not in (".", "/"):
         raise MetadataError(f"dimension_separator is {separator!r}; expected '.' or '/'")
@@ -103,7 +106,7 @@ def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> 
         data_type,
         RegularGrid(chunks),
         ChunkKeys("v2", separator),
-        _parse_chain(document, len(shape), endian),
+        _parse_chain(document, len(shape), endian, has_objects=data_type.is_object),
         fill_value,
         attributes,
         dimension_names,
@@ -111,14 +114,25 @@ def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> 
     )
 
 
-def _parse_chain(document: Mapping[str, Any], ndim: int, endian: str | None) -> tuple[CodecModel, ...]:
+def _find_object_codec(document: Mapping[str, Any]) -> str | None:
+    """The id of the filter that encodes objects: the first one known for that, else the first of all."""
+    filters = document.get("filters")
+    items = filters if isinstance(filters, list) else []
+    ids = [item["id"] for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
+    return next((name for name in ids if name in OBJECT_CODECS), ids[0] if ids else None)
+
+
+def _parse_chain(
+    document: Mapping[str, Any], ndim: int, endian: Order, *, has_objects: bool
+) -> tuple[CodecModel, ...]:
     codecs = []
     order = _require(document, "order")
     if order == "F":
         codecs.append(CodecModel("transpose", {"order": list(range(ndim - 1, -1, -1))}))
     elif order != "C":
         raise MetadataError(f"order is {order!r}; expected 'C' or 'F'")
-    codecs.append(CodecModel("bytes", {"endian": endian} if endian else {}))
+    if not has_objects:
+        codecs.append(CodecModel(ORDER_CODECS[type(endian)], {"endian": endian} if endian else {}))
     filters = document.get("filters")
     if filters is not None:
         if not isinstance(filters, list):
@@ -233,6 +247,10 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
     """
     if model.keys.name != "v2":
         raise UnsupportedError(f"chunk keys {model.keys.name!r} cannot be said in Zarr v2; it has 'v2' only")
+    if isinstance(model.grid, RectilinearGrid) and not model.grid.is_even:
+        raise UnsupportedError(
+            f"chunks {model.grid.render()} cannot be said in Zarr v2; it has chunks of one shape only"
+        )
     order, endian, filters, compressor = _render_chain(model)
     document: dict[str, Any] = {
         "zarr_format": 2,
@@ -240,7 +258,7 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
         "chunks": list(model.grid.chunk_shape),
         "dtype": model.data_type.typestr(endian),
         "compressor": compressor,
-        "fill_value": model.data_type.render_fill(model.fill_value, 2),
+        "fill_value": model.data_type.render_fill(model.fill_value, 2, endian),
         "order": order,
         "filters": filters or None,
         "dimension_separator": model.keys.separator,
@@ -253,7 +271,7 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
     return documents
 
 
-def _render_chain(model: ArrayModel) -> tuple[str, str | None, list[dict[str, Any]], dict[str, Any] | None]:
+def _render_chain(model: ArrayModel) -> tuple[str, Order, list[dict[str, Any]], dict[str, Any] | None]:
     """(order, endian, filters, compressor) of the codecs."""
     codecs = list(model.codecs)
     order = "C"
@@ -265,10 +283,12 @@ def _render_chain(model: ArrayModel) -> tuple[str, str | None, list[dict[str, An
                 f"transpose with order {given!r} cannot be said in Zarr v2; it has {reverse} only"
             )
         order = "F"
-    if not codecs or codecs[0].name != "bytes":
-        name = codecs[0].name if codecs else None
-        raise UnsupportedError(f"codec {name!r} cannot be said in Zarr v2; it has 'bytes' there")
-    endian = codecs.pop(0).configuration.get("endian")
+    endian: Order = None
+    if not model.data_type.is_object:
+        if not codecs or codecs[0].name not in ORDER_CODECS.values():
+            name = codecs[0].name if codecs else None
+            raise UnsupportedError(f"codec {name!r} cannot be said in Zarr v2; it has 'bytes' there")
+        endian = codecs.pop(0).configuration.get("endian")
     compressor = None
     if codecs and (codecs[-1].role or _guess_role(codecs[-1])) == "compressor":
         compressor = _render_codec(codecs.pop())

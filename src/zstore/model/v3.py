@@ -9,16 +9,17 @@ Spec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.consolidated import Consolidated, check_node_path
 from zstore.model.dtype import DataType
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import Grid, RectilinearGrid, RegularGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
+from zstore.model.order import Order
 from zstore.model.shapes import check_chunk_size, parse_chunk_shape, parse_shape
 
 __all__ = ["KEY", "parse_array", "parse_group", "parse_node", "render_array", "render_group"]
@@ -81,11 +82,11 @@ def _parse_array(document: Mapping[str, Any]) -> ArrayModel:
     _check_head(document, "array")
     shape = parse_shape(_require(document, "shape"))
     data_type = DataType.from_name(_require(document, "data_type"))
-    chunk_shape = _parse_grid(_require(document, "chunk_grid"), shape)
-    check_chunk_size(chunk_shape, data_type.numpy.itemsize)
+    grid = _parse_grid(_require(document, "chunk_grid"), shape)
+    check_chunk_size(grid.chunk_shape, data_type.numpy.itemsize)
     keys = _parse_keys(_require(document, "chunk_key_encoding"))
-    fill_value = data_type.parse_fill(_require(document, "fill_value"), 3)
     codecs = _parse_codecs(_require(document, "codecs"))
+    fill_value = data_type.parse_fill(_require(document, "fill_value"), 3, _find_order(codecs))
     transformers = get("storage_transformers")
     if transformers:
         _refuse_transformers(transformers)
@@ -93,7 +94,7 @@ def _parse_array(document: Mapping[str, Any]) -> ArrayModel:
         3,
         shape,
         data_type,
-        RegularGrid(chunk_shape),
+        grid,
         keys,
         codecs,
         fill_value,
@@ -176,15 +177,24 @@ def _parse_point(value: Any, what: str) -> tuple[str, Mapping[str, Any]]:
     return name, configuration
 
 
-def _parse_grid(value: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _parse_grid(value: Any, shape: tuple[int, ...]) -> Grid:
     name, configuration = _parse_point(value, "chunk_grid")
+    if name == "rectilinear":
+        if configuration.keys() != {"kind", "chunk_shapes"} or configuration["kind"] != "inline":
+            raise MetadataError(
+                f"configuration of chunk_grid 'rectilinear' is {configuration!r}; "
+                "expected chunk_shapes and the kind 'inline' only"
+            )
+        return RectilinearGrid.parse(configuration["chunk_shapes"], shape)
     if name != "regular":
-        raise UnsupportedError(f"chunk_grid {name!r} is not supported; zstore has 'regular'")
+        raise UnsupportedError(
+            f"chunk_grid {name!r} is not supported; zstore has 'regular' and 'rectilinear'"
+        )
     if configuration.keys() != {"chunk_shape"}:
         raise MetadataError(
             f"configuration of chunk_grid 'regular' is {configuration!r}; expected chunk_shape only"
         )
-    return parse_chunk_shape(configuration["chunk_shape"], shape)
+    return RegularGrid(parse_chunk_shape(configuration["chunk_shape"], shape))
 
 
 def _parse_keys(value: Any) -> ChunkKeys:
@@ -205,6 +215,17 @@ def _parse_codecs(value: Any) -> tuple[CodecModel, ...]:
     if not isinstance(value, list) or not value:
         raise MetadataError(f"codecs is {value!r}; expected a list of at least one codec")
     return tuple(CodecModel(*_parse_extension(item, "codec")) for item in value)
+
+
+def _find_order(codecs: Iterable[CodecModel]) -> Order:
+    """The byte order of the items, which fill values in Base64 follow; little where none is said."""
+    for codec in codecs:
+        if codec.name == "bytes":
+            return "big" if codec.configuration.get("endian") == "big" else "little"
+        if codec.name == "sharding_indexed" and isinstance(codec.configuration.get("codecs"), list):
+            inner = codec.configuration["codecs"]
+            return _find_order(CodecModel(*_parse_extension(item, "codec")) for item in inner)
+    return "little"
 
 
 def _refuse_transformers(value: Any) -> None:
@@ -276,9 +297,9 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
         "node_type": "array",
         "shape": list(model.shape),
         "data_type": model.data_type.render_name(),
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(model.grid.chunk_shape)}},
+        "chunk_grid": _render_grid(model.grid),
         "chunk_key_encoding": {"name": model.keys.name, "configuration": {"separator": model.keys.separator}},
-        "fill_value": model.data_type.render_fill(model.fill_value, 3),
+        "fill_value": model.data_type.render_fill(model.fill_value, 3, _find_order(model.codecs)),
         "codecs": [_render_codec(codec) for codec in model.codecs],
         "attributes": dict(model.attributes),
     }
@@ -288,9 +309,19 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
     return {KEY: document}
 
 
+def _render_grid(grid: Grid) -> dict[str, Any]:
+    if isinstance(grid, RegularGrid):
+        return {"name": "regular", "configuration": {"chunk_shape": list(grid.chunk_shape)}}
+    return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": grid.render()}}
+
+
 def _render_codec(codec: CodecModel) -> dict[str, Any]:
+    if codec.name == "zstore.bytes_by_field":
+        raise UnsupportedError(
+            "fields of different byte orders cannot be said in Zarr v3; expected one for all"
+        )
     document: dict[str, Any] = {"name": codec.name}
-    if codec.configuration:
+    if codec.has_configuration:
         document["configuration"] = dict(codec.configuration)
     if not codec.must_understand:
         document["must_understand"] = False

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from zstore.array import Array
-from zstore.conventions.model import RESAMPLING_METHODS, GeoModel, Level, Variable
-from zstore.conventions.variables import fit_nodata
+from zstore.conventions.base import Documents
+from zstore.conventions.model import GeoModel
 from zstore.conventions.write import render_geo
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.extensions.registry import resamplers
+from zstore.errors import MetadataError, NotFoundError
 from zstore.group import Group
 from zstore.opening import open_group
-from zstore.pyramid.cascade import Resample, stream
 from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
-from zstore.pyramid.levels import Cut, Job, create_level, plan_array, prepare_root, rehearse
-from zstore.resampling.methods import plan_part
+from zstore.pyramid.execute import Executor, run_passes
+from zstore.pyramid.jobs import DERIVATIONS, Cut, Job, Wishes, make_job, own_tile, plan_geo
+from zstore.pyramid.levels import create_level, plan_array, prepare_root, rehearse
+from zstore.pyramid.record import MEMBER, Journal, Record, join_member, mark_levels
+from zstore.pyramid.sizes import Budget
 
 __all__ = ["build_pyramid"]
 
@@ -38,15 +37,20 @@ def build_pyramid(
     levels: int | None = None,
     method: str | Mapping[str, str] = "average",
     nodata: Any = "auto",
+    mask: str | Array | Mapping[str, str | Array] | None = None,
     factors: Lengths = 2,
     chunks: Lengths | None = None,
     shards: Lengths | str | None = "auto",
     compressors: Any = "auto",
     zarr_format: int | None = None,
-    derive: str = "cascade",
+    derive: str = "auto",
     grid: str = "aligned",
     copy_base: bool | None = None,
+    profile: str | None = None,
     overwrite: bool = False,
+    resume: bool = False,
+    memory: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Group:
     """The group at `target`, with the levels of `source` as groups: "0" as it is, "1", "2", ... coarser.
@@ -57,28 +61,39 @@ def build_pyramid(
 
     levels       how many coarser ones; None: until one tile holds the coarsest
     method       any that `downsample` takes; or by the arrays' names, "" for all others. "average" means
-                 "mode" for flags (`flag_values`, `flag_masks`, `flag_meanings`) and bool
+                 "mode" for flags (`flag_values`, `flag_masks`, `flag_meanings`) and bool, "max" for a mask
     nodata       "auto": what the arrays say; a value, None for "there is none", or either by name
-    factors      how many cells of a level make one of the next; one number or (y, x)
+    mask         an array whose cells are 0 where the data is not valid, or its name in the source; or either
+                 by the arrays' names. What it leaves out counts as nodata
     chunks       tiles, one length or (y, x); None: the source's where they are 64 to 2048 long, else 512
+    factors      how many cells of a level make one of the next; one number or (y, x)
     shards       one length or (y, x); None: no shards; "auto": the source's where the chunks are the source's
     compressors  as for `create_array`; "auto": the source's codecs where the format is the same
-    derive       "cascade": each level from the one before, which gives the numbers of `gdaladdo`; "base":
-                 each from the finest, for means rounded once and modes of all cells; read once per level
+    derive       "base": each level from the finest, so that nothing is rounded twice and a mode is that of
+                 all cells; "cascade": each from the one before, which gives the numbers of `gdaladdo`;
+                 "auto": "base" on the aligned grid for average, rms, sum, mode, med, q1, q3 and nearest (as
+                 long as a window is not more than 64 MiB, and on from there), "cascade" for all else
     grid         "aligned": cells whole multiples of the finest's, in size and place; the last window of a row
                  or column is made of the cells there are, as GDAL would make it of a raster padded with
                  nodata. "gdal": the cells of a level cover the extent evenly, so that they are a little less
                  than `factors` as large where these do not divide the size; with that, and "cascade", levels
                  are `gdaladdo`'s. No tile matrix set can say such levels
+    profile      which of `zstore.conventions.profiles.PROFILES` the geography is written for
+    overwrite    make those levels anew that are there already
+    resume       go on with a build of the same arguments that was interrupted, or begin it
+    memory       bytes to hold at once, about; with an executor, in each of its workers
+    executor     what makes the units, e.g. a process pool or a `dask.distributed.Client`; None: threads here
     progress     called with (cells read, cells to read)
 
-    Packed values stay packed, and coordinates come from the affine. Memory holds a block (16 MiB, or a shard)
-    per level, whatever the size of the source. `multiscales` is written last, so that an interrupted build
-    claims no levels; `overwrite` makes those anew that are there already.
+    The source is read once, and all levels are made of that: reading, resampling and writing go on side by
+    side. Every chunk or shard is written once and whole. (Where windows overlap, neighbouring units read
+    some cells twice; `derive="base"` reads what windows reach, however large.) Packed values stay packed, and
+    coordinates come from the affine. `multiscales` is written last, so that an interrupted build claims no
+    levels; until then every level's attribute `zstore` has a `state`, and afterwards the name of the build.
 
     Raises
         MetadataError: arguments or geography that contradict each other.
-        StoreError: a level is there already (unless `overwrite`).
+        StoreError: a level is there already (unless `overwrite`, or `resume` of its build).
         UnsupportedError: the method does not take the data type, or the format has no such layout.
         UnknownExtensionError: nobody offers the method.
     """
@@ -87,28 +102,41 @@ def build_pyramid(
         target = place_of(dataset.root)
     root, level, overall = _target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
-    if grid not in ("aligned", "gdal"):
-        raise MetadataError(f"grid is {grid!r}; expected 'aligned' or 'gdal'")
+    budget = Budget.of(memory)
+    _check_choice(grid, "grid", ("aligned", "gdal"))
+    _check_choice(derive, "derive", DERIVATIONS)
     pair, tile, stored = _pair(factors, "factors"), _tile(dataset, chunks), _shards(shards)
     cut = Cut(pair, grid, tile, stored, compressors, overall)
     has_copy = not level and (dataset.is_group if copy_base is None else copy_base)
     has_base = bool(level) or has_copy
     names = _names(level or "0", _count(dataset.geo.shape, cut) if levels is None else levels, has_base)
-    if derive not in ("cascade", "base"):
-        raise MetadataError(f"derive is {derive!r}; expected 'cascade' or 'base'")
-    jobs = [_job(dataset, name, method, nodata, cut) for name in dataset.geo.variables]
-    geo = _plan(dataset, jobs, method, cut, names, has_base=has_base)
-    documents, _ = render_geo(geo, cut.zarr_format)
+    wishes = Wishes(method, nodata, derive, mask)
+    jobs = [make_job(dataset, name, wishes, cut) for name in dataset.geo.variables]
+    geo = plan_geo(dataset, jobs, method, cut, names, has_base=has_base)
+    documents, _ = render_geo(geo, cut.zarr_format, profile=profile)
     made = names if has_copy else names[1:]
-    for job in jobs:
-        rehearse(cut.zarr_format, plan_array(dataset, geo.levels[-1], documents, job, cut))
-    group = prepare_root(root, made, level, cut.zarr_format, overwrite=overwrite)
-    for planned in geo.levels:
-        create_level(group, dataset, planned, documents, jobs, cut)
-    _fill(group, jobs, made, has_copy, derive, cut.grid, progress)
+    building = _Building(dataset, geo, documents, jobs, cut, made, has_copy)
+    building.rehearse(budget)
+    plan = _record(dataset, jobs, cut, names, made, profile, geo.resampling)
+    start = prepare_root(root, plan, level, cut.zarr_format, overwrite=overwrite, resume=resume)
+    group = start.group
+    if start.is_done:
+        return group
+    building.create(group, start.build)
+    journal = Journal(group.store, group.path, start.build)
+    building.fill(group, journal, budget, executor, progress)
+    mark_levels(group, made, start.build, None)
     held = group.attrs if level else {**dataset.attributes, **group.attrs}
-    group.attrs.put(join_attributes(held, documents[""]["attributes"]))
+    joined = join_attributes(held, documents[""]["attributes"])
+    record = {**plan, "build": start.build}
+    group.attrs.put({**joined, MEMBER: join_member(group.attrs.get(MEMBER), {"pyramid": record})})
+    journal.drop()
     return group.consolidate()
+
+
+def _check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise MetadataError(f"{name} is {value!r}; expected {', '.join(map(repr, choices))}")
 
 
 def _pair(value: Any, name: str) -> tuple[int, int]:
@@ -125,14 +153,8 @@ def _tile(dataset: Dataset, chunks: Any) -> tuple[int, int]:
         raise MetadataError("there are no arrays of data to make levels of", path=dataset.place)
     if chunks is not None:
         return _pair(chunks, "chunks")
-    y, x = _own_tile(dataset)
+    y, x = own_tile(dataset)
     return (y, x) if y in TILE_LENGTHS and x in TILE_LENGTHS else (TILE_LENGTH, TILE_LENGTH)
-
-
-def _own_tile(dataset: Dataset) -> tuple[int, int]:
-    name, array = next(iter(dataset.arrays.items()))
-    y, x = dataset.axes(name)
-    return array.chunks[y], array.chunks[x]
 
 
 def _shards(shards: Any) -> tuple[int, int] | str | None:
@@ -186,107 +208,84 @@ def _target(
     return target, level, target.zarr_format
 
 
-def _job(dataset: Dataset, name: str, method: Any, nodata: Any, cut: Cut) -> Job:
-    """How the levels of one array are made, tried on one cell so that nothing fails half-way."""
-    array, variable = dataset.arrays[name], dataset.geo.variables[name]
-    chosen = _method(name, variable, method)
-    factors = [1] * array.ndim
-    for axis, factor in zip(dataset.axes(name), cut.factors, strict=True):
-        factors[axis] = factor
-    given = nodata.get(name, "auto") if isinstance(nodata, Mapping) else nodata
-    is_auto = isinstance(given, str) and given == "auto"
-    hole = variable.nodata if is_auto else None if given is None else fit_nodata(given, variable.dtype)
-    stated = variable.nodata if hole is None else hole
-    resample: Resample = resamplers.resolve(chosen)()
-    try:
-        resample(np.zeros(factors, array.dtype), factors, nodata=hole)
-        if cut.grid != "aligned":
-            plan_part(array.shape, factors, chosen, [slice(0, 0)] * array.ndim, grid=cut.grid)
-    except (TypeError, ValueError) as error:
-        raise UnsupportedError(f"cannot make levels of {name!r}: {error}", path=dataset.place) from error
-    variable = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
-    # GDAL's spellings are aliases; what is written is GeoZarr's.
-    chosen = getattr(resample, "method", chosen)
-    return Job(name, array, chosen, resample, tuple(factors), hole, variable)
-
-
-def _method(name: str, variable: Variable, method: Any) -> str:
-    if isinstance(method, Mapping):
-        if name in method:
-            return str(method[name])
-        method = method.get("", "average")
-    flags = (variable.flag_values, variable.flag_masks, variable.flag_meanings)
-    is_class = any(flags) or (variable.dtype is not None and variable.dtype.kind == "b")
-    return "mode" if is_class and method == "average" else str(method)
-
-
-def _plan(
+def _record(
     dataset: Dataset,
     jobs: Sequence[Job],
-    method: Any,
     cut: Cut,
     names: Sequence[str],
-    *,
-    has_base: bool,
-) -> GeoModel:
-    """What will be there, level by level."""
-    used = {job.method for job in jobs}
-    general = method.get("", "average") if isinstance(method, Mapping) else method
-    named = used.pop() if len(used) == 1 else general
-    geo = replace(
-        dataset.geo,
-        levels=(),
-        resampling=named if named in RESAMPLING_METHODS else None,
-        variables={job.name: job.variable for job in jobs},
-    )
-    if not has_base:
-        # The first level that is made stands for the finest, and cells are counted in its cells.
-        first = _plan_level(geo, names[1], cut, 1)
-        geo, names = replace(geo, shape=first.shape, affine=first.affine), names[1:]
-    levels = [_plan_level(geo, name, cut, step) for step, name in enumerate(names)]
-    if names[0] == dataset.level:
-        # That level is there already, cut as it is.
-        levels[0] = replace(levels[0], tile_shape=_own_tile(dataset))
-    return replace(geo, levels=tuple(levels))
-
-
-def _plan_level(geo: GeoModel, name: str, cut: Cut, step: int) -> Level:
-    y, x = cut.factors
-    level = geo.plan_level(name, (y**step, x**step), cut.tile)
-    if cut.grid == "aligned":
-        return level
-    ratios = (geo.shape[0] / level.shape[0], geo.shape[1] / level.shape[1])
-    return replace(level, factors=ratios, affine=None if geo.affine is None else geo.affine.scaled(ratios))
-
-
-def _fill(
-    group: Group,
-    jobs: Sequence[Job],
     made: Sequence[str],
-    has_copy: bool,
-    derive: str,
-    grid: str,
-    progress: Progress | None,
-) -> None:
-    rounds = 1 if derive == "cascade" else len(made)
-    total, done = rounds * sum(job.source.size for job in jobs), 0
+    profile: str | None,
+    resampling: str | None,
+) -> Record:
+    """What the pyramid will say of how it was made."""
+    return {
+        "source": dataset.place,
+        "finest": names[0] if names[0] == dataset.level or names[0] in made else None,
+        "levels": list(names[1:]),
+        "copied": names[0] in made,
+        "factors": list(cut.factors),
+        "grid": cut.grid,
+        "profile": profile,
+        "resampling": resampling,
+        "affine": None if dataset.geo.affine is None else list(dataset.geo.affine),
+        "variables": {job.name: job.describe() for job in jobs},
+    }
 
-    def tick(cells: int) -> None:
-        nonlocal done
-        done += cells
-        if progress is not None:
-            progress(done, total)
 
-    for job in jobs:
-        arrays = [_array(group, f"{name}/{job.name}") for name in made]
-        copy, levels = (arrays[0], arrays[1:]) if has_copy else (None, arrays)
-        if derive == "cascade":
-            stream(job.source, copy, levels, job.factors, job.resample, job.nodata, grid=grid, tick=tick)
-            continue
-        stream(job.source, copy, [], job.factors, job.resample, tick=tick)
-        for power, array in enumerate(levels, 1):
-            factors = tuple(factor**power for factor in job.factors)
-            stream(job.source, None, [array], factors, job.resample, job.nodata, grid=grid, tick=tick)
+@dataclass(frozen=True)
+class _Building:
+    """A pyramid that is being built: all that was settled before anything was written."""
+
+    dataset: Dataset
+    geo: GeoModel
+    documents: Documents
+    jobs: Sequence[Job]
+    cut: Cut
+    made: Sequence[str]
+    has_copy: bool
+
+    def rehearse(self, budget: Budget) -> None:
+        """Make what nobody keeps, so that nothing fails half-way that could have failed before."""
+        for job in self.jobs:
+            arrays = [
+                rehearse(self.cut.zarr_format, plan_array(self.dataset, level, self.documents, job, self.cut))
+                for level in self.geo.levels
+                if level.path in self.made
+            ]
+            job.passes(*self._divide(arrays), budget)
+
+    def _divide(self, arrays: list[Array]) -> tuple[Array | None, list[Array]]:
+        """(the copy of the source, the levels) of the arrays that are made."""
+        return (arrays[0], arrays[1:]) if self.has_copy else (None, arrays)
+
+    def create(self, group: Group, build: str) -> None:
+        """The levels' groups and arrays, which say that they are being built."""
+        marker = {MEMBER: {"build": build, "state": "building"}}
+        for planned in self.geo.levels:
+            added = marker if planned.path in self.made else {}
+            create_level(group, self.dataset, planned, self.documents, self.jobs, self.cut, added)
+
+    def fill(
+        self,
+        group: Group,
+        journal: Journal,
+        budget: Budget,
+        executor: Executor | None,
+        progress: Progress | None,
+    ) -> None:
+        """The levels' cells."""
+        total, done = sum(job.source.size for job in self.jobs), 0
+
+        def tick(cells: int) -> None:
+            nonlocal done
+            done += cells
+            if progress is not None:
+                progress(done, total)
+
+        for job in self.jobs:
+            arrays = [_array(group, f"{name}/{job.name}") for name in self.made]
+            passes = job.passes(*self._divide(arrays), budget)
+            run_passes(passes, executor=executor, journal=journal, label=job.name, tick=tick)
 
 
 def _array(group: Group, path: str) -> Array:

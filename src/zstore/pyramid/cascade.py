@@ -1,182 +1,236 @@
-"""An array and the smaller versions of it, streamed block by block from one reading of the array."""
+"""An array and the smaller versions of it, made unit by unit from one reading of the array."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
-from math import lcm, prod
-from typing import Any, TypeAlias
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from zstore.array import Array
-from zstore.resampling.methods import Resampler, plan_part
+from zstore.extensions.registry import resamplers
+from zstore.pyramid.masks import Mask, Veil
+from zstore.resampling.methods import Part, Resampler, plan_part
 
-__all__ = ["Resample", "stream", "windows"]
+__all__ = [
+    "Box",
+    "Pass",
+    "Piece",
+    "Resample",
+    "Shape",
+    "is_built_in",
+    "make_unit",
+    "outer_chunks",
+    "volume",
+    "windows",
+]
 
-# What one block should come to: enough chunks for every thread, and little beside the memory of a machine.
+# What a window of `windows` should come to: enough for every thread, and little beside a machine's memory.
 BLOCK_SIZE = 16 << 20
 
 Items = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
-
+Box: TypeAlias = tuple[slice, ...]
 
 # What is offered as a resampler: (array, factors, *, nodata=None, out=None) gives the array made smaller,
 # each cell of it from its own window alone. Built-in methods that look further say so through `plan_part`.
 Resample: TypeAlias = Callable[..., Items]
 
 
-def stream(
-    source: Array,
-    copy: Array | None,
-    levels: Sequence[Array],
-    factors: Shape,
-    resample: Resample,
-    nodata: Any = None,
-    *,
-    grid: str = "aligned",
-    tick: Callable[[int], None] = lambda cells: None,
-) -> None:
-    """Fill `levels`, each from the one before by `factors`, and `copy` with the source itself.
+class Piece(NamedTuple):
+    """Some cells of a level, and where they belong."""
 
-    Every chunk or shard is written once and whole. Where windows lie side by side, every block of the source
-    is read once, and in memory is one block per level; where they overlap, or the grid is "gdal", levels are
-    read again for the next one, and neighbouring blocks share cells. A block is BLOCK_SIZE, or one shard of a
-    level or one chunk of the source where that is more. `tick` hears how many cells of the source have been
-    dealt with since it was last called.
+    level: int
+    box: Box
+    cells: Items
 
-    Shapes
-        source (*n); copy the same; level i ceil(n / factors ** i).
+
+@dataclass(frozen=True)
+class Pass:
+    """What one reading of `source` makes: a copy of it, and levels.
+
+    The source is cut into units. A unit owns a part of every level, the cells whose place times the factors
+    lies in it; so every cell has one owner. It reads what those cells are made of, beyond its own cells too
+    where windows reach further, and thus can be made without any other, anywhere, and again.
+
+    copy        an array to copy the source to
+    levels      arrays ceil(n / factors ** i) long, i = 1, 2, ...
+    is_chained  whether a level is made from the one before; else from the source
+    mask        where the source is valid, in the source's cells
+    unit        cells of the source, per dimension
+    boxes       what is to be written of the copy and of each level
+    run         a name that no other run has, so that no executor takes one for the other
     """
-    if all(n % f ** len(levels) == 0 for n, f in zip(source.shape, factors, strict=True)):
-        # Both grids are the same then, and blocks lie side by side on this one.
-        grid = "aligned"
-    if levels and not _is_local(resample, factors, grid):
-        if copy is not None:
-            stream(source, copy, [], factors, resample)
-        _stream_parts(source, levels, factors, resample, nodata, grid, tick)
-    elif copy is not None or levels:
-        _Cascade(source, copy, levels, factors, resample, nodata, tick).run()
+
+    source: Array
+    copy: Array | None
+    levels: tuple[Array, ...]
+    factors: Shape
+    method: str
+    nodata: Any
+    grid: str
+    is_chained: bool
+    mask: Mask | None
+    unit: Shape
+    boxes: tuple[Box, ...]
+    run: str = ""
+
+    def shape(self, level: int) -> Shape:
+        """Of the source (level 0) or of a level."""
+        return self.levels[level - 1].shape if level else self.source.shape
+
+    def targets(self) -> list[tuple[int, Array]]:
+        """The arrays to write, with their levels."""
+        made = list(enumerate(self.levels, 1))
+        return made if self.copy is None else [(0, self.copy), *made]
+
+    def scale(self, level: int) -> Shape:
+        """How many cells of the source make one of that level."""
+        return tuple(factor**level for factor in self.factors)
+
+    def own(self, origin: Shape, level: int) -> Box:
+        """What the unit at `origin` owns of a level, as far as it is to be written."""
+        sides = []
+        whole = zip(
+            origin,
+            self.unit,
+            self.source.shape,
+            self.scale(level),
+            self.shape(level),
+            self.boxes[level],
+            strict=True,
+        )
+        for begin, length, size, factor, cells, box in whole:
+            first = max(-(-begin // factor), box.start)
+            last = cells if begin + length >= size else -(-(begin + length) // factor)
+            sides.append(slice(first, max(first, min(last, box.stop))))
+        return tuple(sides)
+
+    def origins(self) -> list[Shape]:
+        """The units that own something, in an order in which few shared chunks are unfinished at a time."""
+        ranges = []
+        for axis, (size, length) in enumerate(zip(self.source.shape, self.unit, strict=True)):
+            sides = [(self.boxes[level][axis], self.scale(level)[axis]) for level, _ in self.targets()]
+            begin = min((side.start * factor for side, factor in sides), default=0) // length * length
+            end = min(size, max((side.stop * factor for side, factor in sides), default=0))
+            ranges.append(range(begin, end, length))
+        found = [
+            o for o in product(*ranges) if any(volume(self.own(o, level)) for level, _ in self.targets())
+        ]
+        return sorted(found, key=self._nest)
+
+    def _nest(self, origin: Shape) -> tuple[Shape, ...]:
+        """The shared chunks that a unit lies in, the largest on the ground first."""
+        places = []
+        for level in range(len(self.levels), self.whole_count, -1):
+            steps = zip(origin, self.scale(level), outer_chunks(self.levels[level - 1]), strict=True)
+            places.append(tuple(begin // factor // length for begin, factor, length in steps))
+        return (*places, origin)
+
+    @cached_property
+    def whole_count(self) -> int:
+        """How many levels, from the first on, have no chunk (or shard) that two units own parts of."""
+        count = 0
+        for level, array in enumerate(self.levels, 1):
+            sides = zip(self.unit, self.source.shape, self.scale(level), outer_chunks(array), strict=True)
+            if any(length < size and length % (factor * chunk) for length, size, factor, chunk in sides):
+                break
+            count = level
+        return count
+
+    def needs(self, origin: Shape) -> list[Box]:
+        """What is read of the source, and made of each level, so that the unit has all it owns."""
+        boxes = [self.own(origin, level) for level in range(len(self.levels) + 1)]
+        if self.copy is None:
+            boxes[0] = tuple(slice(0, 0) for _ in origin)
+        for level in range(len(self.levels), 0, -1):
+            below = level - 1 if self.is_chained else 0
+            boxes[below] = _hull(boxes[below], self.part(boxes[level], level).source)
+        return boxes
+
+    def part(self, box: Box, level: int) -> Part:
+        """What the box of a level is made of: cells of the level before, or of the source."""
+        shape = self.shape(level - 1 if self.is_chained else 0)
+        steps = self.factors if self.is_chained else self.scale(level)
+        if is_built_in(self.method):
+            return plan_part(shape, steps, self.method, box, grid=self.grid)
+        # A plugin's windows lie side by side.
+        sides = zip(box, steps, shape, strict=True)
+        return Part(shape, tuple(slice(min(s.start * f, n), min(s.stop * f, n)) for s, f, n in sides), box)
 
 
-def _is_local(resample: Resample, factors: Shape, grid: str) -> bool:
-    """Whether a cell depends on its own `factors` cells only, so that blocks of windows can be made alone."""
-    if grid != "aligned" or not isinstance(resample, Resampler):
-        return grid == "aligned"
-    part = plan_part([9 * f for f in factors], factors, resample.method, [slice(4, 5)] * len(factors))
-    return part.source == tuple(slice(4 * f, 5 * f) for f in factors)
+def is_built_in(method: str) -> bool:
+    """Whether a method is no plugin's."""
+    found = resamplers.resolve(method)
+    return isinstance(found, type) and issubclass(found, Resampler)
 
 
-def _stream_parts(
-    source: Array,
-    levels: Sequence[Array],
-    factors: Shape,
-    resample: Any,
-    nodata: Any,
-    grid: str,
-    tick: Callable[[int], None],
-) -> None:
-    finer = source
-    for level in levels:
-        block = _block_shape(finer, [level], None, BLOCK_SIZE // prod(factors))
-        for origin in _origins((0,) * level.ndim, level.shape, block):
-            ends = tuple(min(n, o + b) for n, o, b in zip(level.shape, origin, block, strict=True))
-            region = tuple(map(slice, origin, ends))
-            part = plan_part(finer.shape, factors, resample.method, region, grid=grid)
-            level[region] = resample(finer[part.source], factors, nodata=nodata, grid=grid, part=part)
-            if finer is source:
-                sides = zip(region, factors, finer.shape, strict=True)
-                tick(prod(min(s.stop * f, n) - min(s.start * f, n) for s, f, n in sides))
-        finer = level
+def make_unit(work: Pass, origin: Shape) -> list[Piece]:
+    """Make the unit's part of everything: chunks that it owns whole are written, the rest is given back."""
+    needs = work.needs(origin)
+    cells: Items = work.source[needs[0]]
+    if work.copy is not None:
+        box = work.own(origin, 0)
+        if volume(box):
+            work.copy[box] = cells[_inside(box, needs[0])]
+    veil = Veil(work.source.dtype, work.nodata) if work.mask is None else work.mask.veil(work.nodata)
+    if work.mask is not None:
+        cells = veil.hide(cells, work.mask.read(needs[0]))
+    pieces = []
+    for level, array in enumerate(work.levels, 1):
+        if not volume(needs[level]):
+            continue
+        below = needs[level - 1 if work.is_chained else 0]
+        made = _resample(work, level, needs[level], cells, below, veil.nodata)
+        box = work.own(origin, level)
+        if volume(box):
+            result = veil.lift(made[_inside(box, needs[level])])
+            if level <= work.whole_count:
+                array[box] = result
+            else:
+                pieces.append(Piece(level, box, result))
+        if work.is_chained:
+            cells = made
+    return pieces
 
 
-class _Cascade:
-    def __init__(
-        self,
-        source: Array,
-        copy: Array | None,
-        levels: Sequence[Array],
-        factors: Shape,
-        resample: Resample,
-        nodata: Any,
-        tick: Callable[[int], None],
-    ) -> None:
-        self._source = source
-        self._arrays = [copy, *levels]
-        self._shapes = [source.shape, *(level.shape for level in levels)]
-        self._factors = factors
-        self._resample = resample
-        self._nodata = nodata
-        self._tick = tick
-        written = [array for array in self._arrays if array is not None]
-        self._block = _block_shape(source, written, factors if len(levels) > 1 or copy is not None else None)
-        self._leaf = self._block if copy is not None else _leaf_shape(self._block, factors)
-
-    def run(self) -> None:
-        top = len(self._arrays) - 1
-        for origin in _origins((0,) * self._source.ndim, self._shapes[top], self._blocks(top)):
-            self._build(top, origin)
-
-    def _blocks(self, level: int) -> Shape:
-        return self._block if level else self._leaf
-
-    def _build(self, level: int, origin: Shape) -> Items:
-        """The block of `level` that begins at `origin`, written where it belongs."""
-        shape = self._shapes[level]
-        ends = tuple(map(min, shape, (o + b for o, b in zip(origin, self._blocks(level), strict=True))))
-        region = tuple(map(slice, origin, ends))
-        array = self._arrays[level]
-        if level == 0:
-            block: Items = self._source[region]
-            self._tick(block.size)
-        else:
-            block = np.empty([s.stop - s.start for s in region], self._source.dtype)
-            self._fill(level, region, block)
-        if array is not None:
-            array[region] = block
-        return block
-
-    def _fill(self, level: int, region: tuple[slice, ...], block: Items) -> None:
-        finer = self._shapes[level - 1]
-        begins = tuple(s.start * f for s, f in zip(region, self._factors, strict=True))
-        ends = tuple(min(s.stop * f, n) for s, f, n in zip(region, self._factors, finer, strict=True))
-        for origin in _origins(begins, ends, self._blocks(level - 1)):
-            child = self._build(level - 1, origin)
-            window = tuple(
-                slice((o - b) // f, (o - b) // f - (-n // f))
-                for o, b, f, n in zip(origin, begins, self._factors, child.shape, strict=True)
-            )
-            self._resample(child, self._factors, nodata=self._nodata, out=block[window])
+def _resample(work: Pass, level: int, box: Box, cells: Items, held: Box, nodata: Any) -> Items:
+    """The cells `box` of a level, out of `cells`, which are the box `held` of what it is made from."""
+    part = work.part(box, level)
+    steps = work.factors if work.is_chained else work.scale(level)
+    window = cells[_inside(part.source, held)]
+    resample = resamplers.resolve(work.method)()
+    if is_built_in(work.method):
+        made: Items = resample(window, steps, nodata=nodata, grid=work.grid, part=part)
+    else:
+        made = resample(window, steps, nodata=nodata)
+    return made
 
 
-def _origins(begins: Shape, ends: Shape, steps: Shape) -> Iterator[Shape]:
-    return product(*map(range, begins, ends, steps))
+def volume(box: Box) -> int:
+    """How many cells a box has."""
+    return prod(side.stop - side.start for side in box)
 
 
-def _block_shape(
-    source: Array, written: Sequence[Array], factors: Shape | None, size: int | None = None
-) -> Shape:
-    """Whole shards or chunks of everything written; whole windows too, where levels follow from levels."""
-    units = [array.shards or array.chunks for array in written]
-    steps = [lcm(*lengths) for lengths in zip(*units, *([factors] if factors else []), strict=True)]
-    read = [min(c, n) for c, n in zip(source.chunks, source.shape, strict=True)]
-    lengths = [-(-max(r, 1) // s) * s for r, s in zip(read, steps, strict=True)]
-    while prod(lengths) * 2 * source.dtype.itemsize <= (BLOCK_SIZE if size is None else size):
-        short = [d for d, n in enumerate(source.shape) if lengths[d] < n]
-        if not short:
-            break
-        # The dimensions that shrink come first: their blocks feed the next level.
-        shrinking = [d for d in short if factors is not None and factors[d] > 1] or short
-        lengths[min(shrinking, key=lengths.__getitem__)] *= 2
-    return tuple(lengths)
+def outer_chunks(array: Array) -> Shape:
+    """The shape of what is put into a store as one value."""
+    return array.shards or array.chunks
 
 
-def _leaf_shape(block: Shape, factors: Shape) -> Shape:
-    """Whole windows, as many as tile what a block is made from, and not more cells than a block has."""
-    return tuple(
-        f * max(q for q in range(1, max(1, b // f) + 1) if b % q == 0)
-        for b, f in zip(block, factors, strict=True)
-    )
+def _inside(box: Box, outer: Box) -> Box:
+    """`box`, counted from where `outer` begins."""
+    return tuple(slice(s.start - o.start, s.stop - o.start) for s, o in zip(box, outer, strict=True))
+
+
+def _hull(one: Box, other: Box) -> Box:
+    """The least box that holds both; empty ones hold nothing."""
+    if not volume(one) or not volume(other):
+        return one if volume(one) else other
+    return tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(one, other, strict=True))
 
 
 def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[tuple[slice, slice]]:

@@ -10,97 +10,119 @@ import numpy as np
 
 from zstore.array import Array
 from zstore.conventions.base import Document, Documents
-from zstore.conventions.model import Level, Variable
+from zstore.conventions.model import Level
 from zstore.errors import MetadataError, StoreError
 from zstore.group import Group
 from zstore.model.array import ArrayModel
 from zstore.opening import create_array, open_group
-from zstore.pyramid.cascade import Resample, stream
 from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, place_of
+from zstore.pyramid.execute import run_passes
+from zstore.pyramid.jobs import Cut, Job
+from zstore.pyramid.record import Record, name_build, read_record, write_record
+from zstore.pyramid.sizes import Budget, plan_passes
 from zstore.resampling.methods import downsample
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["Cut", "Job", "create_auxiliaries", "create_level", "plan_array", "prepare_root", "rehearse"]
+__all__ = [
+    "Start",
+    "copy_extras",
+    "create_auxiliaries",
+    "create_level",
+    "plan_array",
+    "prepare_root",
+    "rehearse",
+]
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How levels are laid, cut and encoded; (y, x) each. `shards` and `compressors` may be "auto"."""
+class Start:
+    """Where a build begins: the target, the build's name, and whether all is done already."""
 
-    factors: tuple[int, int]
-    grid: str
-    tile: tuple[int, int]
-    shards: tuple[int, int] | str | None
-    compressors: Any
-    zarr_format: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """One array of data, and how a level of it is made from a finer one.
-
-    factors   per dimension
-    nodata    what resampling leaves out; the variable's may say more
-    variable  what the levels' arrays are to say
-    """
-
-    name: str
-    source: Array
-    method: str
-    resample: Resample
-    factors: tuple[int, ...]
-    nodata: Any
-    variable: Variable
+    group: Group
+    build: str
+    is_done: bool = False
 
 
 def prepare_root(
-    root: Group | PlaceLike, names: Sequence[str], base: str, zarr_format: int, *, overwrite: bool
-) -> Group:
-    """The target group, without levels of those names and without a word of a pyramid.
+    root: Group | PlaceLike, plan: Record, base: str, zarr_format: int, *, overwrite: bool, resume: bool
+) -> Start:
+    """The target group, without the plan's levels and without a word of a pyramid, but of one being built.
 
-    With `overwrite`, levels of the pyramid that was there go too, but for the finest at `base`.
+    With `overwrite`, levels of the pyramid that was there go too, but for the finest at `base`. With
+    `resume`, what a build of the same plan has left stays.
 
     Raises
         StoreError: a level is there (unless `overwrite`).
+        MetadataError: `resume`, where another plan's build was interrupted.
     """
     group = root if isinstance(root, Group) else open_group(root, mode="a", zarr_format=zarr_format)
+    names = [*([plan["finest"]] if plan["copied"] else []), *plan["levels"]]
     taken = [name for name in names if name in group]
+    former = read_record(group)
+    if resume and former is not None:
+        same = {name: value for name, value in former.items() if name not in ("build", "state")} == plan
+        state = former.get("state")
+        if same and (state == "building" or (state is None and len(taken) == len(names))):
+            return Start(group, former["build"], is_done=state is None)
+        if state is not None:
+            raise MetadataError(
+                f"a build with other arguments was interrupted here, {former}; expected {plan}, or overwrite",
+                path=place_of(group),
+            )
     if taken and not overwrite:
-        raise StoreError(
-            f"levels {', '.join(taken)} are there already; expected none, or overwrite", path=place_of(group)
-        )
+        is_left = former is not None and former.get("state") == "building"
+        what = "left of a build that was interrupted" if is_left else "there already"
+        expected = "resume or overwrite" if is_left else "none, or overwrite"
+        raise StoreError(f"levels {', '.join(taken)} are {what}; expected {expected}", path=place_of(group))
+    _remove_levels(group, taken, base)
+    build = name_build(plan, "" if former is None else str(former.get("build")))
+    write_record(group, {**plan, "build": build, "state": "building"})
+    return Start(group, build)
+
+
+def _remove_levels(group: Group, taken: Sequence[str], base: str) -> None:
+    """Remove those levels, and all others that the group lists but for `base`."""
+    gone = list(taken)
     layout = group.attrs.get("multiscales")
     if layout is not None:
         listed = layout.get("layout", ()) if isinstance(layout, dict) else ()
         former = {str(item["asset"]) for item in listed if isinstance(item, dict) and item.get("asset")}
-        taken += [name for name in former - {*taken, base} if name in group]
+        gone += [name for name in former - {*gone, base} if name in group]
         del group.attrs["multiscales"]
-    for name in taken:
+    for name in gone:
         del group[name]
-    return group
 
 
 def create_level(
-    root: Group, dataset: Dataset, level: Level, documents: Documents, jobs: Sequence[Job], cut: Cut
+    root: Group,
+    dataset: Dataset,
+    level: Level,
+    documents: Documents,
+    jobs: Sequence[Job],
+    cut: Cut,
+    marker: Mapping[str, Any],
 ) -> None:
     """The level's group with its coordinates, and its arrays, which hold nothing yet.
 
-    Of a level that is there (the finest, where levels are made beside it), only attributes are written anew.
+    Of what is there (the finest level, where others are made beside it; what an interrupted build has left),
+    only attributes are written anew. `marker` is the attributes' own word on who makes the level.
     """
     rendered = documents[level.path]["attributes"]
-    group = root.get(level.path)
-    if isinstance(group, Group):
-        group.attrs.put(join_attributes(group.attrs, rendered))
-        create_auxiliaries(group, documents, level.path)
-        for job in jobs:
-            array = group[job.name]
-            array.attrs.update(documents[f"{level.path}/{job.name}"]["attributes"])
-        return
-    group = root.create_group(level.path, attributes=join_attributes(dataset.attributes, rendered))
+    found = root.get(level.path)
+    if isinstance(found, Group):
+        group = found
+        group.attrs.put({**join_attributes(group.attrs, rendered), **marker})
+    else:
+        attributes = {**join_attributes(dataset.attributes, rendered), **marker}
+        group = root.create_group(level.path, attributes=attributes)
     create_auxiliaries(group, documents, level.path)
     for job in jobs:
-        group.create_array(job.name, **plan_array(dataset, level, documents, job, cut))
-    _copy_extras(group, dataset, level, cut)
+        if job.name in group:
+            group[job.name].attrs.update(documents[f"{level.path}/{job.name}"]["attributes"])
+        else:
+            group.create_array(job.name, **plan_array(dataset, level, documents, job, cut))
+    if level.path != dataset.level:
+        copy_extras(group, dataset, level, documents, cut)
 
 
 def plan_array(dataset: Dataset, level: Level, documents: Documents, job: Job, cut: Cut) -> dict[str, Any]:
@@ -121,8 +143,8 @@ def plan_array(dataset: Dataset, level: Level, documents: Documents, job: Job, c
     }
 
 
-def rehearse(zarr_format: int, plan: Mapping[str, Any]) -> None:
-    """Make an array of that plan that nobody keeps, so that what is wrong with it shows before work begins.
+def rehearse(zarr_format: int, plan: Mapping[str, Any]) -> Array:
+    """An array of that plan that nobody keeps, so that what is wrong with it shows before work begins.
 
     Raises
         MetadataError, UnsupportedError: it makes no array.
@@ -131,6 +153,7 @@ def rehearse(zarr_format: int, plan: Mapping[str, Any]) -> None:
     array = create_array(MemoryStore(), zarr_format=zarr_format, **plan)
     # The codecs are looked for when the first item is.
     array[(slice(0, 0),) * array.ndim]
+    return array
 
 
 def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
@@ -204,42 +227,50 @@ def _describe_codecs(model: ArrayModel, zarr_format: int) -> dict[str, Any]:
     return {"filters": None, "serializer": chain, "compressors": None}
 
 
-def _copy_extras(group: Group, dataset: Dataset, level: Level, cut: Cut) -> None:
+def copy_extras(group: Group, dataset: Dataset, level: Level, documents: Documents, cut: Cut) -> None:
     """What lies beside the data: all of it at the finest level, what does not depend on the grid at others.
 
-    Coordinates that no affine can say are the means of the windows' own.
+    Coordinates that no affine can say are the means of the windows' own. What is there is brought up to date.
     """
     spatial = dataset.geo.dimensions
     for name, array in dataset.extras.items():
-        if name in group:
+        if f"{level.path}/{name}" in documents:
             continue
         is_free = array.ndim == 0 or (array.dims is not None and not set(spatial) & set(array.dims))
         if level.path == "0" or is_free:
             _copy_array(array, group, name, cut.zarr_format)
         elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
             factor = cut.factors[spatial.index(name)] ** int(level.path)
-            group.create_array(
+            centres = downsample(array[...].astype(np.float64), (factor,), grid=cut.grid)
+            made = group.require_array(
                 name,
-                data=downsample(array[...].astype(np.float64), (factor,), grid=cut.grid),
+                shape=centres.shape,
+                dtype=centres.dtype,
                 fill_value=float("nan"),
                 attributes=array.attrs.asdict(),
                 dimension_names=(name,),
             )
+            made[...] = centres
 
 
 def _copy_array(array: Array, group: Group, name: str, zarr_format: int) -> None:
-    made = group.create_array(
-        name,
-        shape=array.shape,
-        dtype=array.model.data_type,
-        chunks=array.chunks,
-        shards=array.shards if zarr_format == 3 else None,
-        fill_value=array.fill_value,
-        attributes=array.attrs.asdict(),
-        dimension_names=array.dims,
-        **_describe_codecs(array.model, zarr_format),
-    )
+    made = group.get(name)
+    if made is None:
+        made = group.create_array(
+            name,
+            shape=array.shape,
+            dtype=array.model.data_type,
+            chunks=array.chunks,
+            shards=array.shards if zarr_format == 3 else None,
+            fill_value=array.fill_value,
+            attributes=array.attrs.asdict(),
+            dimension_names=array.dims,
+            **_describe_codecs(array.model, zarr_format),
+        )
+    elif made.shape != array.shape:
+        made.resize(array.shape)
     if array.ndim == 0:
         made[...] = array[...]
     else:
-        stream(array, made, [], (1,) * array.ndim, downsample)
+        steps = (1,) * array.ndim
+        run_passes(plan_passes(array, made, [], steps, "nearest", budget=Budget.of(None)))

@@ -15,12 +15,14 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.group import Group
 from zstore.pyramid.dataset import Dataset, PlaceLike, count_levels, open_level
 
-__all__ = ["encode_png", "quicklook"]
+__all__ = ["encode_png", "preview", "quicklook"]
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
 
 # Beyond these, a few bright clouds or dark shadows would take up the whole scale.
 PERCENTILES = (2.0, 98.0)
+# Transparent columns between the levels of a preview.
+GAP = 4
 # PNG's colour types, by how many samples a pixel has.
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 
@@ -62,6 +64,47 @@ def quicklook(
     if not valid.all():
         image = np.concatenate([image, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1)
     return _north_up(image, dataset.geo.affine)
+
+
+def preview(
+    source: Array | Group | PlaceLike, *, size: int = 256, bands: Sequence[str] | None = None
+) -> Image:
+    """The levels of `source` side by side, finest first, each enlarged or thinned out to about `size` cells.
+
+    Levels are stretched one by one, as by `quicklook`.
+
+    Shapes
+        result (rows, columns, 4), rows at most `size`.
+    Raises
+        NotFoundError: there is no such source or band.
+        UnsupportedError: values that make no picture.
+    """
+    pictures = [
+        _opaque(_enlarged(quicklook(source, size=size, bands=bands, level=level), size))
+        for level in range(count_levels(source))
+    ]
+    width = sum(picture.shape[1] + GAP for picture in pictures) - GAP
+    canvas = np.zeros((max(picture.shape[0] for picture in pictures), width, 4), np.uint8)
+    column = 0
+    for picture in pictures:
+        rows, columns, _ = picture.shape
+        canvas[:rows, column : column + columns] = picture
+        column += columns + GAP
+    return canvas
+
+
+def _enlarged(image: Image, size: int) -> Image:
+    """Every cell as often, both ways, as fits into `size`."""
+    times = max(1, size // max(image.shape[:2]))
+    return image.repeat(times, axis=0).repeat(times, axis=1)
+
+
+def _opaque(image: Image) -> Image:
+    """The same picture with four samples: red, green, blue, alpha."""
+    has_alpha = image.shape[2] in (2, 4)
+    colours = image[..., :-1] if has_alpha else image
+    alpha = image[..., -1:] if has_alpha else np.full((*image.shape[:2], 1), 255, np.uint8)
+    return np.concatenate([np.broadcast_to(colours, (*image.shape[:2], 3)), alpha], axis=-1)
 
 
 def _choose_level(source: Array | Group | PlaceLike, size: int) -> Dataset:

@@ -20,6 +20,7 @@ __all__ = [
     "are_pairs",
     "gauss_size",
     "place_windows",
+    "result_slice",
     "source_slice",
     "weigh_filter",
     "weigh_fractions",
@@ -122,6 +123,17 @@ def source_slice(span: Span, method: str, gauss: int) -> slice:
         _extent(span._replace(begin=i, end=i + 1), method, gauss) for i in (span.begin, span.end - 1)
     )
     return slice(int(first[0][0]), int(last[1][0]))
+
+
+def result_slice(span: Span, method: str, gauss: int, begin: int, end: int) -> slice:
+    """The outputs whose windows hold any of the cells from `begin` to `end`."""
+    if begin >= end:
+        return slice(0, 0)
+    if span.factor == 1:
+        return slice(begin, end)
+    first, last = _extent(span._replace(begin=0, end=span.result_size), method, gauss)
+    touched = np.flatnonzero((first < end) & (last > begin))
+    return slice(int(touched[0]), int(touched[-1]) + 1) if touched.size else slice(0, 0)
 
 
 def _extent(span: Span, method: str, gauss: int) -> tuple[Array, Array]:

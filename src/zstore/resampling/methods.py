@@ -11,10 +11,10 @@ import numpy as np
 from zstore.errors import ExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.resampling.cells import Array, check_out, count_threads, describe_cells
-from zstore.resampling.grid import GRIDS, WEIGHTED, Span, source_slice
+from zstore.resampling.grid import GRIDS, WEIGHTED, Span, result_slice, source_slice
 from zstore.resampling.run import Run, gauss_sizes
 
-__all__ = ["METHODS", "Part", "Resampler", "downsample", "plan_part"]
+__all__ = ["METHODS", "Part", "Resampler", "downsample", "plan_part", "trace_box"]
 
 
 class Part(NamedTuple):
@@ -110,14 +110,43 @@ def plan_part(
         ValueError: bad factors or grid, or a box that is not in the result.
         UnsupportedError: a plugin's method, which does not say what it looks at.
     """
-    resampler = resamplers.resolve(method)
-    if not (isinstance(resampler, type) and issubclass(resampler, Resampler)):
-        raise UnsupportedError(f"resampling method {method!r} is a plugin's, which cannot be made in parts")
+    resampler = _built_in(method)
     whole = tuple(operator.index(n) for n in shape)
     spans = _spans(whole, _check_factors(factors, whole), grid, tuple(result))
     gauss = gauss_sizes(spans)
     boxes = (source_slice(span, resampler.method, size) for span, size in zip(spans, gauss, strict=True))
     return Part(whole, tuple(boxes), tuple(slice(span.begin, span.end) for span in spans))
+
+
+def trace_box(
+    shape: Sequence[int],
+    factors: Sequence[int],
+    method: str,
+    source: Sequence[slice],
+    *,
+    grid: str = "aligned",
+) -> tuple[slice, ...]:
+    """The box of the result in which the box `source` of an array of that `shape` shows.
+
+    Raises
+        ValueError: bad factors or grid, or a box that is not in the array.
+        UnsupportedError: a plugin's method, which does not say what it looks at.
+    """
+    resampler = _built_in(method)
+    whole = tuple(operator.index(n) for n in shape)
+    _check_box(source, whole, f"array of shape {whole}")
+    spans = _spans(whole, _check_factors(factors, whole), grid, None)
+    return tuple(
+        result_slice(span, resampler.method, gauss, box.start, box.stop)
+        for span, gauss, box in zip(spans, gauss_sizes(spans), source, strict=True)
+    )
+
+
+def _built_in(method: str) -> type[Resampler]:
+    resampler = resamplers.resolve(method)
+    if isinstance(resampler, type) and issubclass(resampler, Resampler):
+        return resampler
+    raise UnsupportedError(f"resampling method {method!r} is a plugin's, which cannot be made in parts")
 
 
 class Resampler:
@@ -196,16 +225,20 @@ def _spans(
         raise ValueError(f"unknown grid {grid!r}, expected one of {', '.join(GRIDS)}")
     whole = _result_shape(shape, steps)
     boxes = [slice(0, size) for size in whole] if wanted is None else wanted
-    inside = len(boxes) == len(whole) and all(
+    _check_box(boxes, whole, f"result of shape {whole}")
+    return [Span(n, f, grid, box.start, box.stop) for n, f, box in zip(shape, steps, boxes, strict=True)]
+
+
+def _check_box(boxes: Sequence[slice], whole: tuple[int, ...], what: str) -> None:
+    is_inside = len(boxes) == len(whole) and all(
         box.step in (None, 1)
         and isinstance(box.start, int)
         and isinstance(box.stop, int)
         and 0 <= box.start <= box.stop <= size
         for box, size in zip(boxes, whole, strict=True)
     )
-    if not inside:
-        raise ValueError(f"box {wanted!r} of the result: expected slices inside shape {whole}")
-    return [Span(n, f, grid, box.start, box.stop) for n, f, box in zip(shape, steps, boxes, strict=True)]
+    if not is_inside:
+        raise ValueError(f"box {tuple(boxes)!r}: expected slices inside the {what}")
 
 
 def _check_part(part: Part, shape: tuple[int, ...], factors: Sequence[int], method: str, grid: str) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["MISSING", "Answer", "Wish", "ask_all", "choose_ask"]
+__all__ = ["MISSING", "Answer", "Wish", "ask_all", "choose_ask", "is_directory"]
 
 # What says that there is nothing under a key; any other exception is trouble.
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -89,6 +89,8 @@ async def _ask_http(filesystem: Any, wish: Wish) -> Answer:
     async with session.get(filesystem.encode_url(wish.path), headers=headers, **options) as response:
         if response.status == 404:
             raise FileNotFoundError(wish.path)
+        if is_directory(response.url):
+            raise IsADirectoryError(wish.path)
         place = _parse_range(response.headers)
         if response.status == 416 and wish.start is not None and _is_past_end(wish.start, place.total_size):
             return Answer(b"", place.total_size, place.total_size, _strong(response.headers.get("ETag")))
@@ -140,6 +142,14 @@ async def _ask_obstore(filesystem: Any, wish: Wish) -> Answer:
     if len(data) != end - begin:
         raise OSError(f"the server promised bytes {begin} to {end}, {len(data)} bytes came")
     return Answer(data, begin, meta["size"], _strong(meta.get("e_tag")))
+
+
+def is_directory(url: object) -> bool:
+    """Whether a server's answer is about a directory: asked for "a/b", it sends one on to "a/b/".
+
+    What it has to say there (a page for people, or that it will not show one) is no value; no key ends so.
+    """
+    return str(url).partition("?")[0].endswith("/")
 
 
 class _Place(NamedTuple):

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from zstore.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
@@ -76,6 +76,11 @@ class Store(ABC):
     ) -> Store:
         """The store at `url`; a class that is offered for a URL scheme is opened through this."""
         raise StoreError(f"{cls.__name__} cannot be opened by URL", path=url)
+
+    @classmethod
+    def from_object(cls, target: Any, *, read_only: bool = False) -> Store:
+        """The store around another library's store object, for a class offered under that class's name."""
+        raise StoreError(f"{cls.__name__} is not made around a {type(target).__name__}")
 
     @property
     @abstractmethod
@@ -159,8 +164,17 @@ class Store(ABC):
         if self.read_only:
             raise ReadOnlyError("store is open for reading only", path=self.url, key=key)
 
+    def flush(self) -> None:  # noqa: B027 - most stores keep nothing back
+        """Make what was put so far visible to everybody, where a store waits with that."""
+
     def close(self) -> None:  # noqa: B027 - most stores have nothing to let go of
-        """Let go of files and connections; using the store again is an error only where it must be."""
+        """Flush, and let go of files and connections; to use it again is an error only where it must be."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}{', read_only=True' if self.read_only else ''})"

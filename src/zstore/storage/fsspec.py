@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from zstore.byterange import ByteRange, merge_ranges
 from zstore.errors import StoreError
-from zstore.storage.answers import MISSING, Answer, Wish, ask_all, choose_ask
+from zstore.storage.answers import MISSING, Answer, Wish, ask_all, choose_ask, is_directory
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix, join_key
 from zstore.storage.locking import hold_name
 
@@ -22,6 +22,9 @@ REQUESTS = 64
 
 # Protocols of filesystems whose outermost directories are buckets, which cost money and belong to somebody.
 BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+
+# Filesystems of the process that this one was forked from.
+_parents: list[object] = []
 
 # Bytes, the size of the value, its version.
 Found = tuple[bytes | memoryview, int | None, str | None]
@@ -87,6 +90,9 @@ class FsspecStore(Store):
         """The filesystem; in a forked process another one like it, whose thread was not left behind."""
         if self._process != os.getpid():
             if self._opened.async_impl:
+                # Letting go of the parent's filesystems would close their connections, and so take them out
+                # of the epoll descriptor on which the parent's event loop waits for them: it would hang.
+                _parents.append((self._opened, [*getattr(type(self._opened), "_cache", {}).values()]))
                 with _telling("open again after a fork", self.url, None):
                     self._opened = pickle.loads(pickle.dumps(self._opened))
             self._process = os.getpid()
@@ -315,12 +321,14 @@ class FsspecStore(Store):
         if isinstance(found, MISSING):
             # Of HTTP, fsspec says "not found" whatever the server answered; its answer is the cause.
             cause = found.__cause__
+            if is_directory(getattr(getattr(cause, "request_info", None), "url", "")):
+                return None
             if cause is not None and not isinstance(cause, MISSING) and _status(cause) != 404:
                 raise _failed("read", self.url, key, cause) from found
             return None
         if isinstance(found, BaseException):
             raise _failed("read", self.url, key, found) from found
-        if found.get("type") == "directory":
+        if found.get("type") == "directory" or (self._is_http and is_directory(found.get("url", ""))):
             return None
         if found.get("size") is None:
             # A server that does not say: the value itself will.

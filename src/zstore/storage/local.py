@@ -5,35 +5,33 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Names, Store, check_key, check_prefix
-from zstore.storage.beneath import OutsideError
+from zstore.storage.base import Names, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_file
+from zstore.storage.placing import place_value
 from zstore.storage.scratch import (
-    ATTEMPTS,
     SCRATCH,
-    create_file,
     leave_scratch,
     new_name,
     open_scratch,
     purge,
     remove_tree,
 )
-from zstore.storage.tree import MISSING, Tree
+from zstore.storage.tree import MISSING, PLACE, Tree
 
 __all__ = ["LocalStore"]
 
-NAMELESS = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
-# What a file system without nameless files says to making one, and a taken key to linking it.
-NOT_NAMELESS = {errno.EEXIST, errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM}
+# Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+VALUE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LocalStore(Store):
@@ -101,10 +99,51 @@ class LocalStore(Store):
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """The value, or those bytes of it; None when there is no such file."""
         self._check(key)
-        # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
-        descriptor = self._opened("read", key, os.O_RDONLY | os.O_NONBLOCK)
-        if descriptor is None:
+        descriptor = self._opened("read", key, VALUE)
+        return None if descriptor is None else self._read(descriptor, key, byte_range)
+
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """Several values; those of one directory that stand in a row need it to be opened only once."""
+        if len(requests) < 2:
+            return [self.get(*request) for request in requests]
+        values: Values = []
+        try:
+            with Tree(self._root) as tree:
+                for above, run in groupby(requests, _above):
+                    values += self._get_run(tree, above, [*run])
+        except MISSING:
+            return [None] * len(requests)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise self._failed("read", requests[len(values)][0], error) from error
+        return values
+
+    def _get_run(self, tree: Tree, above: str, run: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        for key, _ in run:
+            self._check(key)
+        try:
+            directory = tree.open(above, PLACE)
+        except MISSING:
+            return [None] * len(run)
+        try:
+            return [self._get_in(directory, *request) for request in run]
+        finally:
+            os.close(directory)
+
+    def _get_in(self, directory: int, key: str, byte_range: ByteRange | None) -> bytes | None:
+        try:
+            descriptor = os.open(key.rpartition("/")[2], VALUE | os.O_NOFOLLOW, dir_fd=directory)
+        except MISSING:
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return self.get(key, byte_range)  # a link, which is to be followed with care
+            raise self._failed("read", key, error) from error
+        return self._read(descriptor, key, byte_range)
+
+    def _read(self, descriptor: int, key: str, byte_range: ByteRange | None) -> bytes | None:
+        """The bytes of an open file, which is closed; None where it is a directory."""
         try:
             status = os.fstat(descriptor)
             if self._is_value(status, key):
@@ -153,78 +192,7 @@ class LocalStore(Store):
         view = memoryview(value)
         view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
         with self._telling("write", key), self._made_tree() as tree:
-            try:
-                if not self._put_new(tree, key, view):
-                    self._put_through_scratch(tree, key, view)
-            except OSError as error:
-                if error.errno != errno.EXDEV or isinstance(error, OutsideError):
-                    raise
-                # The key's directory is on another file system than the root: nothing can be renamed into it.
-                with tree.directory(key.rpartition("/")[0]) as parent:
-                    name, descriptor = create_file(parent, f"{SCRATCH}.")
-                    self._fill(parent, name, descriptor, view, lambda: tree.enter(parent, name, key))
-
-    def _put_new(self, tree: Tree, key: str, view: memoryview) -> bool:
-        """Link a file that had no name until it was whole; False where the key is taken or this cannot be."""
-        above, _, leaf = key.rpartition("/")
-        for _ in range(ATTEMPTS):
-            try:
-                with tree.directory(above) as parent:
-                    if tree.has(parent, leaf):
-                        return False
-                    descriptor = os.open(".", NAMELESS, 0o666, dir_fd=parent)
-                    try:
-                        self._write(descriptor, view)
-                        os.link(f"/proc/self/fd/{descriptor}", leaf, dst_dir_fd=parent, follow_symlinks=True)
-                    finally:
-                        os.close(descriptor)
-                    tree.synchronize(parent)
-                return True
-            except FileNotFoundError:
-                # Not made yet, or removed by whoever deleted the last other value in it.
-                tree.make_directories(above)
-            except OSError as error:
-                if error.errno not in NOT_NAMELESS:
-                    raise
-                return False
-        return False
-
-    def _write(self, descriptor: int, view: memoryview) -> None:
-        while view.nbytes:
-            view = view[os.write(descriptor, view) :]
-        if self.durable:
-            os.fsync(descriptor)
-
-    def _put_through_scratch(self, tree: Tree, key: str, view: memoryview) -> None:
-        try:
-            for _ in range(ATTEMPTS):
-                scratch = open_scratch(tree.descriptor)
-                try:
-                    name, descriptor = create_file(scratch)
-                except FileNotFoundError:
-                    continue  # its last user has just removed the directory
-                else:
-                    self._fill(scratch, name, descriptor, view, lambda: tree.enter(scratch, name, key))  # noqa: B023
-                    return
-                finally:
-                    os.close(scratch)
-            raise FileNotFoundError(errno.ENOENT, "directory is removed as often as it is made", SCRATCH)
-        finally:
-            leave_scratch(tree.descriptor)
-
-    def _fill(
-        self, directory: int, name: str, descriptor: int, view: memoryview, enter: Callable[[], None]
-    ) -> None:
-        try:
-            self._write(descriptor, view)
-            enter()
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=directory)
-            raise
-        finally:
-            # Not before the renaming: the descriptor's lock says that this file has a writer.
-            os.close(descriptor)
+            place_value(tree, key, view)
 
     def delete(self, key: str) -> None:
         """Remove the file, if it is there, and the directories that are empty without it."""
@@ -375,6 +343,10 @@ class LocalStore(Store):
         failure = StoreError(f"cannot {action}: {reason}", path=self.url, key=key)
         failure.errno = error.errno
         return failure
+
+
+def _above(request: tuple[str, ByteRange | None]) -> str:
+    return request[0].rpartition("/")[0]
 
 
 def _read(descriptor: int, begin: int, size: int) -> bytes:

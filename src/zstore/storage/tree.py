@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from zstore.storage.beneath import OutsideError, open_beneath
 from zstore.storage.scratch import ATTEMPTS, SCRATCH
 
-__all__ = ["MISSING", "Listed", "Tree"]
+__all__ = ["MISSING", "PLACE", "Listed", "Tree"]
 
 # What says that there is nothing under a path; any other error is trouble.
 MISSING = (FileNotFoundError, NotADirectoryError)

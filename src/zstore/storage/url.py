@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from zstore.errors import StoreError
+from zstore.errors import StoreError, UnknownExtensionError
 from zstore.extensions.registry import stores
 from zstore.storage.base import Store
 
-__all__ = ["open_store"]
+__all__ = ["SCHEME", "open_store"]
 
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
@@ -25,8 +26,12 @@ def open_store(
 ) -> Store:
     """The store at a path or URL; a store is given back as it is, or as a read-only view of it.
 
-    Plain paths and "file://" open a directory, "memory://name" a shared store of this process, other schemes
-    whatever is offered for them. `storage_options` are the opened store's own.
+    What is neither a path nor a store of zstore's goes to whoever offers a store under the full name of its
+    class, or of a class that it is derived from ("zarr.abc.store.Store").
+
+    Plain paths and "file://" open a directory, or a zip file where they end in ".zip" and no directory is
+    there; "memory://name" is a shared store of this process, other schemes are whatever is offered for them.
+    `storage_options` are the opened store's own.
 
     Raises
         UnknownExtensionError: nobody offers the URL's scheme.
@@ -36,15 +41,34 @@ def open_store(
         if storage_options:
             raise StoreError("storage options are for opening a store, this one is open", path=target.url)
         return target.as_read_only() if read_only and not target.read_only else target
+    if not isinstance(target, str | os.PathLike):
+        return _adopt(target, read_only=read_only, storage_options=storage_options)
     text = os.fspath(target)
     if not isinstance(text, str):
         raise StoreError(f"expected a path, a URL or a Store, got {target!r}")
     if not text:
         raise StoreError("expected a path, a URL or a Store, got ''")
     scheme = SCHEME.match(text) if isinstance(target, str) else None
+    if (scheme is None or scheme[1].lower() == "file") and text[-4:].lower() == ".zip":
+        path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
+        if not os.path.isdir(path):  # noqa: PTH112
+            text, scheme = f"zip::{path}", SCHEME.match("zip::")
     if scheme is None:
         from zstore.storage.local import LocalStore
 
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme[1].lower())
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)
+
+
+def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:
+    """Somebody else's store object, as a store of zstore's."""
+    if storage_options:
+        raise StoreError("storage options are for opening a store, this one is open", path=str(target))
+    for base in type(target).__mro__:
+        try:
+            kind: type[Store] = stores.resolve(f"{base.__module__}.{base.__qualname__}")
+        except UnknownExtensionError:
+            continue
+        return kind.from_object(target, read_only=read_only)
+    raise StoreError(f"expected a path, a URL or a Store, got {target!r}")

@@ -76,6 +76,15 @@ class PrefixStore(Store):
         self.check_writable(key)
         return self.store.lock(self._key(key))
 
+    def flush(self) -> None:
+        """As the other store's."""
+        if not self.read_only:
+            self.store.flush()
+
+    def close(self) -> None:
+        """Flush; the other store stays open."""
+        self.flush()
+
     def as_read_only(self) -> Store:
         """The same part of the other store, refusing writes."""
         return PrefixStore(self.store.as_read_only(), self.prefix)

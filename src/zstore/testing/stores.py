@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from zstore.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 from zstore.storage.base import Store, check_key
 from zstore.storage.url import open_store
+from zstore.testing.sharing import StoreSharing
 
 __all__ = ["StoreContract"]
 
@@ -30,7 +29,7 @@ BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b"
 UNICODE_KEYS = ("é/ü", "数据/块", "a b/c d", "100%/x", "a+b&c=d", "q?a#b", "[1]*", "🌍", "a%2Fb")
 
 
-class StoreContract:
+class StoreContract(StoreSharing):
     """Every promise that `zstore.storage.base.Store` makes.
 
     can_write           put and delete work; where not, `make_store_with` fills the store in its own way
@@ -39,6 +38,8 @@ class StoreContract:
     can_pickle          an unpickled store reaches the same values
     has_whole_puts      readers see a value whole or not at all, while it is being replaced
     excludes_threads    `lock` keeps other threads that lock the same key waiting
+    shares_processes    what one process puts, others get, and several may write at once
+    excludes_processes  `lock` keeps other processes that lock the same key waiting
     """
 
     can_write = True
@@ -47,6 +48,11 @@ class StoreContract:
     can_pickle = True
     has_whole_puts = True
     excludes_threads = True
+    shares_processes = True
+    excludes_processes = True
+
+    many = 1200
+    """How many keys are more than one page of a listing."""
 
     def make_store(self, place: Path) -> Store:
         """A new, empty store; `place` is an empty directory of this test."""
@@ -73,10 +79,6 @@ class StoreContract:
         yield make
         for store in made:
             store.close()
-
-    def _need(self, capability: str) -> None:
-        if not getattr(self, capability):
-            pytest.skip(f"{type(self).__name__} says {capability} = False")
 
     # Reading
 
@@ -141,6 +143,30 @@ class StoreContract:
             begin, end = wanted.resolve(len(whole)) if wanted else (0, len(whole))
             assert bytes(value) == whole[begin:end]
         assert store.get_many([]) == []
+
+    def test_get_parts_says_how_long_values_are(self, filled: Any) -> None:
+        store = filled({"a/b": b"0123456789", "empty": b""})
+        requests = [
+            ("a/b", None),
+            ("a/b", ByteRange(-3)),
+            ("nothing", None),
+            ("empty", None),
+            ("nothing", ByteRange(-3)),
+            ("a/b", ByteRange(8, 100)),
+            ("empty", ByteRange(-3)),
+            ("a/b", ByteRange(50, 1)),
+        ]
+        found = store.get_parts(requests)
+        assert [None if part is None else (bytes(part.data), part.total_size) for part in found] == [
+            (b"0123456789", 10),
+            (b"789", 10),
+            None,
+            (b"", 0),
+            None,
+            (b"89", 10),
+            (b"", 0),
+            (b"", 10),
+        ]
 
     @pytest.mark.parametrize("key", UNICODE_KEYS)
     def test_keys_are_any_text(self, filled: Any, key: str) -> None:
@@ -264,6 +290,13 @@ class StoreContract:
         assert store.list_children("nothing") == []
         assert store.list_children("zarr.json") == []
 
+    def test_many_keys_are_listed_once_each(self, filled: Any) -> None:
+        self._need("can_list")
+        keys = [f"a/c/{i % 7}/{i}" for i in range(self.many)]
+        store = filled(dict.fromkeys(keys, b"1"))
+        assert sorted(store.list("a")) == sorted(keys)
+        assert store.list_children("a/c") == [*"0123456"]
+
     def test_lists_of_an_empty_store_are_empty(self, filled: Any) -> None:
         self._need("can_list")
         store = filled()
@@ -307,68 +340,15 @@ class StoreContract:
         assert pickle.loads(pickle.dumps(store.as_read_only())).read_only
         again.close()
 
+    def test_a_with_block_closes(self, filled: Any) -> None:
+        store = filled({"a/b": b"1"})
+        with store as same:
+            assert same is store
+            assert bytes(store.get("a/b")) == b"1"
+        if self.can_reopen:
+            with open_store(store.url, read_only=True) as again:
+                assert bytes(again.get("a/b") or b"") == b"1"
+
     def test_repr_names_the_store(self, filled: Any) -> None:
         store = filled()
         assert store.url in repr(store)
-
-    # Many threads
-
-    def test_threads_write_side_by_side(self, filled: Any) -> None:
-        self._need("can_write")
-        store = filled()
-        values = {f"a/{i % 5}/{i}": random.Random(i).randbytes(500 + i) for i in range(160)}
-        with ThreadPoolExecutor(8) as pool:
-            for _ in pool.map(lambda item: store.put(*item), values.items()):
-                pass
-            found = pool.map(store.get, values)
-            assert [bytes(value) for value in found] == [*values.values()]
-            for _ in pool.map(store.delete, values):
-                pass
-        assert all(store.get(key) is None for key in values)
-        if self.can_list:
-            assert [*store.list()] == []
-
-    def test_put_is_whole_or_absent(self, filled: Any) -> None:
-        self._need("can_write")
-        self._need("has_whole_puts")
-        choices = [bytes([i]) * (200_000 + 1000 * i) for i in range(4)]
-        store = filled({"a/b": choices[0]})
-        done = threading.Event()
-
-        def write() -> None:
-            for i in range(40):
-                store.put("a/b", choices[i % 4])
-            done.set()
-
-        def read() -> int:
-            count = 0
-            while not done.is_set():
-                assert bytes(store.get("a/b")) in choices
-                count += 1
-            return count
-
-        with ThreadPoolExecutor(3) as pool:
-            readers = [pool.submit(read) for _ in range(2)]
-            pool.submit(write).result()
-            assert all(reader.result() >= 0 for reader in readers)
-
-    def test_lock_keeps_other_threads_waiting(self, filled: Any) -> None:
-        self._need("can_write")
-        self._need("excludes_threads")
-        store = filled({"n": b"0"})
-
-        def add_one(_: int) -> None:
-            with store.lock("n"):
-                store.put("n", str(int(bytes(store.get("n"))) + 1).encode())
-
-        with ThreadPoolExecutor(8) as pool:
-            for _ in pool.map(add_one, range(100)):
-                pass
-        assert bytes(store.get("n")) == b"100"
-
-    def test_locks_of_different_keys_are_apart(self, filled: Any) -> None:
-        self._need("can_write")
-        store = filled({"zarr.json": b"{}", "a/zarr.json": b"{}"})
-        with store.lock("a/c/0"), store.lock("a/c/1"):
-            store.put("a/c/0", b"1")
-        assert bytes(store.get("a/c/0")) == b"1"

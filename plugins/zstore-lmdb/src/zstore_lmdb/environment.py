@@ -1,0 +1,137 @@
+"""One LMDB environment per directory and process: how its map grows, and what a fork does to it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import lmdb
+
+__all__ = ["Environment", "open_environment"]
+
+READERS = 1024
+T = TypeVar("T")
+
+
+class Environment:
+    """An open environment, closed when nobody refers to it any more.
+
+    LMDB allows one per process and directory, whose map may be resized only while no transaction runs, and
+    which must not have any while the process forks; so transactions go through `run`, which can hold them up.
+    """
+
+    def __init__(self, path: str, *, map_size: int, durable: bool) -> None:
+        self.path = path
+        self.is_lost = False
+        self._turn = threading.Condition()
+        self._running = 0
+        self._is_held_up = False
+        is_writable = os.access(path, os.W_OK)
+        # Without metasync, a power cut may take the last transactions, but leaves the others whole.
+        self._open = lmdb.open(
+            path,
+            map_size=map_size,
+            readonly=not is_writable,
+            max_readers=READERS,
+            readahead=False,
+            metasync=durable,
+        )
+
+    def run(self, act: Callable[[lmdb.Transaction], T], *, write: bool = False) -> T:
+        """What `act` gives, in a transaction; done again with a larger map where that was full."""
+        while True:
+            with self._running_one():
+                try:
+                    with self._open.begin(write=write, buffers=True) as transaction:
+                        return act(transaction)
+                except lmdb.MapFullError:
+                    factor = 2
+                except lmdb.MapResizedError:
+                    factor = 1  # another process made it larger
+            self._resize(factor)
+
+    @contextmanager
+    def _running_one(self) -> Iterator[None]:
+        with self._turn:
+            self._turn.wait_for(lambda: not self._is_held_up)
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._running -= 1
+                self._turn.notify_all()
+
+    def hold_up(self) -> None:
+        """Wait until no transaction runs, and let none begin."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._is_held_up)
+            self._is_held_up = True
+            self._turn.wait_for(lambda: not self._running)
+
+    def go_on(self) -> None:
+        """Let transactions begin again."""
+        with self._turn:
+            self._is_held_up = False
+            self._turn.notify_all()
+
+    def _resize(self, factor: int) -> None:
+        self.hold_up()
+        try:
+            self._open.set_mapsize(0)  # as large as others have made it
+            if factor > 1:
+                self._open.set_mapsize(factor * self._open.info()["map_size"])
+        finally:
+            self.go_on()
+
+    def lose(self) -> None:
+        """In a forked child: close what is the parent's, which has no transactions just then."""
+        self.is_lost = True
+        self._turn = threading.Condition()
+        self._open.close()
+
+
+_environments: weakref.WeakValueDictionary[str, Environment] = weakref.WeakValueDictionary()
+_guard = threading.Lock()
+_held_up: list[Environment] = []
+
+
+def open_environment(path: str, *, map_size: int, durable: bool) -> Environment:
+    """The environment in the directory `path`, as it is open in this process already, or opened now."""
+    place = os.path.realpath(path)
+    with _guard:
+        found = _environments.get(place)
+        if found is None:
+            found = _environments[place] = Environment(place, map_size=map_size, durable=durable)
+        return found
+
+
+def _before_fork() -> None:
+    _guard.acquire()
+    _held_up[:] = _environments.values()
+    for environment in _held_up:
+        environment.hold_up()
+
+
+def _after_fork_in_parent() -> None:
+    for environment in _held_up:
+        environment.go_on()
+    _held_up.clear()
+    _guard.release()
+
+
+def _after_fork_in_child() -> None:
+    for environment in _held_up:
+        environment.lose()
+    _held_up.clear()
+    _environments.clear()
+    _guard.release()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

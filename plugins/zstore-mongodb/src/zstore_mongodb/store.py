@@ -1,0 +1,204 @@
+"""A store in a MongoDB collection: one document per value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import pymongo
+from bson.errors import BSONError
+from pymongo.errors import PyMongoError
+
+from zstore.byterange import ByteRange
+from zstore.errors import StoreError
+from zstore.storage.base import Part, Parts, Store, Values, check_key, check_prefix
+from zstore.storage.locking import hold_name
+
+__all__ = ["MongodbStore"]
+
+DATABASE, COLLECTION = "mongodb_zarr", "zarr_collection"
+# Keys asked for by one query.
+PAGE = 100
+EXPECTED = "expected mongodb://host:port/database/collection"
+
+
+class MongodbStore(Store):
+    """The documents {"key": ..., "value": ...} of one collection, as zarr-python 2 kept them.
+
+    Every `put` and `delete` is atomic. A document, so a value, holds 16 MB at most; a byte range is cut from
+    the whole value. `lock` excludes the threads of this process only. The password of the URL is not shown in
+    `url`: give it as a storage option to open that again.
+    """
+
+    request_count = 16
+
+    def __init__(
+        self,
+        url: str = "mongodb://127.0.0.1",
+        *,
+        database: str = DATABASE,
+        collection: str = COLLECTION,
+        read_only: bool = False,
+        **options: Any,
+    ) -> None:
+        self.database = database
+        self.collection = collection
+        self.read_only = read_only
+        self._address = url
+        self._options = {"serverSelectionTimeoutMS": 10_000, **options}
+        # A client does not survive a fork; the parent's is kept, as closing it would end its sessions.
+        self._clients: dict[int, Any] = {}
+        self._is_indexed = False
+        self._documents()
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> MongodbStore:
+        """The store at "mongodb://host:port/database/collection?options", as of MongoDB's own URLs.
+
+        Storage options are those of `pymongo.MongoClient`, such as `username` and `password`.
+        """
+        parts = urlsplit(url)
+        names = parts.path.strip("/").split("/")
+        if not parts.netloc or parts.fragment or len(names) > 2:
+            raise StoreError(EXPECTED, path=_shown(url))
+        database, collection = (*map(unquote, names), "")[:2]
+        try:
+            return cls(
+                urlunsplit((parts.scheme, parts.netloc, "/", parts.query, "")),
+                database=database or DATABASE,
+                collection=collection or COLLECTION,
+                read_only=read_only,
+                **(storage_options or {}),
+            )
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"cannot open: {error}", path=_shown(url)) from error
+
+    @property
+    def url(self) -> str:
+        """ "mongodb://host:port/database/collection", without a password."""
+        parts = urlsplit(_shown(self._address))
+        path = f"/{quote(self.database, safe='')}/{quote(self.collection, safe='')}"
+        return urlunsplit(parts._replace(path=path))
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        """The value, or those bytes of it; None when there is no such key."""
+        return self.get_many([(key, byte_range)])[0]
+
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get` for many keys, a hundred by each query."""
+        return [None if part is None else part.data for part in self.get_parts(requests)]
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_many`, with the values' sizes."""
+        keys = [*dict.fromkeys(check_key(key) for key, _ in requests)]
+        found: dict[str, bytes] = {}
+        for first in range(0, len(keys), PAGE):
+            some = keys[first : first + PAGE]
+            with self._telling("read", some[0]):
+                query = {"key": some[0] if len(some) == 1 else {"$in": some}}
+                for document in self._documents().find(query):
+                    found[document["key"]] = bytes(document["value"])
+        parts: Parts = []
+        for key, byte_range in requests:
+            value = found.get(key)
+            if value is None:
+                parts.append(None)
+                continue
+            begin, end = byte_range.resolve(len(value)) if byte_range else (0, len(value))
+            parts.append(Part(memoryview(value)[begin:end] if byte_range else value, len(value)))
+        return parts
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the value has; None when there is no such key."""
+        [part] = self.get_parts([(key, None)])
+        return None if part is None else part.total_size
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Replace the document, or add it."""
+        check_key(key)
+        self.check_writable(key)
+        with self._telling("write", key):
+            documents = self._documents()
+            if not self._is_indexed:
+                # Without it, two that add one key at the same time would make two documents.
+                documents.create_index("key", unique=True)
+                self._is_indexed = True
+            documents.replace_one({"key": key}, {"key": key, "value": bytes(value)}, upsert=True)
+
+    def delete(self, key: str) -> None:
+        """Remove the document, if it is there."""
+        check_key(key)
+        self.check_writable(key)
+        with self._telling("delete", key):
+            self._documents().delete_many({"key": key})
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every key below `prefix`, by one command."""
+        query = _below(prefix)
+        self.check_writable(prefix)
+        with self._telling("delete", prefix or None):
+            self._documents().delete_many(query)
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below `prefix`; one that is put or deleted meanwhile may or may not be among them."""
+        query = _below(prefix)
+        with self._telling("list", prefix or None):
+            found = self._documents().find(query, {"key": True, "_id": False})
+            return iter([document["key"] for document in found])
+
+    def lock(self, key: str) -> AbstractContextManager[None]:
+        """Exclude the other threads of this process that lock the same key."""
+        self.check_writable(key)
+        return hold_name((self.url, check_key(key)))
+
+    def close(self) -> None:
+        """Close the connections; the next use opens new ones."""
+        client = self._clients.pop(os.getpid(), None)
+        if client is not None:
+            client.close()
+
+    def as_read_only(self) -> MongodbStore:
+        """The same documents, refusing writes."""
+        view = MongodbStore.__new__(MongodbStore)
+        view.__dict__.update(self.__dict__, read_only=True)
+        return view
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_clients": {}}
+
+    def _documents(self) -> Any:
+        client = self._clients.get(os.getpid())
+        if client is None:
+            with self._telling("open", None):
+                client = pymongo.MongoClient(self._address, **self._options)
+            client = self._clients.setdefault(os.getpid(), client)
+        return client[self.database][self.collection]
+
+    @contextmanager
+    def _telling(self, action: str, key: str | None) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            raise
+        except (PyMongoError, BSONError, OSError, UnicodeError, KeyError) as error:
+            raise StoreError(
+                f"cannot {action}: {type(error).__name__}: {error}", path=self.url, key=key
+            ) from error
+
+
+def _below(prefix: str) -> dict[str, Any]:
+    # "0" is the character after "/".
+    return {"key": {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}} if check_prefix(prefix) else {}
+
+
+def _shown(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    return urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))

@@ -1,0 +1,241 @@
+"""A store in a Redis database: one string per value, below a prefix of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import redis
+
+from zstore.byterange import ByteRange
+from zstore.errors import StoreError
+from zstore.storage.base import Part, Parts, Store, Values, check_key, check_prefix
+from zstore.storage.locking import hold_name
+
+__all__ = ["RedisStore"]
+
+# Keys asked for in one round while listing, and deleted in one.
+PAGE = 1000
+# What Redis takes for patterns in MATCH.
+SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\*?[]^-"})
+EXPECTED = "expected redis://host:port/database/prefix, with '?' and '#' written as %3F and %23"
+
+
+class RedisStore(Store):
+    """The strings named `prefix`:key of one database, as zarr-python 2 kept them.
+
+    Every `put` and `delete` is atomic; many `get`s are one round trip. A lock is a key that expires after
+    `lock_timeout` seconds, renewed while it is held; losing it all the same raises StoreError. The password
+    of the URL is not shown in `url`: give it as a storage option to open that again.
+    """
+
+    request_count = 64
+
+    def __init__(
+        self,
+        url: str = "redis://127.0.0.1/0",
+        *,
+        prefix: str = "zarr",
+        read_only: bool = False,
+        lock_timeout: float = 30.0,
+        **options: Any,
+    ) -> None:
+        self.prefix = prefix
+        self.read_only = read_only
+        self.lock_timeout = lock_timeout
+        self._address = url
+        self._options = {"socket_timeout": 60.0, "socket_connect_timeout": 10.0, **options}
+        self._client = self._connect()
+
+    def _connect(self) -> redis.Redis:
+        with self._telling("open", None):
+            client = redis.Redis.from_url(self._address, **self._options)
+            pool = client.connection_pool
+            # Not connected yet, but this is where unknown options are refused.
+            pool.connection_class(**pool.connection_kwargs)
+            return client
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> RedisStore:
+        """The store at "redis://host:port/database/prefix"; "zarr" where there is no prefix.
+
+        Storage options are `lock_timeout` and those of `redis.Redis`, such as `username` and `password`.
+        """
+        parts = urlsplit(url)
+        database, _, prefix = parts.path.strip("/").partition("/")
+        if not parts.hostname or parts.query or parts.fragment or not (database or "0").isdecimal():
+            raise StoreError(EXPECTED, path=_shown(url))
+        address = urlunsplit((parts.scheme, parts.netloc, database or "0", "", ""))
+        try:
+            return cls(
+                address, prefix=unquote(prefix) or "zarr", read_only=read_only, **(storage_options or {})
+            )
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"cannot open: {error}", path=_shown(url)) from error
+
+    @property
+    def url(self) -> str:
+        """ "redis://host:port/database/prefix", without a password."""
+        return f"{_shown(self._address)}/{quote(self.prefix, safe='')}"
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """The value, or those bytes of it; None when there is no such key."""
+        return self.get_many([(key, byte_range)])[0]  # type: ignore[return-value]
+
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get` for many keys, in one round trip."""
+        return [None if part is None else part.data for part in self.get_parts(requests)]
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_many`, with the values' sizes, each as of the moment its bytes were read."""
+        with self._telling("read", requests[0][0] if requests else None):
+            pipe = self._client.pipeline(transaction=True)
+            for key, byte_range in requests:
+                name = self._name(key)
+                pipe.exists(name)
+                pipe.strlen(name)
+                if byte_range is None:
+                    pipe.get(name)
+                else:
+                    start, size = byte_range
+                    end = -1 if size is None or start < 0 else start + size - 1
+                    # A range that ends before it begins is empty, except that -1 is the end of the value.
+                    pipe.getrange(name, *((1, 0) if size == 0 else (start, end)))
+            found = pipe.execute()
+        parts: Parts = []
+        for (_, byte_range), exists, total_size, data in zip(
+            requests, found[::3], found[1::3], found[2::3], strict=True
+        ):
+            if not exists:
+                parts.append(None)
+                continue
+            is_suffix = byte_range is not None and byte_range.start < 0
+            parts.append(Part(data[: byte_range.size] if byte_range and is_suffix else data, total_size))
+        return parts
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the value has; None when there is no such key."""
+        name = self._name(key)
+        with self._telling("read", key):
+            exists, size = self._client.pipeline(transaction=True).exists(name).strlen(name).execute()
+        return int(size) if exists else None
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Set the value; Redis takes 512 MB at most."""
+        name = self._name(key)
+        self.check_writable(key)
+        with self._telling("write", key):
+            self._client.set(name, bytes(value))
+
+    def delete(self, key: str) -> None:
+        """Remove the key, if it is there."""
+        name = self._name(key)
+        self.check_writable(key)
+        with self._telling("delete", key):
+            self._client.delete(name)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every key below `prefix`, a thousand at a time."""
+        check_prefix(prefix)
+        self.check_writable(prefix)
+        names = [self._name(key) for key in self.list(prefix)]
+        with self._telling("delete", prefix or None):
+            for first in range(0, len(names), PAGE):
+                self._client.unlink(*names[first : first + PAGE])
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below `prefix`; Redis looks at all keys of the database for it.
+
+        One that is put or deleted meanwhile may or may not be among them.
+        """
+        start = check_prefix(prefix) and f"{prefix}/"
+        return iter(self._scan(start))
+
+    def _scan(self, start: str) -> set[str]:
+        pattern = f"{self.prefix}:{start}".translate(SPECIAL) + "*"
+        skip = len(f"{self.prefix}:".encode())
+        with self._telling("list", start.rstrip("/") or None):
+            found = self._client.scan_iter(match=pattern, count=PAGE)
+            # A name may come twice.
+            return {bytes(name)[skip:].decode() for name in found}
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Exclude every thread, process and machine that locks the same key of this prefix.
+
+        The lock lies at "zstore-lock:" before the value's name, so no list shows it.
+        """
+        name = self._name(key)
+        self.check_writable(key)
+        # Within a process, waiting for each other takes no round trips.
+        with hold_name((self.url, key)):
+            held = self._client.lock(
+                f"zstore-lock:{name}", timeout=self.lock_timeout, sleep=0.005, thread_local=False
+            )
+            with self._telling("lock", key):
+                held.acquire()
+            done = threading.Event()
+            renewing = threading.Thread(target=self._renew, args=(held, done), daemon=True)
+            renewing.start()
+            try:
+                yield
+            finally:
+                done.set()
+                renewing.join()
+                with self._telling("unlock", key):
+                    held.release()
+
+    def _renew(self, held: Any, done: threading.Event) -> None:
+        while not done.wait(self.lock_timeout / 3):
+            try:
+                held.reacquire()
+            except redis.RedisError:
+                # Whether it was lost will be seen when it is let go of, which raises then.
+                continue
+
+    def close(self) -> None:
+        """Close the connections; the next use opens new ones."""
+        self._client.close()
+
+    def as_read_only(self) -> RedisStore:
+        """The same keys, refusing writes."""
+        view = RedisStore.__new__(RedisStore)
+        view.__dict__.update(self.__dict__, read_only=True)
+        return view
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._client = self._connect()
+
+    def _name(self, key: str) -> str:
+        check_key(key)
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise StoreError(f"key cannot be UTF-8: {error}", path=self.url, key=key) from error
+        return f"{self.prefix}:{key}"
+
+    @contextmanager
+    def _telling(self, action: str, key: str | None) -> Iterator[None]:
+        try:
+            yield
+        except (redis.RedisError, UnicodeDecodeError, OSError) as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"cannot {action}: {error}", path=self.url, key=key) from error
+
+
+def _shown(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    return urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))

@@ -1,0 +1,161 @@
+"""Compress a chunk of 1 to 4 dimensions by zfp, without a header.
+
+Spec     zarr-extensions codec "zfp"
+v3 name  zfp
+v2 id    none (numcodecs' zfpy writes a header)
+Example  {"name": "zfp", "configuration": {"mode": "fixed_accuracy", "tolerance": 0.05}}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.native import Options
+from zstore.codecs.zfpy import ITEM_TYPES, decode_stream, zfpy
+from zstore.errors import CodecError, MetadataError, UnsupportedError
+
+__all__ = ["Zfp"]
+
+MODES = ("reversible", "expert", "fixed_accuracy", "fixed_rate", "fixed_precision")
+# What zfp.h calls ZFP_MIN_BITS, ZFP_MAX_BITS, ZFP_MAX_PREC and ZFP_MIN_EXP: bounds that bind nothing.
+MIN_BITS, MAX_BITS, MAX_PRECISION, MIN_EXPONENT = 1, 16658, 64, -1074
+
+# What zfp compresses in the place of smaller types, and by how many bits integers are shifted up for that.
+PROMOTED = {"int8": ("int32", 23), "uint8": ("int32", 23), "int16": ("int32", 15), "uint16": ("int32", 15)}
+SAME_RANGE = {"uint32": "int32", "uint64": "int64", "float16": "float32", "bfloat16": "float32"}
+
+
+@dataclass(frozen=True)
+class Zfp(Serializer):
+    """`options` are the mode's own; `settings` are what zfpy is told, which follows from them in `bind`."""
+
+    name: ClassVar[str] = "zfp"
+
+    mode: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    spec: ChunkSpec | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        options = Options(cls.name, configuration)
+        mode = options.choice("mode", MODES)
+        found: dict[str, Any] = {}
+        if mode == "expert":
+            found = {name: options.integer(name, 0, 1 << 16) for name in ("minbits", "maxbits", "maxprec")}
+            found["minexp"] = options.integer("minexp", -(1 << 15), 1 << 15)
+        elif mode == "fixed_precision":
+            found = {"precision": options.integer("precision", 1, MAX_PRECISION)}
+        elif mode != "reversible":
+            name = "tolerance" if mode == "fixed_accuracy" else "rate"
+            value = options.take(name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise MetadataError(
+                    f"codec 'zfp' has {name} {value!r}, expected a number above 0", codec=cls.name
+                )
+            found = {name: value}
+        options.end()
+        return cls(mode, found)
+
+    def to_configuration(self) -> dict[str, Any]:
+        return {"mode": self.mode, **self.options}
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        name = spec.dtype.name
+        if len(spec.shape) > 4 or not (spec.dtype in ITEM_TYPES or name in PROMOTED or name in SAME_RANGE):
+            raise MetadataError(
+                "codec 'zfp' takes integers and floats of up to 64 bits and up to 4 dimensions,"
+                f" the chunk has {len(spec.shape)} and items of type {name}",
+                codec=self.name,
+            )
+        settings = self._expert(spec) if self.mode == "expert" else dict(self.options)
+        return type(self)(self.mode, self.options, spec, settings)
+
+    def _expert(self, spec: ChunkSpec) -> dict[str, Any]:
+        """The mode that the four numbers come to."""
+        least, most, precision, exponent = (
+            self.options[name] for name in ("minbits", "maxbits", "maxprec", "minexp")
+        )
+        are_bits_free = least <= MIN_BITS and most >= MAX_BITS
+        if are_bits_free and precision >= MAX_PRECISION and exponent < MIN_EXPONENT:
+            return {}
+        if are_bits_free and precision >= MAX_PRECISION and exponent > MIN_EXPONENT:
+            return {"tolerance": math.ldexp(1.0, exponent)}
+        if are_bits_free and 0 < precision <= MAX_PRECISION and exponent == MIN_EXPONENT:
+            return {"precision": precision}
+        if least == most > 0 and precision >= MAX_PRECISION and exponent == MIN_EXPONENT:
+            return {"rate": most / 4 ** max(1, len(spec.shape))}
+        raise UnsupportedError(
+            f"codec 'zfp' has mode 'expert' with {dict(self.options)}, which comes to no mode of zfpy's:"
+            " a rate, a precision, a tolerance of a power of two, or reversible",
+            codec=self.name,
+        )
+
+    @property
+    def _zfp_type(self) -> np.dtype[Any]:
+        assert self.spec is not None, "bound before use"
+        name = self.spec.dtype.name
+        return np.dtype(PROMOTED[name][0] if name in PROMOTED else SAME_RANGE.get(name, name))
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
+        items = np.ascontiguousarray(self._promote(chunk)).reshape(chunk.shape or (1,))
+        try:
+            return bytes(zfpy().compress_numpy(items, write_header=False, **self.settings))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CodecError(
+                f"codec 'zfp' failed to encode {chunk.nbytes} bytes: {error}", codec=self.name
+            ) from error
+
+    def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
+        assert self.spec is not None, "bound before use"
+        package, dtype, shape = zfpy(), self._zfp_type, self.spec.shape or (1,)
+        number = package.dtype_to_ztype(dtype.type)
+
+        def decompress(stream: bytes) -> Any:
+            return package._decompress(stream, number, shape, **self.settings)
+
+        rate_bits = 0
+        if "rate" in self.settings:
+            # A block has room for its exponent at least.
+            rate_bits = max(math.floor(4 ** len(shape) * self.settings["rate"] + 0.5), 12)
+        items = decode_stream(decompress, data, shape, dtype, rate_bits, codec=self.name)
+        return self._demote(items).reshape(self.spec.shape)
+
+    def _promote(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        name = chunk.dtype.name
+        if name in PROMOTED:
+            shift = PROMOTED[name][1]
+            middle = (1 << (30 - shift)) if chunk.dtype.kind == "u" else 0
+            return (chunk.astype(np.int32) - np.int32(middle)) << np.int32(shift)
+        if chunk.dtype.kind == "u" and chunk.size and int(chunk.max()) > np.iinfo(self._zfp_type).max:
+            raise CodecError(
+                f"codec 'zfp' failed: {chunk.max()} of {name} is larger than {np.iinfo(self._zfp_type).max}",
+                codec=self.name,
+            )
+        return chunk.astype(self._zfp_type, copy=False)
+
+    def _demote(self, items: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        assert self.spec is not None, "bound before use"
+        dtype = self.spec.dtype
+        if dtype.name in PROMOTED:
+            shift = PROMOTED[dtype.name][1]
+            limits = np.iinfo(dtype)
+            middle = (1 << (30 - shift)) if dtype.kind == "u" else 0
+            items = np.clip((items >> np.int32(shift)) + np.int32(middle), limits.min, limits.max)
+        elif dtype.kind == "u":
+            items = np.maximum(items, 0)
+        with np.errstate(over="ignore"):
+            chunk = items.astype(dtype, copy=False)
+        lost = np.isfinite(items) & ~np.isfinite(chunk)
+        if lost.any():
+            raise CodecError(
+                f"codec 'zfp' failed: decodes to {items[lost][0]}, too large for {dtype.name}",
+                codec=self.name,
+            )
+        return chunk

@@ -1,0 +1,70 @@
+"""`zstore fix`: mending what is mechanical."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zstore.validation.rule import PROFILES
+
+__all__ = ["fix"]
+
+
+@click.command()
+@click.argument("path")
+@click.option("--write", is_flag=True, help="Write the changes; without it they are only shown.")
+@click.option(
+    "--profile", type=click.Choice(PROFILES), help="Convert `multiscales` to what this document wants."
+)
+@click.option("--crs", help="The CRS to write everywhere, where several are stated: EPSG:32632, WKT, ...")
+@click.option("--method", help="How the levels were made, where nothing says it: average, nearest, ...")
+@click.option(
+    "--backup", type=click.Path(path_type=Path), help="New directory for copies of what is replaced."
+)
+@click.option(
+    "--restore", type=click.Path(path_type=Path), help="Put back what a backup holds; nothing else."
+)
+@click.option("--quiet", is_flag=True, help="Do not show the differences.")
+def fix(
+    path: str,
+    write: bool,
+    profile: str | None,
+    crs: str | None,
+    method: str | None,
+    backup: Path | None,
+    restore: Path | None,
+    quiet: bool,
+) -> None:
+    """Mend documents and coordinates of PATH, never data: CRS, transforms, tile matrices, fill values."""
+    from zstore.storage.url import open_store
+    from zstore.validation.mending.fix import plan_fix
+    from zstore.validation.mending.write import backup_place, restore_backup, write_plan
+    from zstore.validation.output import clean
+
+    if restore is not None:
+        if write or profile or crs or method or backup:
+            raise click.UsageError("--restore goes with no other option")
+        count = restore_backup(open_store(path), restore)
+        click.echo(f"{path}: {count} keys as they were")
+        return
+    plan = plan_fix(path, profile, crs=crs, method=method)
+    for line in () if quiet else plan.diff():
+        click.echo(clean(line))
+    for mend in plan.mended:
+        click.echo(f"mended {mend.rule} /{clean(mend.path)}: {clean(mend.message)}")
+    for mend in plan.refused:
+        click.echo(f"left {mend.rule} /{clean(mend.path)}: {clean(mend.message)}")
+    counts = [
+        f"{v.count('error')} errors and {v.count('warning')} warnings" for v in (plan.before, plan.after)
+    ]
+    click.echo(f"{path}: {counts[0]} before, {counts[1]} after; {len(plan.changes)} keys change")
+    if not plan.changes:
+        return
+    if not write:
+        click.echo("nothing is written: pass --write to do it")
+        return
+    store = open_store(path)
+    place = backup_place(store) if backup is None else backup
+    write_plan(plan, store, place)
+    click.echo(f"written; what was replaced is in {place}, and comes back with --restore")

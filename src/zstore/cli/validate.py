@@ -1,0 +1,52 @@
+"""`zstore validate`: whether a hierarchy says what it means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zstore.cli.options import WORDS
+from zstore.validation.rule import CLASSES, PROFILES
+
+__all__ = ["validate"]
+
+
+@click.command()
+@click.argument("path")
+@click.option(
+    "--profile", type=click.Choice(PROFILES), help="Rules of one document, as severe as it has them."
+)
+@click.option("--class", "classes", **WORDS, help=f"Only these requirements classes: {', '.join(CLASSES)}.")
+@click.option("--deep", is_flag=True, help="Look at values too: recompute samples of levels, list chunks.")
+@click.option("--strict", is_flag=True, help="Warnings fail as errors do.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit's XML to a file.")
+@click.option("--all", "show_all", is_flag=True, help="Show every finding of a rule, not the first ten.")
+def validate(
+    path: str,
+    profile: str | None,
+    classes: list[str] | None,
+    deep: bool,
+    strict: bool,
+    as_json: bool,
+    junit: Path | None,
+    show_all: bool,
+) -> None:
+    """Say what is wrong with PATH, where, what was expected and how to mend it; an error fails."""
+    from zstore.validation.output import render_json, render_junit, render_text
+    from zstore.validation.run import validate as check
+
+    for name in classes or ():
+        if name not in CLASSES:
+            raise click.BadParameter(f"{name!r}; expected of {', '.join(CLASSES)}", param_hint="--class")
+    verdict = check(path, profile, classes, deep)
+    if junit is not None:
+        try:
+            junit.write_text(render_junit(verdict, strict=strict), encoding="utf-8")
+        except OSError as error:
+            raise click.FileError(str(junit), error.strerror) from error
+    text = render_json(verdict) if as_json else render_text(verdict, most=None if show_all else 10)
+    click.echo(text, nl=False)
+    if not verdict.is_valid(strict=strict):
+        raise SystemExit(1)

@@ -1,0 +1,182 @@
+"""Store numbers in another type, converted by value.
+
+Spec     zarr-extensions codec "cast_value"
+v3 name  cast_value
+v2 id    none (numcodecs' astype wraps around silently)
+Example  {"name": "cast_value", "configuration": {"data_type": "uint8", "rounding": "towards-zero",
+          "out_of_range": "clamp", "scalar_map": {"encode": [["NaN", 0]], "decode": [[0, "NaN"]]}}}
+
+A value that has no place in the other type is an error unless `out_of_range` or `scalar_map` gives it one.
+The key "NaN" of a map stands for every NaN, a NaN in hex digits for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ArrayCodec, ChunkSpec
+from zstore.codecs.casting import ROUNDINGS, cast, is_integer, is_number
+from zstore.codecs.native import Options
+from zstore.errors import CodecError, MetadataError, ZstoreError
+from zstore.model.dtype import DataType
+
+__all__ = ["CastValue"]
+
+# (key, value) pairs of numpy scalars, in the order in which they are looked up.
+Pairs = tuple[tuple[np.generic, np.generic], ...]
+
+
+@dataclass(frozen=True)
+class CastValue(ArrayCodec):
+    """`target` is the stored type; `source` the chunk's and the maps' scalars are known after `bind`."""
+
+    name: ClassVar[str] = "cast_value"
+
+    target: DataType
+    rounding: str | None = None
+    out_of_range: str | None = None
+    scalar_map: Mapping[str, Any] | None = None
+    source: np.dtype[Any] | None = None
+    encode_map: Pairs = ()
+    decode_map: Pairs = ()
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        options = Options(cls.name, configuration)
+        try:
+            target = DataType.from_name(options.take("data_type"))
+        except ZstoreError as error:
+            error.codec = error.codec or cls.name
+            raise
+        rounding = options.choice("rounding", ROUNDINGS) if "rounding" in configuration else None
+        out_of_range = None
+        if "out_of_range" in configuration:
+            out_of_range = options.choice("out_of_range", ("clamp", "wrap"))
+        scalar_map = options.take("scalar_map", None)
+        options.end()
+        if not is_number(target.numpy):
+            raise _refuse(f"has data_type {target.name!r}, expected integers or real floats")
+        if out_of_range == "wrap" and not is_integer(target.numpy):
+            raise _refuse(f"has out_of_range 'wrap' and data_type {target.name!r}, expected integers for it")
+        if "scalar_map" in configuration:
+            _check_map(scalar_map)
+        return cls(target, rounding, out_of_range, scalar_map)
+
+    def to_configuration(self) -> dict[str, Any]:
+        options = {
+            "data_type": self.target.render_name(),
+            "rounding": self.rounding,
+            "out_of_range": self.out_of_range,
+            "scalar_map": None if self.scalar_map is None else dict(self.scalar_map),
+        }
+        return {option: value for option, value in options.items() if value is not None}
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        if not is_number(spec.dtype):
+            raise _refuse(f"converts integers and real floats, the chunk's items are {spec.dtype}")
+        source = DataType.from_numpy(spec.dtype)
+        maps = {} if self.scalar_map is None else self.scalar_map
+        return type(self)(
+            self.target,
+            self.rounding,
+            self.out_of_range,
+            self.scalar_map,
+            spec.dtype,
+            _parse_map(maps.get("encode", ()), source, self.target),
+            _parse_map(maps.get("decode", ()), self.target, source),
+        )
+
+    def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
+        """What the next codec sees.
+
+        Raises
+            MetadataError: the fill value does not come back as it is, so partly written chunks would not.
+        """
+        dtype = self.target.numpy
+        if spec.fill_value is None:
+            return spec._replace(dtype=dtype)
+        bound = self if self.source is not None else self.bind(spec)
+        fill = np.asarray(spec.fill_value, spec.dtype).reshape(1)
+        try:
+            encoded = bound.encode(fill)
+            decoded = bound.decode(encoded)
+        except CodecError as error:
+            raise _refuse(f"cannot convert the fill value {fill[0]}: {error}") from error
+        if not (decoded == fill).all() and not (fill != fill).all() & (decoded != decoded).all():
+            raise _refuse(f"makes {decoded[0]} of the fill value {fill[0]} by way of {encoded[0]}")
+        return spec._replace(dtype=dtype, fill_value=encoded[0])
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return self._convert(chunk, self.target.numpy, self.encode_map)
+
+    def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        assert self.source is not None, "bound before use"
+        return self._convert(chunk, self.source, self.decode_map)
+
+    def _convert(
+        self, chunk: np.ndarray[Any, Any], dtype: np.dtype[Any], pairs: Pairs
+    ) -> np.ndarray[Any, Any]:
+        out_of_range = self.out_of_range
+        if out_of_range == "wrap" and not is_integer(dtype):
+            out_of_range = None  # has no meaning on the way back to floats
+        found = [_matches(chunk, key) for key, _ in pairs]
+        is_mapped = np.logical_or.reduce(found) if found else None
+        if is_mapped is not None and is_mapped.any():
+            # Any value that needs no conversion stands in for those that get none.
+            chunk = chunk.copy()
+            chunk[is_mapped] = np.ones((), chunk.dtype)
+        result = cast(chunk, dtype, self.rounding or "nearest-even", out_of_range)
+        if is_mapped is None or not is_mapped.any():
+            return result
+        result = result.copy() if result is chunk else result
+        # The first key that fits counts, so it is written last.
+        for (_, value), where in zip(reversed(pairs), reversed(found), strict=True):
+            result[where] = value
+        return result
+
+
+def _refuse(what: str) -> MetadataError:
+    return MetadataError(f"codec 'cast_value' {what}", codec="cast_value")
+
+
+def _check_map(value: Any) -> None:
+    if not isinstance(value, Mapping) or set(value) - {"encode", "decode"}:
+        raise _refuse(f"has scalar_map {value!r}, expected an object with 'encode' and 'decode'")
+    for pairs in value.values():
+        if not isinstance(pairs, list | tuple) or not all(
+            isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
+        ):
+            raise _refuse(f"has scalar_map {value!r}, expected lists of pairs")
+
+
+def _parse_map(pairs: Any, keys: DataType, values: DataType) -> Pairs:
+    return tuple((_parse_scalar(key, keys), _parse_scalar(value, values)) for key, value in pairs)
+
+
+def _parse_scalar(value: Any, data_type: DataType) -> Any:
+    # The specification's own example spells infinity with a plus sign.
+    scalar: Any = None
+    if value is not None:
+        try:
+            scalar = data_type.parse_fill("Infinity" if value == "+Infinity" else value, 3)
+        except MetadataError as error:
+            raise _refuse(f"has {value!r} in scalar_map: {error}") from error
+    if scalar is None:
+        raise _refuse(f"has {value!r} in scalar_map, expected a value of {data_type.name}")
+    return scalar
+
+
+def _matches(chunk: np.ndarray[Any, Any], key: np.generic) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any]
+    if key == key:
+        found = np.asarray(chunk == key)
+    elif key.tobytes() == np.asarray(np.nan).astype(chunk.dtype).tobytes():
+        found = np.asarray(chunk != chunk)
+    else:
+        word = np.dtype(f"u{chunk.dtype.itemsize}")
+        found = chunk.view(word) == np.frombuffer(key.tobytes(), word)[0]
+    return found

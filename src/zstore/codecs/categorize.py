@@ -1,0 +1,121 @@
+"""Strings from a list of labels, each as its place in the list, from 1 on; the empty string is 0.
+
+Spec     numcodecs' documentation, "Categorize"
+v3 name  numcodecs.categorize
+v2 id    categorize (a filter)
+Example  {"name": "numcodecs.categorize",
+          "configuration": {"labels": ["land", "sea"], "dtype": "|O", "astype": "|u1"}}
+
+Of objects ("|O") it makes bytes; of fixed-length strings it is a filter like any other of numcodecs'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.numcodecs import NumcodecsFilter
+from zstore.codecs.objects import check_objects
+from zstore.errors import CodecError, MetadataError
+
+__all__ = ["Categorize", "CategorizeObjects"]
+
+
+class Categorize(NumcodecsFilter):
+    """The filter, for fixed-length strings."""
+
+    name: ClassVar[str] = "numcodecs.categorize"
+    codec_id: ClassVar[str] = "categorize"
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Any:
+        """The codec that a metadata document describes: `CategorizeObjects` where it is for objects."""
+        if configuration.get("dtype") in ("|O", "O", "object"):
+            return CategorizeObjects.from_configuration(configuration)
+        return super().from_configuration(configuration)
+
+
+class CategorizeObjects(Serializer):
+    """The serializer, for arrays of objects: strings that are among the labels, or empty."""
+
+    name: ClassVar[str] = "numcodecs.categorize"
+
+    def __init__(self, labels: tuple[str, ...], stored: np.dtype[Any], spec: ChunkSpec | None = None) -> None:
+        self.labels = labels
+        self.stored = stored
+        self.spec = spec
+        # Of a label that is there twice the last place counts, as for numcodecs.
+        self.codes = {"": 0, **{label: code for code, label in enumerate(labels, 1)}}
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        labels, given = configuration.get("labels"), configuration.get("astype", "u1")
+        if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
+            raise MetadataError(
+                f"codec {cls.name!r}: labels {labels!r}, expected a list of strings", codec=cls.name
+            )
+        unknown = sorted(set(configuration) - {"labels", "dtype", "astype"})
+        if unknown:
+            raise MetadataError(f"codec {cls.name!r} has unknown options {unknown}", codec=cls.name)
+        try:
+            stored = np.dtype(given)
+        except TypeError as error:
+            raise MetadataError(f"codec {cls.name!r}: astype {given!r}: {error}", codec=cls.name) from None
+        if stored.kind not in "iu" or np.iinfo(stored).max < len(labels):
+            raise MetadataError(
+                f"codec {cls.name!r}: astype {given!r}, expected integers that count to {len(labels)}",
+                codec=cls.name,
+            )
+        return cls(tuple(labels), stored)
+
+    def to_configuration(self) -> dict[str, Any]:
+        return {"labels": list(self.labels), "dtype": "|O", "astype": self.stored.str}
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        check_objects(self.name, spec)
+        return type(self)(self.labels, self.stored, spec)
+
+    def encoded_size(self, spec: ChunkSpec) -> int:
+        return prod(spec.shape) * self.stored.itemsize
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
+        codes = np.empty(chunk.shape, self.stored)
+        for place in np.ndindex(chunk.shape):
+            item: Any = chunk[place]
+            if self._is_unwritten(item):
+                item = ""
+            if not isinstance(item, str) or item not in self.codes:
+                raise CodecError(
+                    f"codec {self.name!r} failed: item {place} is {item!r}, expected one of the labels"
+                    f" {', '.join(map(repr, self.labels))} or ''",
+                    codec=self.name,
+                )
+            codes[place] = self.codes[item]
+        return codes.tobytes()
+
+    def _is_unwritten(self, item: Any) -> bool:
+        """Whether an item is the fill value that others leave in the documents of such arrays, 0 or null."""
+        return self.spec is not None and item is self.spec.fill_value
+
+    def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
+        assert self.spec is not None, "bound before use"
+        expected = self.encoded_size(self.spec)
+        if len(data) != expected:
+            raise CodecError(
+                f"codec {self.name!r} failed: chunk has {len(data)} bytes, expected {expected}",
+                codec=self.name,
+            )
+        codes = np.frombuffer(data, self.stored)
+        low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+        if low < 0 or high > len(self.labels):
+            raise CodecError(
+                f"codec {self.name!r} failed: chunk has the code {low if low < 0 else high}, expected 0 to"
+                f" {len(self.labels)}",
+                codec=self.name,
+            )
+        labels = np.array(["", *self.labels], object)
+        return labels.take(codes.astype(np.intp)).reshape(self.spec.shape)

@@ -1,0 +1,195 @@
+"""A chunk of Python objects as one JSON or MessagePack document: the items, then "|O" and the chunk's shape.
+
+Spec     numcodecs' documentation, "JSON" and "MsgPack"
+v3 name  numcodecs.json2, numcodecs.msgpack2
+v2 id    json2, msgpack2 (filters of "|O" arrays)
+Example  {"name": "numcodecs.json2", "configuration": {"encoding": "utf-8"}}
+
+What a document cannot say comes back as the nearest thing that it can: tuples as lists, and the keys of JSON
+objects as strings.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.errors import CodecError, MetadataError, UnsupportedError
+
+__all__ = ["Json", "Msgpack", "check_objects"]
+
+
+def check_objects(name: str, spec: ChunkSpec) -> None:
+    """Raise MetadataError where the array's items are not objects."""
+    if spec.dtype.kind != "O":
+        raise MetadataError(
+            f"codec {name!r} is for items that are objects, the array's are {spec.dtype}", codec=name
+        )
+
+
+class _Document(Serializer):
+    """What the two have in common: `options` are the configuration's, with numcodecs' defaults."""
+
+    options: ClassVar[dict[str, Any]]
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        self.configuration = {**self.options, **configuration}
+        self.spec = spec
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        unknown = sorted(set(configuration) - set(cls.options))
+        if unknown:
+            raise MetadataError(f"codec {cls.name!r} has unknown options {unknown}", codec=cls.name)
+        made = cls(configuration)
+        made._check()
+        return made
+
+    def to_configuration(self) -> dict[str, Any]:
+        return dict(self.configuration)
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        check_objects(self.name, spec)
+        return type(self)(self.configuration, spec)
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
+        items = np.atleast_1d(chunk).tolist()
+        try:
+            return self._dump([*items, "|O", list(chunk.shape)])
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise CodecError(
+                f"codec {self.name!r} failed: {self._culprit(chunk)} cannot be said: {error}", codec=self.name
+            ) from error
+
+    def _culprit(self, chunk: np.ndarray[Any, Any]) -> str:
+        for place in np.ndindex(chunk.shape):
+            try:
+                self._dump([chunk[place]])
+            except (TypeError, ValueError, OverflowError, RecursionError):
+                return f"item {place}"
+        return "the chunk"
+
+    def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
+        assert self.spec is not None, "bound before use"
+        try:
+            document = self._load(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CodecError(f"codec {self.name!r} failed: {error}", codec=self.name) from error
+        if not isinstance(document, list) or len(document) < 2:
+            raise CodecError(
+                f"codec {self.name!r} failed: expected a list that ends with a dtype and a shape",
+                codec=self.name,
+            )
+        *items, _, shape = document
+        if shape != list(self.spec.shape):
+            raise CodecError(
+                f"codec {self.name!r} failed: chunk has the shape {shape!r}, expected"
+                f" {list(self.spec.shape)}",
+                codec=self.name,
+            )
+        chunk = np.empty(self.spec.shape, object)
+        self._place(items, self.spec.shape or (1,), chunk.reshape(self.spec.shape or (1,)))
+        return chunk
+
+    def _place(self, items: Any, shape: tuple[int, ...], into: np.ndarray[Any, Any]) -> None:
+        # Not by numpy's assignment, which takes lists among the items for dimensions.
+        if not isinstance(items, list) or len(items) != shape[0]:
+            count = len(items) if isinstance(items, list) else repr(items)
+            raise CodecError(
+                f"codec {self.name!r} failed: {count} items along one dimension, expected {shape[0]}",
+                codec=self.name,
+            )
+        for i, item in enumerate(items):
+            if len(shape) == 1:
+                into[i] = item
+            else:
+                self._place(item, shape[1:], into[i])
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise MetadataError where an option has a value that it cannot have."""
+
+    @abstractmethod
+    def _dump(self, document: list[Any]) -> bytes: ...
+
+    @abstractmethod
+    def _load(self, data: memoryview) -> Any: ...
+
+
+class Json(_Document):
+    """JSON, by the options of Python's `json`."""
+
+    name: ClassVar[str] = "numcodecs.json2"
+    options: ClassVar[dict[str, Any]] = {
+        "encoding": "utf-8",
+        "skipkeys": False,
+        "ensure_ascii": True,
+        "check_circular": True,
+        "allow_nan": True,
+        "indent": None,
+        "separators": None,
+        "sort_keys": True,
+        "strict": True,
+    }
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        super().__init__(configuration, spec)
+        if self.configuration["separators"] is None:
+            compact = self.configuration["indent"] is None
+            self.configuration["separators"] = [",", ":"] if compact else [", ", ": "]
+        self.configuration["separators"] = list(self.configuration["separators"])
+
+    def _check(self) -> None:
+        try:
+            self._load(memoryview(self._dump([])))
+        except (TypeError, ValueError, LookupError) as error:
+            raise MetadataError(
+                f"codec {self.name!r} does not take configuration {self.configuration!r}: {error}",
+                codec=self.name,
+            ) from error
+
+    def _dump(self, document: list[Any]) -> bytes:
+        options = {
+            name: self.configuration[name] for name in self.options if name not in ("encoding", "strict")
+        }
+        return json.dumps(document, **options).encode(self.configuration["encoding"])
+
+    def _load(self, data: memoryview) -> Any:
+        text = bytes(data).decode(self.configuration["encoding"])
+        return json.loads(text, strict=self.configuration["strict"])
+
+
+class Msgpack(_Document):
+    """MessagePack, by the options of the package `msgpack`, which must be installed."""
+
+    name: ClassVar[str] = "numcodecs.msgpack2"
+    options: ClassVar[dict[str, Any]] = {"use_single_float": False, "use_bin_type": True, "raw": False}
+
+    def _check(self) -> None:
+        wrong = {name: value for name, value in self.configuration.items() if not isinstance(value, bool)}
+        if wrong:
+            raise MetadataError(f"codec {self.name!r} has {wrong!r}, expected true or false", codec=self.name)
+
+    def _package(self) -> Any:
+        try:
+            import msgpack
+        except ImportError as error:
+            raise UnsupportedError(
+                f"codec {self.name!r} needs the package 'msgpack': pip install 'zstore[msgpack]'",
+                codec=self.name,
+            ) from error
+        return msgpack
+
+    def _dump(self, document: list[Any]) -> bytes:
+        options = {name: self.configuration[name] for name in ("use_bin_type", "use_single_float")}
+        packed: bytes = self._package().packb(document, **options)
+        return packed
+
+    def _load(self, data: memoryview) -> Any:
+        # Keys of any type: they are values like others, and come from one chunk.
+        return self._package().unpackb(data, raw=self.configuration["raw"], strict_map_key=False)

@@ -1,0 +1,161 @@
+"""Compress a chunk of numbers by pcodec, lossless and small; through the package `pcodec` (extra "pcodec").
+
+Spec     numcodecs' documentation, PCodec; pcodec's standalone format
+v3 name  numcodecs.pcodec, in the serializer's place
+v2 id    pcodec
+Example  {"name": "numcodecs.pcodec", "configuration": {"level": 8, "mode_spec": "auto", "delta_spec": "auto",
+          "paging_spec": "equal_pages_up_to", "delta_encoding_order": null, "equal_pages_up_to": 262144}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
+from zstore.codecs.native import Options
+from zstore.errors import CodecError, MetadataError, UnsupportedError
+
+__all__ = ["NumcodecsPcodec"]
+
+DELTAS = ("auto", "none", "no_op", "try_consecutive", "try_lookback")
+
+
+class NumcodecsPcodec(Serializer, BytesCodec):
+    """Takes chunks in the serializer's place, and their bytes behind another serializer, where v2 has it."""
+
+    name: ClassVar[str] = "numcodecs.pcodec"
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        self._configuration = dict(configuration)
+        self._spec = spec
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        """The codec that a metadata document describes."""
+        options = Options(cls.name, configuration)
+        options.integer("level", 0, 12, 8)
+        options.choice("mode_spec", ("auto", "classic"), "auto")
+        delta = options.choice("delta_spec", DELTAS, "auto")
+        options.choice("paging_spec", ("equal_pages_up_to",), "equal_pages_up_to")
+        options.integer("equal_pages_up_to", 1, 1 << 31, 1 << 18)
+        if configuration.get("delta_encoding_order") is not None:
+            options.integer("delta_encoding_order", 0, 7)
+            if delta not in ("auto", "try_consecutive"):
+                raise MetadataError(
+                    f"codec {cls.name!r} has delta_encoding_order and delta_spec {delta!r}, expected"
+                    " 'try_consecutive' with it",
+                    codec=cls.name,
+                )
+        options.take("delta_encoding_order", None)
+        options.end()
+        return cls(configuration)
+
+    def to_configuration(self) -> dict[str, Any]:
+        """The configuration to write into a metadata document."""
+        return dict(self._configuration)
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        """This codec for chunks like `spec`.
+
+        Raises
+            MetadataError: items that pcodec does not take.
+        """
+        sizes = {"i": (2, 4, 8), "u": (2, 4, 8), "f": (2, 4, 8)}
+        if spec.dtype.itemsize not in sizes.get(spec.dtype.kind, ()) or not spec.dtype.isnative:
+            raise MetadataError(
+                f"codec {self.name!r} takes integers and floats of 16 to 64 bits in native byte order,"
+                f" the chunk's items are {spec.dtype.str}",
+                codec=self.name,
+            )
+        return type(self)(self._configuration, spec)
+
+    def _chunk_config(self) -> Any:
+        pcodec = _pcodec()
+        option = self._configuration.get
+        delta, order = option("delta_spec", "auto"), option("delta_encoding_order")
+        if delta == "try_consecutive" or order is not None:
+            delta_spec = pcodec.DeltaSpec.try_consecutive(1 if order is None else order)
+        elif delta in ("none", "no_op"):
+            # Releases of pcodec spell it in these two ways, and so do those of numcodecs.
+            none = getattr(pcodec.DeltaSpec, "no_op", None) or pcodec.DeltaSpec.none
+            delta_spec = none()
+        else:
+            delta_spec = getattr(pcodec.DeltaSpec, delta)()
+        return pcodec.ChunkConfig(
+            compression_level=option("level", 8),
+            delta_spec=delta_spec,
+            mode_spec=getattr(pcodec.ModeSpec, option("mode_spec", "auto"))(),
+            paging_spec=pcodec.PagingSpec.equal_pages_up_to(option("equal_pages_up_to", 1 << 18)),
+        )
+
+    def encode(self, data: Any) -> bytes:
+        """The encoded bytes of a chunk, or of its bytes."""
+        if self._spec is None:
+            raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
+        is_array = isinstance(data, np.ndarray)
+        items = np.ascontiguousarray(data).reshape(-1) if is_array else np.frombuffer(data, self._spec.dtype)
+        config = self._chunk_config()
+        with self._failures("encode", items.nbytes):
+            return bytes(_pcodec().standalone.simple_compress(items, config))
+
+    def decode(self, data: Any, size_limit: int | None = None) -> Any:
+        """The chunk, or with a `size_limit` its bytes, never more than that many.
+
+        Raises
+            CodecError: damaged, of another type, or of another number of items.
+        """
+        if self._spec is None:
+            return self._decode_unbound(bytes(data), size_limit)
+        dtype, shape = self._spec.dtype, self._spec.shape
+        count = prod(shape)
+        if size_limit is not None:
+            count = min(count, size_limit // dtype.itemsize)
+        # Room for one item more than expected shows that there are more.
+        items = np.empty(count + 1, dtype)
+        with self._failures("decode", len(data)):
+            progress = _pcodec().standalone.simple_decompress_into(bytes(data), items)
+        if progress.n_processed != count or not progress.finished:
+            raise CodecError(
+                f"codec {self.name!r} failed: decodes to {progress.n_processed} items"
+                f"{'' if progress.finished else ' or more'}, expected {count} of {dtype}",
+                codec=self.name,
+            )
+        return items[:count].reshape(shape) if size_limit is None else items[:count].view(np.uint8).data
+
+    def _decode_unbound(self, data: bytes, size_limit: int | None) -> Any:
+        """Bytes whose type is only in the data: for a codec by itself, outside a chain."""
+        with self._failures("decode", len(data)):
+            items = _pcodec().standalone.simple_decompress(data)
+        decoded = np.empty(0, np.uint8) if items is None else items.view(np.uint8)
+        if size_limit is not None and decoded.nbytes > size_limit:
+            raise CodecError(
+                f"codec {self.name!r} failed: decodes to {decoded.nbytes} bytes,"
+                f" at most {size_limit} allowed",
+                codec=self.name,
+            )
+        return decoded.data
+
+    @contextmanager
+    def _failures(self, verb: str, size: int) -> Iterator[None]:
+        try:
+            yield
+        except (TypeError, RuntimeError, ValueError) as error:
+            raise CodecError(
+                f"codec {self.name!r} failed to {verb} {size} bytes: {error}", codec=self.name
+            ) from error
+
+
+def _pcodec() -> Any:
+    try:
+        import pcodec
+    except ImportError as error:
+        raise UnsupportedError(
+            f"codec 'numcodecs.pcodec' needs the package pcodec, zstore[pcodec]: {error}",
+            codec="numcodecs.pcodec",
+        ) from error
+    return pcodec

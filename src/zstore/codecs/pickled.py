@@ -1,0 +1,88 @@
+"""A chunk as Python pickles it, for those who trust where it comes from: reading it runs code that it holds.
+
+Spec     numcodecs' documentation, "Pickle"
+v3 name  numcodecs.pickle
+v2 id    pickle (a filter of "|O" arrays)
+Example  {"name": "numcodecs.pickle", "configuration": {"protocol": 5}}
+
+Refused unless the array is opened or made with `allow_pickle=True`; nothing in a store or in the environment
+can allow it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.objects import check_objects
+from zstore.errors import CodecError, MetadataError, UnsupportedError
+
+__all__ = ["Pickle"]
+
+
+@dataclass(frozen=True)
+class Pickle(Serializer):
+    """`protocol` is pickle's."""
+
+    name: ClassVar[str] = "numcodecs.pickle"
+
+    protocol: int = 5
+    spec: ChunkSpec | None = None
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        protocol = configuration.get("protocol", 5)
+        if set(configuration) - {"protocol"} or type(protocol) is not int or not -1 <= protocol <= 5:
+            raise MetadataError(
+                f"codec {cls.name!r} has the options {dict(configuration)!r}, expected a protocol up to 5",
+                codec=cls.name,
+            )
+        return cls(protocol)
+
+    def to_configuration(self) -> dict[str, Any]:
+        return {"protocol": self.protocol}
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        check_objects(self.name, spec)
+        if not spec.allow_pickle:
+            raise UnsupportedError(
+                f"codec {self.name!r} runs code that the chunks hold; where they can be trusted, open the"
+                " array with allow_pickle=True",
+                codec=self.name,
+            )
+        return type(self)(self.protocol, spec)
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
+        try:
+            return pickle.dumps(np.asarray(chunk, order="C"), self.protocol)
+        except Exception as error:  # whatever the objects' own methods raise
+            raise CodecError(
+                f"codec {self.name!r} failed: {type(error).__name__}: {error}", codec=self.name
+            ) from error
+
+    def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
+        assert self.spec is not None and self.spec.allow_pickle, "bound before use"
+        try:
+            chunk = pickle.loads(data)
+        except Exception as error:  # a damaged pickle raises whatever its code does
+            raise CodecError(
+                f"codec {self.name!r} failed: {type(error).__name__}: {error}", codec=self.name
+            ) from error
+        shapes = (self.spec.shape, self.spec.shape[::-1])
+        if not isinstance(chunk, np.ndarray) or chunk.shape not in shapes or chunk.dtype.kind != "O":
+            what = (
+                f"{chunk.dtype} of shape {chunk.shape}"
+                if isinstance(chunk, np.ndarray)
+                else type(chunk).__name__
+            )
+            raise CodecError(
+                f"codec {self.name!r} failed: chunk is {what}, expected objects of shape {self.spec.shape}",
+                codec=self.name,
+            )
+        # zarr-python 2 pickles a chunk of order F as it lies in memory, which its pickle remembers.
+        return chunk.reshape(-1, order="A").reshape(self.spec.shape)

@@ -1,0 +1,100 @@
+"""Give a chunk another shape with its items in the same (C) order, e.g. two dimensions for an image codec.
+
+Spec     zarr-extensions codec "reshape"
+v3 name  reshape
+v2 id    none
+Example  {"name": "reshape", "configuration": {"shape": [[0, 1], [2], 3]}}
+
+Each entry of `shape` is a length, a list of dimensions of the chunk that are taken together, or -1 (once) for
+what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ArrayCodec, ChunkSpec
+from zstore.errors import MetadataError
+
+__all__ = ["Reshape"]
+
+
+@dataclass(frozen=True)
+class Reshape(ArrayCodec):
+    """`shape` as configured; `decoded` and `encoded` are the shapes on either side, after `bind`."""
+
+    name: ClassVar[str] = "reshape"
+
+    shape: tuple[int | tuple[int, ...], ...]
+    decoded: tuple[int, ...] | None = None
+    encoded: tuple[int, ...] | None = None
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        shape = configuration.get("shape")
+        if set(configuration) != {"shape"} or not isinstance(shape, list | tuple):
+            raise _refuse(f"has configuration {dict(configuration)!r}, expected 'shape', a list, only")
+        entries = tuple(tuple(entry) if isinstance(entry, list | tuple) else entry for entry in shape)
+        for entry in entries:
+            lengths = entry if isinstance(entry, tuple) else (entry,)
+            low = 0 if isinstance(entry, tuple) else 1
+            if not all(type(n) is int and (n >= low or entry == -1) for n in lengths):
+                raise _refuse(
+                    f"has shape {shape!r}, expected lengths of at least 1, -1 and lists of dimensions"
+                )
+        if entries.count(-1) > 1:
+            raise _refuse(f"has shape {shape!r}, expected -1 at most once")
+        dimensions = [d for entry in entries if isinstance(entry, tuple) for d in entry]
+        if any(a >= b for a, b in pairwise(dimensions)):
+            raise _refuse(f"has shape {shape!r}, expected each dimension once and in ascending order")
+        return cls(entries)
+
+    def to_configuration(self) -> dict[str, Any]:
+        return {"shape": [list(entry) if isinstance(entry, tuple) else entry for entry in self.shape]}
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        return type(self)(self.shape, spec.shape, self._encoded_shape(spec.shape))
+
+    def _encoded_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        configured = self.to_configuration()["shape"]
+        dimensions = [d for entry in self.shape if isinstance(entry, tuple) for d in entry]
+        if dimensions and dimensions[-1] >= len(shape):
+            raise _refuse(f"has shape {configured}, the chunk has {len(shape)} dimensions")
+        result = [
+            prod(shape[d] for d in entry) if isinstance(entry, tuple) else entry for entry in self.shape
+        ]
+        if -1 in result:
+            known = -prod(result)
+            result[result.index(-1)] = prod(shape) // known if known else 0
+        if prod(result) != prod(shape):
+            raise _refuse(f"has shape {configured}, which has {prod(result)} items for a chunk of {shape}")
+        for i, entry in enumerate(self.shape):
+            if isinstance(entry, tuple) and entry:
+                before, after = prod(shape[: entry[0]]), prod(shape[entry[-1] + 1 :])
+                if prod(result[:i]) != before or prod(result[i + 1 :]) != after:
+                    raise _refuse(
+                        f"has shape {configured}, where dimensions {list(entry)} of a chunk of {shape} do not"
+                        f" come to lie in place {i} of {result}"
+                    )
+        return tuple(result)
+
+    def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
+        return spec._replace(shape=self._encoded_shape(spec.shape))
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        assert self.encoded is not None, "bound before use"
+        return chunk.reshape(self.encoded)
+
+    def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        assert self.decoded is not None, "bound before use"
+        return chunk.reshape(self.decoded)
+
+
+def _refuse(what: str) -> MetadataError:
+    return MetadataError(f"codec 'reshape' {what}", codec="reshape")

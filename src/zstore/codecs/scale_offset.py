@@ -1,0 +1,135 @@
+"""Store (value - offset) * scale, reckoned in the chunk's own type.
+
+Spec     zarr-extensions codec "scale_offset"
+v3 name  scale_offset
+v2 id    none (numcodecs' fixedscaleoffset rounds and converts as well)
+Example  {"name": "scale_offset", "configuration": {"offset": 5, "scale": 0.1}}
+
+A result that the type cannot hold is an error: an integer out of range or with a remainder, a finite float
+that would become infinite. Followed by "cast_value" it packs a range of values into few bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ArrayCodec, ChunkSpec
+from zstore.codecs.native import Options
+from zstore.errors import CodecError, MetadataError
+from zstore.model.dtype import DataType
+
+__all__ = ["ScaleOffset"]
+
+
+@dataclass(frozen=True)
+class ScaleOffset(ArrayCodec):
+    """`offset` and `scale` as configured, None where they are left out; `bind` makes scalars of them."""
+
+    name: ClassVar[str] = "scale_offset"
+
+    offset: Any = None
+    scale: Any = None
+    subtracted: Any = None
+    factor: Any = None
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        options = Options(cls.name, configuration)
+        offset, scale = options.take("offset", None), options.take("scale", None)
+        options.end()
+        for option, value in (("offset", offset), ("scale", scale)):
+            if option in configuration and value is None:
+                raise _refuse(f"has {option} None, expected a number")
+        return cls(offset, scale)
+
+    def to_configuration(self) -> dict[str, Any]:
+        options = {"offset": self.offset, "scale": self.scale}
+        return {option: value for option, value in options.items() if value is not None}
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        dtype = spec.dtype
+        is_float = dtype.kind in "fc" or dtype.name == "bfloat16"
+        if dtype.kind not in "iu" and not is_float:
+            raise _refuse(f"reckons with integers and floats, the chunk's items are {dtype}")
+        data_type = DataType.from_numpy(dtype)
+        scalars = []
+        for option, value, neutral in (("offset", self.offset, 0), ("scale", self.scale, 1)):
+            try:
+                scalar = data_type.parse_fill(value, 3) if value is not None else dtype.type(neutral)
+            except MetadataError as error:
+                raise _refuse(f"has {option} {value!r}: {error}") from error
+            if is_float and not np.isfinite(scalar):
+                raise _refuse(f"has {option} {value!r}, expected a finite number")
+            scalars.append(scalar)
+        if scalars[1] == 0:
+            raise _refuse(f"has scale {self.scale!r}, by which nothing can be divided again")
+        return type(self)(self.offset, self.scale, *scalars)
+
+    def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
+        """What the next codec sees.
+
+        Raises
+            MetadataError: the fill value has no place in the chunk's type afterwards.
+        """
+        if spec.fill_value is None:
+            return spec
+        bound = self if self.factor is not None else self.bind(spec)
+        try:
+            return spec._replace(fill_value=bound.encode(np.asarray(spec.fill_value, spec.dtype))[()])
+        except CodecError as error:
+            raise _refuse(f"cannot convert the fill value {spec.fill_value}: {error}") from error
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if self.offset is None and self.scale is None:
+            return chunk
+        if chunk.dtype.kind in "iu":
+            shift, factor = int(self.subtracted), int(self.factor)
+            self._check_range(chunk, lambda value: value - shift)
+            self._check_range(chunk, lambda value: (value - shift) * factor)
+        return self._reckon(chunk, lambda: (chunk - self.subtracted) * self.factor)
+
+    def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if self.offset is None and self.scale is None:
+            return chunk
+        if chunk.dtype.kind not in "iu":
+            return self._reckon(chunk, lambda: chunk / self.factor + self.subtracted)
+        shift, factor = int(self.subtracted), int(self.factor)
+        self._check_range(chunk, lambda value: value // factor)
+        if factor not in (1, -1):
+            rests = chunk % self.factor
+            if rests.any():
+                value = chunk.reshape(-1)[np.argmax(rests.reshape(-1) != 0)]
+                raise self._fail(f"{value} is no multiple of scale {factor}")
+        self._check_range(chunk, lambda value: value // factor + shift)
+        return self._reckon(chunk, lambda: chunk // self.factor + self.subtracted)
+
+    def _check_range(self, chunk: np.ndarray[Any, Any], formula: Any) -> None:
+        """Refuse where the formula, which rises or falls throughout, leaves the range of the chunk's type."""
+        if not chunk.size:
+            return
+        limits = np.iinfo(chunk.dtype)
+        for value in (int(chunk.min()), int(chunk.max())):
+            result = formula(value)
+            if not limits.min <= result <= limits.max:
+                raise self._fail(f"{value} becomes {result}, out of range for {chunk.dtype}")
+
+    def _reckon(self, chunk: np.ndarray[Any, Any], formula: Any) -> np.ndarray[Any, Any]:
+        # Infinities are told from overflow by what they were made of, not by flags, which not all types set.
+        with np.errstate(all="ignore"):
+            result = np.asarray(formula())
+        if chunk.dtype.kind not in "iu":
+            lost = np.isfinite(chunk) & ~np.isfinite(result)
+            if lost.any():
+                raise self._fail(f"{chunk[lost].reshape(-1)[0]} becomes too large for {chunk.dtype}")
+        return result.astype(chunk.dtype, copy=False).reshape(chunk.shape)
+
+    def _fail(self, what: str) -> CodecError:
+        return CodecError(f"codec 'scale_offset' failed: {what}", codec=self.name)
+
+
+def _refuse(what: str) -> MetadataError:
+    return MetadataError(f"codec 'scale_offset' {what}", codec="scale_offset")

@@ -1,0 +1,170 @@
+"""Strings and bytes of any length: a count, then each item as its size and its bytes.
+
+Spec     zarr-extensions codecs "vlen-utf8" and "vlen-bytes"; numcodecs' documentation
+v3 name  vlen-utf8, vlen-bytes; numcodecs.vlen-utf8, numcodecs.vlen-bytes
+v2 id    vlen-utf8, vlen-bytes (filters of "|O" arrays)
+Example  {"name": "vlen-utf8"}
+
+The kernel stops at the first number that does not fit: the count must be the chunk's, sizes stay within the
+data, strings are UTF-8, nothing follows the last item. So a damaged chunk allocates no more than a good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore._ext import vlen
+from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.errors import CodecError, MetadataError
+
+__all__ = [
+    "NumcodecsVlenBytes",
+    "NumcodecsVlenUtf8",
+    "Vlen",
+    "VlenBytes",
+    "VlenUtf8",
+    "check_no_options",
+    "scan_items",
+]
+
+Handles = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+def check_no_options(name: str, configuration: Mapping[str, Any]) -> None:
+    """Raise MetadataError where a codec that has no options is given some."""
+    if configuration:
+        raise MetadataError(f"codec {name!r} has unknown options {sorted(configuration)}", codec=name)
+
+
+def scan_items(name: str, data: memoryview, shape: tuple[int, ...], *, is_text: bool, fill: bytes) -> Handles:
+    """The handles of the items of an encoded chunk: 0 for those that are `fill`, else addresses in `data`.
+
+    Raises
+        CodecError: the bytes are not those of one chunk of that shape.
+    """
+    count = prod(shape)
+    if len(data) < 4 + 4 * count:  # before anything is made for that many items
+        held = int.from_bytes(data[:4], "little") if len(data) >= 4 else None
+        raise CodecError(
+            f"codec {name!r} failed: chunk has {len(data)} bytes and a count of {held}, expected at least"
+            f" {4 + 4 * count} bytes and a count of {count}",
+            codec=name,
+        )
+    handles = np.empty(shape, np.uint64)
+    fault = vlen.scan(data, handles, is_text=is_text, fill=fill)
+    if fault is None:
+        return handles
+    what, item, got = fault
+    reason = {
+        "count": f"chunk has a count of {got}, expected {count}",
+        "beyond": f"item {item} has a size of {got}, which is more than is left of the chunk",
+        "text": f"item {item}, of {got} bytes, is not UTF-8",
+        "junk": f"{got} bytes follow the last item",
+    }
+    raise CodecError(f"codec {name!r} failed: {reason[what]}", codec=name)
+
+
+def _refuse(name: str, chunk: np.ndarray[Any, Any], fault: tuple[str, int, int], expected: str) -> CodecError:
+    what, flat, size = fault
+    place = tuple(map(int, np.unravel_index(flat, chunk.shape)))
+    if what == "long":
+        return CodecError(
+            f"codec {name!r} failed: item {place} has {size} bytes, at most {2**32 - 1} are possible",
+            codec=name,
+        )
+    value = None if what == "null" else chunk[place]
+    return CodecError(f"codec {name!r} failed: item {place} is {value!r}, expected {expected}", codec=name)
+
+
+class Vlen(Serializer):
+    """What both have in common. `handles` and `items` are the two halves of `decode`."""
+
+    is_text: ClassVar[bool]
+    expected: ClassVar[str]
+
+    def __init__(self, spec: ChunkSpec | None = None) -> None:
+        self.spec = spec
+        fill = None if spec is None else spec.fill_value
+        self.fill: bytes = fill.encode() if isinstance(fill, str) else bytes(fill or b"")
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        check_no_options(cls.name, configuration)
+        return cls()
+
+    def to_configuration(self) -> dict[str, Any]:
+        return {}
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        is_held = spec.dtype.kind in ("TO" if self.is_text else "O")
+        if not is_held or not isinstance(spec.fill_value, str if self.is_text else bytes):
+            raise MetadataError(
+                f"codec {self.name!r} is for items that are {self.expected}, the array's are {spec.dtype}"
+                f" with the fill value {spec.fill_value!r}",
+                codec=self.name,
+            )
+        return type(self)(spec)
+
+    def handles(self, data: memoryview) -> Handles:
+        """The handles of a chunk's items, which are good as long as `data` is kept.
+
+        Raises
+            CodecError: as `decode`.
+        """
+        assert self.spec is not None, "bound before use"
+        return scan_items(self.name, data, self.spec.shape, is_text=self.is_text, fill=self.fill)
+
+    def items(self, handles: Handles, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """The items behind handles of this codec, in `out` where that is given (both contiguous)."""
+        assert self.spec is not None, "bound before use"
+        made = np.empty(handles.shape, self.spec.dtype) if out is None else out
+        if made.dtype.kind == "T":
+            vlen.take_strings(handles, made, fill=self.fill)
+        else:
+            vlen.take_objects(handles, made, is_text=self.is_text, fill=self.spec.fill_value)
+        return made
+
+    def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
+        return self.items(self.handles(data))
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
+        flat = np.asarray(chunk, order="C")
+        if chunk.dtype.kind == "T":
+            encoded = vlen.pack_strings(flat)
+        else:
+            encoded = vlen.pack_objects(flat, is_text=self.is_text)
+        if isinstance(encoded, tuple):
+            raise _refuse(self.name, flat, encoded, self.expected)
+        return encoded
+
+
+class VlenUtf8(Vlen):
+    """Strings: numpy's StringDType, or objects of type `str`."""
+
+    name: ClassVar[str] = "vlen-utf8"
+    is_text: ClassVar[bool] = True
+    expected: ClassVar[str] = "a string that UTF-8 can hold"
+
+
+class VlenBytes(Vlen):
+    """Objects of type `bytes`."""
+
+    name: ClassVar[str] = "vlen-bytes"
+    is_text: ClassVar[bool] = False
+    expected: ClassVar[str] = "bytes"
+
+
+class NumcodecsVlenUtf8(VlenUtf8):
+    """The same by numcodecs' name."""
+
+    name: ClassVar[str] = "numcodecs.vlen-utf8"
+
+
+class NumcodecsVlenBytes(VlenBytes):
+    """The same by numcodecs' name."""
+
+    name: ClassVar[str] = "numcodecs.vlen-bytes"

@@ -1,0 +1,198 @@
+"""Compress a chunk of 1 to 4 dimensions by zfp, most often lossy; through the package `zfpy` (extra "zfpy").
+
+Spec     numcodecs' documentation, ZFPY; zfp's compressed format with its full header
+v3 name  numcodecs.zfpy, in the serializer's place
+v2 id    zfpy
+Example  {"name": "numcodecs.zfpy", "configuration": {"mode": 4, "tolerance": 0.01}}
+
+zfp's decoder does not look where its input ends. So it is given as much as it could ever read, filled up in
+two ways; where that makes a difference to what comes out, the input was cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
+from zstore.codecs.native import Options
+from zstore.errors import CodecError, MetadataError, UnsupportedError
+
+__all__ = ["ITEM_TYPES", "NumcodecsZfpy", "decode_stream", "zfpy"]
+
+FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5
+# By their number in a header, from 0.
+ITEM_TYPES = tuple(np.dtype(name) for name in ("int32", "int64", "float32", "float64"))
+
+
+class Header(NamedTuple):
+    """What a zfp stream says of itself; `rate_bits` are those of a block where all have as many, else 0."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    rate_bits: int
+
+
+class NumcodecsZfpy(Serializer, BytesCodec):
+    """Takes chunks in the serializer's place, and their bytes behind another serializer, where v2 has it."""
+
+    name: ClassVar[str] = "numcodecs.zfpy"
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        self._configuration = dict(configuration)
+        self._spec = spec
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        """The codec that a metadata document describes."""
+        options = Options(cls.name, configuration)
+        options.integer("mode", FIXED_RATE, REVERSIBLE, FIXED_ACCURACY)
+        for option in ("tolerance", "rate", "precision"):
+            value = options.take(option, -1)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+                raise MetadataError(
+                    f"codec {cls.name!r} has {option} {value!r}, expected a number", codec=cls.name
+                )
+        # numcodecs writes down what it passes on, which follows from the others.
+        options.take("compression_kwargs", None)
+        options.end()
+        return cls(configuration)
+
+    def to_configuration(self) -> dict[str, Any]:
+        """The configuration to write into a metadata document."""
+        return dict(self._configuration)
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        """This codec for chunks like `spec`.
+
+        Raises
+            MetadataError: items or a number of dimensions that zfp does not take.
+        """
+        if spec.dtype not in ITEM_TYPES or not spec.dtype.isnative or len(spec.shape) > 4:
+            raise MetadataError(
+                f"codec {self.name!r} takes integers and floats of 32 or 64 bits in native byte order and up"
+                f" to 4 dimensions, the chunk has {len(spec.shape)} and items of {spec.dtype.str}",
+                codec=self.name,
+            )
+        return type(self)(self._configuration, spec)
+
+    def encode(self, data: Any) -> bytes:
+        """The encoded bytes of a chunk, or of its bytes."""
+        if self._spec is None:
+            raise CodecError(
+                f"codec {self.name!r} was not bound to a chunk's shape and dtype", codec=self.name
+            )
+        items = data if isinstance(data, np.ndarray) else np.frombuffer(data, self._spec.dtype)
+        items = np.ascontiguousarray(items).reshape(self._spec.shape or (1,))
+        mode = self._configuration.get("mode", FIXED_ACCURACY)
+        option = {FIXED_RATE: "rate", FIXED_PRECISION: "precision", FIXED_ACCURACY: "tolerance"}.get(mode)
+        options = {} if option is None else {option: self._configuration.get(option, -1)}
+        try:
+            return bytes(zfpy().compress_numpy(items, write_header=True, **options))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CodecError(
+                f"codec {self.name!r} failed to encode {items.nbytes} bytes: {error}", codec=self.name
+            ) from error
+
+    def decode(self, data: Any, size_limit: int | None = None) -> Any:
+        """The chunk, or with a `size_limit` its bytes, never more than that many.
+
+        Raises
+            CodecError: damaged, cut short, or not of the chunk's type and number of items.
+        """
+        header = _parse_header(bytes(data[:20]), self.name)
+        spec = self._spec
+        size = prod(header.shape) * header.dtype.itemsize
+        if spec is not None and (header.dtype != spec.dtype or prod(header.shape) != prod(spec.shape)):
+            raise CodecError(
+                f"codec {self.name!r} failed: holds {header.dtype} of shape {header.shape},"
+                f" expected {spec.dtype} of shape {spec.shape}",
+                codec=self.name,
+            )
+        if size_limit is not None and size > size_limit:
+            raise CodecError(
+                f"codec {self.name!r} failed: decodes to {size} bytes, at most {size_limit} allowed",
+                codec=self.name,
+            )
+        decompress = zfpy().decompress_numpy
+        items = decode_stream(decompress, data, header.shape, header.dtype, header.rate_bits, codec=self.name)
+        if size_limit is not None:
+            return items.reshape(-1).view(np.uint8).data
+        assert spec is not None, "bound before use"
+        return items.reshape(spec.shape)
+
+
+def _parse_header(data: bytes, codec: str) -> Header:
+    """What a stream says of itself in its first 96 or 148 bits."""
+    if len(data) < 12 or data[:3] != b"zfp":
+        raise CodecError(
+            f"codec {codec!r} failed: {len(data)} bytes that do not begin with zfp's header", codec=codec
+        )
+    bits = int.from_bytes(data, "little") >> 32
+    type_number, ndim, lengths = bits & 3, (bits >> 2 & 3) + 1, bits >> 4
+    width = 48 // ndim
+    shape = tuple((lengths >> width * d & (1 << width) - 1) + 1 for d in range(ndim))
+    mode = bits >> 52 & 0xFFF
+    rate_bits = mode + 1 if mode < 2048 else 0
+    if mode == 0xFFF:
+        least, most = (bits >> 64 & 0x7FFF) + 1, (bits >> 79 & 0x7FFF) + 1
+        rate_bits = least if least == most else 0
+        if least > most or (least > 1 and not rate_bits):
+            raise CodecError(f"codec {codec!r} failed: blocks of {least} to {most} bits", codec=codec)
+    return Header(shape[::-1], ITEM_TYPES[type_number], rate_bits)
+
+
+def decode_stream(
+    decompress: Callable[[bytes], Any],
+    data: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    rate_bits: int,
+    *,
+    codec: str,
+) -> np.ndarray[Any, Any]:
+    """What `decompress` makes of the stream `data`, which it may read past the end of.
+
+    `rate_bits` are the bits of a block where all blocks have as many, else 0.
+
+    Raises
+        CodecError: damaged or cut short.
+    """
+    block_count = prod(-(-length // 4) for length in shape)
+    item_count = 4 ** len(shape)
+    # Every bit plane of every item, a test bit each, exponent and precision.
+    block_bits = rate_bits or item_count * (8 * dtype.itemsize + 1) + 32
+    most = (160 + block_count * block_bits) // 8 + 16
+    data = bytes(data)
+    results = []
+    for filler in (b"\0", b"\xff") if len(data) < most else (b"",):
+        try:
+            items = decompress(data + filler * max(0, most - len(data)))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CodecError(
+                f"codec {codec!r} failed to decode {len(data)} bytes: {error}", codec=codec
+            ) from error
+        results.append(np.ascontiguousarray(items).reshape(-1).view(np.uint8))
+    if not np.array_equal(results[0], results[-1]):
+        raise CodecError(
+            f"codec {codec!r} failed: stream ends too early, after {len(data)} bytes", codec=codec
+        )
+    return results[0].view(dtype).reshape(shape)
+
+
+def zfpy() -> Any:
+    """The package.
+
+    Raises
+        UnsupportedError: it is not installed.
+    """
+    try:
+        import zfpy
+    except ImportError as error:
+        raise UnsupportedError(
+            f"codec 'numcodecs.zfpy' needs the package zfpy, zstore[zfpy]: {error}", codec="numcodecs.zfpy"
+        ) from error
+    return zfpy

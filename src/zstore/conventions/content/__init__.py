@@ -1,0 +1,1 @@
+"""What the data are of, beside where they lie: when, in which bands, and what a catalogue says of them."""

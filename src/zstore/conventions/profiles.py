@@ -1,0 +1,125 @@
+"""Sets of documents for one reader or one text, where no one hierarchy satisfies them all.
+
+What is written by default satisfies GeoZarr's draft and mini spec as far as they agree, zarr-conventions, CF,
+GDAL, xarray and rioxarray, OpenLayers, rio-tiler and morecantile together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from zstore.conventions.base import Documents
+from zstore.conventions.gdal import CRS_VARIABLE
+from zstore.conventions.lists.multiscales import Multiscales
+from zstore.conventions.model import GeoModel
+from zstore.conventions.zarr_conventions import DECLARED
+from zstore.errors import MetadataError
+
+__all__ = ["DEFAULT", "PROFILES", "Profile", "load_profile"]
+
+DEFAULT = ("geozarr", "cf", "gdal", "time", "bands", "stac")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Which conventions are written, and what is changed in their documents afterwards.
+
+    summary       one line for people who choose
+    needs_levels  whether it says more than the default only of a pyramid
+    has_tiles     whether a tile matrix set is written
+    """
+
+    name: str
+    summary: str
+    conventions: tuple[str, ...] = DEFAULT
+    finish: Callable[[GeoModel, int, Documents], None] | None = None
+    needs_levels: bool = False
+    has_tiles: bool = True
+
+
+def load_profile(name: str | None) -> Profile:
+    """The profile of that name; None is the default.
+
+    Raises
+        MetadataError: there is none.
+    """
+    if name is None:
+        return PROFILES["default"]
+    if name not in PROFILES:
+        raise MetadataError(f"profile is {name!r}; expected one of {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def _finish_draft(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
+    # The draft demands TMS 1.0's member beside the 2.0 set; morecantile takes no set that has both.
+    tile_matrix_set = _multiscales(documents).get("tile_matrix_set")
+    if tile_matrix_set is not None:
+        tile_matrix_set["supportedCRS"] = tile_matrix_set["crs"]
+
+
+def _finish_mini(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
+    has_mapping = any(path.rpartition("/")[2] == CRS_VARIABLE for path in documents)
+    for document in documents.values():
+        attributes = document["attributes"]
+        if document.get("kind") == "array" and zarr_format == 3:
+            attributes["_ARRAY_DIMENSIONS"] = list(document["dimension_names"])
+    for path in [level.path for level in geo.grids] if has_mapping else []:
+        documents[path]["attributes"]["grid_mapping"] = CRS_VARIABLE
+
+
+def _finish_list(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
+    if not geo.levels:
+        return
+    attributes = documents[""]["attributes"]
+    attributes.update(Multiscales().render(geo, zarr_format)[""]["attributes"])
+    uuid = DECLARED["multiscales"][0]
+    attributes["zarr_conventions"] = [e for e in attributes["zarr_conventions"] if e.get("uuid") != uuid]
+
+
+def _finish_gdal(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
+    for path in [path for path in documents if path.rpartition("/")[2] == CRS_VARIABLE]:
+        del documents[path]
+    for document in documents.values():
+        attributes = document["attributes"]
+        if attributes.pop("grid_mapping", None) is None:
+            continue
+        others = [name for name in attributes["coordinates"].split() if name != CRS_VARIABLE]
+        attributes["coordinates"] = " ".join(others)
+        if not others:
+            del attributes["coordinates"]
+
+
+def _multiscales(documents: Documents) -> dict[str, Any]:
+    found: dict[str, Any] = documents[""]["attributes"].get("multiscales", {})
+    return found
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("default", "what all readers take together"),
+        Profile("geozarr-draft", "GeoZarr's draft to the letter: supportedCRS, too", finish=_finish_draft),
+        Profile(
+            "geozarr-mini",
+            "GeoZarr's mini spec to the letter: _ARRAY_DIMENSIONS in Zarr v3, grid_mapping of groups",
+            finish=_finish_mini,
+        ),
+        Profile(
+            "multiscale-arrays",
+            "multiscales as Multiscale Arrays' list, in place of GeoZarr's object",
+            finish=_finish_list,
+            needs_levels=True,
+            has_tiles=False,
+        ),
+        Profile("ome", "OME-Zarr 0.5 as well; Zarr v3 only", (*DEFAULT, "ome"), needs_levels=True),
+        Profile(
+            "gdal",
+            "what GDAL writes itself: _CRS and coordinates, no grid mapping, no tile matrix set",
+            ("zarr_conventions", "cf", "gdal", "time", "bands", "stac"),
+            _finish_gdal,
+            has_tiles=False,
+        ),
+    )
+}

@@ -1,0 +1,1 @@
+"""How what the conventions found is weighed: axes, affines and levels of one grid and of a pyramid."""

@@ -1,0 +1,207 @@
+"""Items that the kernels cannot move, strings and other objects: handles go through a plan in their place.
+
+A handle is a uint64 that stands for one item as long as its table is there; 0 is the fill value. Why, and
+what else was thought of: docs/design/0005-handles.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+
+from zstore.codecs.base import ChunkSpec
+from zstore.codecs.chain import Chain
+from zstore.codecs.reshape import Reshape
+from zstore.codecs.transpose import Transpose
+from zstore.codecs.vlen import Vlen, VlenBytes, VlenUtf8
+from zstore.model.dtype import DataType
+
+__all__ = ["HANDLE", "Handles", "Items", "Table", "as_items", "single", "table_to_read", "table_to_write"]
+
+HANDLE = np.dtype(np.uint64)
+
+Items = np.ndarray[Any, Any]
+Handles = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+class Table(ABC):
+    """What handles stand for, in one read or in the writing of one chunk.
+
+    `keeps_old` says that what a chunk holds counts even where all of its items are written.
+    """
+
+    keeps_old = False
+
+    @abstractmethod
+    def take_in(self, items: Items) -> Handles:
+        """Handles for these items, in the same shape."""
+
+    def decode(self, chain: Chain, data: Any) -> Handles:
+        """Handles for the items of an encoded chunk.
+
+        Raises
+            CodecError: the chunk is damaged.
+        """
+        return self.take_in(chain.decode(data))
+
+    @abstractmethod
+    def items(self, handles: Handles) -> Items:
+        """The items behind these handles."""
+
+    def put(self, handles: Handles, out: Items) -> None:
+        """Put the items behind these handles into `out`, which has their shape."""
+        out[...] = self.items(handles)
+
+    @abstractmethod
+    def fork(self) -> Self:
+        """A table in which the same handles stand for the same items, and that takes in others by itself."""
+
+    def take_in_broadcast(self, items: Items) -> Handles:
+        """As `take_in`, with every item that is repeated by a stride of 0 taken in once."""
+        narrow = (slice(0, 1) if stride == 0 else slice(None) for stride in items.strides)
+        return np.broadcast_to(self.take_in(items[(*narrow, ...)]), items.shape)
+
+
+class SpanTable(Table):
+    """Strings and bytes: a handle is where an item lies in the bytes of a chunk, which are kept."""
+
+    def __init__(self, codec: Vlen, kept: tuple[Any, ...] = ()) -> None:
+        self._codec = codec
+        self._kept = list(kept)
+
+    def _for_shape(self, shape: tuple[int, ...]) -> Vlen:
+        assert self._codec.spec is not None
+        return self._codec.bind(self._codec.spec._replace(shape=shape))
+
+    def take_in(self, items: Items) -> Handles:
+        codec = self._for_shape(items.shape)
+        return self._handles(codec, codec.encode(items))
+
+    def _handles(self, codec: Vlen, data: Any) -> Handles:
+        self._kept.append(data)
+        return codec.handles(memoryview(data))
+
+    def decode(self, chain: Chain, data: Any) -> Handles:
+        codecs = chain.array_codecs
+        if not isinstance(chain.serializer, Vlen) or not all(
+            isinstance(codec, Transpose | Reshape) for codec in codecs
+        ):
+            return super().decode(chain, data)
+        handles = self._handles(chain.serializer, chain.decode_bytes(data))
+        for codec in reversed(codecs):
+            handles = codec.decode(handles)
+        return handles
+
+    def items(self, handles: Handles) -> Items:
+        return self._codec.items(np.asarray(handles, order="C"))
+
+    def put(self, handles: Handles, out: Items) -> None:
+        if out.flags.c_contiguous:
+            self._codec.items(handles, out)
+        else:
+            super().put(handles, out)
+
+    def fork(self) -> Self:
+        return type(self)(self._codec, tuple(self._kept))
+
+
+class ObjectTable(Table):
+    """Other objects: a handle is an item's place among all that were taken in."""
+
+    def __init__(self, fill_value: Any, parts: tuple[Items, ...] = ()) -> None:
+        self._fill_value = fill_value
+        self._parts = list(parts) or [single(fill_value).reshape(1)]
+        self._count = sum(map(len, self._parts))
+        self._lock = threading.Lock()
+
+    def take_in(self, items: Items) -> Handles:
+        flat = items.reshape(-1)
+        with self._lock:
+            first = self._count
+            self._count += len(flat)
+            self._parts.append(flat)
+        handles = np.arange(first, first + len(flat), dtype=HANDLE)
+        handles[self._is_filled(flat)] = 0
+        return handles.reshape(items.shape)
+
+    def _is_filled(self, flat: Items) -> Any:
+        # Only what can be compared without surprises: 0.0 is -0.0 too, and arrays compare item by item.
+        fill, kind = self._fill_value, type(self._fill_value)
+        if kind not in (str, bytes, int, bool, type(None)):
+            return np.zeros(len(flat), bool)
+        return np.fromiter((type(item) is kind and item == fill for item in flat), bool, len(flat))
+
+    def items(self, handles: Handles) -> Items:
+        flat = handles.reshape(-1)
+        made: Items = np.empty(len(flat), object)
+        # The fill value, what is written and what was there each by itself; many chunks together.
+        parts = self._parts if len(self._parts) <= 3 else [np.concatenate(self._parts)]
+        first = 0
+        for part in parts:
+            chosen = (flat >= first) & (flat < first + len(part))
+            made[chosen] = part[(flat[chosen] - np.uint64(first)).astype(np.intp)]
+            first += len(part)
+        return made.reshape(handles.shape)
+
+    def fork(self) -> Self:
+        return type(self)(self._fill_value, tuple(self._parts))
+
+
+def table_to_read(chain: Chain) -> Table:
+    """A table for decoding chunks of `chain` and making items of them."""
+    if isinstance(chain.serializer, Vlen) and chain.serializer.spec is not None:
+        return SpanTable(chain.serializer)
+    return table_to_write(chain)
+
+
+def table_to_write(chain: Chain) -> Table:
+    """A table for putting items into chunks of `chain`."""
+    if chain.spec.dtype.kind == "T":
+        return SpanTable(VlenUtf8(chain.spec))
+    return ObjectTable(chain.spec.fill_value)
+
+
+def single(item: Any, dtype: Any = object) -> Items:
+    """A 0-d array of one item, whatever numpy would take it for."""
+    made: Items = np.empty(1, dtype)
+    made[0] = item
+    return made.reshape(())
+
+
+def as_items(value: Any, data_type: DataType, shape: tuple[int, ...] | None = None) -> Items:
+    """`value` as items of a type that is an object, to be broadcast to `shape` where that is known.
+
+    Raises
+        CodecError: an item is not of that type.
+    """
+    codec = {"string": VlenUtf8, "bytes": VlenBytes}.get(data_type.name)
+    if codec is None:
+        return _as_objects(value, shape)
+    given = np.asarray(value)
+    if given.dtype == data_type.numpy and data_type.numpy.kind == "T":
+        return given
+    if data_type.name == "string" and given.dtype.kind == "U" and isinstance(value, np.ndarray | np.generic):
+        return given.astype(data_type.numpy)
+    if isinstance(value, bytearray | memoryview):
+        value = bytes(value)
+    objects = np.asarray(value, object)
+    checked = codec(ChunkSpec(objects.shape, data_type.numpy, data_type.default_fill()))
+    encoded = checked.encode(objects)
+    return checked.decode(memoryview(encoded)) if data_type.numpy.kind == "T" else objects
+
+
+def _as_objects(value: Any, shape: tuple[int, ...] | None) -> Items:
+    """Items that may be sequences themselves: one for one place, and one for each place of one dimension."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return value
+    if shape == ():
+        return single(value)
+    if isinstance(value, list | tuple) and shape is not None and shape == (len(value),):
+        made: Items = np.empty(len(value), object)
+        for i, item in enumerate(value):
+            made[i] = item
+        return made
+    return np.asarray(value, object)

@@ -1,0 +1,272 @@
+"""zarr-python's list of chunks and their parts → the selection that it was made from, as a plan.
+
+A pipeline is handed one entry per chunk: which part of it is wanted, and where that lands. All entries
+together are either a choice per dimension (basic, orthogonal and block selections) or points (coordinates and
+masks); found out again, the kernels take it whole. Anything that is neither is left to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from zstore._ext.select import Layout, Plan, plan_orthogonal, plan_points
+
+__all__ = ["Cells", "Recovered", "recover"]
+
+Index = np.ndarray[Any, np.dtype[np.int64]]
+Axis = tuple[int, int, int] | Index  # (start, count, step), or positions
+
+
+class Cells:
+    """How the keys of one array's chunks are read: "default" or "v2" encoding, separator, dimensions."""
+
+    def __init__(self, encoding: str, separator: str, ndim: int) -> None:
+        self._head = "c" if encoding == "default" else ""
+        self._separator = separator
+        self._ndim = ndim
+        # How many names the key of a chunk has below the array.
+        self._names = max(1, (ndim + bool(self._head)) if separator == "/" else 1)
+
+    def prefix(self, key: str) -> str:
+        """The array's path, with the "/" at its end, from the key of one of its chunks."""
+        parts = key.rsplit("/", self._names)
+        return "" if len(parts) == self._names else parts[0] + "/"
+
+    def parse(self, prefix: str, keys: Sequence[str]) -> list[tuple[int, ...]] | None:
+        """The grid coordinates of each chunk; None where a key is not one below `prefix`."""
+        start = prefix + self._head + (self._separator if self._head and self._ndim else "")
+        skip, separator = len(start), self._separator
+        if not self._ndim:
+            return (
+                [()] * len(keys) if all(key == start + ("" if self._head else "0") for key in keys) else None
+            )
+        try:
+            cells = [tuple(map(int, key[skip:].split(separator))) for key in keys]
+        except ValueError:
+            return None
+        if all(len(cell) == self._ndim for cell in cells) and all(key.startswith(start) for key in keys):
+            return cells
+        return None
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A selection: an axis per dimension with its place in the result (-1: none), or points.
+
+    shape       of the result
+    needed      the least shape of an array that holds everything selected
+    ends        per dimension, whether `needed` is known to be the array's own end there
+    """
+
+    axes: list[Any]
+    result_dims: list[int] | None
+    shape: tuple[int, ...]
+    needed: tuple[int, ...]
+    ends: tuple[bool, ...]
+
+    def plan(self, layout: Layout) -> Plan:
+        """The plan of this selection."""
+        if self.result_dims is None:
+            return plan_points(layout, self.axes, self.shape)
+        return plan_orthogonal(layout, self.axes, self.result_dims, self.shape)
+
+    def array_shape(self, known: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape to plan with, where the array's was `known` when its metadata was read.
+
+        What is said of the chunks tells where the array ends, as far as it matters: where nothing is said, it
+        ends with a whole chunk, so that a chunk is never replaced which may hold more.
+        """
+        whole = (-(-max(n, k) // c) * c for n, k, c in zip(self.needed, known, chunk_shape, strict=True))
+        return tuple(n if is_end else w for n, w, is_end in zip(self.needed, whole, self.ends, strict=True))
+
+
+def recover(
+    batch: Sequence[tuple[Any, Any, Any, Any, bool]],
+    cells: Sequence[tuple[int, ...]],
+    chunk_shape: tuple[int, ...],
+    drop_axes: tuple[int, ...],
+) -> Recovered | None:
+    """The selection behind a batch of (getter, spec, part of the chunk, place in the result, is complete)."""
+    if isinstance(batch[0][3], tuple):
+        return _recover_axes(batch, cells, chunk_shape, drop_axes)
+    return _recover_points(batch, cells, chunk_shape)
+
+
+def _recover_axes(
+    batch: Sequence[tuple[Any, Any, Any, Any, bool]],
+    cells: Sequence[tuple[int, ...]],
+    chunk_shape: tuple[int, ...],
+    drop_axes: tuple[int, ...],
+) -> Recovered | None:
+    ndim = len(chunk_shape)
+    first = batch[0][2]
+    if len(first) != ndim:
+        return None
+    dims: list[int] = []
+    for d in range(ndim):
+        is_kept = d not in drop_axes and not isinstance(first[d], int | np.integer)
+        dims.append(sum(r >= 0 for r in dims) if is_kept else -1)
+    tables = _tables(batch, cells, dims)
+    if tables is None or len(set(cells)) != len(cells) or len(cells) != prod(map(len, tables)):
+        return None
+    axes: list[Axis] = []
+    shape: list[int] = []
+    needed: list[int] = []
+    ends: list[bool] = []
+    for d, table in enumerate(tables):
+        axis = _axis(table, chunk_shape[d], is_kept=dims[d] >= 0)
+        if axis is None:
+            return None
+        axes.append(axis)
+        if isinstance(axis, tuple):
+            start, count, step = axis
+            end, is_stretch = start + (count - 1) * step + 1, step == 1
+        else:
+            count, end, is_stretch = len(axis), int(axis.max()) + 1, False
+        if dims[d] >= 0:
+            shape.append(count)
+        needed.append(end)
+        last = max(table)
+        ends.append(
+            is_stretch
+            and end % chunk_shape[d] != 0
+            and any(item[4] for item, cell in zip(batch, cells, strict=True) if cell[d] == last)
+        )
+    return Recovered(axes, dims, tuple(shape), tuple(needed), tuple(ends))
+
+
+def _tables(
+    batch: Sequence[tuple[Any, Any, Any, Any, bool]], cells: Sequence[tuple[int, ...]], dims: Sequence[int]
+) -> list[dict[int, tuple[Any, Any]]] | None:
+    """Per dimension, what is selected of the chunks at each coordinate, and where it lands."""
+    kept = sum(r >= 0 for r in dims)
+    tables: list[dict[int, tuple[Any, Any]]] = [{} for _ in dims]
+    columns = [*zip(tables, dims, range(len(dims)), strict=True)]
+    for (_, _, inside, outside, _), cell in zip(batch, cells, strict=True):
+        if len(outside) != kept or len(inside) != len(dims):
+            return None
+        for table, r, d in columns:
+            known = table.get(cell[d])
+            place = outside[r] if r >= 0 else None
+            if known is None:
+                table[cell[d]] = inside[d], place
+            elif not (_is_same(known[0], inside[d]) and _is_same(known[1], place)):
+                return None
+    return tables
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(a, b)
+    return bool(a == b)
+
+
+def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Axis | None:
+    """What is selected along one dimension: (start, count, step), or positions."""
+    if not is_kept:
+        (cell, (inside, _)), *more = table.items()
+        position = np.asarray(inside).reshape(-1)
+        if more or position.size != 1 or not 0 <= position[0] < chunk:
+            return None
+        return cell * chunk + int(position[0]), 1, 1
+    if all(isinstance(i, slice) and isinstance(o, slice) for i, o in table.values()):
+        stretch = _stretch(table, chunk)
+        if stretch is not None:
+            return stretch
+    return _positions(table, chunk)
+
+
+def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, int] | None:
+    """One slice, put together again from its part in each chunk."""
+    start: int | None = None
+    at, step = 0, 1
+    for cell, (inside, outside) in table.items():
+        part = range(*inside.indices(chunk))
+        if start is None:
+            start, step = cell * chunk + part.start, part.step
+        if (
+            not part
+            or step < 1
+            or part.step != step
+            or (outside.start, outside.stop, outside.step or 1) != (at, at + len(part), 1)
+            or cell * chunk + part.start != start + at * step
+        ):
+            return None
+        at += len(part)
+    return None if start is None else (start, at, step)
+
+
+def _positions(table: dict[int, tuple[Any, Any]], chunk: int) -> Index | None:
+    """Every position, from the parts of each chunk and where they land."""
+    parts = []
+    for cell, (inside, outside) in table.items():
+        index = np.arange(chunk)[inside] if isinstance(inside, slice) else np.asarray(inside).reshape(-1)
+        if index.dtype.kind not in "iu" or (index.size and not 0 <= index.min() <= index.max() < chunk):
+            return None
+        parts.append((index.astype(np.int64) + cell * chunk, outside))
+    return _spread(parts)
+
+
+def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
+    """The parts where they land; None where they leave a place out or meet in one."""
+    count = sum(len(index) for index, _ in parts)
+    positions = np.full(count, -1, np.int64)
+    for index, outside in parts:
+        place = outside if isinstance(outside, slice) else np.asarray(outside).reshape(-1)
+        try:
+            if positions[place].shape != index.shape:
+                return None
+            positions[place] = index
+        except IndexError:
+            return None
+    return positions if count and positions.min() >= 0 else None
+
+
+def _recover_points(
+    batch: Sequence[tuple[Any, Any, Any, Any, bool]],
+    cells: Sequence[tuple[int, ...]],
+    chunk_shape: tuple[int, ...],
+) -> Recovered | None:
+    counts = []
+    for _, _, inside, outside, _ in batch:
+        if (
+            isinstance(outside, tuple)
+            or len(inside) != len(chunk_shape)
+            or not all(isinstance(index, np.ndarray) and index.ndim == 1 for index in inside)
+            or len({len(index) for index in inside}) != 1
+        ):
+            return None
+        counts.append(len(inside[0]))
+    axes: list[Index] = []
+    needed = []
+    for d, chunk in enumerate(chunk_shape):
+        index = np.concatenate([item[2][d] for item in batch])
+        if not index.size or index.dtype.kind not in "iu" or not 0 <= index.min() <= index.max() < chunk:
+            return None
+        index = index.astype(np.int64) + np.repeat([cell[d] * chunk for cell in cells], counts)
+        positions = _land(index, [item[3] for item in batch], counts)
+        if positions is None:
+            return None
+        axes.append(positions)
+        needed.append(int(positions.max()) + 1)
+    return Recovered(axes, None, (len(index),), tuple(needed), (False,) * len(axes))
+
+
+def _land(index: Index, places: Sequence[Any], counts: Sequence[int]) -> Index | None:
+    """The positions of all chunks, one after the other, where each chunk's land in the result."""
+    at, is_in_order = 0, True
+    for place, count in zip(places, counts, strict=True):
+        is_in_order &= isinstance(place, slice) and (place.start, place.stop) == (at, at + count)
+        at += count
+    if is_in_order:
+        return index
+    stops = np.cumsum(counts).tolist()
+    starts = [0, *stops[:-1]]
+    return _spread([(index[a:b], place) for a, b, place in zip(starts, stops, places, strict=True)])

@@ -1,0 +1,1 @@
+"""Data types beyond the core ones, one file for each kind."""

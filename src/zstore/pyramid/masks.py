@@ -1,0 +1,105 @@
+"""Cells that a mask leaves out, hidden from resampling and put back afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zstore.array import Array
+from zstore.errors import MetadataError, UnsupportedError
+
+__all__ = ["Mask", "Veil", "make_mask"]
+
+Items = np.ndarray[Any, np.dtype[Any]]
+
+# Types that hold all values of the first and one more, with the same rules of rounding.
+WIDER = {
+    "bool": "i2",
+    "uint8": "i2",
+    "int8": "i2",
+    "uint16": "i4",
+    "int16": "i4",
+    "uint32": "i8",
+    "int32": "i8",
+}
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Where an array of data is valid: where the mask's cells are not 0.
+
+    axes   the dimensions of the data that are the mask's
+    dtype  of the data
+    """
+
+    array: Array
+    axes: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self, box: tuple[slice, ...]) -> Items:
+        """Whether the cells of a box of the data are valid; to be broadcast over its other dimensions."""
+        valid: Items = self.array[tuple(box[axis] for axis in self.axes)] != 0
+        missing = tuple(axis for axis in range(len(box)) if axis not in self.axes)
+        return np.expand_dims(valid, missing)
+
+    def veil(self, nodata: Any) -> Veil:
+        """How cells that are not valid are left out."""
+        return Veil(self.dtype, nodata, is_needed=True)
+
+
+class Veil:
+    """Hides cells as nodata; where there is none, as a value that the data cannot have.
+
+    nodata   what resampling is to leave out
+    """
+
+    def __init__(self, dtype: np.dtype[Any], nodata: Any, *, is_needed: bool = False) -> None:
+        self._dtype = self._wide = dtype
+        self.nodata = nodata
+        if is_needed and nodata is None:
+            if dtype.kind == "f":
+                self.nodata = np.nan
+            else:
+                self._wide = np.dtype(WIDER[dtype.name])
+                self.nodata = int(np.iinfo(self._wide).min)
+
+    def hide(self, cells: Items, valid: Items) -> Items:
+        """The cells, those that are not valid as nodata."""
+        hidden = cells.astype(self._wide)
+        np.copyto(hidden, self.nodata, where=~valid)
+        return hidden
+
+    def lift(self, cells: Items) -> Items:
+        """What was made of hidden cells, in the data's type; 0 where nothing was valid and nodata is none."""
+        if self._wide == self._dtype:
+            return cells
+        if self._dtype.kind == "b":
+            return cells > 0
+        limits = np.iinfo(self._dtype)
+        shown = np.clip(cells, limits.min, limits.max)
+        shown[cells == self.nodata] = 0
+        return shown.astype(self._dtype)
+
+
+def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, where: str) -> Mask:
+    """The mask `array` of `data`, whose (y, x) are `axes`: on those two, or on all its dimensions.
+
+    Raises
+        MetadataError: the mask is on another grid.
+        UnsupportedError: nothing is left to hide cells as.
+    """
+    if array.shape == data.shape:
+        axes = tuple(range(data.ndim))  # type: ignore[assignment]
+    elif array.shape != tuple(data.shape[axis] for axis in axes):
+        expected = f"expected {data.shape}, or (y, x) of it"
+        raise MetadataError(f"mask of {data.basename!r} has the shape {array.shape}; {expected}", path=where)
+    if array.dtype.kind not in "biu":
+        raise MetadataError(f"mask is of data type {array.dtype}; expected bool or integers", path=where)
+    if nodata is None and data.dtype.kind != "f" and data.dtype.name not in WIDER:
+        raise UnsupportedError(
+            f"{data.basename!r} of data type {data.dtype} has no nodata to hide masked cells as",
+            path=where,
+        )
+    return Mask(array, axes, data.dtype)

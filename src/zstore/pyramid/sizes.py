@@ -1,0 +1,220 @@
+"""How a pass is cut into units: as large as memory allows, and of whole chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import lcm, prod
+from typing import Any
+
+from zstore.array import Array
+from zstore.engine.pool import thread_count
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.pyramid.cascade import Box, Pass, Shape, is_built_in, outer_chunks, volume
+from zstore.pyramid.masks import Mask
+from zstore.resampling.methods import trace_box
+
+__all__ = ["UNITS_AT_ONCE", "Budget", "direct_depth", "plan_passes", "trace_levels", "whole_boxes"]
+
+# While one unit is read, another is resampled and a third encoded.
+UNITS_AT_ONCE = 3
+# Memory per thread, unless asked otherwise: some shards each.
+THREAD_SIZE = 40 << 20
+# The most that the cells of one window, with the chunks it lies in, should come to.
+WINDOW_SIZE = 64 << 20
+# What units may read beyond themselves, before levels are made in several passes.
+REREAD = 1.5
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many bytes a build may hold at once; `is_firm` where it is the caller's word."""
+
+    size: int
+    is_firm: bool
+
+    @classmethod
+    def of(cls, memory: int | None) -> Budget:
+        """The budget of that many bytes; the default one for None.
+
+        Raises
+            MetadataError: no such number of bytes.
+        """
+        if memory is None:
+            return cls(THREAD_SIZE * thread_count(), False)
+        if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+            raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
+        return cls(memory, True)
+
+
+def direct_depth(source: Array, factors: Shape) -> int:
+    """How many levels to make from one and the same finer level, before windows outgrow memory."""
+    depth = 1
+    while True:
+        lengths = zip(factors, source.shape, source.chunks, strict=True)
+        cells = prod(min(n, f ** (depth + 1) if f > 1 else c) for f, n, c in lengths)
+        is_whole = all(f == 1 or f**depth >= n for f, n in zip(factors, source.shape, strict=True))
+        if is_whole or cells * source.dtype.itemsize > WINDOW_SIZE:
+            return 64 if is_whole else depth
+        depth += 1
+
+
+def whole_boxes(source: Array, levels: Sequence[Array]) -> tuple[Box, ...]:
+    """All of the source and of every level."""
+    return tuple(tuple(slice(0, n) for n in array.shape) for array in (source, *levels))
+
+
+def trace_levels(
+    shape: Shape,
+    levels: Sequence[Array],
+    factors: Shape,
+    method: str,
+    box: Box,
+    grid: str,
+    is_chained: bool,
+    depth: int,
+) -> tuple[Box, ...]:
+    """The box of a source of that `shape`, and the boxes of the levels in which it shows."""
+    boxes = [box]
+    for number, level in enumerate(levels):
+        finer = number if is_chained else number // depth * depth
+        below = shape if finer == 0 else levels[finer - 1].shape
+        steps = tuple(factor ** (number + 1 - finer) for factor in factors)
+        if is_built_in(method):
+            boxes.append(trace_box(below, steps, method, boxes[finer], grid=grid))
+            continue
+        sides = zip(boxes[finer], steps, level.shape, strict=True)
+        boxes.append(tuple(slice(s.start // f, min(n, -(-s.stop // f))) for s, f, n in sides))
+    return tuple(boxes)
+
+
+def plan_passes(
+    source: Array,
+    copy: Array | None,
+    levels: Sequence[Array],
+    factors: Shape,
+    method: str,
+    *,
+    nodata: Any = None,
+    grid: str = "aligned",
+    is_chained: bool = True,
+    depth: int = 64,
+    mask: Mask | None = None,
+    boxes: tuple[Box, ...] | None = None,
+    budget: Budget,
+) -> list[Pass]:
+    """The passes that make `levels` of `source`, each from the last level of the one before.
+
+    depth   at most so many levels in one pass
+    boxes   what to make, of the source's copy and of every level; None: all
+
+    Raises
+        MetadataError: the caller's memory does not hold one unit.
+        UnsupportedError: a mask without nodata, where several passes are needed.
+    """
+    boxes = whole_boxes(source, levels) if boxes is None else boxes
+    passes: list[Pass] = []
+    begin = 0
+    while begin < len(levels) or (copy is not None and not passes):
+        work = Pass(
+            source=levels[begin - 1] if begin else source,
+            copy=None if begin else copy,
+            levels=tuple(levels[begin : begin + depth]),
+            factors=factors,
+            method=method,
+            nodata=nodata,
+            grid=grid,
+            is_chained=is_chained,
+            mask=None if begin else mask,
+            unit=(),
+            boxes=boxes[begin : begin + depth + 1],
+        )
+        work = _cut(work, budget)
+        while is_chained and len(work.levels) > 1 and _reads(work) > REREAD:
+            count = (len(work.levels) + 1) // 2
+            work = _cut(replace(work, levels=work.levels[:count], boxes=work.boxes[: count + 1]), budget)
+        passes.append(work)
+        begin += max(1, len(work.levels))
+    if mask is not None and nodata is None and len(passes) > 1:
+        raise UnsupportedError(
+            f"{source.basename!r} has a mask and no nodata, and {len(levels)} levels by {method!r} take "
+            "several passes; expected nodata, or fewer levels"
+        )
+    return passes
+
+
+def _cut(work: Pass, budget: Budget) -> Pass:
+    """The pass with units as large as the budget allows."""
+    choices = [replace(work, unit=unit) for unit in _candidates(work)]
+    costs = [_cost(choice) for choice in choices]
+    fitting = [choice for choice, cost in zip(choices, costs, strict=True) if cost <= budget.size]
+    if not fitting:
+        if budget.is_firm:
+            raise MetadataError(
+                f"memory is {budget.size} bytes; expected at least {min(costs)}, for units of whole chunks "
+                f"and windows of {'the level before' if work.is_chained else 'the finest level'}",
+                path=work.source.path,
+            )
+        return choices[costs.index(min(costs))]
+    best = fitting[0]
+    while True:
+        unit = best.unit
+        short = [axis for axis, size in enumerate(best.source.shape) if unit[axis] < size]
+        # The dimensions that shrink come first: their chunks feed the next level.
+        short = [axis for axis in short if best.factors[axis] > 1] or short
+        if not short:
+            return best
+        axis = min(short, key=unit.__getitem__)
+        longer = tuple(n * 2 if i == axis else n for i, n in enumerate(unit))
+        grown = replace(best, unit=longer)
+        if _cost(grown) > budget.size:
+            return best
+        best = grown
+
+
+def _candidates(work: Pass) -> list[Shape]:
+    """Units to choose from, the best first: nothing read twice, nothing shared; then less of that."""
+    none = tuple(1 for _ in work.factors)
+    copied = none if work.copy is None else outer_chunks(work.copy)
+    made = none
+    if work.levels:
+        written = zip(outer_chunks(work.levels[0]), work.factors, strict=True)
+        made = tuple(chunk * factor for chunk, factor in written)
+    deepest = work.scale(len(work.levels))
+    shards, chunks = outer_chunks(work.source), work.source.chunks
+    # A unit of one object of the source is the least; it may share chunks of the first level with others.
+    groups = [
+        (copied, made, shards, deepest),
+        (copied, made, chunks, deepest),
+        (copied, made, shards),
+        (copied, made, chunks),
+        (copied, shards, deepest),
+        (copied, chunks, deepest),
+        (copied, made),
+        (copied, chunks),
+    ]
+    return [tuple(lcm(*lengths) for lengths in zip(none, *group, strict=True)) for group in groups]
+
+
+def _reads(work: Pass) -> float:
+    """How many cells a unit reads for each of its own."""
+    origin = _middle(work)
+    own = prod(min(n, u) for n, u in zip(work.source.shape, work.unit, strict=True))
+    return volume(replace(work, boxes=whole_boxes(work.source, work.levels)).needs(origin)[0]) / max(own, 1)
+
+
+def _cost(work: Pass) -> int:
+    """How many bytes a build in these units holds at once."""
+    whole = replace(work, boxes=whole_boxes(work.source, work.levels))
+    needs = whole.needs(_middle(work))
+    cells = sum(volume(need) for need in needs)
+    if work.mask is not None:
+        cells += 3 * volume(needs[0])
+    shared = sum(2 * prod(outer_chunks(array)) for array in work.levels[work.whole_count :])
+    item_size = work.source.dtype.itemsize
+    return item_size * (UNITS_AT_ONCE * cells + shared)
+
+
+def _middle(work: Pass) -> Shape:
+    sides = zip(work.source.shape, work.unit, strict=True)
+    return tuple(max(0, n - 1) // 2 // u * u for n, u in sides)

@@ -1,0 +1,187 @@
+"""Which programs will open what is there, and what keeps the others from it.
+
+Told by the documents alone, from what these programs' versions were seen to want; nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zstore.array import Array
+from zstore.conventions.dialects import is_declared
+from zstore.conventions.lists.datasets import is_ome
+from zstore.conventions.model import GeoModel
+from zstore.group import Group
+from zstore.report.summary import Report, list_codecs
+
+__all__ = ["Reader", "judge_readers"]
+
+# fmt: off
+BROWSER_CODECS = frozenset((
+    "bytes", "transpose", "gzip", "blosc", "zstd", "crc32c", "zlib", "lz4", "sharding_indexed",
+))
+GDAL_CODECS = frozenset((
+    *BROWSER_CODECS - {"sharding_indexed"}, "lzma", "shuffle", "delta", "fixedscaleoffset",
+))
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A program, and what keeps it from opening the data in their place; "" where nothing is known to."""
+
+    name: str
+    obstacle: str
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the judgements are made of: the node, its finest level, an array of data there, and its codecs."""
+
+    node: Array | Group
+    geo: GeoModel
+    level: Array | Group
+    data: Array
+    codecs: frozenset[str]
+    is_consolidated: bool
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return self.node.attrs
+
+    @property
+    def multiscales(self) -> Mapping[str, Any]:
+        stated = self.node.attrs.get("multiscales")
+        return stated if isinstance(stated, Mapping) else {}
+
+
+def judge_readers(node: Array | Group, report: Report) -> list[Reader]:
+    """Every program that zstore knows of; [] where there is no raster."""
+    seen = _look(node, report)
+    return [] if seen is None else [Reader(name, judge(seen) or "") for name, judge in JUDGEMENTS.items()]
+
+
+def _look(node: Array | Group, report: Report) -> _Seen | None:
+    geo = report.geo
+    if geo is None or not geo.variables:
+        return None
+    level: Any = node
+    if geo.levels and isinstance(node, Group):
+        level = node.get(geo.levels[0].path)
+    name = next(iter(geo.variables))
+    data = level if isinstance(level, Array) else level.get(name) if isinstance(level, Group) else None
+    if not isinstance(data, Array):
+        return None
+    is_consolidated = isinstance(node, Group) and node.model.consolidated is not None
+    return _Seen(node, geo, level, data, frozenset(list_codecs(data)), is_consolidated)
+
+
+def _gdal(seen: _Seen) -> str | None:
+    if seen.data.zarr_format == 1:
+        return "it knows no Zarr v1"
+    if "sharding_indexed" in seen.codecs:
+        return "it reads shards from 3.13 on"
+    unknown = sorted(seen.codecs - GDAL_CODECS)
+    if unknown:
+        return f"it does not know the codec {', '.join(unknown)}"
+    if seen.data.dtype.kind not in "iufc":
+        return f"it has no data type {seen.data.dtype}"
+    has_crs = "_CRS" in seen.data.attrs or "grid_mapping" in seen.data.attrs
+    if not (has_crs or seen.geo.crs is None or is_declared(seen.level.attrs, "proj")):
+        return "nothing that it reads gives the CRS"
+    if seen.geo.affine is not None and seen.geo.affine.is_rotated:
+        return "it takes no rotated grid before 3.13"
+    return _has_coordinates(seen)
+
+
+def _gdal_new(seen: _Seen) -> str | None:
+    if not seen.geo.levels:
+        return "there are no levels"
+    if seen.node.zarr_format != 3:
+        return "it reads levels of Zarr v3 only"
+    if not is_declared(seen.attributes, "multiscales") or "layout" not in seen.multiscales:
+        return "there is no layout that zarr_conventions declares"
+    return None
+
+
+def _xarray(seen: _Seen) -> str | None:
+    dims = seen.data.dims
+    if dims is None or None in dims:
+        return "not all dimensions have names"
+    fill = seen.data.attrs.get("_FillValue")
+    if seen.data.zarr_format == 3 and seen.data.dtype.kind == "f" and isinstance(fill, (int, float)):
+        return "_FillValue is a number; of floats in Zarr v3 it wants base64"
+    return None
+
+
+def _rioxarray(seen: _Seen) -> str | None:
+    if seen.geo.crs is None:
+        return "there is no CRS"
+    name = seen.data.attrs.get("grid_mapping")
+    if not isinstance(name, str):
+        return "there is no grid mapping"
+    if name.split()[0].rstrip(":") not in str(seen.data.attrs.get("coordinates", "")).split():
+        return "only with decode_coords='all': `coordinates` does not list the grid mapping"
+    return _xarray(seen) or _has_coordinates(seen)
+
+
+def _datatree(seen: _Seen) -> str | None:
+    if seen.geo.levels and seen.geo.levels[0].path == "":
+        return "the finest level is the group itself: its coordinates and its levels' conflict"
+    return _xarray(seen)
+
+
+def _openlayers(seen: _Seen) -> str | None:
+    multiscales, attributes = seen.multiscales, seen.attributes
+    if not seen.geo.levels:
+        return "there are no levels"
+    if not seen.is_consolidated:
+        return "there is no consolidated metadata"
+    unknown = sorted(seen.codecs - BROWSER_CODECS)
+    if unknown:
+        return f"it does not know the codec {', '.join(unknown)}"
+    if "tile_matrix_set" in multiscales:
+        if isinstance(multiscales["tile_matrix_set"], str):
+            return "tile_matrix_set is a name; it wants the object"
+        if "tile_matrix_limits" not in multiscales:
+            return "there are no tile_matrix_limits"
+    elif not ("layout" in multiscales and "spatial:bbox" in attributes):
+        return "there is neither a tile matrix set, nor a layout and spatial:bbox"
+    return None
+
+
+def _rio_tiler(seen: _Seen) -> str | None:
+    if not seen.geo.levels:
+        return None if _rioxarray(seen) is None else f"as rioxarray: {_rioxarray(seen)}"
+    missing = [n for n in ("multiscales", "proj", "spatial") if not is_declared(seen.attributes, n)]
+    if missing:
+        return f"zarr_conventions do not declare {', '.join(missing)}"
+    return None if "layout" in seen.multiscales else "multiscales has no layout"
+
+
+def _ome_zarr(seen: _Seen) -> str | None:
+    ome, former = seen.attributes.get("ome"), seen.attributes.get("multiscales")
+    if seen.node.zarr_format == 3:
+        return None if isinstance(ome, Mapping) and "multiscales" in ome else "there is no `ome`"
+    return None if is_ome(former) else "there are no OME multiscales"
+
+
+def _has_coordinates(seen: _Seen) -> str | None:
+    group = seen.level
+    if isinstance(group, Group) and not all(name in group for name in seen.geo.dimensions):
+        return f"there are no coordinates {' and '.join(seen.geo.dimensions)}"
+    return None
+
+
+JUDGEMENTS: dict[str, Callable[[_Seen], str | None]] = {
+    "GDAL 3.12": _gdal,
+    "GDAL 3.13, levels": _gdal_new,
+    "xarray": _xarray,
+    "rioxarray": _rioxarray,
+    "xarray DataTree": _datatree,
+    "OpenLayers 10.11": _openlayers,
+    "rio-tiler 9": _rio_tiler,
+    "ome-zarr": _ome_zarr,
+}

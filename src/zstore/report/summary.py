@@ -1,0 +1,146 @@
+"""What is to be said of an array or group at a glance: how it is cut and encoded, what it takes on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zstore.array import Array
+from zstore.conventions.base import Finding
+from zstore.conventions.dialects import list_dialects
+from zstore.conventions.model import Band, GeoModel
+from zstore.conventions.read import read_geo
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.group import Group
+
+__all__ = [
+    "Report",
+    "describe_codecs",
+    "format_size",
+    "list_codecs",
+    "list_facts",
+    "make_report",
+    "stored_size",
+]
+
+MOST_BANDS = 12
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The arrays at and below a node by path, and where they lie, as far as anything says so.
+
+    time      the earliest and the latest date
+    dialects  the names of those that the node, its finest level and their arrays speak
+    """
+
+    arrays: Mapping[str, Array]
+    geo: GeoModel | None
+    findings: tuple[Finding, ...]
+    time: tuple[str, str] | None = None
+    dialects: tuple[str, ...] = ()
+
+
+def make_report(node: Array | Group, depth: int | None = None) -> Report:
+    """What there is to say of `node`, with the arrays down to `depth` levels below it; None: all of them."""
+    if isinstance(node, Array):
+        arrays = {node.basename: node}
+        is_grid = node.ndim > 1
+    else:
+        arrays = {path: m for path, m in node.members(depth) if isinstance(m, Array)}
+        is_grid = True
+    try:
+        geo, findings = read_geo(node) if is_grid else (None, [])
+    except MetadataError:
+        # No grid of two dimensions: an ordinary group of arrays.
+        geo, findings = None, []
+    extra, time = [], None
+    if geo is not None and geo.time is not None:
+        try:
+            time = geo.time.extent()
+        except (MetadataError, UnsupportedError) as error:
+            extra.append(Finding("MS-09", "warning", node.path, f"time cannot be read: {error}"))
+    level = geo.levels[0].path if geo is not None and geo.levels else None
+    return Report(arrays, geo, (*findings, *extra), time, tuple(list_dialects(node, level)))
+
+
+def list_facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]:
+    """(what, how it is), for people, the most important first."""
+    kind = "array" if isinstance(node, Array) else "group"
+    yield "what", f"{kind}, Zarr v{node.zarr_format}"
+    yield "where", "/".join(filter(None, (node.store.url, node.path)))
+    geo = report.geo
+    if geo is None:
+        return
+    yield "CRS", "none" if geo.crs is None else geo.crs.code or geo.crs.wkt.partition(",")[0]
+    if geo.bounds is not None and geo.cell_size is not None:
+        yield "extent", " ".join(f"{number:.12g}" for number in geo.bounds) + "  (xmin ymin xmax ymax)"
+        height, width = geo.cell_size
+        rotated = " (rotated)" if geo.affine is not None and geo.affine.is_rotated else ""
+        unit = "" if geo.crs is None else f" {geo.crs.units}"
+        yield "cell size", f"{width:.12g} × {height:.12g}{unit}{rotated}"
+    yield "grid", f"{geo.shape[0]} rows × {geo.shape[1]} columns ({', '.join(geo.dimensions)})"
+    if geo.levels:
+        yield "levels", f"{len(geo.levels)}: {', '.join(level.path for level in geo.levels)}"
+    if geo.resampling is not None:
+        yield "resampling", geo.resampling
+    yield from _contents(geo, report)
+
+
+def _contents(geo: GeoModel, report: Report) -> Iterator[tuple[str, str]]:
+    if report.time is not None and geo.time is not None:
+        first, last = report.time
+        count = geo.time.values.size
+        yield "time", first if count == 1 else f"{first} to {last} ({count} moments, {geo.time.calendar})"
+    for name, variable in geo.variables.items():
+        if variable.bands:
+            shown = [_band(band) for band in variable.bands[:MOST_BANDS]]
+            more = len(variable.bands) - len(shown)
+            yield f"bands of {name}", ", ".join(shown) + (f", and {more} more" if more else "")
+    if geo.stac is not None:
+        content = geo.stac.content
+        name = content.get("id", content.get("href", "")) if isinstance(content, Mapping) else content
+        yield "STAC", f"{geo.stac.kind} {name}"
+    if report.dialects:
+        yield "dialects", ", ".join(report.dialects)
+
+
+def _band(band: Band) -> str:
+    said = [band.common_name] if band.common_name not in (None, band.name) else []
+    said += [] if band.wavelength is None else [f"{band.wavelength:g} µm"]
+    name = band.name or band.description or "unnamed"
+    return f"{name} ({', '.join(map(str, said))})" if said else name
+
+
+def stored_size(array: Array) -> int:
+    """The bytes that an array takes in its store, its metadata included."""
+    return sum(array.store.size(key) or 0 for key in array.store.list(array.path))
+
+
+def list_codecs(array: Array) -> list[str]:
+    """The names of the codecs in the order of encoding, those within shards after "sharding_indexed"."""
+    names: list[str] = []
+    chain: list[Any] = [{"name": c.name, "configuration": c.configuration} for c in array.model.codecs]
+    while chain:
+        codec = chain.pop(0)
+        name = codec if isinstance(codec, str) else codec["name"]
+        configuration = {} if isinstance(codec, str) else codec.get("configuration", {})
+        names.append(name.removeprefix("numcodecs."))
+        if name == "sharding_indexed":
+            chain[:0] = configuration["codecs"]
+    return names
+
+
+def describe_codecs(array: Array) -> str:
+    """The codecs as people read them."""
+    return ", ".join(list_codecs(array))
+
+
+def format_size(size: int) -> str:
+    """A number of bytes as people read it."""
+    number, unit = float(size), 0
+    while number >= 1024 and unit < len(UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.0f} {UNITS[unit]}" if unit == 0 else f"{number:.1f} {UNITS[unit]}"

@@ -1,0 +1,219 @@
+"""A store in a zip file: each value is the member of that name."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from zstore.byterange import ByteRange
+from zstore.errors import StoreError
+from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
+from zstore.storage.locking import hold_name
+from zstore.storage.url import SCHEME, open_store
+from zstore.storage.wrappers import PrefixStore
+from zstore.storage.zip.archive import Archive, open_archive
+from zstore.storage.zip.directory import MAX16
+from zstore.storage.zip.members import Entry, read_members
+from zstore.storage.zip.sources import FileSource, ObjectSource, Source, StoreSource
+
+__all__ = ["ZipStore"]
+
+OPTIONS = {"deflate"}
+
+
+class ZipStore(Store):
+    """The members of the zip file at `path`, which the first flush makes; or, for reading only, those of an
+    open file or of a value of another store (`ZipStore.within`), read by ranges.
+
+    Values are appended to a file beside the zip file, seen by every store of this process. They become part
+    of the zip file at once, by renaming, when `flush` or `close` is called, the last store of it is gone, or
+    the process ends; until then, and after a crash, others see it as it was. One process can write at a time,
+    a second is refused. A member that was replaced or deleted leaves nothing behind.
+
+    Values are stored as they are unless `deflate` is set: codecs have packed them already, and ranges of
+    stored members can be read alone. Reading takes both. Whole members are compared with their checksums.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | BinaryIO, *, read_only: bool = False, deflate: bool = False
+    ) -> None:
+        self.deflate = deflate
+        self.read_only = read_only
+        self._source: Source | None = None
+        if isinstance(path, (str, os.PathLike)):
+            self._path = os.path.abspath(path)  # noqa: PTH100
+            self._archive = open_archive(self._path)
+            return
+        if isinstance(path, (io.FileIO, io.BufferedReader, io.BufferedRandom)):
+            name = path.name if isinstance(path.name, str) else f"file {path.name}"
+            self._read_from(FileSource(os.dup(path.fileno()), f"zip::{name}"))
+        else:
+            self._read_from(ObjectSource(path))
+
+    @classmethod
+    def within(cls, store: Store, key: str) -> ZipStore:
+        """The zip file that is the value `key` of another store, for reading; parts are fetched as needed.
+
+        Raises
+            NotFoundError: there is no such value.
+        """
+        made = cls.__new__(cls)
+        made.deflate = False
+        made._read_from(StoreSource(store, check_key(key)))
+        return made
+
+    def _read_from(self, source: Source) -> None:
+        self.read_only = True
+        self._source = source
+        self._path = source.url
+        self._archive = Archive.of_source(source)
+        self.request_count = source.request_count
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> Store:
+        """The store at "zip:///path/x.zip", or at "zip::" and the path or URL of a zip file.
+
+        "zip://a/b::" and a path or URL is what lies below "a/b" in it. Storage options are `deflate` for a
+        zip file on disk, those of the other store for one within a store.
+        """
+        inner, chained, target = url.partition("::")
+        prefix = unquote(inner.partition("://")[2]).strip("/")
+        options = dict(storage_options or {})
+        if not chained:
+            parts = urlsplit(url)
+            if parts.netloc or parts.query or parts.fragment or len(parts.path) < 2:
+                raise StoreError("expected zip:///path/x.zip or zip::TARGET", path=url)
+            return cls._at(unquote(parts.path), read_only, options)
+        match = SCHEME.match(target)
+        scheme = match[1].lower() if match else ""
+        if scheme in ("", "file", "local"):
+            path = unquote(urlsplit(target).path) if scheme else target
+            if not path:
+                raise StoreError("expected the path or URL of a zip file after '::'", path=url)
+            store = cls._at(path, read_only, options)
+        else:
+            address, mark, query = target.partition("?")
+            place, _, key = address.rstrip("/").rpartition("/")
+            if not place.strip("/:"):
+                raise StoreError("expected the URL of a zip file after '::'", path=url)
+            other = open_store(f"{place}{mark}{query}", read_only=True, storage_options=options)
+            store = cls.within(other, unquote(key) if scheme in ("http", "https") else key)
+        return PrefixStore(store, prefix) if prefix else store
+
+    @classmethod
+    def _at(cls, path: str, read_only: bool, options: dict[str, Any]) -> ZipStore:
+        if unknown := sorted(set(options) - OPTIONS):
+            raise StoreError(f"unknown storage options {unknown}; expected {sorted(OPTIONS)}", path=path)
+        return cls(path, read_only=read_only, **options)
+
+    @property
+    def url(self) -> str:
+        """ "zip:///path/x.zip", or "zip::" and where the zip file is."""
+        return self._path if self._source else "zip" + Path(self._path).as_uri().removeprefix("file")
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        """The value, or those bytes of it; None when there is no such member."""
+        entry = self._archive.entries.get(check_key(key))
+        return None if entry is None else read_members([(entry, byte_range)])[0]
+
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get` for many keys; of a zip file within a store, by one round of requests."""
+        return [None if part is None else part.data for part in self.get_parts(requests)]
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_many`, with sizes and versions out of the zip file's directory."""
+        entries = [self._archive.entries.get(check_key(key)) for key, _ in requests]
+        wishes = [
+            (entry, byte_range)
+            for entry, (_, byte_range) in zip(entries, requests, strict=True)
+            if entry is not None
+        ]
+        found = iter(read_members(wishes))
+        return [None if entry is None else Part(next(found), *_known(entry)) for entry in entries]
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the value has; None when there is no such member."""
+        entry = self._archive.entries.get(check_key(key))
+        return None if entry is None else entry.member.size
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Append `value` beside the zip file; it is part of it from the next flush on."""
+        check_key(key)
+        self.check_writable(key)
+        try:
+            name_size = len(key.encode())
+        except UnicodeEncodeError as error:
+            raise StoreError(f"key cannot be a member's name: {error}", path=self.url, key=key) from error
+        if name_size > MAX16:
+            raise StoreError(f"key has {name_size} bytes, expected at most {MAX16}", path=self.url, key=key)
+        view = memoryview(value)
+        view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
+        self._archive.put(key, view, deflate=self.deflate)
+
+    def delete(self, key: str) -> None:
+        """Leave the member out, if it is there."""
+        check_key(key)
+        self.check_writable(key)
+        self._archive.delete([key])
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Leave out every member below `prefix`."""
+        check_prefix(prefix)
+        self.check_writable(prefix)
+        self._archive.delete(self._archive.names_below(prefix))
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below `prefix`, as they are now."""
+        return iter(self._archive.names_below(check_prefix(prefix)))
+
+    def list_children(self, prefix: str = "") -> Names:
+        """The sorted names right below `prefix`."""
+        return self._archive.children(check_prefix(prefix))
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Exclude the other threads that lock the same key, and every other process from writing at all."""
+        check_key(key)
+        self.check_writable(key)
+        self._archive.begin()
+        with hold_name((self._archive.path, key)):
+            yield
+
+    def flush(self) -> None:
+        """Make what was put so far a part of the zip file."""
+        self._archive.flush()
+
+    def close(self) -> None:
+        """Flush. The store can still be used; a file that it was given stays open."""
+        if not self.read_only:
+            self.flush()
+
+    def as_read_only(self) -> ZipStore:
+        """The same members, refusing writes; it shows what is put here before it is flushed."""
+        view = ZipStore.__new__(ZipStore)
+        view.__dict__.update(self.__dict__, read_only=True)
+        return view
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self._source, StoreSource):
+            return ZipStore.within, (self._source.store, self._source.key)
+        if self._source is not None:
+            raise StoreError("a zip file that was given as an open file cannot be pickled", path=self.url)
+        # Whoever unpickles it shall find what was put.
+        self.flush()
+        return _reopen, (self._path, self.read_only, self.deflate)
+
+
+def _known(entry: Entry) -> tuple[int, str]:
+    return entry.member.size, entry.version
+
+
+def _reopen(path: str, read_only: bool, deflate: bool) -> ZipStore:
+    return ZipStore(path, read_only=read_only, deflate=deflate)

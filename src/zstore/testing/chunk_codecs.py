@@ -1,0 +1,214 @@
+"""What every codec that takes chunks as arrays must do, as tests to inherit.
+
+    from zstore.codecs.base import ChunkSpec
+    from zstore.testing.chunk_codecs import ArrayCodecContract, SerializerContract
+
+    class TestMyFilter(ArrayCodecContract):
+        specs = (ChunkSpec((4, 5), np.dtype("float32"), np.float32(0)),)
+
+        def make(self):
+            return MyFilter(digits=3)
+
+`ArrayCodecContract` is for codecs from array to array, `SerializerContract` for those from array to bytes.
+Values and damage are drawn from fixed seeds, so a failure repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+
+from zstore.codecs.base import ArrayCodec, ChunkSpec, Codec, Serializer
+from zstore.errors import CodecError, MetadataError
+
+__all__ = ["ArrayCodecContract", "SerializerContract"]
+
+Chunk = np.ndarray[Any, Any]
+
+
+class _ChunkContract:
+    """What both kinds have in common."""
+
+    # The chunks that the codec is bound to, one after the other.
+    specs: ClassVar[tuple[ChunkSpec, ...]] = ()
+    # Whether decoding gives exactly what was encoded; else what is decoded must encode and decode to itself.
+    is_lossless: ClassVar[bool] = True
+
+    def make(self) -> Codec:
+        """The codec to test, not bound."""
+        raise NotImplementedError
+
+    def chunks(self, spec: ChunkSpec) -> Iterator[Chunk]:
+        """Chunks like `spec` that the codec can hold; numbers from 0 to 100 unless this is overridden."""
+        generator = np.random.default_rng(7)
+        noise = generator.integers(0, 2 if spec.dtype == bool else 101, spec.shape)
+        yield noise.astype(spec.dtype)
+        yield np.sort(noise, axis=None).reshape(spec.shape).astype(spec.dtype)
+        yield np.zeros(spec.shape, spec.dtype)
+
+    def bound(self) -> Iterator[tuple[ChunkSpec, Any]]:
+        """Each spec, and the codec bound to it."""
+        assert self.specs, "a contract without specs tests nothing"
+        for spec in self.specs:
+            yield spec, self.make().bind(spec)
+
+    def samples(self) -> Iterator[tuple[ChunkSpec, Any, Chunk]]:
+        """Every chunk, with its spec and the codec bound to that."""
+        for spec, codec in self.bound():
+            for chunk in self.chunks(spec):
+                yield spec, codec, chunk
+
+    def as_memory(self, encoded: Any) -> Any:
+        """Encoded bytes as they come from a store."""
+        return encoded
+
+    def test_what_is_encoded_decodes_to_the_same(self) -> None:
+        for spec, codec, chunk in self.samples():
+            decoded = codec.decode(self.as_memory(codec.encode(chunk)))
+            assert (decoded.shape, decoded.dtype) == (spec.shape, spec.dtype)
+            expected = chunk
+            if not self.is_lossless:
+                expected, decoded = decoded, codec.decode(self.as_memory(codec.encode(decoded)))
+            assert decoded.tobytes() == expected.tobytes(), spec
+
+    def test_memory_in_another_order_gives_the_same(self) -> None:
+        for spec, codec, chunk in self.samples():
+            turned = chunk.copy(order="F")
+            assert _bytes(codec.encode(turned)) == _bytes(codec.encode(chunk)), spec
+
+    def test_nothing_given_is_changed(self) -> None:
+        for _, codec, chunk in self.samples():
+            kept = chunk.copy()
+            encoded = codec.encode(chunk)
+            assert chunk.tobytes() == kept.tobytes()
+            again = _bytes(encoded)
+            codec.decode(self.as_memory(encoded))
+            assert _bytes(encoded) == again
+
+    def test_threads_share_a_codec(self) -> None:
+        samples = [(codec, chunk, _bytes(codec.encode(chunk))) for _, codec, chunk in self.samples()]
+
+        def work(_: int) -> bool:
+            return all(_bytes(codec.encode(chunk)) == encoded for codec, chunk, encoded in samples)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(16)))
+
+    def test_the_configuration_makes_the_same_codec(self) -> None:
+        codec = self.make()
+        configuration = codec.to_configuration()
+        again = type(codec).from_configuration(json.loads(json.dumps(configuration)))
+        assert again.to_configuration() == configuration
+        for spec, codec, chunk in self.samples():
+            assert _bytes(again.bind(spec).encode(chunk)) == _bytes(codec.encode(chunk))  # type: ignore[attr-defined]
+
+    def test_an_unknown_option_is_refused(self) -> None:
+        codec = self.make()
+        configuration = {**codec.to_configuration(), "an option that nobody has": 1}
+        try:
+            type(codec).from_configuration(configuration)
+        except MetadataError:
+            return
+        raise AssertionError(f"{type(codec).__name__} took {configuration}")
+
+    def test_a_bound_codec_can_be_pickled(self) -> None:
+        for _, codec, chunk in self.samples():
+            again = pickle.loads(pickle.dumps(codec))
+            assert _bytes(again.encode(chunk)) == _bytes(codec.encode(chunk))
+
+
+class ArrayCodecContract(_ChunkContract):
+    """For codecs from array to array: inherit, give `specs` and `make`."""
+
+    def make(self) -> ArrayCodec:
+        """The codec to test, not bound."""
+        raise NotImplementedError
+
+    def test_the_encoded_chunk_is_what_was_announced(self) -> None:
+        for spec, codec, chunk in self.samples():
+            encoded, announced = codec.encode(chunk), codec.encoded_spec(spec)
+            assert (encoded.shape, encoded.dtype) == (announced.shape, announced.dtype), spec
+
+    def test_the_fill_value_goes_the_way_of_the_items(self) -> None:
+        for spec, codec in self.bound():
+            announced = codec.encoded_spec(spec)
+            if announced.fill_value is None:
+                continue
+            filled = np.full(spec.shape, spec.fill_value, spec.dtype)
+            expected = np.full(announced.shape, announced.fill_value, announced.dtype)
+            assert codec.encode(filled).tobytes() == expected.tobytes(), spec
+
+    def test_a_chunk_without_fill_value_can_be_announced(self) -> None:
+        for spec in self.specs:
+            bare = spec._replace(fill_value=None)
+            announced = self.make().bind(bare).encoded_spec(bare)
+            assert announced.fill_value is None
+
+
+class SerializerContract(_ChunkContract):
+    """For codecs from array to bytes: inherit, give `specs` and `make`."""
+
+    # How many damaged copies of each encoded chunk to decode.
+    damage_count: ClassVar[int] = 60
+
+    def make(self) -> Serializer:
+        """The codec to test, not bound."""
+        raise NotImplementedError
+
+    def as_memory(self, encoded: Any) -> Any:
+        """Encoded bytes as they come from a store."""
+        return memoryview(bytes(encoded))
+
+    def test_the_encoded_size_is_what_was_announced(self) -> None:
+        for spec, codec, chunk in self.samples():
+            size = codec.encoded_size(spec)
+            assert size is None or len(bytes(codec.encode(chunk))) == size, spec
+
+    def test_damage_gives_an_error_or_a_chunk(self) -> None:
+        draw = random.Random(11)
+        for spec, codec, chunk in self.samples():
+            encoded = bytes(codec.encode(chunk))
+            for damaged in _damaged(encoded, draw, self.damage_count):
+                try:
+                    decoded = codec.decode(memoryview(damaged))
+                except CodecError:
+                    continue
+                assert (decoded.shape, decoded.dtype) == (spec.shape, spec.dtype)
+
+    def test_what_is_cut_short_never_gives_another_chunk(self) -> None:
+        for spec, codec, chunk in self.samples():
+            encoded = bytes(codec.encode(chunk))
+            whole = codec.decode(memoryview(encoded)).tobytes()
+            for size in {0, 1, len(encoded) // 2, len(encoded) - 1} & set(range(len(encoded))):
+                try:
+                    decoded = codec.decode(memoryview(encoded[:size]))
+                except CodecError:
+                    continue
+                assert decoded.tobytes() == whole, f"{size} of {len(encoded)} bytes of {spec}"
+
+
+def _bytes(encoded: Any) -> bytes:
+    return encoded.tobytes() if isinstance(encoded, np.ndarray) else bytes(encoded)
+
+
+def _damaged(encoded: bytes, draw: random.Random, count: int) -> Iterator[bytes]:
+    """Shorter, longer and changed copies of `encoded`; changes gather where headers are."""
+    for _ in range(count if encoded else 0):
+        place = min(draw.randrange(len(encoded)), draw.choice([16, 64, len(encoded) - 1]))
+        changed = bytearray(encoded)
+        kind = draw.randrange(4)
+        if kind == 0:
+            del changed[place:]
+        elif kind == 1:
+            changed[place] ^= 1 << draw.randrange(8)
+        elif kind == 2:
+            changed += draw.randbytes(draw.choice([1, 4, 17]))
+        else:
+            changed[place:] = draw.randbytes(len(changed) - place)
+        yield bytes(changed)

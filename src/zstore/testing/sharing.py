@@ -1,0 +1,165 @@
+"""The part of the store contract that is about many threads and many processes at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from zstore.byterange import ByteRange
+
+__all__ = ["StoreSharing", "run_forked"]
+
+
+class StoreSharing:
+    """What holds while others use the same store; see `zstore.testing.stores.StoreContract`."""
+
+    can_list: bool
+
+    def _need(self, capability: str) -> None:
+        if not getattr(self, capability):
+            pytest.skip(f"{type(self).__name__} says {capability} = False")
+
+    # Many threads
+
+    def test_threads_write_side_by_side(self, filled: Any) -> None:
+        self._need("can_write")
+        store = filled()
+        values = {f"a/{i % 5}/{i}": random.Random(i).randbytes(500 + i) for i in range(160)}
+        with ThreadPoolExecutor(8) as pool:
+            for _ in pool.map(lambda item: store.put(*item), values.items()):
+                pass
+            found = pool.map(store.get, values)
+            assert [bytes(value) for value in found] == [*values.values()]
+            for _ in pool.map(store.delete, values):
+                pass
+        assert all(store.get(key) is None for key in values)
+        if self.can_list:
+            assert [*store.list()] == []
+
+    def test_put_is_whole_or_absent(self, filled: Any) -> None:
+        self._need("can_write")
+        self._need("has_whole_puts")
+        choices = [bytes([i]) * (200_000 + 1000 * i) for i in range(4)]
+        store = filled({"a/b": choices[0]})
+        done = threading.Event()
+
+        def write() -> None:
+            for i in range(40):
+                store.put("a/b", choices[i % 4])
+            done.set()
+
+        def read() -> int:
+            count = 0
+            while not done.is_set():
+                assert bytes(store.get("a/b")) in choices
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(3) as pool:
+            readers = [pool.submit(read) for _ in range(2)]
+            pool.submit(write).result()
+            assert all(reader.result() >= 0 for reader in readers)
+
+    def test_lock_keeps_other_threads_waiting(self, filled: Any) -> None:
+        self._need("can_write")
+        self._need("excludes_threads")
+        store = filled({"n": b"0"})
+
+        def add_one(_: int) -> None:
+            with store.lock("n"):
+                store.put("n", str(int(bytes(store.get("n"))) + 1).encode())
+
+        with ThreadPoolExecutor(8) as pool:
+            for _ in pool.map(add_one, range(100)):
+                pass
+        assert bytes(store.get("n")) == b"100"
+
+    def test_locks_of_different_keys_are_apart(self, filled: Any) -> None:
+        self._need("can_write")
+        store = filled({"zarr.json": b"{}", "a/zarr.json": b"{}"})
+        with store.lock("a/c/0"), store.lock("a/c/1"):
+            store.put("a/c/0", b"1")
+        assert bytes(store.get("a/c/0")) == b"1"
+
+    # Many processes
+
+    def test_a_forked_child_reads(self, filled: Any) -> None:
+        store = filled({"a/b": b"1" * 5000, "a/c": b"2"})
+        assert bytes(store.get("a/c")) == b"2"
+
+        def read() -> None:
+            assert bytes(store.get("a/b")) == b"1" * 5000
+            assert store.get("a/x") is None
+            if self.can_list:
+                assert sorted(store.list("a")) == ["a/b", "a/c"]
+
+        assert run_forked([read]) == [0]
+        assert bytes(store.get("a/b", ByteRange(4999))) == b"1"
+
+    def test_forked_children_write_side_by_side(self, filled: Any) -> None:
+        self._need("can_write")
+        self._need("shares_processes")
+        store = filled({"a/b": b"1"})
+
+        def write(name: str) -> None:
+            for i in range(5):
+                store.put(f"{name}/{i}", bytes(store.get("a/b")) + name.encode())
+
+        assert run_forked([lambda: write("x"), lambda: write("y")]) == [0, 0]
+        for name in "xy":
+            assert [bytes(store.get(f"{name}/{i}")) for i in range(5)] == [b"1" + name.encode()] * 5
+
+    def test_lock_keeps_other_processes_waiting(self, filled: Any) -> None:
+        self._need("can_write")
+        self._need("excludes_processes")
+        store = filled({"n": b"0"})
+
+        def add() -> None:
+            for _ in range(20):
+                with store.lock("n"):
+                    count = int(bytes(store.get("n")))
+                    time.sleep(0.001)
+                    store.put("n", str(count + 1).encode())
+
+        assert run_forked([add] * 3) == [0, 0, 0]
+        assert bytes(store.get("n")) == b"60"
+
+
+def run_forked(actions: list[Callable[[], None]], seconds: float = 60.0) -> list[int]:
+    """Run each in a forked child: their exit codes, 0 for those that raised nothing."""
+    children = []
+    for action in actions:
+        with warnings.catch_warnings():
+            # From Python 3.12 on, forking where there are threads warns; that it works is what is tested.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if not child:
+            code = 1
+            try:
+                action()
+                code = 0
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        children.append(child)
+    end = time.monotonic() + seconds
+    codes = []
+    for child in children:
+        while not (found := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.005)
+        codes.append(os.waitstatus_to_exitcode(found[1]))
+    return codes

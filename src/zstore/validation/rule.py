@@ -1,0 +1,150 @@
+"""What a rule is: a row of facts, and a function that looks for what breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from zstore.conventions.base import Severity
+
+if TYPE_CHECKING:
+    from zstore.validation.view import Hierarchy, NodeView
+
+__all__ = [
+    "CLASSES",
+    "CLASS_URI",
+    "PROFILES",
+    "SEVERITIES",
+    "Check",
+    "Complaint",
+    "RequirementsClass",
+    "Rule",
+    "all_rules",
+    "milder",
+    "rule",
+]
+
+RequirementsClass = Literal["core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands"]
+CLASSES: tuple[RequirementsClass, ...] = (
+    "core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands",
+)  # fmt: skip
+CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
+PROFILES = ("geozarr-draft", "geozarr-mini", "multiscale-arrays", "ome", "gdal")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+THEMES = (
+    "documents", "attributes", "variables", "coordinates", "georeference",
+    "levels", "consistency", "tiles", "declared", "chunks", "values",
+)  # fmt: skip
+
+
+class Complaint(NamedTuple):
+    """What a check found at one node; `severity` where it is milder than the rule's own."""
+
+    node: NodeView
+    message: str
+    expected: Any = None
+    found: Any = None
+    severity: Severity | None = None
+
+
+Check = Callable[["Hierarchy"], Iterator[Complaint]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One requirement of one of the documents.
+
+    severity   of a finding where a profile that has the rule is asked for: what the document's verb says
+    general    of a finding where no profile is asked for: milder where only one document wants it
+    profiles   the profiles that have it; () is all of them
+    same_as    the rule that says the same, which stands for both where no profile is asked for
+    clause     where it is written
+    says       the requirement in one sentence
+    mend       how to mend what breaks it
+    is_read    whether reading the georeference finds it too
+    is_deep    whether it needs more than metadata and coordinates
+    """
+
+    id: str
+    severity: Severity
+    general: Severity
+    requirements_class: RequirementsClass
+    clause: str
+    says: str
+    mend: str
+    profiles: tuple[str, ...] = ()
+    same_as: str | None = None
+    is_read: bool = False
+    is_deep: bool = False
+    check: Check | None = None
+
+    def severity_under(self, profile: str | None) -> Severity:
+        """How bad a finding of this rule is under a profile, or under none."""
+        return self.general if profile is None else self.severity
+
+    def is_in(self, profile: str | None) -> bool:
+        """Whether the rule is looked at under a profile, or under none."""
+        if profile is None:
+            return self.same_as is None
+        return not self.profiles or profile in self.profiles
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(
+    id: str,
+    severity: Severity,
+    requirements_class: RequirementsClass,
+    clause: str,
+    says: str,
+    mend: str,
+    *,
+    general: Severity | None = None,
+    profiles: tuple[str, ...] = (),
+    same_as: str | None = None,
+    is_read: bool = False,
+    is_deep: bool = False,
+) -> Callable[[Check], Check]:
+    """Make a function the check of a rule; several rules may have one check."""
+
+    def register(check: Check) -> Check:
+        if id in _RULES and _RULES[id].check is not check:
+            raise ValueError(f"rule {id!r} is there twice; expected one check per rule")
+        _RULES[id] = Rule(
+            id,
+            severity,
+            general or severity,
+            requirements_class,
+            clause,
+            says,
+            mend,
+            profiles,
+            same_as,
+            is_read,
+            is_deep,
+            check,
+        )
+        return check
+
+    return register
+
+
+def all_rules() -> dict[str, Rule]:
+    """Every rule by its id, in the order of the documents."""
+    for theme in THEMES:
+        import_module(f"zstore.validation.rules.{theme}")
+    return dict(sorted(_RULES.items(), key=lambda item: _rank(item[0])))
+
+
+def _rank(id: str) -> tuple[int, str]:
+    parts = ("GZ", "MS", "OC", "ZC", "OME", "ZS")
+    part = id.partition("-")[0]
+    return (parts.index(part) if part in parts else len(parts), id)
+
+
+def milder(one: Severity, other: Severity | None) -> Severity:
+    """The less severe of the two."""
+    return one if other is None else max(one, other, key=SEVERITIES.index)

@@ -1,0 +1,250 @@
+"""Rules about the documents themselves: which are there, and whether they can be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from zstore.engine.layout import bind_layout
+from zstore.errors import ExtensionError, ZstoreError
+from zstore.model import v2, v3
+from zstore.storage.base import join_key
+from zstore.validation.rule import Complaint, rule
+from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, consolidated_documents
+
+__all__ = ["explained", "implicit_groups", "misplaced_members", "stale_consolidated"]
+
+V3_MEMBERS = {
+    "group": v3.GROUP_MEMBERS,
+    "array": v3.ARRAY_MEMBERS,
+}
+V2_MEMBERS = {
+    v2.ARRAY_KEY: frozenset(
+        ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
+    )
+    | {"dimension_separator"},
+    v2.GROUP_KEY: frozenset(("zarr_format",)),
+}
+NCZARR_KEYS = (".nczarray", ".nczattr", ".nczgroup", ".nczvar", ".nczar")
+MOST_LOOKUPS = 500
+
+
+def implicit_groups(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
+    """(a group, a name in it) of every directory that holds nodes but is none; "" is the group itself."""
+    root = hierarchy.root
+    if isinstance(root, GroupView) and not root.raw:
+        yield root, ""
+    for group in hierarchy.groups:
+        for name in group.strays:
+            if _holds_nodes(group, join_key(group.path, name), 3):
+                yield group, name
+
+
+def _holds_nodes(group: GroupView, path: str, depth: int) -> bool:
+    names = set(group.store.list_children(path)) if not path.rpartition("/")[2].startswith(".") else set()
+    if names & {v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY}:
+        return True
+    below = sorted(name for name in names if not name.startswith("."))[:20]
+    return depth > 0 and any(_holds_nodes(group, join_key(path, name), depth - 1) for name in below)
+
+
+@rule("GZ-04", "error", "core", "draft 8.1.1", "The root is a group, and so is everything that holds a node.",
+      "write a group document there", general="warning")  # fmt: skip
+def check_groups(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for group, name in implicit_groups(hierarchy):
+        message = f"{name or '/'!r} holds arrays or groups but is no group itself"
+        yield Complaint(group, message, v3.KEY if group.zarr_format == 3 else v2.GROUP_KEY, None)
+    if isinstance(hierarchy.root, ArrayView) and not hierarchy.root.path:
+        yield Complaint(hierarchy.root, "the root is an array", "a group", "an array", "note")
+
+
+@rule("GZ-05", "error", "core", "draft 8.1.1, table 2", "Attributes of Zarr v2 are a JSON object in .zattrs.",
+      "make .zattrs a JSON object")  # fmt: skip
+def check_v2_attributes(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for node in hierarchy.nodes:
+        found = node.documents.get(v2.ATTRIBUTES_KEY, {}) if node.zarr_format == 2 else {}
+        if not isinstance(found, dict):
+            yield Complaint(node, f".zattrs holds a {type(found).__name__}", "an object", found)
+
+
+@rule("GZ-06", "error", "core", "draft 8.1.1",
+      "A Zarr v3 node says zarr_format 3 and node_type group or array.",
+      "correct the two members")  # fmt: skip
+def check_v3_head(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for node in hierarchy.nodes:
+        if v3.KEY not in node.documents:
+            continue
+        for name, expected in (("zarr_format", (3,)), ("node_type", ("group", "array"))):
+            found = node.document.get(name)
+            if type(found) is bool or found not in expected:
+                yield Complaint(node, f"{name} is {found!r}", " or ".join(map(str, expected)), found)
+
+
+def misplaced_members(node: NodeView) -> list[str]:
+    """Members of a v3 document that belong into `attributes`, or nowhere."""
+    known = V3_MEMBERS.get(str(node.document.get("node_type")))
+    if v3.KEY not in node.documents or known is None:
+        return []
+    return [
+        name
+        for name, value in node.document.items()
+        if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False)
+    ]
+
+
+@rule("GZ-07", "error", "core", "draft 8.1.1", "Metadata of users is in `attributes` (Zarr v3).",
+      "move the member into attributes")  # fmt: skip
+def check_v3_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for node in hierarchy.nodes:
+        for name in misplaced_members(node):
+            yield Complaint(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
+
+
+def explained(node: NodeView) -> bool:
+    """Whether a rule of its own says why the node cannot be read."""
+    if any(not _is_text(data) for data in node.raw.values()):
+        return True
+    if node.zarr_format == 2:
+        return not isinstance(node.documents.get(v2.ATTRIBUTES_KEY, {}), dict)
+    head = (node.document.get("zarr_format"), node.document.get("node_type"))
+    is_headless = v3.KEY in node.documents and not (head[0] == 3 and head[1] in ("group", "array"))
+    return is_headless or bool(misplaced_members(node))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@rule("OC-02", "warning", "core", "OGC Zarr 2.0 4.1",
+      "Zarr v2 documents have the members of the format only.",
+      "move the member into .zattrs")  # fmt: skip
+def check_v2_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for node in hierarchy.nodes:
+        for key, known in V2_MEMBERS.items():
+            document = node.documents.get(key)
+            for name in document if isinstance(document, dict) and node.zarr_format == 2 else ():
+                if name not in known and not name.lower().startswith("_nczarr"):
+                    yield Complaint(node, f"{key} has the member {name!r}", sorted(known), name)
+
+
+@rule("OC-03", "warning", "core", "OGC Zarr 2.0 4.2",
+      "Arrays have types that NetCDF has: no structures, no opaque bytes.",
+      "store one array per field")  # fmt: skip
+def check_types(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for array in hierarchy.arrays:
+        if array.dtype.kind == "V":
+            yield Complaint(
+                array, f"dtype is {array.dtype}, which NetCDF has no type for", None, str(array.dtype)
+            )
+
+
+@rule("OC-04", "warning", "core", "OGC Zarr 2.0 4.3", "NCZarr's own documents are no part of the standard.",
+      "write pure Zarr: mode=zarr in netCDF-C", general="note")  # fmt: skip
+def check_nczarr(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    twos = [node for node in hierarchy.nodes if node.zarr_format == 2]
+    asked = [(node, join_key(node.path, key)) for node in twos[:MOST_LOOKUPS] for key in NCZARR_KEYS]
+    values = hierarchy.store.get_many([(key, None) for _, key in asked])
+    for (node, key), value in zip(asked, values, strict=True):
+        if value is not None:
+            yield Complaint(node, f"{key.rpartition('/')[2]} is there", None, key)
+    for node in hierarchy.nodes:
+        for name in sorted({name for document in node.documents.values() for name in _names(document)}):
+            if name.lower().startswith("_nczarr"):
+                yield Complaint(node, f"{name!r} is NCZarr's", None, name)
+
+
+def _names(document: Any) -> list[str]:
+    if not isinstance(document, dict):
+        return []
+    attributes = document.get("attributes")
+    return [*document, *(attributes if isinstance(attributes, dict) else ())]
+
+
+@rule("ZS-01", "error", "core", "Zarr v2, v3", "Every document can be read.", "write the document anew")
+def check_readable(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for node in hierarchy.nodes:
+        if isinstance(node, ArrayView) or explained(node):
+            continue
+        for name, reason in node.troubles:
+            yield Complaint(node, f"{name}: {reason}", "a document of the format", None)
+    for node in hierarchy.arrays:
+        for name, reason in node.troubles:
+            if name != "values":
+                yield Complaint(node, f"{name}: {reason}", "a document of the format", None)
+
+
+@rule("ZS-02", "error", "core", "Zarr v3, consolidated metadata; zarr-python",
+      "Consolidated metadata says what the documents say.", "consolidate anew (zstore consolidate)",
+      general="error")  # fmt: skip
+def check_consolidated(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for group, message in stale_consolidated(hierarchy):
+        yield Complaint(group, message)
+
+
+def stale_consolidated(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
+    """(group, what is out of date) of every group that has consolidated metadata."""
+    by_path = {node.path: node for node in hierarchy.nodes}
+    for group in hierarchy.groups:
+        known = consolidated_documents(group)
+        if not known:
+            continue
+        inside = {path: documents for path, documents in known.items() if path}
+        prefix = f"{group.path}/" if group.path else ""
+        for path, documents in inside.items():
+            node = by_path.get(prefix + path)
+            if node is None:
+                yield group, f"consolidated metadata has {path!r}, which is not there"
+                continue
+            for key, document in documents.items():
+                if _differs(node.documents.get(key), document):
+                    yield group, f"consolidated metadata of {path!r} differs from its {key}"
+        has_listing = not any(name == "listing" for name, _ in group.troubles)
+        for path in by_path if has_listing else ():
+            if path.startswith(prefix) and path != group.path and path[len(prefix) :] not in inside:
+                yield group, f"consolidated metadata lacks {path[len(prefix) :]!r}"
+
+
+def _differs(stored: Any, consolidated: Any) -> bool:
+    def plain(document: Any) -> str:
+        if isinstance(document, dict):
+            document = {
+                name: value
+                for name, value in document.items()
+                if name != "consolidated_metadata" and not (name == "attributes" and not value)
+            }
+        return json.dumps(document, sort_keys=True)
+
+    return plain({} if stored is None else stored) != plain({} if consolidated is None else consolidated)
+
+
+@rule("ZS-03", "error", "core", "Zarr v2, v3", "Values of coordinates can be read.", "write the chunk anew")
+def check_values(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for node in hierarchy.arrays:
+        for name, reason in node.troubles:
+            if name == "values":
+                yield Complaint(node, reason)
+
+
+@rule("GZ-01", "note", "core", "draft 2",
+      "Classes that a hierarchy claims in conformsTo are met, and core with them.",
+      "mend what the class finds, or drop the claim")  # fmt: skip
+def check_claims(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    # What a class comes to is known when every rule was looked at: `hold_to_claims` says it then.
+    yield from ()
+
+
+@rule("ZS-04", "error", "core", "Zarr v2, v3", "Every codec is known, and fits its array.",
+      "install the plugin that has the codec, or write the array anew")  # fmt: skip
+def check_codecs(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for array in hierarchy.arrays:
+        try:
+            bind_layout(array.array.model)
+        except ExtensionError as error:
+            yield Complaint(array, str(error), severity="warning")
+        except ZstoreError as error:
+            yield Complaint(array, str(error))

@@ -1,0 +1,321 @@
+"""Rules about the tile matrix set: its numbers, and whether the levels are cut and placed as it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from zstore.conventions.base import Finding
+from zstore.conventions.crs import Crs
+from zstore.conventions.tiles import parse_tile_matrices, parse_tile_matrix_crs
+from zstore.conventions.zarr_conventions import is_number, parse_numbers
+from zstore.validation.places import Grid, Pyramid, mapping_of, pyramids, roles
+from zstore.validation.rule import Complaint, rule
+from zstore.validation.rules.georeference import found_by_reading
+from zstore.validation.rules.levels import known_set
+from zstore.validation.view import Hierarchy
+
+__all__ = ["ranges_of", "tile_offset"]
+
+MINI = ("geozarr-mini",)
+DRAFT = ("geozarr-draft",)
+MATRIX_MEMBERS = (
+    "id", "scaleDenominator", "cellSize", "pointOfOrigin", "tileWidth", "tileHeight",
+    "matrixWidth", "matrixHeight",
+)  # fmt: skip
+SNAKE = ("min_tile_col", "max_tile_col", "min_tile_row", "max_tile_row")
+CAMEL = ("minTileCol", "maxTileCol", "minTileRow", "maxTileRow")
+
+
+def _check_crs(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        stated, found = pyramid.tile_matrix_set, []
+        if isinstance(stated, Mapping):
+            for member in ("crs", "supportedCRS"):
+                troubles: list[Finding] = []
+                crs = parse_tile_matrix_crs({member: stated.get(member)}, pyramid.group.path, troubles)
+                yield from (Complaint(pyramid.group, trouble.message) for trouble in troubles)
+                found += [] if crs is None else [(member, crs)]
+        elif isinstance(stated, str):
+            known = known_set(stated)
+            found = [] if known is None else [(stated, Crs.from_user(known.crs))]
+        for source, crs in found:
+            different = [grid for grid in _grids(pyramid) if _is_other(grid, crs)]
+            if different:
+                other = different[0].crs
+                names = [_name(crs), "none" if other is None else _name(other)]
+                message = f"{source} of the tile matrix set is {names[0]}, the CRS of "
+                message += f"{different[0].view.path!r} {names[1]}"
+                yield Complaint(pyramid.group, message, names[1], names[0])
+
+
+def _name(crs: Crs) -> str:
+    return crs.code or crs.wkt.partition(",")[0]
+
+
+def _grids(pyramid: Pyramid) -> Iterator[Grid]:
+    for level in pyramid.levels:
+        yield from level.grids.values()
+
+
+def _is_other(grid: Grid, crs: Crs) -> bool:
+    return grid.crs is not None and not grid.crs.is_same(crs)
+
+
+rule("GZ-40", "error", "overviews", "draft 8.2.3",
+     "The CRS of the tile matrix set is that of the data's grid mapping.",
+     "correct the CRS of the set (zstore fix does)")(_check_crs)  # fmt: skip
+rule("MS-24", "error", "overviews", "mini spec, Custom Coordinate Reference Systems",
+     "The grid mapping is consistent with the CRS of the tile matrix set.", "correct the CRS of the set",
+     profiles=MINI, same_as="GZ-40")(_check_crs)  # fmt: skip
+
+
+def _placed(pyramid: Pyramid) -> Iterator[tuple[str, Mapping[str, Any], Grid, Any]]:
+    """(level, tile matrix, largest grid, the matrix's own affine) of every level that has a tile matrix."""
+    stated = pyramid.tile_matrix_set
+    if not isinstance(stated, Mapping):
+        return
+    crs = parse_tile_matrix_crs(stated, "", [])
+    entries = {entry.path: entry for entry in parse_tile_matrices(stated, crs, pyramid.group, [])}
+    for level in pyramid.levels:
+        held = [grid for grid in level.grids.values() if grid.shape == level.shape]
+        if level.path in pyramid.matrices and level.path in entries and held:
+            yield level.path, pyramid.matrices[level.path], held[0], entries[level.path].fallback_affine
+
+
+def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
+    """(columns, rows) of tiles from the corner of a tile matrix to that of its level; None where unknown."""
+    for name, matrix, grid, affine in _placed(pyramid):
+        level = next(level for level in pyramid.levels if level.path == name)
+        sizes = parse_numbers([matrix.get("tileWidth"), matrix.get("tileHeight")], 2)
+        if name != path or affine is None or level.affine is None or sizes is None or level.affine.is_rotated:
+            continue
+        y = level.affine.f
+        if affine.e * level.affine.e < 0:
+            # Rows are counted the other way round: the other edge is the first.
+            y += level.affine.e * grid.shape[0]
+        columns = (level.affine.c - affine.c) / affine.a / sizes[0]
+        return columns, (y - affine.f) / affine.e / sizes[1]
+    return None
+
+
+@rule("GZ-41", "error", "overviews", "draft 8.2.4",
+      "Levels lie on the tile matrix: cells of its size, corners where tiles meet.",
+      "correct cellSize and pointOfOrigin (zstore fix does)")  # fmt: skip
+def check_alignment(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        affines = {level.path: level.affine for level in pyramid.levels}
+        for path, matrix, _, _ in _placed(pyramid):
+            affine, cell = affines[path], matrix.get("cellSize")
+            if affine is None or not is_number(cell) or not cell:
+                continue
+            width = affine.cell[1]
+            if abs(cell - width) > 1e-9 * width:
+                message = f"cellSize of tile matrix {path!r} is {cell!r}, the level's cells are {width!r}"
+                yield Complaint(pyramid.group, message, width, cell)
+                continue
+            offset = tile_offset(pyramid, path)
+            if offset is not None and any(abs(tiles - round(tiles)) > 1e-6 for tiles in offset):
+                message = f"level {path!r} begins {offset} tiles (columns, rows) from pointOfOrigin"
+                yield Complaint(pyramid.group, message, "whole tiles", offset)
+
+
+def _tile_of(matrix: Mapping[str, Any]) -> tuple[int, int] | None:
+    found = matrix.get("tileHeight"), matrix.get("tileWidth")
+    if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in found):
+        return found  # type: ignore[return-value]
+    return None
+
+
+@rule("GZ-42", "error", "overviews", "draft 8.2.4",
+      "Chunks (inner ones where sharded) are the matrix's tiles.",
+      "write the level anew in chunks of tileHeight by tileWidth, or state the tiles that are there",
+      general="warning", profiles=DRAFT)  # fmt: skip
+def check_tiles(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        for level in pyramid.levels:
+            tile = _tile_of(pyramid.matrices.get(level.path, {}))
+            for grid in level.grids.values():
+                if tile is not None and not _fits(grid, tile):
+                    yield Complaint(grid.view, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
+
+
+def _fits(grid: Grid, tile: tuple[int, int]) -> bool:
+    return all(c == t or (n <= c and n <= t) for c, t, n in zip(grid.tile, tile, grid.shape, strict=True))
+
+
+@rule("MS-21", "warning", "overviews", "mini spec, Chunking Requirements",
+      "Chunks are tiles, or a whole number of one makes the other.", "write the level anew", profiles=MINI,
+      same_as="GZ-42")  # fmt: skip
+def check_divisible(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        for level in pyramid.levels:
+            tile = _tile_of(pyramid.matrices.get(level.path, {}))
+            for grid in level.grids.values():
+                if tile is None or _fits(grid, tile):
+                    continue
+                if any(c % t and t % c for c, t in zip(grid.tile, tile, strict=True)):
+                    yield Complaint(grid.view, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
+
+
+@rule("GZ-43", "error", "overviews", "draft 8.2.4",
+      "Data have exactly one y and one x dimension, known as such.",
+      "name the dimensions y and x, or give their coordinates an axis")  # fmt: skip
+def check_axes(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    placed = {level.node.path for p in pyramids(hierarchy) for level in p.levels if level.node is not None}
+    known = hierarchy.cache.get("grids", {})
+    for array in hierarchy.arrays:
+        group = array.parent
+        if len(array.shape) < 2 or array.path in known:
+            continue
+        if group is not None and (
+            array.name not in roles(group).data or any(other.is_damaged for other in group.arrays.values())
+        ):
+            continue
+        has_crs = "_CRS" in array.attrs or mapping_of(array)[1] is not None
+        is_level = array.path in placed or (group is not None and group.path in placed)
+        if array.dims is not None and None not in array.dims and (is_level or has_crs):
+            yield Complaint(array, f"none of the dimensions {list(array.dims)} is known for y or x", "y, x")
+
+
+@rule("GZ-44", "error", "overviews", "derived from draft 8.2.3, TMS 2.0",
+      "The matrix has as many tiles as the level needs: its cells divided by the tile's, rounded up.",
+      "correct matrixWidth and matrixHeight: they count tiles, not cells (zstore fix does)")  # fmt: skip
+def check_extent(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        for path, matrix, grid, _ in _placed(pyramid):
+            tile = _tile_of(matrix)
+            offset = tile_offset(pyramid, path) or (0.0, 0.0)
+            if tile is None:
+                continue
+            sizes = (("matrixWidth", 1, offset[0]), ("matrixHeight", 0, offset[1]))
+            for member, axis, before in sizes:
+                found: Any = matrix.get(member)
+                needed = -(-grid.shape[axis] // tile[axis])
+                if not is_number(found):
+                    continue
+                first = round(before)
+                if found != needed if first == 0 else first < 0 or found < first + needed:
+                    message = f"{member} of tile matrix {path!r} is {found!r}; the level has {needed} tiles"
+                    yield Complaint(pyramid.group, message, needed, found)
+
+
+rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
+     "scaleDenominator is cellSize times the metres of a unit, over 0.00028.",
+     "correct scaleDenominator (zstore fix does)", is_read=True)(found_by_reading)  # fmt: skip
+
+
+def ranges_of(limits: Any, names: tuple[str, ...]) -> list[int] | None:
+    """The four numbers of a level's limits; None where they are not four whole numbers."""
+    found: list[Any] = [limits.get(name) for name in names] if isinstance(limits, Mapping) else []
+    if len(found) == 4 and all(isinstance(n, int) and not isinstance(n, bool) for n in found):
+        return found
+    return None
+
+
+def _check_limits(pyramid: Pyramid, member: str, names: tuple[str, ...]) -> Iterator[Complaint]:
+    group = pyramid.group
+    stated = pyramid.stated.get(member) if pyramid.is_object else None
+    if stated is None:
+        return
+    if not isinstance(stated, Mapping):
+        yield Complaint(group, f"{member} is {stated!r}", "an object, by level", stated)
+        return
+    for path, limits in stated.items():
+        matrix = pyramid.matrices.get(path)
+        if pyramid.matrices and matrix is None:
+            yield Complaint(
+                group, f"{member} has {path!r}, which no tile matrix is", sorted(pyramid.matrices), path
+            )
+            continue
+        found = ranges_of(limits, names)
+        if found is None:
+            yield Complaint(group, f"{member} of {path!r} are {limits!r}", f"whole numbers {names}", limits)
+            continue
+        most: list[Any] = [(matrix or {}).get(name) for name in ("matrixWidth", "matrixHeight")]
+        for low, high, size in ((found[0], found[1], most[0]), (found[2], found[3], most[1])):
+            if not 0 <= low <= high or (is_number(size) and high >= size):
+                message = f"{member} of {path!r} are {low} to {high}, of {size} tiles"
+                yield Complaint(group, message, size, [low, high])
+
+
+@rule("GZ-46", "error", "overviews", "draft 8.2.5",
+      "tile_matrix_set_limits has, by level, whole min_tile_col, max_tile_col, min_tile_row, max_tile_row "
+      "within the matrix.", "correct the limits (zstore fix does)")  # fmt: skip
+def check_limits(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        yield from _check_limits(pyramid, "tile_matrix_set_limits", SNAKE)
+
+
+@rule("MS-18", "error", "overviews", "mini spec, TileMatrixLimit",
+      "tile_matrix_limits has, by level, tileMatrix, minTileCol, minTileRow, maxTileCol, maxTileRow, and "
+      "says what tile_matrix_set_limits says.", "correct the limits (zstore fix does)")  # fmt: skip
+def check_mini_limits(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        yield from _check_limits(pyramid, "tile_matrix_limits", CAMEL)
+        stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
+        camel, snake = (stated.get(name) for name in ("tile_matrix_limits", "tile_matrix_set_limits"))
+        for path, limits in camel.items() if isinstance(camel, Mapping) else ():
+            if isinstance(limits, Mapping) and limits.get("tileMatrix") != path:
+                message = f"tileMatrix of {path!r} is {limits.get('tileMatrix')!r}"
+                yield Complaint(pyramid.group, message, path, limits.get("tileMatrix"))
+            other = ranges_of(snake.get(path) if isinstance(snake, Mapping) else None, SNAKE)
+            mine = ranges_of(limits, CAMEL)
+            if other is not None and mine is not None and mine != other:
+                message = f"limits of {path!r} are {mine} here, {other} in tile_matrix_set_limits"
+                yield Complaint(pyramid.group, message, other, mine)
+
+
+@rule("MS-25", "error", "overviews", "mini spec, TileMatrix", "A tile matrix has all its eight members.",
+      "add the members (zstore fix does)")  # fmt: skip
+def check_matrix_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        stated = pyramid.tile_matrix_set
+        matrices = stated.get("tileMatrices") if isinstance(stated, Mapping) else None
+        for matrix in matrices if isinstance(matrices, list) else ():
+            if not isinstance(matrix, Mapping):
+                yield Complaint(pyramid.group, f"tile matrix is {matrix!r}", "an object", matrix)
+                continue
+            wrong = [name for name in MATRIX_MEMBERS if not _is_right(name, matrix.get(name))]
+            if wrong:
+                message = (
+                    f"tile matrix {matrix.get('id')!r} lacks {', '.join(wrong)}, or has another type there"
+                )
+                yield Complaint(
+                    pyramid.group, message, MATRIX_MEMBERS, {name: matrix.get(name) for name in wrong}
+                )
+
+
+def _is_right(name: str, value: Any) -> bool:
+    if name == "id":
+        return isinstance(value, str)
+    if name == "pointOfOrigin":
+        return parse_numbers(value, 2) is not None
+    return is_number(value) and (value > 0) and (name[-2:] in ("or", "ze") or isinstance(value, int))
+
+
+@rule("MS-26", "error", "overviews", "mini spec, TileMatrixSet",
+      "A tile matrix set has an id and tile matrices.",
+      "add them")  # fmt: skip
+def check_set_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        stated = pyramid.tile_matrix_set
+        if isinstance(stated, Mapping):
+            if not isinstance(stated.get("id"), str):
+                yield Complaint(pyramid.group, "the tile matrix set has no id", "a string", stated.get("id"))
+            if stated.get("tileMatrices") == []:
+                yield Complaint(pyramid.group, "tileMatrices is empty", "one tile matrix per level", [])
+
+
+@rule("MS-27", "warning", "overviews", "mini spec, Custom Decimation Factors",
+      "Cells of a tile matrix are a whole number of times those of the next finer one.",
+      "make the levels with whole factors")  # fmt: skip
+def check_decimation(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        cells = sorted(m["cellSize"] for m in pyramid.matrices.values() if is_number(m.get("cellSize")))
+        for finer, coarser in pairwise(cells):
+            ratio = coarser / finer if finer > 0 else 0.0
+            if ratio < 1.5 or abs(ratio - round(ratio)) > 1e-6 * ratio:
+                message = f"cells are {finer!r} and {coarser!r}: {ratio:.6g} times"
+                yield Complaint(pyramid.group, message, "a whole number", ratio)

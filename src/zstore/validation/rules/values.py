@@ -1,0 +1,183 @@
+"""Rules that need values: whether levels are what they say they are made of, and units of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.model import RESAMPLING_METHODS
+from zstore.conventions.variables import parse_variable
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.resampling.methods import downsample, plan_part
+from zstore.validation.places import Grid, LevelPlace, Pyramid, pyramids
+from zstore.validation.rule import Complaint, rule
+from zstore.validation.standard_names import MODIFIERS, load_standard_names
+from zstore.validation.units import dimension_of
+from zstore.validation.view import Hierarchy
+
+__all__ = ["compare_level"]
+
+# Cells a side of a sample, and of what it is made of.
+SAMPLE_SIDE = 128
+SOURCE_SIDE = 2048
+
+
+@rule("GZ-49", "error", "overviews", "draft 8.2.6, derived",
+      "Levels hold what their resampling method makes of the finer ones.",
+      "make the levels anew (zstore pyramid)",
+      is_deep=True)  # fmt: skip
+def check_levels(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for pyramid in pyramids(hierarchy):
+        for place, level in enumerate(pyramid.levels[1:], 1):
+            for name, grid in level.grids.items():
+                sources = [p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids]
+                yield from _check_level(pyramid, level, name, grid, sources)
+
+
+def _check_level(
+    pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid, sources: Sequence[LevelPlace]
+) -> Iterator[Complaint]:
+    methods = _methods(pyramid, level, grid)
+    if not methods or grid.view.dtype.kind not in "biufc":
+        return
+    nodata = parse_variable(grid.view, None)[0].nodata
+    finer = [
+        (source.grids[name], factors)
+        for source in {id(source): source for source in sources}.values()
+        for factors in _factors(source, level, name)
+    ]
+    try:
+        shares = [
+            _try(source, grid, factors, method, nodata) for source, factors in finer for method in methods
+        ]
+        found = [share for share in shares if share is not None]
+        if not found:
+            message = "no whole factor leads here: values were not compared"
+            yield Complaint(grid.view, message, severity="note")
+        elif min(found) > 0:
+            message = (
+                f"{min(found):.2%} of the sampled cells are not what {' or '.join(methods)} makes of them"
+            )
+            if nodata is not None:
+                again = [_try(source, grid, factors, methods[0], None) for source, factors in finer]
+                message += "; they are, where nodata count as values" if 0.0 in again else ""
+            yield Complaint(grid.view, message, 0.0, min(found))
+    except ZstoreError as error:
+        yield Complaint(grid.view, f"values cannot be compared: {error}")
+
+
+def _try(source: Grid, grid: Grid, factors: tuple[int, int], method: str, nodata: Any) -> float | None:
+    try:
+        return compare_level(source, grid, factors, method, nodata)
+    except (TypeError, ValueError, UnsupportedError) as error:
+        if isinstance(error, MetadataError):
+            raise
+        # A method that does not take this type was not how the level was made.
+        return None
+
+
+def _factors(source: LevelPlace, level: LevelPlace, name: str) -> list[tuple[int, int]]:
+    """The whole factors that can lead from one level to another: by their cells, and by their shapes."""
+    finer, coarser = source.grids[name].shape, level.grids[name].shape
+    ratios = [
+        tuple(b / a for a, b in zip(source.factors, level.factors, strict=True)),
+        tuple(n / m if m else 0.0 for n, m in zip(finer, coarser, strict=True)),
+    ]
+    found = {(round(y), round(x)): None for y, x in ratios if y >= 1 and x >= 1}
+    return [pair for pair in found if max(pair) * SAMPLE_SIDE <= SOURCE_SIDE * 8]
+
+
+def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
+    stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
+    layout: Any = stated.get("layout")
+    items = [i for i in (layout if isinstance(layout, list) else ()) if isinstance(i, Mapping)]
+    item = next((i for i in items if i.get("asset") == level.path), {})
+    own = grid.view.attrs.get(
+        "resampling_method", item.get("resampling_method", stated.get("resampling_method"))
+    )
+    methods = [own] if own in RESAMPLING_METHODS else []
+    if any(name in grid.view.attrs for name in ("flag_values", "flag_masks", "flag_meanings")):
+        # Classes have no average: these are what takes its place.
+        methods += [method for method in ("mode", "nearest") if method not in methods]
+    return methods
+
+
+def compare_level(
+    source: Grid, level: Grid, factors: tuple[int, int], method: str, nodata: Any
+) -> float | None:
+    """The share of sampled cells of `level` that `method` does not make of `source`; None where it cannot.
+
+    Both placements of cells are tried: cells of whole factors, and cells that share the finer level's extent.
+    """
+    if source.view.dims != level.view.dims:
+        return None
+    steps = [1] * len(source.view.shape)
+    steps[source.y], steps[source.x] = factors
+    shares = []
+    if tuple(-(-n // f) for n, f in zip(source.view.shape, steps, strict=True)) == level.view.shape:
+        shares = [_share(source, level, steps, method, nodata, grid) for grid in ("aligned", "gdal")]
+    elif _drops_rest(source, level, steps):
+        shares = [_share(source, level, steps, method, nodata, "aligned")]
+    return min(shares, default=None)
+
+
+def _drops_rest(source: Grid, level: Grid, factors: Sequence[int]) -> bool:
+    """Whether the level has only the cells that are whole."""
+    return all(m == n // f for n, m, f in zip(source.view.shape, level.view.shape, factors, strict=True))
+
+
+def _share(source: Grid, level: Grid, factors: Sequence[int], method: str, nodata: Any, grid: str) -> float:
+    wrong = cells = 0
+    for box in _boxes(level, factors):
+        part = plan_part(source.view.shape, factors, method, box, grid=grid)
+        finer = np.asarray(source.view[part.source])
+        if finer.dtype != level.view.dtype:
+            finer = finer.astype(level.view.dtype)
+        expected = downsample(finer, factors, method, nodata=nodata, part=part, grid=grid)
+        found = np.asarray(level.view[box])
+        wrong += int(np.count_nonzero(_differs(expected, found)))
+        cells += found.size
+    return wrong / cells if cells else 0.0
+
+
+def _differs(expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if found.dtype.kind in "iu":
+        # One up or down is a matter of how halves are rounded, and how often.
+        return np.asarray(np.maximum(expected, found) - np.minimum(expected, found) > 1)
+    if found.dtype.kind == "b":
+        return np.asarray(expected != found)
+    return np.asarray(~np.isclose(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True))
+
+
+def _boxes(level: Grid, factors: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Samples of a level: at its first and last corner, and in its middle."""
+    side = min(SAMPLE_SIDE, max(1, SOURCE_SIDE // max(factors)))
+    for position in (0.0, 0.5, 1.0):
+        box = [slice(0, 1)] * len(level.view.shape)
+        for axis in (level.y, level.x):
+            length = level.view.shape[axis]
+            start = int((length - min(side, length)) * position)
+            box[axis] = slice(start, start + min(side, length))
+        if all(level.view.shape):
+            yield tuple(box)
+
+
+@rule("ZS-07", "error", "core", "CF 3.1, standard name table",
+      "Units are of the kind that the table has for the standard name.", "correct units or standard_name",
+      general="warning", is_deep=True)  # fmt: skip
+def check_units(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    table = load_standard_names()
+    for array in hierarchy.arrays:
+        stated, units = array.attrs.get("standard_name"), array.attrs.get("units")
+        if not isinstance(stated, str) or not isinstance(units, str):
+            continue
+        name, _, modifier = stated.partition(" ")
+        canonical = MODIFIERS.get(modifier) if modifier else None
+        canonical = table.units.get(name) if canonical is None else canonical
+        found = dimension_of(units)
+        if found is None:
+            yield Complaint(array, f"units {units!r} are none that zstore knows", canonical, units, "note")
+        elif canonical and dimension_of(canonical) != found and " since " not in units:
+            yield Complaint(array, f"units are {units!r} of {name!r}", canonical, units)

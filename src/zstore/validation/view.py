@@ -1,0 +1,321 @@
+"""A hierarchy as it is stored: every node's documents as written, and what zstore reads in them.
+
+A node that cannot be read is there all the same, with the reason; nothing that a store holds makes this fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from zstore.array import Array
+from zstore.engine.consolidate import METADATA_NAMES
+from zstore.engine.documents import Documents, node_kind, parse_node, place, read_documents
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.model import v2, v3
+from zstore.model.array import ArrayModel
+from zstore.storage.base import Store, join_key
+
+__all__ = ["ArrayView", "GroupView", "Hierarchy", "NodeView", "load_hierarchy"]
+
+DEEPEST = 40
+MOST_VALUES = 1 << 24
+MOST_STRAYS = 1000
+
+
+@dataclass(eq=False)
+class NodeView:
+    """One node, whether or not it can be read.
+
+    documents   by key name, as they parse; one that is no JSON is missing
+    stored      attributes as they are written, `_ARRAY_DIMENSIONS` among them
+    troubles    (key name, what is wrong) of documents that cannot be read
+    """
+
+    store: Store
+    path: str
+    kind: str
+    zarr_format: int
+    raw: dict[str, bytes]
+    documents: dict[str, Any]
+    troubles: list[tuple[str, str]]
+    parent: GroupView | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The node's main document; {} where it is no JSON object."""
+        for name in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY):
+            if isinstance(self.documents.get(name), dict):
+                return self.documents[name]  # type: ignore[no-any-return]
+        return {}
+
+    @property
+    def attributes_key(self) -> str:
+        """The name of the document that holds the attributes."""
+        return v3.KEY if self.zarr_format == 3 else v2.ATTRIBUTES_KEY
+
+    @property
+    def stored(self) -> Mapping[str, Any]:
+        """The attributes as they are written; {} where they are no JSON object."""
+        if self.zarr_format == 3:
+            found = self.document.get("attributes")
+        else:
+            found = self.documents.get(v2.ATTRIBUTES_KEY)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes, without what names dimensions in Zarr v2."""
+        return self.stored
+
+    def ancestors(self) -> Iterator[GroupView]:
+        """The groups that hold the node, the nearest first."""
+        above = self.parent
+        while above is not None:
+            yield above
+            above = above.parent
+
+
+@dataclass(eq=False)
+class ArrayView(NodeView):
+    """An array that zstore can open; its values are read once."""
+
+    is_damaged: bool = False
+    _values: np.ndarray[Any, Any] | None = None
+
+    @cached_property
+    def array(self) -> Array:
+        """The array as zstore opens it."""
+        model = parse_node(self.raw, place(self.store, self.path))
+        assert isinstance(model, ArrayModel)
+        return Array(self.store, self.path, model, read_only=True)
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.array.model.attributes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths per dimension."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the stored values."""
+        return self.array.dtype
+
+    @property
+    def fill_value(self) -> Any:
+        """What the array holds where no chunk is stored."""
+        return self.array.fill_value
+
+    @property
+    def dims(self) -> tuple[str | None, ...] | None:
+        """Names of the dimensions."""
+        return self.array.dims
+
+    def __getitem__(self, selection: Any) -> Any:
+        if selection is not Ellipsis:
+            return self._read(selection)
+        if self._values is None:
+            if self.array.size > MOST_VALUES:
+                raise MetadataError(
+                    f"array has {self.array.size} values; expected {MOST_VALUES} at most for all of it",
+                    path=self.path,
+                )
+            self._values = self._read(selection)
+        return self._values
+
+    def _read(self, selection: Any) -> Any:
+        try:
+            return self.array[selection]
+        except ZstoreError as error:
+            self.is_damaged = True
+            if not self.troubles:
+                self.troubles.append(("values", str(error)))
+            raise MetadataError(f"values cannot be read: {error}", path=self.path) from error
+
+    def values(self) -> np.ndarray[Any, Any] | None:
+        """All values, None where they cannot be read or are too many."""
+        try:
+            return self[...]  # type: ignore[no-any-return]
+        except MetadataError:
+            return None
+
+
+@dataclass(eq=False)
+class GroupView(NodeView):
+    """A group that zstore can open, and every node right below it; `strays` are names that are no nodes."""
+
+    children: dict[str, NodeView] = field(default_factory=dict)
+    strays: list[str] = field(default_factory=list)
+
+    @property
+    def arrays(self) -> dict[str, ArrayView]:
+        """The direct child arrays that can be read, by name."""
+        return {name: child for name, child in self.children.items() if isinstance(child, ArrayView)}
+
+    @property
+    def groups(self) -> dict[str, GroupView]:
+        """The direct child groups that can be read, by name."""
+        return {name: child for name, child in self.children.items() if isinstance(child, GroupView)}
+
+    def members(self) -> Iterator[tuple[str, ArrayView | GroupView]]:
+        """The direct children that can be read, by name."""
+        for name, child in self.children.items():
+            if isinstance(child, ArrayView | GroupView):
+                yield name, child
+
+    def below(self, path: str) -> NodeView | None:
+        """The node at a path relative to this group."""
+        found: NodeView | None = self
+        for part in filter(None, path.split("/")):
+            found = found.children.get(part) if isinstance(found, GroupView) else None
+        return found
+
+
+@dataclass(eq=False)
+class Hierarchy:
+    """Every node at and below one, the root first, and what is asked of them."""
+
+    store: Store
+    root: NodeView
+    nodes: list[NodeView]
+    profile: str | None = None
+    is_deep: bool = False
+    cache: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> list[ArrayView]:
+        """Every array that can be read."""
+        return [node for node in self.nodes if isinstance(node, ArrayView)]
+
+    @property
+    def groups(self) -> list[GroupView]:
+        """Every group that can be read."""
+        return [node for node in self.nodes if isinstance(node, GroupView)]
+
+
+def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
+    """Everything at and below `path`, whether or not it can be read.
+
+    Raises
+        NotFoundError: there is no node, and nothing that could be one.
+        StoreError: the store failed.
+    """
+    documents = read_documents(store, [path], consolidated=True)[0]
+    if node_kind(documents) is None and v2.ATTRIBUTES_KEY not in documents:
+        root: NodeView = _implied(store, path)
+    else:
+        root = _view(store, path, documents, None)
+    nodes: list[NodeView] = []
+    waiting: list[tuple[NodeView, int]] = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop(0)
+        nodes.append(node)
+        if isinstance(node, GroupView):
+            if depth >= DEEPEST:
+                node.troubles.append(("depth", f"nested deeper than {DEEPEST} groups; not looked into"))
+                continue
+            _list(node)
+            waiting += [(child, depth + 1) for child in node.children.values()]
+    return Hierarchy(store, root, nodes)
+
+
+def _implied(store: Store, path: str) -> GroupView:
+    """What has no document itself but holds nodes: a group that everything but its document is there of."""
+    names = store.list_children(path)
+    found = read_documents(store, [join_key(path, name) for name in names])
+    formats = [3 if v3.KEY in documents else 2 for documents in found if node_kind(documents) is not None]
+    if not formats:
+        where = place(store, path)
+        raise NotFoundError("no array or group there; looked for zarr.json, .zarray, .zgroup", path=where)
+    return GroupView(store, path, "", formats[0], {}, {}, [])
+
+
+def _list(group: GroupView) -> None:
+    store = group.store
+    try:
+        names = [name for name in store.list_children(group.path) if name not in METADATA_NAMES]
+    except StoreError as error:
+        names = _consolidated_names(group)
+        if not names:
+            group.troubles.append(("listing", str(error)))
+    found = read_documents(store, [join_key(group.path, name) for name in names], group.zarr_format)
+    for name, documents in zip(names, found, strict=True):
+        if node_kind(documents) is not None:
+            path = join_key(group.path, name)
+            group.children[name] = _view(store, path, documents, group)
+        elif len(group.strays) < MOST_STRAYS:
+            group.strays.append(name)
+
+
+def _consolidated_names(group: GroupView) -> list[str]:
+    """Names of the children where the store cannot list but the group says them."""
+    prefix = group.path
+    for above in [group, *group.ancestors()]:
+        known = consolidated_documents(above)
+        if known:
+            below = prefix[len(above.path) :].strip("/")
+            skip = f"{below}/" if below else ""
+            return sorted({path[len(skip) :].split("/")[0] for path in known if path.startswith(skip)} - {""})
+    return []
+
+
+def consolidated_documents(node: NodeView) -> dict[str, dict[str, Any]]:
+    """The documents by key name of every node that a group's consolidated metadata has, by path below it."""
+    if node.zarr_format == 3:
+        block = node.document.get("consolidated_metadata")
+        metadata = block.get("metadata") if isinstance(block, dict) else None
+        return (
+            {path: {v3.KEY: document} for path, document in metadata.items()}
+            if isinstance(metadata, dict)
+            else {}
+        )
+    block = node.documents.get(v2.CONSOLIDATED_KEY)
+    metadata = block.get("metadata") if isinstance(block, dict) else None
+    found: dict[str, dict[str, Any]] = {}
+    for key, document in metadata.items() if isinstance(metadata, dict) else ():
+        path, _, name = key.rpartition("/")
+        found.setdefault(path, {})[name] = document
+    return found
+
+
+def _view(store: Store, path: str, documents: Documents, parent: GroupView | None) -> NodeView:
+    raw = {name: bytes(data) for name, data in documents.items()}
+    parsed: dict[str, Any] = {}
+    troubles: list[tuple[str, str]] = []
+    for name, data in raw.items():
+        try:
+            parsed[name] = json.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+            troubles.append((name, f"no JSON document: {reason}"))
+    kind = "zarr.json" if v3.KEY in raw else v2.ARRAY_KEY if v2.ARRAY_KEY in raw else v2.GROUP_KEY
+    zarr_format = 3 if v3.KEY in raw else 2
+    fields = (store, path, kind, zarr_format, raw, parsed, troubles, parent)
+    try:
+        model = parse_node(documents, place(store, path))
+    except ZstoreError as error:
+        if not troubles:
+            troubles.append((error.key or kind, error.message))
+        return NodeView(*fields)
+    except RecursionError:
+        troubles.append((kind, "nested too deep"))
+        return NodeView(*fields)
+    if model is None:
+        troubles.append((kind, "there are attributes, but neither an array nor a group"))
+        return NodeView(*fields)
+    if isinstance(model, ArrayModel):
+        return ArrayView(*fields)
+    return GroupView(*fields)

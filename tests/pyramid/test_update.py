@@ -1,0 +1,171 @@
+"""Pyramids after their finest level has changed: the same as built anew, and no more work than that takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.read import read_geo
+from zstore.errors import MetadataError, SelectionError, StoreError
+from zstore.storage.memory import MemoryStore
+
+METHODS = ("average", "mode", "med", "nearest", "max", "rms", "bilinear", "cubic", "lanczos", "gauss")
+
+
+def cells(shape: tuple[int, ...], dtype: str = "u2", seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, 200, shape).astype(dtype)
+
+
+def make(store: object, data: np.ndarray, **options: object) -> zstore.Group:
+    """A pyramid whose finest level is its own."""
+    root = zstore.create_group(store)
+    dims = ("time", "y", "x")[-data.ndim :]
+    finest = root.create_group("0")
+    finest.create_array("a", data=data, chunks=(1,) * (data.ndim - 2) + (32, 32), dimension_names=dims)
+    if data.ndim == 3:
+        finest.create_array("time", data=np.arange(len(data)), dimension_names=("time",))
+    for name, size, step in (("y", data.shape[-2], -10), ("x", data.shape[-1], 10)):
+        finest.create_array(name, data=100 + step * (np.arange(size) + 0.5), dimension_names=(name,))
+    return zstore.build_pyramid(root["0"], root, **{"levels": 3, "chunks": 32, **options})
+
+
+def chunks_of(store: MemoryStore) -> dict[str, bytes]:
+    return {key: bytes(store.get(key) or b"") for key in store.list("") if "/a/c/" in key}
+
+
+@pytest.mark.parametrize("grid", ["aligned", "gdal"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("factors", [2, 3, (1, 2)])
+def test_a_region_written_anew(method: str, grid: str, factors: object) -> None:
+    data, store = cells((203, 171)), MemoryStore()
+    options = {"method": method, "grid": grid, "factors": factors, "nodata": 9}
+    pyramid = make(store, data, **options)
+    region = (slice(37, 70), slice(101, 108))
+    data[region] = cells((33, 7), seed=5)
+    pyramid["0/a"][region] = data[region]
+    zstore.update_pyramid(pyramid, {"y": region[0], "x": region[1]})
+    anew = MemoryStore()
+    make(anew, data, **options)
+    assert chunks_of(store) == chunks_of(anew)
+
+
+@pytest.mark.parametrize("method", ["average", "mode", "lanczos", "gauss"])
+@pytest.mark.parametrize("shape", [(230, 171), (203, 180), (260, 260), (150, 171), (64, 32)])
+def test_rows_and_columns_more_or_fewer(method: str, shape: tuple[int, int]) -> None:
+    data, store = cells((203, 171)), MemoryStore()
+    pyramid = make(store, data, method=method)
+    grown = cells(shape, seed=3)
+    common = tuple(slice(0, min(a, b)) for a, b in zip(data.shape, shape, strict=True))
+    grown[common] = data[common]
+    finest = pyramid["0/a"]
+    finest.resize(shape)
+    finest[...] = grown
+    updated = zstore.update_pyramid(pyramid)
+    anew = MemoryStore()
+    made = make(anew, grown, method=method)
+    assert chunks_of(store) == chunks_of(anew)
+    assert read_geo(updated) == read_geo(made)
+    assert read_geo(updated)[0].affine == (10, 0, 100, 0, -10, 100)
+    assert updated.attrs["multiscales"] == made.attrs["multiscales"]
+    np.testing.assert_array_equal(updated["2/y"][...], made["2/y"][...])
+
+
+def test_a_time_step_more(tmp_path: Path) -> None:
+    data, store = cells((3, 90, 70)), MemoryStore()
+    pyramid = make(store, data)
+    before = chunks_of(store)
+    pyramid["0/a"].append(cells((1, 90, 70), seed=4))
+    pyramid["0/time"].append([3])
+    zstore.update_pyramid(pyramid)
+    anew = MemoryStore()
+    make(anew, np.concatenate([data, cells((1, 90, 70), seed=4)]))
+    assert chunks_of(store) == chunks_of(anew)
+    assert list(pyramid["2/time"][...]) == [0, 1, 2, 3]
+    assert all(value == chunks_of(store)[key] for key, value in before.items())
+
+
+class CountingStore(MemoryStore):
+    """Remembers how often each key was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: Counter[str] = Counter()
+
+    def put(self, key, value):
+        self.writes[key] += 1
+        super().put(key, value)
+
+
+@pytest.mark.parametrize("method", ["average", "bilinear"])
+def test_only_chunks_that_depend_on_the_region_are_written(method: str) -> None:
+    store = CountingStore()
+    pyramid = make(store, cells((512, 512)), method=method, memory=400_000)
+    region = (slice(130, 170), slice(200, 210))
+    pyramid["0/a"][region] = 7
+    store.writes.clear()
+    zstore.update_pyramid(pyramid, region)
+    written = {key: count for key, count in store.writes.items() if "/c/" in key}
+    # Windows of bilinear reach one cell of the result further: at level 2 into the chunk above.
+    above = {"2/a/c/0/1": 1} if method == "bilinear" else {}
+    assert written == {"1/a/c/2/3": 1, "2/a/c/1/1": 1, "3/a/c/0/0": 1, **above}
+
+
+def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(monkeypatch) -> None:
+    data, store = cells((203, 171)), MemoryStore()
+    pyramid = make(store, data)
+    former = pyramid["1"].attrs["zstore"]["build"]
+    data[:50, :40], data[150:, 150:] = 3, 4
+    pyramid["0/a"][...] = data
+
+    def fail(*args: object, **options: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
+        patched.setattr("zstore.pyramid.update.run_passes", fail)
+        zstore.update_pyramid(pyramid, (slice(0, 50), slice(0, 40)))
+    halfway = zstore.open_group(store, mode="r")
+    assert {halfway[level].attrs["zstore"]["state"] for level in "123"} == {"updating"}
+    assert "zstore" not in halfway["0"].attrs
+    updated = zstore.update_pyramid(pyramid, (slice(150, None), slice(150, None)))
+    builds = [updated[level].attrs["zstore"] for level in "123"]
+    assert builds[0] == builds[1] == builds[2] == {"build": updated.attrs["zstore"]["pyramid"]["build"]}
+    assert builds[0]["build"] != former
+    assert "state" not in updated.attrs["zstore"]["pyramid"]
+    anew = MemoryStore()
+    make(anew, data)
+    assert chunks_of(store) == chunks_of(anew)
+
+
+def test_from_a_source_elsewhere_and_with_its_copy(tmp_path: Path) -> None:
+    data = cells((130, 90))
+    source = zstore.create_array(tmp_path / "s" / "a", data=data, chunks=32, dimension_names=("y", "x"))
+    for copy_base in (False, True):
+        name = f"p{copy_base}"
+        made = zstore.build_pyramid(source, tmp_path / name, levels=2, copy_base=copy_base)
+        source[3:9, 40:50] = data[3:9, 40:50] = 5 + copy_base
+        region = {"y": slice(3, 9), "x": slice(40, 50)}
+        zstore.update_pyramid(tmp_path / name, region, source=source)
+        anew = zstore.build_pyramid(source, tmp_path / f"{name}-anew", levels=2, copy_base=copy_base)
+        for level in made:
+            np.testing.assert_array_equal(made[f"{level}/a"][...], anew[f"{level}/a"][...])
+
+
+def test_refusals() -> None:
+    pyramid = make(MemoryStore(), cells((64, 64)), levels=1)
+    for region, message in (
+        ((slice(0, 5),), "region has 1 slices; expected 2"),
+        ({"y": slice(0, 9, 2)}, r"region has slice\(0, 9, 2\) for 'y'"),
+        ({"y": 64}, "region has 64 for 'y'"),
+        ({"z": 0}, "region names z; the dimensions are x, y"),
+    ):
+        with pytest.raises(SelectionError, match=message):
+            zstore.update_pyramid(pyramid, region)
+    with pytest.raises(MetadataError, match="arrays b are not both"):
+        zstore.update_pyramid(pyramid, arrays=["b"])
+    del pyramid.attrs["zstore"]
+    with pytest.raises(MetadataError, match="nothing says how this pyramid was built"):
+        zstore.update_pyramid(pyramid)

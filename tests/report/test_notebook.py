@@ -1,0 +1,96 @@
+"""Arrays and groups as notebooks show them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import StoreError
+from zstore.report import notebook
+from zstore.storage.memory import MemoryStore
+
+
+@pytest.fixture
+def pyramid() -> zstore.Group:
+    pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+    place = {"proj:code": "EPSG:32632", "spatial:transform": [10, 0, 3e5, 0, -10, 5e6]}
+    root = zstore.create_group(MemoryStore())
+    base = root.create_group("0", attributes=place)
+    data = np.arange(300 * 200).reshape(300, 200).astype("u2")
+    base.create_array("<b>", data=data, chunks=64, dimension_names=("y", "x"))
+    return zstore.build_pyramid(base, root, levels=1)
+
+
+def pictures(html: str) -> Iterator[bytes]:
+    for text in re.findall(r'src="data:image/png;base64,([^"]+)"', html):
+        yield base64.b64decode(text)
+
+
+def test_a_group_shows_where_it_is_and_a_picture(pyramid) -> None:
+    html = pyramid._repr_html_()
+    for fact in ("EPSG:32632", "300 rows × 200 columns", "20 × 20", "300000 4997000 302000 5000000"):
+        assert fact in html
+    (picture,) = pictures(html)
+    assert picture.startswith(b"\x89PNG") and len(picture) < 60_000
+    width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
+    assert max(width, height) <= notebook.PICTURE_SIZE
+
+
+def test_names_are_escaped(pyramid) -> None:
+    html = pyramid["0"]._repr_html_()
+    assert "&lt;b&gt;" in html and "<b>" not in html
+
+
+def test_an_array_shows_its_shape(pyramid) -> None:
+    html = pyramid["0/<b>"]._repr_html_()
+    for fact in ("300 × 200", "64 × 64", "uint16", "bytes, zstd", "117.2 KiB"):
+        assert fact in html
+    assert len(list(pictures(html))) == 1
+
+
+def test_what_makes_no_picture_is_shown_in_words() -> None:
+    root = zstore.create_group(MemoryStore())
+    assert "group, Zarr v3" in root._repr_html_()
+    for name, data in (("line", np.arange(3)), ("complex", np.zeros((4, 4), "c8")), ("dot", np.array(1.0))):
+        html = root.create_array(name, data=data)._repr_html_()
+        assert str(data.dtype) in html and list(pictures(html)) == []
+
+
+def test_large_levels_are_not_decoded_for_a_picture(monkeypatch) -> None:
+    root = zstore.create_group(MemoryStore())
+    huge = root.create_array("huge", shape=(10**5, 10**5), chunks=1000, dtype="u1")
+    monkeypatch.setattr(notebook, "quicklook", lambda *_, **__: pytest.fail("it was decoded"))
+    assert "100000 × 100000" in huge._repr_html_()
+
+
+def test_damage_leaves_the_words(tmp_path: Path) -> None:
+    array = zstore.create_array(
+        tmp_path / "a", data=np.ones((4, 4), "u1"), chunks=2, dimension_names=("y", "x")
+    )
+    (tmp_path / "a" / "c" / "0" / "0").write_bytes(b"damaged")
+    html = array._repr_html_()
+    assert "4 × 4" in html and list(pictures(html)) == []
+
+
+def test_far_stores_are_not_asked(monkeypatch) -> None:
+    class Far(MemoryStore):
+        """Memory that says it is somewhere else."""
+
+    array = zstore.create_array(Far(), data=np.ones((4, 4), "u1"))
+    monkeypatch.setattr(notebook, "MemoryStore", int)
+    monkeypatch.setattr(notebook, "make_report", lambda *_, **__: pytest.fail("it was read"))
+    assert "4 × 4" in array._repr_html_()
+
+
+def test_showing_never_fails(pyramid, monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(notebook, "make_report", fail)
+    assert pyramid._repr_html_() is None

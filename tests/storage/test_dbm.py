@@ -1,0 +1,174 @@
+"""DBM files: the contract for every kind that this Python has, who is kept out, and what a fork does."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import ReadOnlyError, StoreError
+from zstore.storage.base import Store
+from zstore.storage.dbm import DbmStore
+from zstore.storage.url import open_store
+from zstore.testing.sharing import run_forked
+from zstore.testing.stores import StoreContract
+
+
+class TestDumb(StoreContract):
+    shares_processes = False  # one process at a time
+    excludes_processes = False
+    kind = "dumb"
+
+    @pytest.fixture(autouse=True)
+    def having(self) -> None:
+        pytest.importorskip(f"dbm.{self.kind}", reason=f"this Python has no dbm.{self.kind}")
+
+    def make_store(self, place: Path) -> Store:
+        return DbmStore(place / "a é%#", kind=self.kind)
+
+
+class TestOpenedForEveryCall(TestDumb):
+    """The way of dbm.sqlite3, which Python has from 3.13 on."""
+
+    many = 30
+
+    @pytest.fixture(autouse=True)
+    def opening(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("zstore.storage.dbm.OF_ONE_THREAD", "dbm.dumb")
+
+
+class TestGnu(TestDumb):
+    kind = "gnu"
+
+
+class TestSqlite(TestDumb):
+    kind = "sqlite3"
+
+
+class TestWhatThereIs(TestDumb):
+    def make_store(self, place: Path) -> Store:
+        return open_store(f"dbm://{place}/new/x")
+
+
+def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
+    header = "import sys\nfrom zstore.storage.url import open_store\ns = open_store('dbm://' + sys.argv[1])\n"
+    return subprocess.run([sys.executable, "-c", header + code, str(path)], capture_output=True, text=True)
+
+
+def test_an_array_that_nobody_closed(tmp_path: Path) -> None:
+    code = "import zstore, numpy\na = zstore.create_array(s, 'a', data=numpy.arange(100), chunks=(7,))"
+    assert run(code, tmp_path / "x").stderr == ""
+    array = zstore.open_array(f"dbm://{tmp_path}/x", "a", mode="r")
+    assert np.array_equal(array[:], np.arange(100))
+
+
+def test_other_processes_wait_for_close(tmp_path: Path) -> None:
+    store = DbmStore(tmp_path / "x", kind="dumb")
+    store.put("a", b"1")
+    for code in ("s.get('a')", "s.put('b', b'2')"):
+        store.get("a")
+        if code == "s.put('b', b'2')":
+            # Readers are let in together, a writer is not.
+            store.close()
+            reader = DbmStore(tmp_path / "x", read_only=True)
+            assert reader.get("a") == b"1"
+            assert run("assert s.get('a') == b'1'", tmp_path / "x").stderr == ""
+        assert "another process has the database open" in run(code, tmp_path / "x").stderr
+    store.close()
+    assert run("s.put('b', b'2')", tmp_path / "x").stderr == ""
+    assert store.get("b") == b"2"
+
+
+def test_a_store_that_reads_gives_way_to_one_that_writes(tmp_path: Path) -> None:
+    store = DbmStore(tmp_path / "x")
+    store.put("a", b"1")
+    store.close()
+    reader = DbmStore(tmp_path / "x", read_only=True)
+    assert reader.get("a") == b"1"
+    store.put("a", b"2")
+    assert reader.get("a") == b"2"
+    with pytest.raises(ReadOnlyError):
+        reader.put("a", b"3")
+
+
+def test_parent_and_child_each_open_their_own(tmp_path: Path) -> None:
+    store = DbmStore(tmp_path / "x", kind="dumb")
+    store.put("a", b"1")
+
+    def child() -> None:
+        assert store.get("a") == b"1"
+        store.put("b", b"2")
+        store.close()
+
+    assert run_forked([child]) == [0]
+    assert store.get("b") == b"2"
+    store.put("c", b"3")
+
+    def refused() -> None:
+        with pytest.raises(StoreError, match="another process has the database open"):
+            store.put("d", b"4")
+
+    reader, writer = run_parent_first(store, refused)
+    assert (reader, writer) == ([0], b"3")
+
+
+def run_parent_first(store: DbmStore, action: object) -> tuple[list[int], bytes | memoryview | None]:
+    """The child's exit code, when the parent has opened the database again before it."""
+    import time
+
+    def late() -> None:
+        time.sleep(0.3)
+        assert callable(action)
+        action()
+
+    import threading
+
+    opening = threading.Timer(0.1, lambda: store.put("e", b"5"))
+    opening.start()
+    codes = run_forked([late])
+    opening.join()
+    return codes, store.get("c")
+
+
+def test_reading_makes_no_file(tmp_path: Path) -> None:
+    store = open_store(f"dbm://{tmp_path}/x")
+    assert store.get("a") is None
+    assert [*store.list()] == []
+    store.delete("a")
+    store.delete_prefix("")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_damage_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.dat").write_bytes(b"")
+    (tmp_path / "x.dir").write_text("'a', (0, what\n")
+    with pytest.raises(StoreError, match="cannot read"):
+        open_store(f"dbm://{tmp_path}/x").get("a")
+    (tmp_path / "y").write_bytes(b"nothing that is known")
+    with pytest.raises(StoreError, match="not a DBM file"):
+        open_store(f"dbm://{tmp_path}/y").get("a")
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    for url in ("dbm://", "dbm:///", "dbm://host/x", "dbm:///x?a=1"):
+        with pytest.raises(StoreError, match="expected dbm:"):
+            open_store(url)
+    with pytest.raises(StoreError, match="nonsense"):
+        open_store(f"dbm://{tmp_path}/x", storage_options={"nonsense": 1})
+    with pytest.raises(StoreError, match="expected one of"):
+        DbmStore(tmp_path / "x", kind="nonsense")
+    with DbmStore(tmp_path / "x", kind="dumb") as store:
+        store.put("a", b"1")
+    with pytest.raises(StoreError, match=r"is dbm\.dumb, expected dbm\.gnu"):
+        DbmStore(tmp_path / "x", kind="gnu").get("a")
+
+
+def test_every_module_is_one_of_the_standard_library() -> None:
+    from zstore.storage.dbm import KINDS
+
+    assert {f"dbm.{kind}" for kind in KINDS} >= {*importlib.import_module("dbm")._names}  # type: ignore[attr-defined]

@@ -1,0 +1,58 @@
+"""Every rule: a store that keeps it, and one that breaks it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from zstore.validation.rule import CLASSES, PROFILES, all_rules
+from zstore.validation.run import validate
+
+from .cases import CASES, Case
+from .stores import Documents
+
+pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def name(case: Case) -> str:
+    return f"{case.rule}-{CASES.index(case)}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_what_breaks_a_rule_is_found_with_its_id_and_place(case) -> None:
+    store = case.make()
+    if not case.is_wrong_before:
+        before = validate(store, case.profile, deep=case.deep)
+        assert [f for f in before.findings if f.rule == case.rule] == []
+        assert before.count("error") == 0
+    case.spoil(Documents(store))
+    verdict = validate(store, case.profile, deep=case.deep)
+    found = [f for f in verdict.findings if f.rule == case.rule and f.path == case.path]
+    assert found, verdict.findings
+    severity = case.severity or all_rules()[case.rule].severity_under(case.profile)
+    assert found[0].severity == severity
+    errors = {finding.rule for finding in verdict.findings if finding.severity == "error"}
+    assert errors - {case.rule} <= case.also, verdict.findings
+
+
+def test_there_is_a_case_for_every_rule() -> None:
+    assert {case.rule for case in CASES} == set(all_rules())
+
+
+def test_every_rule_that_the_conventions_name_is_here() -> None:
+    named = set()
+    for path in (ROOT / "src/zstore/conventions").rglob("*.py"):
+        named |= set(re.findall(r'"((?:GZ|MS|OC|ZC)-\d\d|OME|BANDS)"', path.read_text()))
+    assert len(named) > 30
+    assert named <= set(all_rules())
+
+
+def test_rows_are_whole() -> None:
+    for id, rule in all_rules().items():
+        assert rule.id == id and rule.requirements_class in CLASSES
+        assert set(rule.profiles) <= set(PROFILES)
+        assert rule.says.endswith(".") and rule.mend and not rule.mend.endswith(".") and rule.clause
+        assert rule.same_as is None or (rule.same_as in all_rules() and rule.profiles)
