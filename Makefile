@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 KERNEL_SOURCES := $(wildcard src/zstore/_ext/*.pyx src/zstore/_ext/*.h src/zstore/_ext/include/*.h)
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill build kernels lint types bench parity-zarr parity-xarray readers clean
+.PHONY: demo test drill build kernels lint types bench bench-pyramids parity-zarr parity-xarray readers clean
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -56,6 +56,10 @@ parity-zarr:
 
 parity-xarray:
 	$(PYTHON) tools/parity.py xarray 2026.9.0
+
+# Whole pyramids, store to store, beside their peers: the table of docs/performance.md. Takes minutes.
+bench-pyramids: $(STAMP)
+	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
 	rm -rf $(VENV) .readers build demo src/zstore/_ext/*.c src/zstore/_ext/*.so

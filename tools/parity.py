@@ -26,6 +26,8 @@ OURS = "zstore.integrations.zarr_python.ZstoreCodecPipeline"
 
 EXPECTED = {
     "test_config_codec_pipeline_class": "asks whether zarr-python's own pipeline is the configured one",
+    "test_encoded_subchunk_write_order[morton]": "asks in which order inner chunks lie, which no document says",
+    "test_sharding_partial_shard_read__index_chunk_slice_fails": "changes zarr-python's sharding codec inside",
     "test_create_array_with_data_num_gets": "counts reads of shards that are replaced whole: zstore has none",
 }
 
@@ -133,8 +135,8 @@ def compare(own: dict[str, str], ours: dict[str, str]) -> list[str]:
     for name, outcome in own.items():
         if outcome == "failed" or ours.get(name, "missing") in ("passed", outcome):
             continue
-        test = name.rpartition("::")[2].partition("[")[0]
-        if reason := EXPECTED.get(test):
+        test = name.rpartition("::")[2]
+        if reason := EXPECTED.get(test, EXPECTED.get(test.partition("[")[0])):
             print(f"expected  {name}: {reason}")
         else:
             new.append(name)

@@ -7,9 +7,9 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from zstore.engine.documents import place, read_node, write_node
+from zstore.engine.documents import ARRAY_KEYS, GROUP_KEYS, place, read_node, write_node
 from zstore.errors import NotFoundError
-from zstore.model import v2, v3
+from zstore.model import v2
 from zstore.model.array import ArrayModel
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
@@ -109,14 +109,12 @@ class Attributes(MutableMapping[str, Any]):
 
 
 def _document_key(model: ArrayModel | GroupModel) -> str:
-    if model.zarr_format == 3:
-        return v3.KEY
-    return v2.ARRAY_KEY if isinstance(model, ArrayModel) else v2.GROUP_KEY
+    return (ARRAY_KEYS if isinstance(model, ArrayModel) else GROUP_KEYS)[model.zarr_format]
 
 
 def _with_attributes(model: ArrayModel | GroupModel, attributes: dict[str, Any], where: str) -> Any:
-    if not isinstance(model, ArrayModel) or model.zarr_format != 2 or v2.DIMENSIONS not in attributes:
+    if not isinstance(model, ArrayModel) or model.zarr_format == 3 or v2.DIMENSIONS not in attributes:
         return model.with_attributes(attributes)
-    # In v2 this attribute is what the dimension names are made of.
-    renamed = replace(model, attributes=attributes, dimension_names=None)
-    return v2.parse_array(v2.render_array(renamed), path=where)
+    # In v1 and v2 this attribute is what the dimension names are made of.
+    renamed = replace(model, zarr_format=2, attributes=attributes, dimension_names=None)
+    return replace(v2.parse_array(v2.render_array(renamed), path=where), zarr_format=model.zarr_format)

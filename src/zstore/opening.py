@@ -39,7 +39,12 @@ __all__ = [
 
 StoreLike: TypeAlias = str | os.PathLike[str] | Store
 MODES = ("r", "r+", "a", "w", "w-")
-LOOKED_FOR = {2: ".zarray, .zgroup", 3: "zarr.json", None: "zarr.json, .zarray, .zgroup"}
+LOOKED_FOR = {
+    1: "meta",
+    2: ".zarray, .zgroup",
+    3: "zarr.json",
+    None: "zarr.json, .zarray, .zgroup, meta (v1)",
+}
 
 
 def open(

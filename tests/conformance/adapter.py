@@ -11,7 +11,7 @@ from zstore.extensions.registry import codecs
 from zstore.model import v2, v3
 from zstore.model.array import CodecModel
 
-FORMATS = {2, 3}
+FORMATS = {1, 2, 3}
 
 
 def _store(store: str) -> Any:

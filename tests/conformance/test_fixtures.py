@@ -41,8 +41,6 @@ def runner() -> ModuleType:
 @pytest.mark.parametrize("entry", ARRAYS, ids=[entry["name"] for entry in ARRAYS])
 def test_arrays(runner, entry):
     assert entry["expect"] in ("ok", "error_or_ok", "error", "error_or_any")
-    if entry["zarr_format"] == 1:
-        pytest.xfail("Zarr v1 is not read yet")
     try:
         runner.do_array(adapter, str(FIXTURES), entry)
     except ZstoreError as error:

@@ -14,7 +14,7 @@ from zstore.errors import ZstoreError
 __all__ = ["zstore"]
 
 # Each command is a function of its name in a module of its name.
-COMMANDS = ("consolidate", "convert", "info", "plugins", "pyramid", "quicklook", "tree", "validate")
+COMMANDS = ("consolidate", "convert", "fix", "info", "plugins", "pyramid", "quicklook", "tree", "validate")
 
 
 class _Commands(click.Group):

@@ -3,7 +3,7 @@
 Spec     zarr-extensions codecs "vlen-utf8" and "vlen-bytes"; numcodecs' documentation
 v3 name  vlen-utf8, vlen-bytes; numcodecs.vlen-utf8, numcodecs.vlen-bytes
 v2 id    vlen-utf8, vlen-bytes (filters of "|O" arrays)
-Example  {"name": "vlen-utf8"}
+Example  {"name": "vlen-utf8", "configuration": {}}
 
 The kernel stops at the first number that does not fit: the count must be the chunk's, sizes stay within the
 data, strings are UTF-8, nothing follows the last item. So a damaged chunk allocates no more than a good one.

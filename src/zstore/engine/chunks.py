@@ -11,6 +11,7 @@ import numpy as np
 from zstore._ext.select import Layout, Plan
 from zstore._ext.transfer import Folder, covers_outer, read, write
 from zstore.codecs.sharding import is_filled
+from zstore.engine.documents import ARRAY_KEYS
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import Fetch, Source, Window
 from zstore.engine.fields import FieldTable
@@ -47,7 +48,7 @@ class Chunks:
         self.model = model
         self.skip_empty = skip_empty
         self.cache_size = cache_size
-        self.document = "zarr.json" if model.zarr_format == 3 else ".zarray"
+        self.document = ARRAY_KEYS[model.zarr_format]
         self.bound: BoundLayout = bind_layout(model, allow_pickle=allow_pickle)
         self.layout: Layout = self.bound.layout
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.model import v2, v3
+from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
@@ -33,7 +33,12 @@ Model = ArrayModel | GroupModel
 Documents = dict[str, bytes | memoryview]
 
 V2_KEYS = (v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY)
-KEYS = {2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
+V1_KEYS = (v1.ARRAY_KEY, v1.ATTRIBUTES_KEY)
+KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS, *V1_KEYS)}
+# The document that is an array, and is locked while it or a chunk changes.
+ARRAY_KEYS = {1: v1.ARRAY_KEY, 2: v2.ARRAY_KEY, 3: v3.KEY}
+GROUP_KEYS = {2: v2.GROUP_KEY, 3: v3.KEY}
+RENDER_ARRAY = {1: v1.render_array, 2: v2.render_array, 3: v3.render_array}
 
 
 def place(store: Store, path: str) -> str:
@@ -70,8 +75,8 @@ def read_documents(
     """
     names = KEYS.get(zarr_format)
     if names is None:
-        raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 2, 3 or None for either")
-    if consolidated and zarr_format != 3:
+        raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
+    if consolidated and zarr_format in (2, None):
         names = (*names, v2.CONSOLIDATED_KEY)
     values = store.get_many([(f"{path}/{name}" if path else name, None) for path in paths for name in names])
     if len(names) == 1:
@@ -85,16 +90,22 @@ def read_documents(
 
 
 def node_kind(documents: Mapping[str, Any]) -> str | None:
-    """ "v3", "array" or "group" (v2's), or None where the documents are no node."""
+    """ "v3", "v1", "array" or "group" (v2's), or None where the documents are no node.
+
+    v1's document has a name that any file may have: it counts where it is alone and says what v1 must say.
+    """
     if v3.KEY in documents:
         return "v3"
     if v2.ARRAY_KEY in documents:
         return "array"
-    return "group" if v2.GROUP_KEY in documents else None
+    if v2.GROUP_KEY in documents:
+        return "group"
+    meta = bytes(documents.get(v1.ARRAY_KEY, b""))
+    return "v1" if b'"compression"' in meta or b'"zarr_format"' in meta else None
 
 
 def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
-    """The model of the node that the documents describe; None where they are no node. v3 goes before v2.
+    """The model of the node that the documents describe; None where they are no node. v3 goes before v2, v2 before v1.
 
     Raises
         MetadataError, UnsupportedError: what the documents say cannot be read.
@@ -104,7 +115,12 @@ def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model
         return None
     if kind == "v3":
         return v3.parse_node({v3.KEY: parse_json(documents[v3.KEY], path=where, key=v3.KEY)}, where)
-    parsed = {name: parse_json(data, path=where, key=name) for name, data in documents.items()}
+    names = V1_KEYS if kind == "v1" else (*V2_KEYS, v2.CONSOLIDATED_KEY)
+    parsed = {
+        name: parse_json(data, path=where, key=name) for name, data in documents.items() if name in names
+    }
+    if kind == "v1":
+        return v1.parse_array(parsed, path=where)
     return v2.parse_array(parsed, path=where) if kind == "array" else v2.parse_group(parsed, path=where)
 
 
@@ -120,12 +136,14 @@ def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model 
 
 def render_node(model: Model) -> dict[str, dict[str, Any]]:
     """The node's documents by key name, those that must be written last at the end."""
-    if model.zarr_format not in (2, 3):
-        raise UnsupportedError(f"zarr_format is {model.zarr_format!r}; zstore writes 2 and 3")
+    zarr_format, is_array = model.zarr_format, isinstance(model, ArrayModel)
+    if zarr_format not in (ARRAY_KEYS if is_array else GROUP_KEYS):
+        what = "Zarr v1 has no groups" if zarr_format == 1 else "zstore writes 1, 2 and 3"
+        raise UnsupportedError(f"zarr_format is {zarr_format!r}; {what}")
     if isinstance(model, ArrayModel):
-        documents = v3.render_array(model) if model.zarr_format == 3 else v2.render_array(model)
+        documents = RENDER_ARRAY[zarr_format](model)
     else:
-        documents = v3.render_group(model) if model.zarr_format == 3 else v2.render_group(model)
+        documents = v3.render_group(model) if zarr_format == 3 else v2.render_group(model)
     return dict(reversed(documents.items())) if len(documents) > 1 else documents
 
 
@@ -161,7 +179,7 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
         MetadataError: something above is an array, or a node of another Zarr format.
         UnsupportedError: the model cannot be said in its format.
     """
-    store.check_writable(join_key(path, v3.KEY if model.zarr_format == 3 else v2.ARRAY_KEY))
+    store.check_writable(join_key(path, ARRAY_KEYS.get(model.zarr_format, v3.KEY)))
     encoded = {name: render_json(document) for name, document in render_node(model).items()}
     above = list(ancestors(path))
     *found_above, found = read_documents(store, [*above, path])
@@ -169,6 +187,7 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
     if node_kind(found) is not None:
         if not overwrite:
             kind = "node" if v3.KEY in found else node_kind(found)
+            kind = "Zarr v1 array" if kind == "v1" else kind
             raise StoreError(
                 f"cannot create: a {kind} is there already; pass overwrite=True to replace it",
                 path=place(store, path),
@@ -179,7 +198,7 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
         _check_no_chunks(store, path, model)
     _forget(store, above, found_above, model.zarr_format)
     for parent, documents in zip(above, found_above, strict=True):
-        if node_kind(documents) is None:
+        if node_kind(documents) is None and model.zarr_format in GROUP_KEYS:
             _create_group(store, parent, model.zarr_format)
     for name, data in encoded.items():
         store.put(join_key(path, name), data)
@@ -220,7 +239,8 @@ def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> Non
     """Remove the consolidated metadata of the groups above `path`, so that none of it can be out of date."""
     above = list(ancestors(path))
     if above:
-        names = (v3.KEY, v2.CONSOLIDATED_KEY) if zarr_format is None else (_block_key(zarr_format),)
+        names = (v2.CONSOLIDATED_KEY,) if zarr_format == 2 else (v3.KEY,)
+        names = (v3.KEY, v2.CONSOLIDATED_KEY) if zarr_format is None else names
         values = store.get_many([(join_key(parent, name), None) for parent in above for name in names])
         for index, value in enumerate(values):
             if value is not None:
@@ -239,10 +259,6 @@ def _forget(store: Store, above: list[str], found: list[Documents], zarr_format:
     for key, value in zip(keys, values, strict=True):
         if value is not None:
             _forget_block(store, key, value)
-
-
-def _block_key(zarr_format: int) -> str:
-    return v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY
 
 
 def _forget_block(store: Store, key: str, value: bytes | memoryview) -> None:
@@ -267,7 +283,7 @@ def _check_above(store: Store, above: list[str], found: list[Documents], zarr_fo
         if kind is None:
             continue
         where = place(store, path)
-        actual = 3 if kind == "v3" else 2
+        actual = {"v3": 3, "v1": 1}.get(kind, 2)
         if actual != zarr_format:
             raise MetadataError(
                 f"cannot create a Zarr v{zarr_format} node below a Zarr v{actual} one", path=where

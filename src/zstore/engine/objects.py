@@ -180,11 +180,10 @@ def as_items(value: Any, data_type: DataType, shape: tuple[int, ...] | None = No
     codec = {"string": VlenUtf8, "bytes": VlenBytes}.get(data_type.name)
     if codec is None:
         return _as_objects(value, shape)
-    given = np.asarray(value)
-    if given.dtype == data_type.numpy and data_type.numpy.kind == "T":
-        return given
-    if data_type.name == "string" and given.dtype.kind == "U" and isinstance(value, np.ndarray | np.generic):
-        return given.astype(data_type.numpy)
+    if isinstance(value, np.ndarray | np.generic) and data_type.name == "string":
+        given = np.asarray(value)
+        if given.dtype.kind == "U" or given.dtype == data_type.numpy != np.dtype(object):
+            return given.astype(data_type.numpy, copy=False)
     if isinstance(value, bytearray | memoryview):
         value = bytes(value)
     objects = np.asarray(value, object)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from zstore.engine.chunks import Chunks
-from zstore.engine.documents import read_node, write_node
+from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.engine.objects import single
 from zstore.engine.uneven import UnevenChunks, open_chunks
 from zstore.errors import NotFoundError
@@ -38,7 +38,7 @@ def resize(
         NotFoundError: the array is gone.
         ReadOnlyError, StoreError: the store refused.
     """
-    document = join_key(path, ".zarray" if zarr_format == 2 else "zarr.json")
+    document = join_key(path, ARRAY_KEYS[zarr_format])
     store.check_writable(document)
     cleared: Shape | None = None
     while True:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 from zarr.abc.codec import Codec, CodecPipeline
+from zarr.abc.store import Store
 from zarr.codecs._v2 import V2Codec
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer, cpu, default_buffer_prototype
@@ -220,7 +221,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         binding = self._binding
         assert binding is not None
         fit = binding.fit(memory.dtype)
-        if fit is None:
+        if fit is None or binding.has_own_order:
             return False
         place = self._at(batch, loop)
         selected = binding.recover(batch, place.prefix, drop_axes)
@@ -259,7 +260,9 @@ class ZstoreCodecPipeline(CodecPipeline):
 
 def _memory(batch: Batch, buffer: NDBuffer) -> np.ndarray[Any, Any] | None:
     """The caller's memory; None where the batch is not for the engine to see."""
-    if type(batch[0][0]) is not StorePath:
+    getter = batch[0][0]
+    # Not isinstance, which a stand-in for a store can answer as it likes.
+    if type(getter) is not StorePath or not issubclass(type(getter.store), Store):
         return None
     prototype = batch[0][1].prototype
     if prototype.nd_buffer is not cpu.NDBuffer or prototype.buffer is not cpu.Buffer:

@@ -14,12 +14,12 @@ from zarr.abc import store as abc
 from zarr.core.buffer import default_buffer_prototype
 
 from zstore.engine.chunks import Chunks
+from zstore.engine.layout import bind_layout
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError
 from zstore.integrations.zarr_python_selection import Cells, Recovered, recover
 from zstore.integrations.zarr_python_source import ZarrStore, adopt
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, CodecModel
-from zstore.model.grid import RegularGrid
 from zstore.storage.base import Store
 
 __all__ = ["Binding", "Fit", "Place"]
@@ -116,7 +116,9 @@ class Binding:
             codecs = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]
         else:
             codecs = [*metadata.codecs]
-        if not _are_known(codecs):
+        # Asking for the document of another grid fails where zarr-python was told not to write it.
+        is_regular = metadata.zarr_format == 2 or "Regular" in type(metadata.chunk_grid).__name__
+        if not is_regular or not _are_known(codecs):
             return None
         documents = {
             key: json.loads(value.to_bytes())
@@ -125,9 +127,15 @@ class Binding:
         try:
             parse = v2.parse_array if metadata.zarr_format == 2 else v3.parse_array
             model = parse(documents, path="")
+            bind_layout(model)
         except (MetadataError, UnsupportedError, ExtensionError):
             return None
-        return model if isinstance(model.grid, RegularGrid) else None
+        return model
+
+    @cached_property
+    def has_own_order(self) -> bool:
+        """Whether inner chunks are to lie in a shard in an order that only zarr-python knows."""
+        return any(map(_has_own_order, getattr(self._metadata, "codecs", ())))
 
     @cached_property
     def swapped_model(self) -> ArrayModel | None:
@@ -200,6 +208,13 @@ def _model(document: Any) -> CodecModel:
     if isinstance(document, str):
         return CodecModel(document)
     return CodecModel(document["name"], document.get("configuration") or {})
+
+
+def _has_own_order(codec: Any) -> bool:
+    # "morton" is what nobody has asked for.
+    order = getattr(codec, "subchunk_write_order", "morton")
+    is_own = order not in ("morton", "lexicographic", "unordered")
+    return is_own or any(map(_has_own_order, getattr(codec, "codecs", ())))
 
 
 def _are_known(codecs: Sequence[Any]) -> bool:

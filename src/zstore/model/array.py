@@ -32,7 +32,7 @@ class CodecModel:
 
     @property
     def has_configuration(self) -> bool:
-        """Whether a v3 document says the configuration; zarr-python wants numcodecs' ones even where empty."""
+        """Whether v3 documents say the configuration; zarr-python wants numcodecs' even where empty."""
         return bool(self.configuration) or self.name.startswith("numcodecs.")
 
 

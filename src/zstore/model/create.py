@@ -32,6 +32,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "numcodecs.zlib": {"level": 1},
     "numcodecs.blosc": {"cname": "zstd", "clevel": 5, "shuffle": 1, "blocksize": 0},
 }
+# Zarr v1's own default, for its readers know no zstd.
+V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
 
@@ -57,8 +59,12 @@ def make_array_model(
         MetadataError: arguments that are malformed or contradict each other.
         UnsupportedError: a dtype or combination that the format or zstore does not have.
     """
-    if zarr_format not in (2, 3):
-        raise UnsupportedError(f"zarr_format is {zarr_format!r}; zstore writes 2 and 3")
+    if zarr_format not in (1, 2, 3):
+        raise UnsupportedError(f"zarr_format is {zarr_format!r}; zstore writes 1, 2 and 3")
+    if zarr_format == 1 and isinstance(compressors, str) and compressors == "auto":
+        compressors = V1_COMPRESSOR
+    # v1 is v2 with less in it; its renderer refuses what v1 has not.
+    written_format, zarr_format = zarr_format, max(zarr_format, 2)
     shape = parse_shape([int(n) for n in parse_integers(shape, "shape")])
     data_type, endian = make_data_type(dtype, _codec_names(filters, serializer), zarr_format)
     item_size = data_type.numpy.itemsize
@@ -73,7 +79,7 @@ def make_array_model(
     if chunk_shape is not None:
         chain = (_sharding(chunk_shape, chain),)
     return ArrayModel(
-        zarr_format,
+        written_format,
         shape,
         data_type,
         grid,

@@ -18,8 +18,9 @@ __all__ = ["UNITS_AT_ONCE", "Budget", "direct_depth", "plan_passes", "trace_leve
 
 # While one unit is read, another is resampled and a third encoded.
 UNITS_AT_ONCE = 3
-# Memory per thread, unless asked otherwise: some shards each.
+# Memory per thread, unless asked otherwise: units grow to the first, and take up to the second for whole shards.
 THREAD_SIZE = 40 << 20
+SHARDS_SIZE = 96 << 20
 # The most that the cells of one window, with the chunks it lies in, should come to.
 WINDOW_SIZE = 64 << 20
 # What units may read beyond themselves, before levels are made in several passes.
@@ -28,9 +29,15 @@ REREAD = 1.5
 
 @dataclass(frozen=True)
 class Budget:
-    """How many bytes a build may hold at once; `is_firm` where it is the caller's word."""
+    """How many bytes a build may hold at once.
+
+    size     what units grow to
+    limit    what they may take where less would cut chunks or shards into parts
+    is_firm  whether that is the caller's word
+    """
 
     size: int
+    limit: int
     is_firm: bool
 
     @classmethod
@@ -41,10 +48,10 @@ class Budget:
             MetadataError: no such number of bytes.
         """
         if memory is None:
-            return cls(THREAD_SIZE * thread_count(), False)
+            return cls(THREAD_SIZE * thread_count(), SHARDS_SIZE * thread_count(), False)
         if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
             raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
-        return cls(memory, True)
+        return cls(memory, memory, True)
 
 
 def direct_depth(source: Array, factors: Shape) -> int:
@@ -147,11 +154,11 @@ def _cut(work: Pass, budget: Budget) -> Pass:
     """The pass with units as large as the budget allows."""
     choices = [replace(work, unit=unit) for unit in _candidates(work)]
     costs = [_cost(choice) for choice in choices]
-    fitting = [choice for choice, cost in zip(choices, costs, strict=True) if cost <= budget.size]
+    fitting = [choice for choice, cost in zip(choices, costs, strict=True) if cost <= budget.limit]
     if not fitting:
         if budget.is_firm:
             raise MetadataError(
-                f"memory is {budget.size} bytes; expected at least {min(costs)}, for units of whole chunks "
+                f"memory is {budget.limit} bytes; expected at least {min(costs)}, for units of whole chunks "
                 f"and windows of {'the level before' if work.is_chained else 'the finest level'}",
                 path=work.source.path,
             )

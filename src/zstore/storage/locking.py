@@ -13,7 +13,7 @@ from contextlib import contextmanager
 __all__ = ["hold_bytes", "hold_file", "hold_name", "key_offset"]
 
 # The metadata documents that a lock is taken on, in the order they are looked for.
-DOCUMENTS = ("zarr.json", ".zarray")
+DOCUMENTS = ("zarr.json", ".zarray", "meta")
 
 # struct flock: l_type, l_whence, l_start, l_len, l_pid, padded to the alignment of off_t.
 FLOCK = struct.Struct("hhqqi0q")
@@ -61,7 +61,7 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
     The protocol, for whoever wants to take part in it from another language:
 
     1. The lock file is the nearest metadata document above the key: for each directory from the key's own up
-       to the store's root, `zarr.json`, then `.zarray`. It is opened for reading and writing.
+       to the store's root, `zarr.json`, then `.zarray`, then `meta`. It is opened for reading and writing.
     2. On it, an open-file-description write lock (F_OFD_SETLKW) on one byte, whose offset is `key_offset` of
        the key relative to the document's directory (so stores opened at different levels agree). Where the
        key is that very document, the lock covers the whole file instead (start 0, length 0): replacing a

@@ -122,7 +122,10 @@ class RedisStore(Store):
         """How many bytes the value has; None when there is no such key."""
         name = self._name(key)
         with self._telling("read", key):
-            exists, size = self._client.pipeline(transaction=True).exists(name).strlen(name).execute()
+            pipe = self._client.pipeline(transaction=True)
+            pipe.exists(name)
+            pipe.strlen(name)
+            exists, size = pipe.execute()
         return int(size) if exists else None
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:

@@ -196,6 +196,7 @@ class Archive:
         """In a child process: what the parent is about to write is the parent's."""
         self._guard = threading.RLock()
         if self._scratch is not None:
+            self._scratch.share()
             # Its values can be read until this process writes, which is when they are gone or flushed.
             self._scratch, self._identity = None, ANOTHER
 
@@ -290,6 +291,14 @@ class _Scratch:
         # A zip file is replaced as a whole: what a power cut may take is all of it.
         os.fsync(descriptor)
         os.replace(name, path)  # noqa: PTH105
+
+    def share(self) -> None:
+        """In a forked child: keep the file for reading, and leave its lock to the parent alone."""
+        # Where there is no /proc, the child has a part in the lock until it ends.
+        with suppress(FileNotFoundError):
+            fresh = os.open(f"/proc/self/fd/{self.source.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+            os.dup2(fresh, self.source.descriptor, inheritable=False)
+            os.close(fresh)
 
     def leave(self) -> None:
         """Let the next writer in."""

@@ -13,10 +13,14 @@ __all__ = ["OverlayStore"]
 
 
 class OverlayStore(Store):
-    """What is put and deleted here shows here only; `base` is read where nothing was changed."""
+    """What is put and deleted here shows here only; `base` is read where nothing was changed.
+
+    `version` counts the changes.
+    """
 
     def __init__(self, base: Store) -> None:
         self.base = base
+        self.version = 0
         self._put = MemoryStore()
         self._deleted: set[str] = set()
 
@@ -44,10 +48,12 @@ class OverlayStore(Store):
         return self.base.get(key, byte_range) if value is None else value
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self.version += 1
         self._put.put(check_key(key), value)
         self._deleted.discard(key)
 
     def delete(self, key: str) -> None:
+        self.version += 1
         self._put.delete(key)
         self._deleted.add(key)
 

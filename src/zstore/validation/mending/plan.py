@@ -150,11 +150,14 @@ def make_plan(
         return Plan(store, {}, (), tuple(lost), before, before)
     mended: dict[Mend, None] = {}
     refused: dict[Mend, None] = {}
+    seen, now = store.version, hierarchy
     for _ in range(ROUNDS):
         count = len(mended)
         refused = {}
         for mend in mends:
-            draft = Draft(_reload(hierarchy, store), store, hierarchy.profile, crs, method)
+            if store.version != seen:
+                seen, now = store.version, _reload(hierarchy, store)
+            draft = Draft(now, store, hierarchy.profile, crs, method)
             mend(draft)
             mended |= dict.fromkeys(draft.mended)
             refused |= dict.fromkeys(draft.refused)
@@ -163,8 +166,9 @@ def make_plan(
     for mend_ in _consolidate(hierarchy, store):
         mended[mend_] = None
     _drop_restyled(store)
-    after = check_hierarchy(_reload(hierarchy, store))
-    return Plan(store, store.changes(), tuple(mended), tuple(refused), before, after)
+    changes = store.changes()
+    after = check_hierarchy(_reload(hierarchy, store)) if changes else before
+    return Plan(store, changes, tuple(mended), tuple(refused), before, after)
 
 
 def _only_consolidated(hierarchy: Hierarchy) -> list[Mend]:

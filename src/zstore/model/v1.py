@@ -1,0 +1,174 @@
+"""Zarr v1: `meta` and `attrs` documents to models and back.
+
+v1 has arrays only: whoever knows where one is opens it there. Apart from the names of its documents and the
+way they name the compressor it is v2 without filters and without '/' between the parts of a chunk's key, so
+that is how documents are read and written here. Text fill values are plain, as v1's only writer left them.
+
+Spec
+    Zarr v1.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.model import v2
+from zstore.model.array import ArrayModel
+
+__all__ = ["ARRAY_KEY", "ATTRIBUTES_KEY", "parse_array", "parse_node", "render_array"]
+
+ARRAY_KEY = "meta"
+ATTRIBUTES_KEY = "attrs"
+MEMBERS = ("zarr_format", "shape", "chunks", "dtype", "compression", "compression_opts", "fill_value", "order")
+# The option that a plain number is; None of those that take an object.
+COMPRESSORS: dict[str, str | None] = {"blosc": None, "bz2": "level", "lzma": None, "zlib": "level"}
+# What v1's writer took where the document gives no options; they do not matter to readers.
+LEVEL = 1
+V2_KEYS = {v2.ARRAY_KEY: ARRAY_KEY, v2.ATTRIBUTES_KEY: ATTRIBUTES_KEY}
+
+
+def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel:
+    """The array that the documents describe.
+
+    Raises
+        MetadataError, UnsupportedError: as `parse_array`.
+    """
+    return parse_array(documents, path=path)
+
+
+def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
+    """The array that {"meta": …, "attrs": …} describes; "attrs" may be missing.
+
+    Raises
+        MetadataError: a member is missing, malformed or contradicts another.
+        UnsupportedError: a dtype or compression that zstore does not have, or no dimensions.
+    """
+    try:
+        document = documents[ARRAY_KEY]
+        same = {v2.ARRAY_KEY: _to_v2(document)}
+        if ATTRIBUTES_KEY in documents:
+            same[v2.ATTRIBUTES_KEY] = documents[ATTRIBUTES_KEY]
+        model = v2.parse_array(same, path=path)
+        if not model.shape:
+            raise UnsupportedError("shape is []; Zarr v1 has no key for the chunk of such an array")
+    except ZstoreError as error:
+        error.locate(path=path, key=ARRAY_KEY)
+        error.key = V2_KEYS.get(error.key or "", error.key)
+        raise
+    extra = {name: value for name, value in document.items() if name not in MEMBERS}
+    return replace(model, zarr_format=1, extra=extra)
+
+
+def _to_v2(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise MetadataError(f"document is {document!r}; expected an object")
+    for name in MEMBERS:
+        if name not in document:
+            raise MetadataError(f"member {name!r} is missing")
+    zarr_format = document["zarr_format"]
+    if type(zarr_format) is not int or zarr_format != 1:
+        raise MetadataError(f"zarr_format is {zarr_format!r}; expected 1")
+    fill_value = document["fill_value"]
+    if _has_bytes(document["dtype"]) and isinstance(fill_value, str):
+        if not fill_value.isascii():
+            raise MetadataError(f"fill_value is {fill_value!r}; expected characters of ASCII")
+        fill_value = base64.b64encode(fill_value.encode()).decode()
+    return {
+        "zarr_format": 2,
+        **{name: document[name] for name in ("shape", "chunks", "dtype", "order")},
+        "compressor": _parse_compression(document["compression"], document["compression_opts"]),
+        "filters": None,
+        "fill_value": fill_value,
+    }
+
+
+def _has_bytes(dtype: Any) -> bool:
+    return isinstance(dtype, str) and dtype[1:2] == "S"
+
+
+def _parse_compression(name: Any, options: Any) -> dict[str, Any] | None:
+    """The compressor as v2 says it."""
+    if name is None or name == "none":
+        return None
+    if not isinstance(name, str):
+        raise MetadataError(f"compression is {name!r}; expected a name or null")
+    if name not in COMPRESSORS:
+        raise UnsupportedError(f"compression {name!r} is not supported; Zarr v1 has {', '.join(COMPRESSORS)}")
+    option = COMPRESSORS[name]
+    if option is not None:
+        level = LEVEL if options is None else options
+        if type(level) is not int:
+            raise MetadataError(f"compression_opts of {name!r} is {options!r}; expected a level or null")
+        return {"id": name, option: level}
+    if options is not None and not isinstance(options, dict):
+        raise MetadataError(f"compression_opts of {name!r} is {options!r}; expected an object or null")
+    return {**(options or {}), "id": name}
+
+
+def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
+    """{"meta": …, "attrs": …}, the inverse of `parse_array`.
+
+    Raises
+        UnsupportedError: the array has something that Zarr v1 cannot say.
+    """
+    if model.keys.separator != ".":
+        raise UnsupportedError(
+            f"separator {model.keys.separator!r} of chunk keys cannot be said in Zarr v1; it has '.' only"
+        )
+    if not model.shape:
+        raise UnsupportedError("an array without dimensions cannot be said in Zarr v1")
+    if model.data_type.is_object:
+        raise UnsupportedError(f"data type {model.data_type.name!r} cannot be said in Zarr v1")
+    same = v2.render_array(replace(model, zarr_format=2, extra={}))
+    document = same[v2.ARRAY_KEY]
+    if document["filters"]:
+        names = ", ".join(repr(codec["id"]) for codec in document["filters"])
+        raise UnsupportedError(f"codec {names} cannot be said in Zarr v1; it has no filters")
+    compression, options = _render_compression(document["compressor"])
+    fill_value = document["fill_value"]
+    if _has_bytes(document["dtype"]) and fill_value is not None:
+        fill_value = _render_text(base64.b64decode(fill_value))
+    elif isinstance(document["dtype"], list) and fill_value is not None:
+        if any(base64.b64decode(fill_value)):
+            raise UnsupportedError("fill_value of a structured array cannot be said in Zarr v1, but zero")
+        fill_value = 0
+    document = {
+        "chunks": document["chunks"],
+        "compression": compression,
+        "compression_opts": options,
+        "dtype": document["dtype"],
+        "fill_value": fill_value,
+        "order": document["order"],
+        "shape": document["shape"],
+        "zarr_format": 1,
+        **model.extra,
+    }
+    return {ARRAY_KEY: document, ATTRIBUTES_KEY: same.get(v2.ATTRIBUTES_KEY, {})}
+
+
+def _render_compression(compressor: dict[str, Any] | None) -> tuple[str, Any]:
+    if compressor is None:
+        return "none", None
+    options = dict(compressor)
+    name = options.pop("id")
+    if name not in COMPRESSORS:
+        raise UnsupportedError(
+            f"codec 'numcodecs.{name}' cannot be said in Zarr v1; it has {', '.join(COMPRESSORS)}"
+        )
+    option = COMPRESSORS[name]
+    if option is not None:
+        return name, options.get(option, LEVEL)
+    # v1's own writer has no such option; zero is what it always does.
+    if options.get("blocksize") == 0:
+        del options["blocksize"]
+    return name, options
+
+
+def _render_text(data: bytes) -> str:
+    if not data.isascii():
+        raise UnsupportedError(f"fill_value {data!r} cannot be said in Zarr v1; it has characters of ASCII")
+    return data.decode("ascii")

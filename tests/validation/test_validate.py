@@ -1,0 +1,235 @@
+"""The verdict, its doors and its forms; hostile stores; the documents' own examples."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import MetadataError, NotFoundError
+from zstore.storage.memory import MemoryStore
+from zstore.validation.output import clean, render_json, render_junit, render_text
+from zstore.validation.rule import CLASSES, PROFILES, all_rules
+from zstore.validation.run import validate
+from zstore.validation.standard_names import load_standard_names
+from zstore.validation.units import dimension_of
+
+from .stores import DEGREES, UTM, Documents, model, right
+
+pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT.parent / "shared" / "fixtures"
+STORES = FIXTURES / "stores"
+needs_fixtures = pytest.mark.skipif(not STORES.exists(), reason=f"no fixtures at {FIXTURES}")
+
+
+def spoilt() -> MemoryStore:
+    store = right(3)
+    Documents(store).matrix("0", scaleDenominator=35.28)
+    Documents(store).set("0/b02", Standard_Name="x")
+    return store
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("profile", [None, "geozarr-draft", "geozarr-mini", "gdal"])
+@pytest.mark.parametrize(
+    "geo",
+    [
+        model(),
+        model("EPSG:4326", DEGREES),
+        model(levels=0),
+        model(levels=3, dtype="float32"),
+        model(affine=UTM._replace(e=10.0)),
+    ],
+    ids=["utm", "degrees", "plain", "floats", "south-up"],
+)
+def test_what_zstore_writes_is_right_by_every_profile(zarr_format, profile, geo) -> None:
+    verdict = validate(right(zarr_format, geo), profile, deep=True)
+    assert verdict.count("error") == 0
+    assert {finding.rule for finding in verdict.findings} <= {"GZ-35"}
+    states = {found.name: found.state for found in verdict.classes}
+    assert states["core"] == states["crs"] == states["geotransform"] == "pass"
+    assert states["overviews"] == ("pass" if geo.levels else "not applicable")
+    assert states["projected"] == ("not applicable" if geo.is_geographic else "pass")
+
+
+@pytest.mark.parametrize("profile", ["multiscale-arrays", "ome"])
+def test_other_profiles_have_their_own_stores(profile) -> None:
+    assert validate(right(3, profile=profile), profile).count("error") == 0
+
+
+def test_the_door_takes_paths_stores_nodes_and_parts(tmp_path) -> None:
+    array = zstore.create_array(tmp_path / "a", "x/y", data=np.zeros((2, 2)))
+    assert zstore.validate(tmp_path / "a").is_valid()
+    assert zstore.validate(array).is_valid()
+    assert zstore.validate(str(tmp_path / "a"), path="x").place.endswith("/a/x")
+    group = zstore.open_group(tmp_path / "a", mode="r")
+    assert zstore.validate(group, classes=["core"]).classes[1].state == "not checked"
+
+
+def test_wrong_words_are_refused(tmp_path) -> None:
+    with pytest.raises(MetadataError, match="profile is 'geozarr'"):
+        validate(right(3), "geozarr")
+    with pytest.raises(MetadataError, match="class is 'cores'"):
+        validate(right(3), classes=["cores"])
+    with pytest.raises(NotFoundError):
+        validate(tmp_path / "nothing")
+
+
+def test_classes_choose_rules_and_fail_alone() -> None:
+    verdict = validate(spoilt(), classes=["overviews"])
+    assert {found.rule for found in verdict.findings} == {"GZ-35", "GZ-45"}
+    assert {all_rules()[id].requirements_class for id in verdict.rules} == {"overviews"}
+    states = {found.name: found.state for found in validate(spoilt()).classes}
+    assert states["overviews"] == "fail" and states["core"] == states["crs"] == "pass"
+    assert len(states) == len(CLASSES) == 8
+
+
+def test_a_class_needs_core() -> None:
+    store = spoilt()
+    Documents(store).set("0/b02", valid_min=float("nan"))
+    assert {found.state for found in validate(store).classes} == {"fail", "not applicable"}
+
+
+def test_text_says_what_where_and_how_to_mend() -> None:
+    text = render_text(validate(spoilt()))
+    assert "error GZ-45  scaleDenominator is cellSize times" in text
+    assert "    /: scaleDenominator of tile matrix '0' is 35.28; its cellSize says 35714.28571428572" in text
+    assert "mend: correct scaleDenominator" in text
+    assert "warning GZ-23" in text and "/0/b02: attribute 'Standard_Name' is spelt unlike" in text
+    assert ": 1 error, 1 warning, 2 notes (" in text.splitlines()[-1]
+
+
+def test_text_is_cut_and_harmless() -> None:
+    store = MemoryStore()
+    for number in range(12):
+        array = zstore.create_array(store, f"a{number}", data=np.zeros(2), dimension_names=["x"])
+        array.attrs["Units"] = "m"
+    assert "... and 2 more" in render_text(validate(store))
+    assert "... and" not in render_text(validate(store), most=None)
+    assert clean("a\x1b[31m\nb") == "a\\x1b[31m\\nb"
+
+
+def test_json_is_json_whatever_is_in_the_store() -> None:
+    store = spoilt()
+    documents = Documents(store)
+    documents.set("0/b02", valid_min=float("inf"), note="\ud800", scale_factor=[float("nan")])
+    found = json.loads(render_json(validate(store)), parse_constant=pytest.fail)
+    assert found["valid"] is False and found["counts"]["error"] >= 3
+    first = next(item for item in found["findings"] if item["rule"] == "GZ-45")
+    assert first["path"] == "" and first["found"] == 35.28 and first["class"] == "overviews" and first["mend"]
+    assert [item["name"] for item in found["classes"]] == list(CLASSES)
+
+
+def test_junit_has_a_case_for_every_rule_and_fails_those_with_errors() -> None:
+    store = spoilt()
+    Documents(store).set("0/b02", history='{"a": "\x00"}')
+    verdict = validate(store)
+    root = ElementTree.fromstring(render_junit(verdict))
+    cases = list(root.iter("testcase"))
+    assert len(cases) == len(verdict.rules)
+    failed = [case.attrib["name"].split()[0] for case in cases if case.find("failure") is not None]
+    assert failed == ["GZ-45"]
+    strict = ElementTree.fromstring(render_junit(verdict, strict=True))
+    assert sum(int(suite.attrib["failures"]) for suite in strict) == 2
+
+
+HOSTILE = {
+    "no object": {"zarr.json": b"[]"},
+    "nothing": {"zarr.json": b""},
+    "deep": {"zarr.json": b'{"a":' * 100_000},
+    "not text": {"zarr.json": b"\xff\xfe"},
+    "huge number": {"zarr.json": b'{"zarr_format": 1' + b"0" * 5000 + b"}"},
+    "attributes alone": {".zattrs": b"{}"},
+    "bad multiscales": {
+        "zarr.json": b'{"zarr_format":3,"node_type":"group","attributes":{"multiscales":{"layout":[1,null,{"asset":[]}],'
+        b'"tile_matrix_set":{"tileMatrices":[3,{"id":{}},{"id":"0","cellSize":"x","pointOfOrigin":[1e999]}]},'
+        b'"tile_matrix_set_limits":[1],"tile_matrix_limits":{"0":7},"resampling_method":["a"]},'
+        b'"zarr_conventions":[1,{}],"spatial:shape":["a"],"spatial:dimensions":[1,2],"proj:code":[],'
+        b'"ome":{"multiscales":7},'
+        b'"Conventions":[],"stac:item":3,"conformsTo":[4]}}'
+    },
+    "array at the root": {
+        "zarr.json": b'{"zarr_format":3,"node_type":"array","shape":[4,4],"data_type":"uint8","fill_value":0,'
+        b'"chunk_grid":{"name":"regular","configuration":{"chunk_shape":[2,2]}},'
+        b'"chunk_key_encoding":{"name":"default"},"codecs":[{"name":"bytes"}],"dimension_names":["y","x"],'
+        b'"attributes":{"grid_mapping":3,"coordinates":[1],"_CRS":7,"GeoTransform":{},"units":[],"standard_name":1,'
+        b'"flag_meanings":{},"_FillValue":[[]],"AREA_OR_POINT":[]}}'
+    },
+    "huge coordinate": {
+        "zarr.json": b'{"zarr_format":3,"node_type":"group"}',
+        **{
+            f"{name}/zarr.json": b'{"zarr_format":3,"node_type":"array","shape":%s,"data_type":"float64",'
+            b'"fill_value":0,"chunk_grid":{"name":"regular","configuration":{"chunk_shape":%s}},'
+            b'"chunk_key_encoding":{"name":"default"},"codecs":[{"name":"bytes","configuration":{"endian":"little"}}],'
+            b'"dimension_names":%s}' % (shape, chunks, names)
+            for name, shape, chunks, names in (
+                ("a", b"[1000000000000,1000000000000]", b"[256,256]", b'["y","x"]'),
+                ("x", b"[1000000000000]", b"[256]", b'["x"]'),
+                ("y", b"[1000000000000]", b"[256]", b'["y"]'),
+            )
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("profile", [None, *PROFILES])
+def test_hostile_stores_give_findings(name, profile) -> None:
+    store = MemoryStore()
+    for key, value in HOSTILE[name].items():
+        store.put(key, value)
+    verdict = validate(store, profile, deep=True)
+    assert name == "huge coordinate" or verdict.findings
+    assert render_text(verdict) and render_json(verdict) and render_junit(verdict)
+    from zstore.validation.mending.fix import plan_fix
+
+    list(plan_fix(store, profile).diff())
+
+
+@needs_fixtures
+@pytest.mark.parametrize("path", sorted((FIXTURES / "hostile").iterdir()) if STORES.exists() else [])
+def test_hostile_fixtures_give_findings_or_are_right(path) -> None:
+    if path.is_file():
+        pytest.skip("a file, which is no directory store")
+    try:
+        verdict = validate(path)
+    except NotFoundError:
+        assert not any(path.rglob("zarr.json")) and not any(path.rglob(".z*"))
+        return
+    assert render_text(verdict)
+
+
+def test_the_table_of_names_is_whole() -> None:
+    table = load_standard_names()
+    assert "version 93" in table.version
+    assert table.units["air_temperature"] == "K" and len(table.units) > 5000 and len(table.aliases) > 500
+    assert table.aliases["x_sea_water_velocity"] == ("sea_water_x_velocity",)
+    assert all(dimension_of(units) is not None for units in table.units.values())
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("m s-1", "km/h"),
+        ("kg m**-2 s**-1", "kg m-2 s-1"),
+        ("W m-2", "J s-1 m^-2"),
+        ("degC", "K"),
+        ("hPa", "N m-2"),
+        ("1", "percent"),
+        ("degrees_east", "rad"),
+        ("days since 2000-01-01", "s"),
+        ("mm/day", "m s-1"),
+    ],
+)
+def test_units_of_one_kind(one, other) -> None:
+    assert dimension_of(one) == dimension_of(other) is not None
+
+
+def test_units_of_other_kinds_and_none() -> None:
+    assert dimension_of("m") != dimension_of("s")
+    assert dimension_of("parsnip") is None
