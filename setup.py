@@ -35,6 +35,7 @@ KERNELS = {
     "select": {},
     "transfer": {"extra_link_args": ["-pthread"]},
     "vlen": NUMPY_STRINGS,
+    "warp": {"extra_link_args": ["-pthread", "-lm"]},
 }
 DIRECTIVES = {
     "language_level": 3,

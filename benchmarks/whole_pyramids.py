@@ -1,9 +1,9 @@
 """A whole pyramid, store to store: zstore beside its peers, each in a process of its own, in turn.
 
 `python -m benchmarks.whole_pyramids [SIDE ...]` makes SIDE x SIDE uint16 rasters of zstd chunks of 512 x 512,
-in v2 and in v3 with shards of 2048 x 2048, and five levels of averages of each; prints a table in Markdown. Who
-is not installed is named and left out. GDAL's row is its overviews of a GeoTIFF of the same tiles. Processor
-time is given too: on a machine that is busy with other work, it says more.
+in v2 and in v3 with shards of 2048 x 2048, and five levels of averages of each; prints a table in Markdown.
+Who is not installed is named and left out. GDAL's row is its overviews of a GeoTIFF of the same tiles.
+Processor time is given too: on a machine that is busy with other work, it says more.
 """
 
 from __future__ import annotations
@@ -212,10 +212,10 @@ def compare(side: int, zarr_format: int, scratch: Path) -> None:
     layout = f"v3, shards of {SHARD}" if zarr_format == 3 else "v2"
     for name, found in results.items():
         seconds = statistics.median(f["seconds"] for f in found)
+        used = statistics.median(f["processor"] for f in found)
         peak = max(f["peak"] for f in found)
-        print(
-            f"| {side}², {layout} | {name} | {seconds:.2f} | {seconds / ours:.2f} | {peak:.0f} |", flush=True
-        )
+        numbers = f"{seconds:.2f} | {seconds / ours:.2f} | {used:.2f} | {peak:.0f}"
+        print(f"| {side}², {layout} | {name} | {numbers} |", flush=True)
     for name in PEERS:
         if name not in names:
             print(f"| {side}², {layout} | {name} | not installed | | | |")

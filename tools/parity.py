@@ -26,8 +26,8 @@ OURS = "zstore.integrations.zarr_python.ZstoreCodecPipeline"
 
 EXPECTED = {
     "test_config_codec_pipeline_class": "asks whether zarr-python's own pipeline is the configured one",
-    "test_encoded_subchunk_write_order[morton]": "asks in which order inner chunks lie, which no document says",
-    "test_sharding_partial_shard_read__index_chunk_slice_fails": "changes zarr-python's sharding codec inside",
+    "test_encoded_subchunk_write_order[morton]": "asks where in a shard inner chunks lie: no document says",
+    "test_sharding_partial_shard_read__index_chunk_slice_fails": "changes the inside of zarr-python's shards",
     "test_create_array_with_data_num_gets": "counts reads of shards that are replaced whole: zstore has none",
 }
 

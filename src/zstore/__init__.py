@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from zstore.pyramid.update import update_pyramid
     from zstore.resampling.methods import downsample
     from zstore.validation.run import validate
+    from zstore.verifying import verify
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ _HOMES = {
     "set_threads": "zstore.engine.pool",
     "update_pyramid": "zstore.pyramid.update",
     "validate": "zstore.validation.run",
+    "verify": "zstore.verifying",
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "set_threads",
     "update_pyramid",
     "validate",
+    "verify",
 ]
 
 

@@ -18,6 +18,7 @@ from zstore.errors import CodecError, NotFoundError, SelectionError, ZstoreError
 from zstore.fields import Fields, pack_fields, split_fields, take_fields
 from zstore.indexing import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.indexing_plans import AnyLayout, plan_basic
+from zstore.lazy import LazyArray
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 
@@ -175,6 +176,11 @@ class Array(ArrayInfo):
         items: np.ndarray[Any, Any] = self[...]
         return items if dtype is None else items.astype(dtype, copy=False)
 
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # Stores in memory can share a name, or have none.
+        held = id(self._store) if self._store.in_memory else None
+        return ("zstore.Array", self._store.url, held, self._path, repr(self._model))
+
     # Writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
@@ -252,6 +258,11 @@ class Array(ArrayInfo):
         """By whole chunks (shards, where there are): `array.blocks[0, 1:3]`."""
         grid = self._model.grid
         return _Door(self, lambda layout, shape, key: select_blocks(layout, shape, grid, key))
+
+    @property
+    def lazy(self) -> LazyArray:
+        """A view that reads when its items are wanted: `array.lazy[10:20][:, ::-1].read()`."""
+        return LazyArray(self)
 
     # Changing the shape
 

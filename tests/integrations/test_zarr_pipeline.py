@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import pickle
 import random
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ from zarr.storage import FsspecStore, LocalStore, LoggingStore, MemoryStore, Zip
 
 import zstore
 from zstore.errors import ChecksumError, CodecError
-from zstore.integrations.zarr_python import ZstoreCodecPipeline, ZstoreStore
+from zstore.integrations.zarr_python import ZstoreStore
+from zstore.integrations.zarr_python_binding import Binding
 from zstore.integrations.zarr_python_selection import Cells
 from zstore.storage.memory import MemoryStore as Memory
 
@@ -310,14 +312,14 @@ def test_codecs_of_somebody_elses_are_called(left):
     assert _Doubling.calls == 2 and left == ["write", "read"]
 
 
-def test_pickled_objects_are_left_to_who_knows_whether_they_may_be_opened(left):
-    array = zarr.create_array(
-        {}, shape=(8,), chunks=(4,), dtype="i4", zarr_format=2, filters=[numcodecs.Delta(dtype="i4")]
-    )
-    array[...] = 1
-    assert left == []
-    pipeline = array.async_array.codec_pipeline
-    assert isinstance(pipeline, ZstoreCodecPipeline)
+class _Metadata:
+    zarr_format = 2
+    filters = (numcodecs.Pickle(),)
+    compressor = None
+
+
+def test_pickled_objects_are_left_to_who_knows_whether_they_may_be_opened():
+    assert Binding(_Metadata()).model is None
 
 
 def test_memory_of_other_kinds_is_left_to_zarr(left):
@@ -487,3 +489,10 @@ def test_zstore_reads_what_zarr_writes_through_it(tmp_path):
         zarr.create_array(zipped, name="a", data=np.arange(30), chunks=(7,))
     with ZipStore(tmp_path / "b.zip", mode="r") as zipped:
         assert np.array_equal(zarr.open_array(zipped, path="a", mode="r")[3:22], np.arange(3, 22))
+
+
+def test_the_document_runs():
+    text = (Path(__file__).parents[2] / "docs" / "zarr-python.md").read_text()
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, "zarr-python.md", "exec"), names)

@@ -398,7 +398,7 @@ GEOREFERENCE = [
         make=lambda: _only_mapping(right(3)),
     ),
     case("OC-05", attribute("spatial_ref", longitude_of_central_meridian=15.0), "spatial_ref", make=flat),
-    case("OC-05", attribute("spatial_ref", crs_wkt="nonsense"), "spatial_ref", make=flat),
+    case("OC-05", attribute("spatial_ref", crs_wkt="PROJCRS["), "spatial_ref", make=flat),
     case("OC-06", attribute("b02", _CRS="EPSG:32632"), "b02", make=flat),
     case("OC-06", attribute("", _CRS={"url": "x"}), make=flat, severity="warning", is_mechanical=False),
     case(
@@ -439,7 +439,7 @@ GEOREFERENCE = [
     ),
     case("ZC-05", attribute("", spatial__registration="centre"), make=flat, is_mechanical=False),
     case("ZC-05", attribute("", spatial__shape=[0, 3]), "", "ZC-06", make=flat),
-    case("ZC-07", attribute("", proj__code="nonsense"), make=flat),
+    case("ZC-07", attribute("", proj__code="EPSG:0"), make=flat),
     case("ZC-07", lambda d: [_no_crs(d, level) for level in ("0", "1")], "0"),
 ]
 
@@ -647,8 +647,8 @@ DECLARED = [
         "OME",
         lambda d: d.attributes(
             "",
-            lambda a: a["ome"]["multiscales"][0]["datasets"][0]["coordinateTransformations"][1].update(
-                translation=[9.0, 9.0]
+            lambda a: a["ome"]["multiscales"][0]["datasets"][1]["coordinateTransformations"][0].update(
+                scale=[-50.0, 50.0]
             ),
         ),
         make=ome,
@@ -668,9 +668,7 @@ VALUES = [
         "0/b02",
         deep=True,
     ),
-    case(
-        "ZS-06", lambda d: d.store.put("0/b02/c/9/9", b"x"), "0/b02", "ZS-05", deep=True, severity="warning"
-    ),
+    case("ZS-06", lambda d: d.store.put("0/b02/c/9/9", b"x"), "0/b02", deep=True, severity="warning"),
     case(
         "ZS-07",
         attribute("b02", standard_name="air_temperature", units="m"),

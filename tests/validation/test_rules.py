@@ -56,3 +56,14 @@ def test_rows_are_whole() -> None:
         assert set(rule.profiles) <= set(PROFILES)
         assert rule.says.endswith(".") and rule.mend and not rule.mend.endswith(".") and rule.clause
         assert rule.same_as is None or (rule.same_as in all_rules() and rule.profiles)
+
+
+def test_the_documented_table_is_that_of_the_rules() -> None:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("write_rule_table", ROOT / "tools" / "write_rule_table.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    text = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
+    assert text.partition(tool.BEGIN)[2].partition(tool.END)[0] == tool.render()

@@ -146,7 +146,8 @@ HOSTILE = {
     "huge number": {"zarr.json": b'{"zarr_format": 1' + b"0" * 5000 + b"}"},
     "attributes alone": {".zattrs": b"{}"},
     "bad multiscales": {
-        "zarr.json": b'{"zarr_format":3,"node_type":"group","attributes":{"multiscales":{"layout":[1,null,{"asset":[]}],'
+        "zarr.json": b'{"zarr_format":3,"node_type":"group","attributes":{"multiscales":{'
+        b'"layout":[1,null,{"asset":[]}],'
         b'"tile_matrix_set":{"tileMatrices":[3,{"id":{}},{"id":"0","cellSize":"x","pointOfOrigin":[1e999]}]},'
         b'"tile_matrix_set_limits":[1],"tile_matrix_limits":{"0":7},"resampling_method":["a"]},'
         b'"zarr_conventions":[1,{}],"spatial:shape":["a"],"spatial:dimensions":[1,2],"proj:code":[],'
@@ -189,6 +190,17 @@ def test_hostile_stores_give_findings(name, profile) -> None:
     from zstore.validation.mending.fix import plan_fix
 
     list(plan_fix(store, profile).diff())
+
+
+def test_an_array_of_zarr_v1_is_looked_at() -> None:
+    store = MemoryStore()
+    meta = {
+        "zarr_format": 1, "shape": [4], "chunks": [2], "dtype": "<i2", "compression": None,
+        "compression_opts": None, "fill_value": 0, "order": "C",
+    }  # fmt: skip
+    store.put("meta", json.dumps(meta).encode())
+    store.put("attrs", b'{"Units": "m", "valid_min": NaN}')
+    assert {"GZ-23", "GZ-21"} <= set(validate(store).by_rule())
 
 
 @needs_fixtures

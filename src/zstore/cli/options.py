@@ -73,22 +73,29 @@ def codec_of(name: str | None) -> Any:
 
 
 class _RateColumn(ProgressColumn):
-    """How many cells there are a second."""
+    """How many cells, or chunks, there are a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed / 1e6:.1f} Mcells/s", style="progress.data.speed")
+        rate = "" if speed is None else f"{speed:.0f} {self._unit}/s"
+        if speed is not None and self._unit == "cells":
+            rate = f"{speed / 1e6:.1f} Mcells/s"
+        return Text(rate, style="progress.data.speed")
 
 
 @contextmanager
-def show_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+def show_progress(label: str, unit: str = "cells") -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr while work goes on; nothing where nobody looks."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        _RateColumn(),
+        _RateColumn(unit),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -14,7 +14,18 @@ from zstore.errors import ZstoreError
 __all__ = ["zstore"]
 
 # Each command is a function of its name in a module of its name.
-COMMANDS = ("consolidate", "convert", "fix", "info", "plugins", "pyramid", "quicklook", "tree", "validate")
+COMMANDS = (
+    "consolidate",
+    "convert",
+    "fix",
+    "info",
+    "plugins",
+    "pyramid",
+    "quicklook",
+    "tree",
+    "validate",
+    "verify",
+)
 
 
 class _Commands(click.Group):

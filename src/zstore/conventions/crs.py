@@ -10,9 +10,13 @@ from json import dumps, loads
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from zstore.errors import MetadataError, UnsupportedError
 
 __all__ = ["Crs"]
+
+Points = np.ndarray[Any, np.dtype[np.float64]]
 
 # Tile matrix sets turn degrees into metres on the equator of WGS 84, whatever the CRS's own ellipsoid.
 METRES_PER_RADIAN = 6378137.0
@@ -98,6 +102,14 @@ class Crs:
         """The unit of the horizontal axes, as UDUNITS (and so CF) writes it."""
         return UDUNITS.get(self.unit_name, f"{self.metres_per_unit!r} m")
 
+    def transform(self, other: Crs, x: Points, y: Points) -> tuple[Points, Points]:
+        """Places of this CRS in another one's coordinates; not finite where there are none.
+
+        Easting or longitude comes first, whatever the authorities say.
+        """
+        found = _transformer(self.wkt, other.wkt).transform(x, y)
+        return np.asarray(found[0], np.float64), np.asarray(found[1], np.float64)
+
     def is_same(self, other: Crs) -> bool:
         """Whether both mean the same coordinates; names and the order of the axes do not count."""
         return self == other or _is_same(_pyproj_crs(self.wkt), _pyproj_crs(other.wkt))
@@ -117,6 +129,11 @@ def _pyproj() -> ModuleType:
 @lru_cache(maxsize=128)
 def _pyproj_crs(wkt: str) -> Any:
     return _pyproj().CRS.from_wkt(wkt)
+
+
+@lru_cache(maxsize=32)
+def _transformer(source: str, target: str) -> Any:
+    return _pyproj().Transformer.from_crs(_pyproj_crs(source), _pyproj_crs(target), always_xy=True)
 
 
 @lru_cache(maxsize=128)

@@ -34,7 +34,7 @@ Documents = dict[str, bytes | memoryview]
 
 V2_KEYS = (v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY)
 V1_KEYS = (v1.ARRAY_KEY, v1.ATTRIBUTES_KEY)
-KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS, *V1_KEYS)}
+KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
 # The document that is an array, and is locked while it or a chunk changes.
 ARRAY_KEYS = {1: v1.ARRAY_KEY, 2: v2.ARRAY_KEY, 3: v3.KEY}
 GROUP_KEYS = {2: v2.GROUP_KEY, 3: v3.KEY}
@@ -67,7 +67,8 @@ def read_documents(
 ) -> list[Documents]:
     """Per path, the metadata documents that are there, by key name; one request to the store for all.
 
-    `consolidated` asks for v2's `.zmetadata` too (v3's is part of `zarr.json`).
+    `consolidated` asks for v2's `.zmetadata` too (v3's is part of `zarr.json`). Without a format, v1's
+    documents are asked for where there are no others.
 
     Raises
         UnsupportedError: a format that zstore does not have.
@@ -83,10 +84,17 @@ def read_documents(
         name = names[0]
         return [{} if value is None else {name: value} for value in values]
     width = len(names)
-    return [
+    found = [
         {name: value for name, value in zip(names, values[at : at + width], strict=True) if value is not None}
         for at in range(0, len(values), width)
     ]
+    if zarr_format is None:
+        others = [index for index, documents in enumerate(found) if node_kind(documents) is None]
+        if others:
+            old = read_documents(store, [paths[index] for index in others], 1)
+            for index, documents in zip(others, old, strict=True):
+                found[index].update(documents)
+    return found
 
 
 def node_kind(documents: Mapping[str, Any]) -> str | None:
@@ -105,7 +113,7 @@ def node_kind(documents: Mapping[str, Any]) -> str | None:
 
 
 def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
-    """The model of the node that the documents describe; None where they are no node. v3 goes before v2, v2 before v1.
+    """The model of the node that the documents describe; None where they are none. v3 goes before v2, v2 before v1.
 
     Raises
         MetadataError, UnsupportedError: what the documents say cannot be read.
@@ -239,8 +247,8 @@ def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> Non
     """Remove the consolidated metadata of the groups above `path`, so that none of it can be out of date."""
     above = list(ancestors(path))
     if above:
-        names = (v2.CONSOLIDATED_KEY,) if zarr_format == 2 else (v3.KEY,)
-        names = (v3.KEY, v2.CONSOLIDATED_KEY) if zarr_format is None else names
+        both = (v3.KEY, v2.CONSOLIDATED_KEY)
+        names = both if zarr_format is None else both[1:] if zarr_format == 2 else both[:1]
         values = store.get_many([(join_key(parent, name), None) for parent in above for name in names])
         for index, value in enumerate(values):
             if value is not None:

@@ -32,7 +32,8 @@ class _Native(Codec):  # type: ignore[misc]
     """A codec of zstore's that numcodecs knows by the same id; takes the options that numcodecs' takes.
 
     Raises
-        MetadataError: an option is unknown or out of range.
+        TypeError: an option is unknown.
+        ValueError: an option is out of range.
     """
 
     _kind: ClassVar[type[NativeCodec]]
@@ -86,6 +87,10 @@ class Zstd(_Native):
 
     codec_id = "zstd"
     _kind = NumcodecsZstd
+
+    def get_config(self) -> dict[str, Any]:
+        """The configuration with both options, as numcodecs gives it and zarr-python looks for it."""
+        return {"checksum": False, **super().get_config()}
 
 
 class Blosc(_Native):

@@ -193,11 +193,8 @@ class ZstoreCodecPipeline(CodecPipeline):
         if selected is None or selected.shape != memory.shape:
             return None
         model = fit.model
-        chunk_shape = model.grid.chunk_shape
-        whole = (
-            -(-max(n, k) // c) * c for n, k, c in zip(selected.needed, model.shape, chunk_shape, strict=True)
-        )
-        chunks = place.chunks(model.with_shape(tuple(whole)), is_swapped=fit.is_swapped)
+        shape = selected.whole_shape(model.shape, model.grid.chunk_shape)
+        chunks = place.chunks(fit, shape)
         items = np.empty(memory.shape, model.dtype) if fit.is_converted else fit.view(memory)
         must_be_there = not getattr(batch[0][1].config, "read_missing_chunks", True)
         try:
@@ -229,11 +226,8 @@ class ZstoreCodecPipeline(CodecPipeline):
             return False
         model = fit.model
         shape = selected.array_shape(model.shape, model.grid.chunk_shape)
-        chunks = place.chunks(
-            model.with_shape(shape),
-            is_swapped=fit.is_swapped,
-            skip_empty=not batch[0][1].config.write_empty_chunks,
-        )
+        skip_empty = not batch[0][1].config.write_empty_chunks
+        chunks = place.chunks(fit, shape, skip_empty=skip_empty)
         items = memory.astype(model.dtype) if fit.is_converted else fit.view(memory)
         value = np.broadcast_to(items, selected.shape)
         try:

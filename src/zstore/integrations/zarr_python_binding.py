@@ -62,13 +62,14 @@ class Place:
         self.store: Store = adopt(source, loop=loop)
         self._chunks: dict[tuple[Any, ...], Chunks] = {}
 
-    def chunks(self, model: ArrayModel, *, is_swapped: bool, skip_empty: bool = True) -> Chunks:
-        """The array's chunks; threads may make them twice, which does no harm."""
-        name = (model.shape, is_swapped, skip_empty)
+    def chunks(self, fit: Fit, shape: tuple[int, ...], *, skip_empty: bool = True) -> Chunks:
+        """The chunks of the array at that shape; threads may make them twice, which does no harm."""
+        name = (shape, fit.is_swapped, skip_empty)
         found = self._chunks.get(name)
         if found is None:
             if len(self._chunks) >= KEPT:
                 self._chunks = {}
+            model = fit.model.with_shape(shape)
             found = Chunks(self.store, self.prefix.rstrip("/"), model, skip_empty=skip_empty)
             self._chunks[name] = found
         return found
@@ -76,7 +77,7 @@ class Place:
     def answers(self, batch: Sequence[tuple[Any, ...]]) -> Sequence[dict[str, str]]:
         """Of each chunk that was read just now, whether it is there."""
         if not isinstance(self.store, ZarrStore):
-            return Answers(self.store, [item[0].path for item in batch])
+            return Answers(self.store, batch)
         absent = self.store.absent
         if not absent:
             return (PRESENT,) * len(batch)
@@ -89,17 +90,17 @@ class Place:
 class Answers(Sequence[dict[str, str]]):
     """Whether chunks are in a store, looked up when somebody asks, which hardly anybody does."""
 
-    def __init__(self, store: Store, keys: list[str]) -> None:
+    def __init__(self, store: Store, batch: Sequence[tuple[Any, ...]]) -> None:
         self._store = store
-        self._keys = keys
+        self._batch = batch
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._batch)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self[k] for k in range(len(self))[index])
-        return MISSING if self._store.size(self._keys[index]) is None else PRESENT
+        return MISSING if self._store.size(self._batch[index][0].path) is None else PRESENT
 
 
 class Binding:

@@ -75,14 +75,20 @@ class Recovered:
             return plan_points(layout, self.axes, self.shape)
         return plan_orthogonal(layout, self.axes, self.result_dims, self.shape)
 
+    def whole_shape(self, known: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The least shape of whole chunks that holds this and an array of the `known` shape."""
+        return tuple(
+            [-(-max(n, k) // c) * c for n, k, c in zip(self.needed, known, chunk_shape, strict=True)]
+        )
+
     def array_shape(self, known: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape to plan with, where the array's was `known` when its metadata was read.
+        """The shape to write with, where the array's was `known` when its metadata was read.
 
         What is said of the chunks tells where the array ends, as far as it matters: where nothing is said, it
         ends with a whole chunk, so that a chunk is never replaced which may hold more.
         """
-        whole = (-(-max(n, k) // c) * c for n, k, c in zip(self.needed, known, chunk_shape, strict=True))
-        return tuple(n if is_end else w for n, w, is_end in zip(self.needed, whole, self.ends, strict=True))
+        whole = self.whole_shape(known, chunk_shape)
+        return tuple([n if is_end else w for n, w, is_end in zip(self.needed, whole, self.ends, strict=True)])
 
 
 def recover(

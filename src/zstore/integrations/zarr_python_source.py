@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any, TypeVar
 
 from zarr.abc import store as abc
@@ -51,6 +50,8 @@ class ZarrStore(Store):
         self.store = store
         self.read_only = read_only or store.read_only
         self.in_memory = type(store) is MemoryStore
+        # Whoever wraps or derives from these may look at what goes over the loop only.
+        self._is_sync = type(store) in (MemoryStore, LocalStore)
         is_near = isinstance(store, MemoryStore | LocalStore | ZipStore)
         self.request_count = 1 if is_near else max(1, config.get("async.concurrency"))
         self._loop = loop
@@ -163,11 +164,6 @@ class ZarrStore(Store):
             self.absent.discard(key)
         return value
 
-    @property
-    def _is_sync(self) -> bool:
-        """Whether the store answers on the calling thread, as it does on a loop."""
-        return _answers_alike(type(self.store)) and getattr(self.store, "_supports_sync_io", True)
-
     async def _get(self, key: str, byte_range: ByteRange | None) -> memoryview | None:
         prototype = default_buffer_prototype()
         if byte_range is None:
@@ -252,17 +248,6 @@ class ZarrStore(Store):
             raise StoreError(
                 f"store failed to {action}: {type(error).__name__}: {error}", path=self.url, key=shown
             ) from error
-
-
-@cache
-def _answers_alike(kind: type[abc.Store]) -> bool:
-    """Whether nobody who changed what `get`, `set` or `delete` do has left the synchronous one as it was."""
-    for name in ("get", "set", "delete"):
-        made = [name in vars(base) for base in kind.__mro__]
-        made_sync = [f"{name}_sync" in vars(base) for base in kind.__mro__]
-        if True not in made_sync or made_sync.index(True) > made.index(True):
-            return False
-    return True
 
 
 def _request(byte_range: ByteRange) -> abc.ByteRequest:

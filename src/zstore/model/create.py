@@ -17,6 +17,7 @@ from zstore.model.keys import ChunkKeys
 from zstore.model.order import ORDER_CODECS, Order
 from zstore.model.requested import make_data_type, make_fill_value
 from zstore.model.shapes import check_chunk_size, parse_shape
+from zstore.model.translate import to_v2
 from zstore.model.typestr import OBJECT_CODECS
 
 __all__ = ["make_array_model"]
@@ -34,7 +35,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 # Zarr v1's own default, for its readers know no zstd.
 V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
-SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
 
 def make_array_model(
@@ -204,7 +204,7 @@ def _codec(value: Any, item_size: int, zarr_format: int) -> CodecModel:
     else:
         codec = _describe_codec(value)
     if zarr_format == 2:
-        return _v2_codec(codec)
+        return to_v2(codec)
     if codec.name == "blosc" and codec.configuration.get("typesize") is None:
         return CodecModel("blosc", {**codec.configuration, "typesize": item_size})
     return codec
@@ -228,19 +228,6 @@ def _describe_codec(value: Any) -> CodecModel:
         f"codec is {value!r}; expected a name, an object with a name or an id, "
         f"or a codec of zstore, numcodecs or zarr"
     )
-
-
-def _v2_codec(codec: CodecModel) -> CodecModel:
-    """A v3 codec in the words of v2, where it has some."""
-    if codec.name in ("zstd", "gzip"):
-        return CodecModel("numcodecs." + codec.name, codec.configuration)
-    if codec.name == "blosc":
-        configuration = {name: item for name, item in codec.configuration.items() if name != "typesize"}
-        shuffle = configuration.get("shuffle", "noshuffle")
-        return CodecModel("numcodecs.blosc", {**configuration, "shuffle": SHUFFLES.get(shuffle, shuffle)})
-    if codec.name.startswith("numcodecs."):
-        return codec
-    raise UnsupportedError(f"codec {codec.name!r} cannot be said in Zarr v2; it has numcodecs' codecs only")
 
 
 def _chunk_keys(value: Any, zarr_format: int) -> ChunkKeys:

@@ -23,7 +23,16 @@ __all__ = ["ARRAY_KEY", "ATTRIBUTES_KEY", "parse_array", "parse_node", "render_a
 
 ARRAY_KEY = "meta"
 ATTRIBUTES_KEY = "attrs"
-MEMBERS = ("zarr_format", "shape", "chunks", "dtype", "compression", "compression_opts", "fill_value", "order")
+MEMBERS = (
+    "zarr_format",
+    "shape",
+    "chunks",
+    "dtype",
+    "compression",
+    "compression_opts",
+    "fill_value",
+    "order",
+)
 # The option that a plain number is; None of those that take an object.
 COMPRESSORS: dict[str, str | None] = {"blosc": None, "bz2": "level", "lzma": None, "zlib": "level"}
 # What v1's writer took where the document gives no options; they do not matter to readers.

@@ -18,7 +18,7 @@ __all__ = ["UNITS_AT_ONCE", "Budget", "direct_depth", "plan_passes", "trace_leve
 
 # While one unit is read, another is resampled and a third encoded.
 UNITS_AT_ONCE = 3
-# Memory per thread, unless asked otherwise: units grow to the first, and take up to the second for whole shards.
+# Memory per thread, unless asked otherwise: units grow to the first, and take the second for whole shards.
 THREAD_SIZE = 40 << 20
 SHARDS_SIZE = 96 << 20
 # The most that the cells of one window, with the chunks it lies in, should come to.

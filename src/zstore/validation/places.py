@@ -74,11 +74,6 @@ class Grid:
         return self.view.array.chunks[self.y], self.view.array.chunks[self.x]
 
     @property
-    def mapping_crs(self) -> Crs | None:
-        """The CRS of the grid mapping variable."""
-        return self.cf.crs[0][1] if self.cf.crs else None
-
-    @property
     def stated_crs(self) -> list[tuple[str, Crs]]:
         """Every CRS that is stated for the array itself or handed down by its group."""
         return [*self.cf.crs, *self.gdal.crs, *self.geozarr.crs]
@@ -145,6 +140,13 @@ def words(value: Any) -> list[str]:
 
 def roles(group: GroupView) -> Roles:
     """What the arrays of a group are."""
+    found: Roles | None = group.cache.get("roles")
+    if found is None:
+        found = group.cache["roles"] = _roles(group)
+    return found
+
+
+def _roles(group: GroupView) -> Roles:
     arrays = group.arrays
     dims = frozenset(name for array in arrays.values() for name in array.dims or () if name is not None)
     linked = {name for array in arrays.values() for link in LINKS for name in words(array.attrs.get(link))}
@@ -206,7 +208,12 @@ def grids(hierarchy: Hierarchy) -> dict[str, Grid]:
 
 def grids_of(hierarchy: Hierarchy, group: GroupView) -> dict[str, Grid]:
     """The grids that are direct children of a group, by name."""
-    return {grid.view.name: grid for grid in grids(hierarchy).values() if grid.view.parent is group}
+    held: dict[int, dict[str, Grid]] | None = hierarchy.cache.get("grids_of")
+    if held is None:
+        held = hierarchy.cache["grids_of"] = {}
+        for grid in grids(hierarchy).values():
+            held.setdefault(id(grid.view.parent), {})[grid.view.name] = grid
+    return held.get(id(group), {})
 
 
 def _grid(array: ArrayView, group: GroupView | None) -> Grid | None:
@@ -282,11 +289,11 @@ def readings(hierarchy: Hierarchy) -> Iterator[Finding]:
     for pyramid in pyramids(hierarchy):
         yield from pyramid.findings
         tops.append((pyramid.group, pyramid.geo))
+    multiscale = {id(pyramid.group) for pyramid in pyramids(hierarchy)}
     for node in hierarchy.nodes:
         is_top = node is hierarchy.root and isinstance(node, ArrayView) and node.path in grids(hierarchy)
         has_grids = isinstance(node, GroupView) and bool(grids_of(hierarchy, node))
-        is_pyramid = any(pyramid.group is node for pyramid in pyramids(hierarchy))
-        if node.path in levels or is_pyramid or not (is_top or isinstance(node, GroupView)):
+        if node.path in levels or id(node) in multiscale or not (is_top or isinstance(node, GroupView)):
             continue
         geo = None
         if is_top or has_grids:

@@ -86,13 +86,13 @@ def open_hierarchy(
 def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None) -> Verdict:
     """The verdict on a hierarchy."""
     rules = all_rules()
-    projected = _projected_paths(hierarchy)
+    is_projected = _is_projected(hierarchy)
     looked_at = [
         rule
         for rule in rules.values()
         if rule.is_in(hierarchy.profile)
         and (not rule.is_deep or hierarchy.is_deep)
-        and (classes is None or _classes_of(rule, bool(projected)) & set(classes))
+        and (classes is None or _classes_of(rule, is_projected) & set(classes))
     ]
     if hierarchy.profile is not None:
         # Where two rules say the same, the profile's own stands.
@@ -102,7 +102,13 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
     for finding in _findings(hierarchy, {rule.id: rule for rule in looked_at}, rules):
         kept.setdefault(repr((finding.rule, finding.path, finding.message)), finding)
     findings = sorted(kept.values(), key=lambda f: (SEVERITIES.index(f.severity), f.rule, f.path))
-    states = [ClassVerdict(name, _state(hierarchy, name, findings, rules, classes)) for name in CLASSES]
+    failed = {
+        name
+        for finding in findings
+        if finding.severity == "error"
+        for name in (_classes_of(rules[finding.rule], is_projected) if finding.rule in rules else {"core"})
+    }
+    states = [ClassVerdict(name, _state(hierarchy, name, failed, classes)) for name in CLASSES]
     findings += _hold_to_claims(hierarchy, states, looked_at)
     where = place(hierarchy.store, hierarchy.root.path)
     ids = tuple(rule.id for rule in looked_at)
@@ -135,27 +141,13 @@ def _classes_of(rule: Rule, is_projected: bool) -> set[str]:
     return {rule.requirements_class, *more}
 
 
-def _projected_paths(hierarchy: Hierarchy) -> list[str]:
-    found = grids(hierarchy).items()
-    return [path for path, grid in found if grid.crs is not None and not grid.crs.is_geographic]
+def _is_projected(hierarchy: Hierarchy) -> bool:
+    return any(grid.crs is not None and not grid.crs.is_geographic for grid in grids(hierarchy).values())
 
 
-def _state(
-    hierarchy: Hierarchy,
-    name: str,
-    findings: Iterable[Finding],
-    rules: Mapping[str, Rule],
-    classes: tuple[str, ...] | None,
-) -> State:
+def _state(hierarchy: Hierarchy, name: str, failed: set[str], classes: tuple[str, ...] | None) -> State:
     if classes is not None and name not in classes:
         return "not checked"
-    is_projected = bool(_projected_paths(hierarchy))
-    failed = {
-        found
-        for finding in findings
-        if finding.severity == "error"
-        for found in (_classes_of(rules[finding.rule], is_projected) if finding.rule in rules else {"core"})
-    }
     if name in failed:
         return "fail"
     if not _is_applicable(hierarchy, name):
@@ -177,7 +169,7 @@ def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
     if name == "stac":
         return any(key.startswith("stac") for node in hierarchy.nodes for key in node.attrs)
     if name == "projected":
-        return bool(_projected_paths(hierarchy))
+        return _is_projected(hierarchy)
     if name == "bands":
         names = {str(n).lower() for grid in held for n in grid.view.dims or ()}
         return bool(names & set(BAND_NAMES))

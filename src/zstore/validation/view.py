@@ -17,13 +17,14 @@ from zstore.array import Array
 from zstore.engine.consolidate import METADATA_NAMES
 from zstore.engine.documents import Documents, node_kind, parse_node, place, read_documents
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
-from zstore.model import v2, v3
+from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 
 __all__ = ["ArrayView", "GroupView", "Hierarchy", "NodeView", "load_hierarchy"]
 
 DEEPEST = 40
+ATTRIBUTES_KEYS = {1: v1.ATTRIBUTES_KEY, 2: v2.ATTRIBUTES_KEY, 3: v3.KEY}
 MOST_VALUES = 1 << 24
 MOST_STRAYS = 1000
 
@@ -54,7 +55,7 @@ class NodeView:
     @property
     def document(self) -> Mapping[str, Any]:
         """The node's main document; {} where it is no JSON object."""
-        for name in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY):
+        for name in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY, v1.ARRAY_KEY):
             if isinstance(self.documents.get(name), dict):
                 return self.documents[name]  # type: ignore[no-any-return]
         return {}
@@ -62,7 +63,7 @@ class NodeView:
     @property
     def attributes_key(self) -> str:
         """The name of the document that holds the attributes."""
-        return v3.KEY if self.zarr_format == 3 else v2.ATTRIBUTES_KEY
+        return ATTRIBUTES_KEYS[self.zarr_format]
 
     @property
     def stored(self) -> Mapping[str, Any]:
@@ -70,7 +71,7 @@ class NodeView:
         if self.zarr_format == 3:
             found = self.document.get("attributes")
         else:
-            found = self.documents.get(v2.ATTRIBUTES_KEY)
+            found = self.documents.get(self.attributes_key)
         return found if isinstance(found, dict) else {}
 
     @property
@@ -159,6 +160,7 @@ class GroupView(NodeView):
 
     children: dict[str, NodeView] = field(default_factory=dict)
     strays: list[str] = field(default_factory=list)
+    cache: dict[str, Any] = field(default_factory=dict)
 
     @property
     def arrays(self) -> dict[str, ArrayView]:
@@ -301,8 +303,8 @@ def _view(store: Store, path: str, documents: Documents, parent: GroupView | Non
         except (ValueError, RecursionError) as error:
             reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
             troubles.append((name, f"no JSON document: {reason}"))
-    kind = "zarr.json" if v3.KEY in raw else v2.ARRAY_KEY if v2.ARRAY_KEY in raw else v2.GROUP_KEY
-    zarr_format = 3 if v3.KEY in raw else 2
+    kind = next(key for key in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY, v1.ARRAY_KEY, *raw) if key in raw)
+    zarr_format = {v3.KEY: 3, v1.ARRAY_KEY: 1}.get(kind, 2)
     fields = (store, path, kind, zarr_format, raw, parsed, troubles, parent)
     try:
         model = parse_node(documents, place(store, path))

@@ -17,6 +17,7 @@ import numpy as np
 
 from zstore.conventions.base import ArrayNode, Document, Documents, Facts, Finding, GroupNode, Node, is_array
 from zstore.conventions.model import Band, GeoModel, Variable
+from zstore.conventions.reading.nodes import read_values
 from zstore.conventions.zarr_conventions import is_number
 
 __all__ = ["Bands", "listed_bands", "parse_bands"]
@@ -162,7 +163,10 @@ def _of_wavelengths(
                 message = f"units of wavelengths {name!r} are {units!r}; expected a length; they are not used"
                 findings.append(Finding("BANDS", "warning", coordinate.path, message, "um", units))
                 continue
-            numbers = np.asarray(coordinate[...], np.float64) * factor
+            values = read_values(coordinate, findings)
+            if values is None:
+                continue
+            numbers = values.astype(np.float64) * factor
             if np.isfinite(numbers).all():
                 return tuple(Band(wavelength=number) for number in numbers.tolist())
     return ()

@@ -23,6 +23,7 @@ from zstore.conventions.base import (
 )
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.model import GeoModel
+from zstore.conventions.reading.nodes import read_values
 from zstore.errors import MetadataError
 
 __all__ = ["Time"]
@@ -125,10 +126,13 @@ def _parse_axis(coordinate: ArrayNode, findings: list[Finding]) -> TimeAxis | No
     if attributes.get("standard_name", "time") != "time":
         kept["standard_name"] = attributes["standard_name"]
     is_count = np.dtype(coordinate.dtype).kind != "M"
+    values = read_values(coordinate, findings)
+    if values is None:
+        return None
     try:
         return TimeAxis(
             name,
-            np.asarray(coordinate[...]),
+            values,
             attributes.get("units") if is_count else None,
             calendar.lower()
             if isinstance(calendar, str) and is_count

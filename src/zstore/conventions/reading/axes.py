@@ -10,6 +10,7 @@ import numpy as np
 
 from zstore.conventions.base import ArrayNode, Finding
 from zstore.conventions.crs import Crs
+from zstore.conventions.reading.nodes import read_values
 
 __all__ = ["AXIS_NAMES", "Axis", "parse_axes"]
 
@@ -80,7 +81,9 @@ def _axis(
         return Axis(name)
     if size < 2 or np.dtype(coordinate.dtype).kind not in "iuf":
         return Axis(name)
-    stored = np.asarray(coordinate[...])
+    stored = read_values(coordinate, findings)
+    if stored is None:
+        return Axis(name)
     values = stored.astype(np.float64)
     step = (values[-1] - values[0]) / (size - 1)
     if not np.isfinite(values).all() or step == 0:

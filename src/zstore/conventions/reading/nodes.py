@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zstore.conventions.base import ArrayNode, GroupNode, is_array
+import numpy as np
 
-__all__ = ["CachedArray", "CachedGroup"]
+from zstore.conventions.base import ArrayNode, Finding, GroupNode, is_array
+from zstore.errors import CodecError, NotFoundError, StoreError
+
+__all__ = ["CachedArray", "CachedGroup", "read_values"]
+
+
+def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[Any, Any] | None:
+    """All values of a coordinate; None, with a finding, where they are damaged or gone."""
+    try:
+        return np.asarray(coordinate[...])
+    except (CodecError, NotFoundError, StoreError) as error:
+        name = coordinate.path.rpartition("/")[2]
+        message = f"coordinate {name!r} cannot be read, and is not used: {error}"
+        findings.append(Finding("GZ-29", "error", coordinate.path, message))
+        return None
 
 
 class CachedArray:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from zstore.model import v2, v3
+from zstore.model import v2
 from zstore.validation.places import Roles, roles
 from zstore.validation.rule import Complaint, rule
 from zstore.validation.view import Hierarchy, NodeView
@@ -120,18 +120,14 @@ def check_text(hierarchy: Hierarchy) -> Iterator[Complaint]:
       'leave the attribute out, or write "NaN" as a string')  # fmt: skip
 def check_json(hierarchy: Hierarchy) -> Iterator[Complaint]:
     for node in hierarchy.nodes:
-        for key in (v3.KEY, v2.ARRAY_KEY, v2.ATTRIBUTES_KEY):
-            document = node.documents.get(key)
-            skipped = (
-                {n: v for n, v in document.items() if n != "consolidated_metadata"}
-                if isinstance(document, dict)
-                else {}
-            )
-            for place, _, value in walk(skipped):
+        for key, document in node.documents.items():
+            if key == v2.CONSOLIDATED_KEY or not isinstance(document, dict):
+                continue
+            own = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+            for place, _, value in walk(own):
                 if isinstance(value, float) and not math.isfinite(value):
-                    yield Complaint(
-                        node, f"{place} is {value}, which JSON has no number for", None, str(value)
-                    )
+                    message = f"{place} is {value}, which JSON has no number for"
+                    yield Complaint(node, message, None, str(value))
     for node, place, _, value in _attributes(hierarchy):
         if value is None:
             yield Complaint(node, f"{place} is null", "no attribute", None, "warning")

@@ -45,11 +45,15 @@ def check_stored_within(hierarchy: Hierarchy) -> Iterator[Complaint]:
 
 def _outside(grid: Grid, limits: list[int]) -> Iterator[tuple[int, ...]]:
     # A shard holds several tiles: it is outside where none of them can be inside.
-    whole = grid.view.array.model.grid.chunk_shape
+    cut = grid.view.array.model.grid
     for place in stored_chunks(grid.view):
         for axis, low, high in ((grid.x, limits[0], limits[1]), (grid.y, limits[2], limits[3])):
             tile = grid.view.array.chunks[axis]
-            first, last = place[axis] * whole[axis] // tile, (place[axis] + 1) * whole[axis] // tile - 1
+            if place[axis] >= cut.count(grid.view.shape)[axis]:
+                # Beyond the array altogether, which is another rule's.
+                break
+            first = cut.start(axis, place[axis]) // tile
+            last = (cut.start(axis, place[axis] + 1) - 1) // tile
             if last < low or first > high:
                 yield place
                 break
@@ -59,7 +63,7 @@ def _outside(grid: Grid, limits: list[int]) -> Iterator[tuple[int, ...]]:
       "delete the chunks: no reader sees them", general="warning", is_deep=True)  # fmt: skip
 def check_stored_in_shape(hierarchy: Hierarchy) -> Iterator[Complaint]:
     for array in hierarchy.arrays:
-        counts = [-(-n // c) for n, c in zip(array.shape, array.array.model.grid.chunk_shape, strict=True)]
+        counts = array.array.model.grid.count(array.shape)
         outside = [p for p in stored_chunks(array) if any(i >= n for i, n in zip(p, counts, strict=True))]
         if outside:
             message = f"{len(outside)} chunks are beyond {counts} chunks, such as {min(outside)}"

@@ -12,7 +12,6 @@ from zstore.validation.view import ArrayView, Hierarchy
 
 __all__ = ["axis_attributes", "is_time"]
 
-MINI = ("geozarr-mini",)
 TIME_UNITS = re.compile(
     r"\s*(?:common_year|month|year|week|day|hour|hr|h|d|minute|min|second|sec|s|"
     r"millisecond|msec|ms|microsecond|us|nanosecond|ns)s?\s+since\s+[-+]?\d{1,9}(?:-\d{1,2}){0,2}.*",

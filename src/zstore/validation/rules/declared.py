@@ -171,20 +171,18 @@ def check_spatial(hierarchy: Hierarchy) -> Iterator[Complaint]:
       "write each level's own shape and transform (zstore fix does)", is_read=True)  # fmt: skip
 def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Complaint]:
     unreadable = [node for node in hierarchy.nodes if not isinstance(node, ArrayView | GroupView)]
+    unknown = [a for a in hierarchy.arrays if len(a.shape) > 1 and a.path not in grids(hierarchy)]
     for group in hierarchy.groups:
         stated = parse_numbers(group.attrs.get("spatial:shape"), 2)
         inside = f"{group.path}/" if group.path else ""
-        below = [grid for path, grid in grids(hierarchy).items() if path.startswith(inside)]
-        shapes = {grid.shape for grid in grids_of(hierarchy, group).values()} or {
-            grid.shape for grid in below
-        }
-        unknown = [a for a in hierarchy.arrays if len(a.shape) > 1 and a.path not in grids(hierarchy)]
-        if any(node.path.startswith(inside) for node in [*unreadable, *unknown]):
+        if stated is None or any(node.path.startswith(inside) for node in [*unreadable, *unknown]):
             continue
-        if stated is not None and shapes and tuple(stated) not in shapes:
-            yield Complaint(
-                group, f"spatial:shape is {list(stated)}; the grids are {sorted(shapes)}", None, stated
-            )
+        below = [grid for path, grid in grids(hierarchy).items() if path.startswith(inside)]
+        held = list(grids_of(hierarchy, group).values()) or below
+        shapes = {grid.shape for grid in held}
+        if shapes and tuple(stated) not in shapes:
+            message = f"spatial:shape is {list(stated)}; the grids are {sorted(shapes)}"
+            yield Complaint(group, message, None, stated)
     for pyramid in pyramids(hierarchy):
         corners = [
             (item.get("asset"), numbers)

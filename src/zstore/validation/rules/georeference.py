@@ -14,8 +14,6 @@ from zstore.validation.view import GroupView, Hierarchy
 
 __all__ = ["found_by_reading", "is_longitude_latitude"]
 
-MINI = ("geozarr-mini",)
-GDAL = ("gdal", "geozarr-draft")
 DEGREES = ("degrees_east", "degrees_north", "degree_east", "degree_north")
 
 

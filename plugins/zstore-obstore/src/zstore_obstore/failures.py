@@ -1,0 +1,41 @@
+"""obstore's exceptions as zstore's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zstore.errors import StoreError, ZstoreError
+
+__all__ = ["ChangedError", "changed", "failed", "first_line", "telling"]
+
+
+class ChangedError(StoreError):
+    """A value that was read in order to be changed was written by somebody else meanwhile; try again."""
+
+
+def changed(url: str, key: str) -> ChangedError:
+    return ChangedError(
+        "value was written by somebody else since it was read; nothing was overwritten, do it again",
+        path=url,
+        key=key,
+    )
+
+
+@contextmanager
+def telling(action: str, url: str, key: str | None) -> Iterator[None]:
+    try:
+        yield
+    except ZstoreError:
+        raise
+    except Exception as error:  # obstore's have no base but this; every one goes on as the cause
+        raise failed(action, url, key, error) from error
+
+
+def first_line(error: BaseException) -> str:
+    # obstore shows its own source's structures behind an empty line.
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def failed(action: str, url: str, key: str | None, error: BaseException) -> StoreError:
+    return StoreError(f"cannot {action}: {first_line(error)}", path=url, key=key)

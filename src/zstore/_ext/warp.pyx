@@ -1,0 +1,115 @@
+"""The sampling kernel: contiguous buffers in, contiguous buffers out, on the pool's threads without the GIL."""
+
+from cpython.buffer cimport (
+    Py_buffer,
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memset
+
+
+cdef extern from "warp.h" nogil:
+    enum:
+        ZW_NEAREST
+        ZW_BILINEAR
+        ZW_CUBIC
+        ZW_AVERAGE
+    ctypedef struct zw_job:
+        int method
+        int64_t layers
+        int64_t height
+        int64_t width
+        int64_t out_height
+        int64_t out_width
+        const char *cells
+        int64_t item_size
+        const uint8_t *valid
+        const double *columns
+        const double *rows
+        double x_scale
+        double y_scale
+        char *out
+        uint8_t *found
+    int zw_run(zw_job *job, int threads)
+
+
+METHODS = {"nearest": ZW_NEAREST, "bilinear": ZW_BILINEAR, "cubic": ZW_CUBIC, "average": ZW_AVERAGE}
+
+
+def sample(
+    source,
+    valid,
+    columns,
+    rows,
+    out,
+    found,
+    *,
+    int method,
+    double x_scale=1,
+    double y_scale=1,
+    int threads=1,
+):
+    """Fill `out` with `source` at the places (`columns`, `rows`), and `found` with where there is a value.
+
+    source (n, h, w) and out (n, H, W): float64, or for nearest items of one size; valid (n, h, w) uint8 or
+    None; places (H, W) float64, for average those of the cells' corners (H + 1, W + 1); found (n, H, W) uint8.
+    """
+    cdef Py_buffer buffers[6]
+    cdef zw_job job
+    cdef int count = 0, status
+    cdef int64_t more = 1 if method == ZW_AVERAGE else 0
+    if method not in (ZW_NEAREST, ZW_BILINEAR, ZW_CUBIC, ZW_AVERAGE):
+        raise ValueError(f"no method {method}")
+    if not (1e-6 < x_scale < 1e12 and 1e-6 < y_scale < 1e12):
+        raise ValueError(f"scales are {x_scale} and {y_scale}, expected positive numbers")
+    memset(&job, 0, sizeof(job))
+    try:
+        for item in (source, columns, rows, out, found, valid):
+            if item is None:
+                continue
+            PyObject_GetBuffer(item, &buffers[count], PyBUF_C_CONTIGUOUS | (PyBUF_WRITABLE if 3 <= count <= 4 else 0))
+            count += 1
+        if buffers[0].ndim != 3 or buffers[3].ndim != 3 or buffers[4].ndim != 3 or count < 5:
+            raise ValueError("source, out and found have three dimensions")
+        job.layers, job.height, job.width = buffers[0].shape[0], buffers[0].shape[1], buffers[0].shape[2]
+        job.out_height, job.out_width = buffers[3].shape[1], buffers[3].shape[2]
+        job.item_size = buffers[0].itemsize
+        if buffers[3].shape[0] != job.layers or buffers[3].itemsize != job.item_size:
+            raise ValueError("source and out differ in layers or item size")
+        if method != ZW_NEAREST and job.item_size != 8:
+            raise ValueError(f"cells have {job.item_size} bytes, expected float64")
+        for at in (1, 2):
+            if (
+                buffers[at].ndim != 2
+                or buffers[at].itemsize != 8
+                or buffers[at].shape[0] != job.out_height + more
+                or buffers[at].shape[1] != job.out_width + more
+            ):
+                raise ValueError("places do not fit the result")
+        if buffers[4].itemsize != 1 or buffers[4].len * job.item_size != buffers[3].len:
+            raise ValueError("found does not fit the result")
+        if count == 6 and (buffers[5].itemsize != 1 or buffers[5].len * job.item_size != buffers[0].len):
+            raise ValueError("valid does not fit the source")
+        if buffers[3].len == 0:
+            return
+        if buffers[0].len == 0:
+            raise ValueError("source has no cells")
+        job.method = method
+        job.cells = <const char *> buffers[0].buf
+        job.columns = <const double *> buffers[1].buf
+        job.rows = <const double *> buffers[2].buf
+        job.out = <char *> buffers[3].buf
+        job.found = <uint8_t *> buffers[4].buf
+        job.valid = <const uint8_t *> buffers[5].buf if count == 6 else NULL
+        job.x_scale = x_scale
+        job.y_scale = y_scale
+        with nogil:
+            status = zw_run(&job, threads)
+        if status:
+            raise MemoryError("no memory for the weights of a window")
+    finally:
+        for at in range(count):
+            PyBuffer_Release(&buffers[at])

@@ -1,0 +1,49 @@
+"""`zstore verify`: whether every chunk can be read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from zstore.cli.options import show_progress
+
+__all__ = ["verify"]
+
+
+@click.command()
+@click.argument("path")
+@click.option("--array", "inside", metavar="NAME", help="Only the array or group of this name below PATH.")
+@click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
+    """Read every chunk of PATH on all cores, and say what is damaged; any damage fails."""
+    from zstore.verifying import verify as check
+
+    with show_progress("verifying", unit="chunks") as progress:
+        found = check(path, inside, missing="error" if missing else "fill", progress=progress)
+    if as_json:
+        click.echo(json.dumps({"path": path, "is_sound": found.is_sound, **asdict(found)}, indent=2))
+    else:
+        for damage in found.damages:
+            place = damage.key if damage.key is not None else damage.path or "/"
+            click.echo(f"{click.style(damage.kind, fg='red')} {_line(place)}: {_line(damage.cause)}")
+        left_out = found.damage_count - len(found.damages)
+        if left_out:
+            click.echo(f"... and {left_out} more")
+        counts = (
+            f"{found.array_count} arrays, {found.chunk_count} chunks, {found.missing_count} not stored, "
+            f"{found.stray_count} outside their arrays"
+        )
+        verdict = "sound" if found.is_sound else f"{found.damage_count} damaged"
+        click.echo(f"{path}: {counts}: {verdict}")
+    if not found.is_sound:
+        raise SystemExit(1)
+
+
+def _line(text: str) -> str:
+    """Text on one line, without what could move the cursor."""
+    return "".join(
+        letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split())
+    )

@@ -1,0 +1,1 @@
+"""Hierarchies of one Zarr format made into another."""

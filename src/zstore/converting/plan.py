@@ -1,0 +1,267 @@
+"""What each array becomes in another Zarr format, and whether its chunks keep their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from zstore.engine.documents import GROUP_KEYS
+from zstore.errors import UnsupportedError
+from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.create import make_array_model
+from zstore.model.grid import RectilinearGrid
+from zstore.model.group import GroupModel
+from zstore.model.keys import ChunkKeys
+from zstore.model.order import ORDER_CODECS, stored_dtype
+from zstore.model.translate import TYPED_FILTERS, codecs_to_v2, codecs_to_v3
+from zstore.model.typestr import OBJECT_CODECS
+
+__all__ = ["SAME", "Wishes", "plan_array", "plan_group", "say_in_place"]
+
+SAME = "same"
+ARRAY_FIRST = TYPED_FILTERS | {"transpose", "bitround", "cast_value", "reshape", "scale_offset"}
+V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a caller wants otherwise than it is; "same" leaves it."""
+
+    zarr_format: int
+    chunks: Any = SAME
+    shards: Any = SAME
+    filters: Any = SAME
+    serializer: Any = SAME
+    compressors: Any = SAME
+    chunk_key_encoding: Any = None
+
+    @property
+    def recodes(self) -> bool:
+        """Whether chunks are to have other bytes."""
+        wanted = (self.chunks, self.shards, self.filters, self.serializer, self.compressors)
+        return any(not (isinstance(value, str) and value == SAME) for value in wanted)
+
+
+def plan_array(model: ArrayModel, wishes: Wishes) -> tuple[ArrayModel, bool]:
+    """The array as it is to be, and whether each chunk keeps its bytes.
+
+    Raises
+        UnsupportedError: the array cannot be said in that format; the message names what stands in the way.
+    """
+    _check_extra(model, wishes.zarr_format)
+    if not wishes.recodes:
+        try:
+            return _same_bytes(model, wishes), True
+        except _RecodeError:
+            pass
+    return _recoded(model, wishes), False
+
+
+def plan_group(model: GroupModel, zarr_format: int) -> GroupModel:
+    """The group as it is to be, without consolidated metadata.
+
+    Raises
+        UnsupportedError: the format has no groups, or no word for a member of the document.
+    """
+    if zarr_format not in GROUP_KEYS:
+        raise UnsupportedError(f"a group cannot be said in Zarr v{zarr_format}; it has arrays only")
+    _check_extra(model, zarr_format)
+    return replace(model, zarr_format=zarr_format, consolidated=None)
+
+
+def say_in_place(model: ArrayModel, zarr_format: int) -> ArrayModel:
+    """The array in another format over the same chunks: same bytes, same keys.
+
+    Raises
+        UnsupportedError: the chunks would have to change.
+    """
+    _check_extra(model, zarr_format)
+    if zarr_format != 3 and model.keys.name != "v2":
+        raise UnsupportedError(
+            f"chunk keys {model.keys.name!r} cannot be said in Zarr v{zarr_format}; the chunks must be copied"
+        )
+    try:
+        made = _same_bytes(model, Wishes(zarr_format))
+    except _RecodeError as error:
+        raise UnsupportedError(f"{error.message}; the chunks must be encoded anew") from error
+    return replace(made, keys=model.keys)
+
+
+class _RecodeError(UnsupportedError):
+    """The same bytes cannot be said; other bytes may."""
+
+
+def _check_extra(model: ArrayModel | GroupModel, zarr_format: int) -> None:
+    """Members that zstore does not know keep their meaning in their own format only."""
+    if model.extra and zarr_format != model.zarr_format:
+        names = ", ".join(repr(name) for name in model.extra)
+        raise UnsupportedError(f"member {names} cannot be said in Zarr v{zarr_format}")
+
+
+def _same_bytes(model: ArrayModel, wishes: Wishes) -> ArrayModel:
+    new, old = wishes.zarr_format, model.zarr_format
+    codecs = model.codecs
+    try:
+        if new == 3 != old:
+            codecs = codecs_to_v3(codecs, model.data_type)
+        elif new != 3 == old:
+            if any(codec.name == "sharding_indexed" for codec in codecs):
+                raise UnsupportedError("codec 'sharding_indexed' cannot be said before Zarr v3")
+            codecs = codecs_to_v2(codecs, model.data_type)
+    except UnsupportedError as error:
+        raise _RecodeError(error.message) from error
+    made = replace(model, zarr_format=new, codecs=codecs, fill_value=_fill(model, new))
+    return replace(made, keys=_keys(model, wishes))
+
+
+def _fill(model: ArrayModel, zarr_format: int) -> Any:
+    """The fill value; v3 has no null, so there it is what null reads as."""
+    if model.fill_value is not None or zarr_format != 3:
+        return model.fill_value
+    if model.data_type.is_object:
+        return model.data_type.default_fill()
+    return np.zeros((), model.dtype)[()]
+
+
+def _keys(model: ArrayModel, wishes: Wishes) -> ChunkKeys:
+    new, old = wishes.zarr_format, model.zarr_format
+    if wishes.chunk_key_encoding is not None:
+        asked = make_array_model(
+            shape=(1,), dtype="u1", zarr_format=new, chunk_key_encoding=wishes.chunk_key_encoding
+        )
+        return asked.keys
+    if new == 3:
+        return model.keys if old == 3 else ChunkKeys()
+    separator = model.keys.separator if new == 2 and old == 2 else "."
+    return ChunkKeys("v2", separator)
+
+
+def _recoded(model: ArrayModel, wishes: Wishes) -> ArrayModel:
+    new = wishes.zarr_format
+    inner_shape, chain = _innermost(model)
+    wanted = (wishes.filters, "auto" if new != 3 else wishes.serializer, wishes.compressors)
+    if any(_is_same(value) for value in wanted):
+        order, filters, serializer, tail = _parts(model, chain, new)
+    else:
+        order, filters, serializer, tail = "C", [], "auto", []
+    if new != 3 and _is_same(wishes.compressors):
+        # v2 has one compressor; what comes before it is a filter.
+        filters, tail = filters + tail[:-1], tail[-1:]
+    is_sharded = inner_shape is not None
+    chunks, shards = wishes.chunks, wishes.shards
+    if _is_same(chunks):
+        chunks = inner_shape if is_sharded else _grid(model)
+    else:
+        chunks = _trailing(chunks, inner_shape or model.grid.chunk_shape)
+    if _is_same(shards):
+        # Shards that other inner chunks do not fit into are no longer the same.
+        keeps = is_sharded and new == 3 and (_is_same(wishes.chunks) or _fits(model, chunks))
+        shards = _grid(model) if keeps else None
+    elif shards is not None:
+        shards = _trailing(shards, model.grid.chunk_shape)
+    made = make_array_model(
+        shape=model.shape,
+        dtype=model.data_type if new == 3 else _stored(model, chain),
+        chunks=chunks,
+        shards=shards,
+        filters=filters if _is_same(wishes.filters) else wishes.filters,
+        serializer=serializer if _is_same(wishes.serializer) else wishes.serializer,
+        compressors=tail if _is_same(wishes.compressors) else wishes.compressors,
+        fill_value="auto",
+        order=order,
+        zarr_format=new,
+        attributes=model.attributes,
+        dimension_names=model.dimension_names,
+    )
+    keys, fill_value = _keys(model, wishes), _fill(model, new)
+    return replace(made, keys=keys, fill_value=fill_value, extra=model.extra)
+
+
+def _is_same(value: Any) -> bool:
+    return isinstance(value, str) and value == SAME
+
+
+def _grid(model: ArrayModel) -> Any:
+    grid = model.grid
+    uneven = isinstance(grid, RectilinearGrid) and not grid.is_even
+    return grid.render() if uneven and isinstance(grid, RectilinearGrid) else grid.chunk_shape
+
+
+def _fits(model: ArrayModel, chunks: Any) -> bool:
+    outer = model.grid.chunk_shape
+    if not isinstance(chunks, tuple) or len(chunks) != len(outer):
+        return False
+    return all(type(n) is int and n > 0 and length % n == 0 for length, n in zip(outer, chunks, strict=True))
+
+
+def _trailing(wanted: Any, actual: tuple[int, ...]) -> Any:
+    """Lengths of the last dimensions, those before as they are; of an array with fewer, the last ones."""
+    if not isinstance(wanted, tuple) or not all(isinstance(n, int) for n in wanted):
+        return wanted
+    if len(wanted) > len(actual):
+        return wanted[len(wanted) - len(actual) :]
+    return actual[: len(actual) - len(wanted)] + wanted
+
+
+def _innermost(model: ArrayModel) -> tuple[tuple[int, ...] | None, tuple[CodecModel, ...]]:
+    """(shape of the inner chunks, their chain); of an array without shards, None and its chain."""
+    codecs, inner_shape = model.codecs, None
+    while any(codec.name == "sharding_indexed" for codec in codecs):
+        if len(codecs) > 1:
+            names = [codec.name for codec in codecs]
+            raise UnsupportedError(
+                f"codecs {names} around shards cannot be kept; expected codecs to be named"
+            )
+        inner_shape = tuple(codecs[0].configuration["chunk_shape"])
+        codecs = tuple(
+            CodecModel(item, {})
+            if isinstance(item, str)
+            else CodecModel(item["name"], item.get("configuration", {}))
+            for item in codecs[0].configuration["codecs"]
+        )
+    return inner_shape, codecs
+
+
+def _parts(
+    model: ArrayModel, chain: Sequence[CodecModel], zarr_format: int
+) -> tuple[str, list[CodecModel], Any, list[CodecModel]]:
+    """(order, filters, serializer, what follows) for an array of that format, encoded anew."""
+    codecs = list(chain)
+    if zarr_format == 3 != model.zarr_format:
+        try:
+            codecs = list(codecs_to_v3(codecs, model.data_type))
+        except UnsupportedError:
+            # What is decoded is what counts; filters that cannot be said in v3 were there to save space.
+            codecs = [codec for codec in codecs if codec.name not in TYPED_FILTERS]
+            little = CodecModel("bytes", {"endian": "little"})
+            codecs = [little if codec.name == "zstore.bytes_by_field" else codec for codec in codecs]
+            codecs = list(codecs_to_v3(codecs, model.data_type))
+    elif zarr_format != 3 == model.zarr_format:
+        codecs = list(codecs_to_v2(codecs, model.data_type))
+    order = "C"
+    reverse = list(range(len(model.shape) - 1, -1, -1))
+    if codecs and codecs[0].name == "transpose" and list(codecs[0].configuration.get("order", ())) == reverse:
+        order = "F"
+        codecs.pop(0)
+    if zarr_format == 3:
+        count = _leading(codecs, ARRAY_FIRST)
+        return order, codecs[:count], codecs[count], codecs[count + 1 :]
+    rest = [codec for codec in codecs if codec.name not in ORDER_CODECS.values()]
+    count = _leading(rest, TYPED_FILTERS | V2_OBJECTS)
+    return order, rest[:count], "auto", rest[count:]
+
+
+def _leading(codecs: Sequence[CodecModel], names: frozenset[str]) -> int:
+    """How many of the codecs, from the first, have one of the names."""
+    return next((place for place, codec in enumerate(codecs) if codec.name not in names), len(codecs))
+
+
+def _stored(model: ArrayModel, chain: Sequence[CodecModel]) -> Any:
+    """The dtype as it is stored now, for v2's filters say it too."""
+    if model.data_type.is_object:
+        return model.data_type
+    orders = [codec.configuration.get("endian") for codec in chain if codec.name in ORDER_CODECS.values()]
+    return stored_dtype(model.dtype, orders[0]) if orders else model.data_type

@@ -1,0 +1,225 @@
+"""dask: arrays in a store as dask arrays, cut along the stored objects, and dask arrays into a store.
+
+Every task then reads or writes whole stored objects (shards, where there are), so that none is fetched twice
+and no two tasks meet in one. Nothing is locked: writes that do meet wait for each other in the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from zstore.array import Array
+from zstore.errors import MetadataError, SelectionError, UnsupportedError
+from zstore.opening import create_array, open_array
+from zstore.storage.base import Store, join_key
+
+__all__ = [
+    "TARGET_SIZE",
+    "align_chunks",
+    "even_chunks",
+    "from_dask",
+    "is_aligned",
+    "plan_chunks",
+    "to_dask",
+    "write_edges",
+]
+
+TARGET_SIZE = 128 << 20  # dask's own default for the size of a chunk
+Lengths = tuple[int, ...]
+
+
+def to_dask(
+    source: Array | str | os.PathLike[str] | Store,
+    path: str | None = None,
+    *,
+    chunks: Any = "auto",
+    target_size: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """The array as a dask array, which reads when it is computed.
+
+    chunks       "auto": whole stored objects, several together up to `target_size` bytes; None: one each; or
+                 what dask takes
+    target_size  None: dask's "array.chunk-size"
+
+    Raises
+        NotFoundError: there is no array.
+        UnsupportedError: dask is missing.
+    """
+    dask = _import_dask()
+    array = source if isinstance(source, Array) else None
+    if array is None:
+        array = open_array(source, path, "r", storage_options=storage_options)  # type: ignore[arg-type]
+    if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
+        size = 0 if chunks is None else target_size or _default_size()
+        chunks = plan_chunks(array, size)
+    name = f"zstore-{dask.base.tokenize(array, chunks)}"
+    return dask.array.from_array(array, chunks, name=name, asarray=True, fancy=True)
+
+
+def from_dask(
+    data: Any,
+    target: Array | str | os.PathLike[str] | Store,
+    path: str | None = None,
+    *,
+    region: Any = None,
+    chunks: Any = None,
+    shards: Any = None,
+    align: bool = True,
+    compute: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Write a dask array, chunk by chunk; gives the `Array`, or with compute=False what dask will compute.
+
+    Into an array that there is, at `region` (slices of step 1; all of it by default); or into a new one at
+    `path` of a store, whose `options` are those of `create_array`, and whose chunks are dask's by default.
+
+    align    cut the data along the stored objects first where it is not; False raises instead
+
+    Raises
+        SelectionError: the data does not fit the region.
+        MetadataError: dask's chunks are uneven and make no Zarr chunks; unaligned data with align=False.
+        StoreError: there is an array already.
+        UnsupportedError: dask is missing, or some of the data's lengths are not known.
+    """
+    dask = _import_dask()
+    if any(np.isnan(length) for length in data.shape):
+        raise UnsupportedError(
+            f"data has the shape {data.shape}; expected known lengths: compute_chunk_sizes()"
+        )
+    if isinstance(target, Array):
+        if path is not None or chunks is not None or shards is not None or options:
+            raise MetadataError("the target is an array; path, chunks, shards and options are for a new one")
+        array = target
+    else:
+        if region is not None:
+            raise MetadataError("region is for an array that there is; expected an Array as the target")
+        array = create_array(
+            target,
+            path,
+            shape=data.shape,
+            dtype=options.pop("dtype", data.dtype),
+            chunks=even_chunks(data.chunks, "data")
+            if chunks is None and shards is None
+            else chunks or "auto",
+            shards=shards,
+            storage_options=storage_options,
+            **options,
+        )
+    places = _places(region, array)
+    if tuple(part.stop - part.start for part in places) != data.shape:
+        raise SelectionError(
+            f"data has the shape {data.shape}; expected that of the region {region!r} of {array.shape}",
+            path=join_key(array.store.url, array.path),
+        )
+    data = _aligned(data, array, places, align=align)
+    stored = dask.array.store(data, array, lock=False, regions=places, compute=compute, return_stored=False)
+    return array if compute else stored
+
+
+def _import_dask() -> Any:
+    try:
+        import dask.array
+        import dask.base
+    except ImportError as error:
+        raise UnsupportedError(
+            "dask arrays are read and written only with dask, which is not installed; "
+            "expected the extra 'dask': pip install zstore[dask]"
+        ) from error
+    return dask
+
+
+def _default_size() -> int:
+    import dask.config
+    import dask.utils
+
+    return int(dask.utils.parse_bytes(dask.config.get("array.chunk-size", TARGET_SIZE)))
+
+
+def even_chunks(lengths: Sequence[Lengths], name: str) -> Lengths:
+    """The shape of Zarr chunks that dask's chunks are: all of one length but for a shorter last one.
+
+    Raises
+        MetadataError: they are of several lengths.
+    """
+    for axis, parts in enumerate(lengths):
+        if any(part != parts[0] for part in parts[:-1]) or (parts and parts[-1] > parts[0]):
+            raise MetadataError(
+                f"dask's chunks of {name} along axis {axis} are {parts}; Zarr's are of one length: rechunk, "
+                "or give chunks"
+            )
+    return tuple(max(parts[0], 1) if parts else 1 for parts in lengths)
+
+
+def plan_chunks(array: Array, target_size: int) -> tuple[Lengths, ...]:
+    """Lengths per dimension: whole stored objects, neighbours together up to `target_size` bytes."""
+    sizes = list(array.write_chunk_sizes)
+    held = array.dtype.itemsize
+    for parts in sizes:
+        held *= max(parts, default=0)
+    # The last dimension first: its neighbours lie next to each other, and are named next to each other.
+    for axis in reversed(range(array.ndim)):
+        count = max(1, target_size // held) if held else 1
+        merged = [sum(sizes[axis][begin : begin + count]) for begin in range(0, len(sizes[axis]), count)]
+        held = held // max(max(sizes[axis], default=1), 1) * max(merged, default=0)
+        sizes[axis] = tuple(merged) or (0,)
+        if count < len(merged) * count and len(merged) > 1:
+            break
+    return tuple(parts or (0,) for parts in sizes)
+
+
+def write_edges(array: Array, axis: int) -> np.ndarray[Any, Any]:
+    """Where along a dimension stored objects begin, and where the last one ends."""
+    return np.array([0, *accumulate(array.write_chunk_sizes[axis])], np.int64)
+
+
+def is_aligned(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> bool:
+    """Whether parts of these lengths, from `begin` on, meet at edges only."""
+    meeting = begin + np.cumsum(lengths[:-1], dtype=np.int64)
+    return bool(np.isin(meeting, edges).all())
+
+
+def align_chunks(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> Lengths:
+    """Parts of about these lengths, from `begin` on, that meet at edges only."""
+    end = begin + sum(lengths)
+    meeting = begin + np.cumsum(lengths[:-1], dtype=np.int64)
+    meeting = edges[np.searchsorted(edges, meeting)]
+    cuts = [begin, *np.unique(meeting[(meeting > begin) & (meeting < end)]).tolist(), end]
+    return tuple(b - a for a, b in pairwise(cuts))
+
+
+def _aligned(data: Any, array: Array, places: tuple[slice, ...], *, align: bool) -> Any:
+    edges = [write_edges(array, axis) for axis in range(array.ndim)]
+    pairs = list(zip(data.chunks, edges, places, strict=True))
+    if all(is_aligned(lengths, along, part.start) for lengths, along, part in pairs):
+        return data
+    if not align:
+        raise MetadataError(
+            f"dask's chunks {data.chunks} do not meet where the stored objects "
+            f"{array.shards or array.chunks} do; rechunk, or align=True",
+            path=join_key(array.store.url, array.path),
+        )
+    return data.rechunk(tuple(align_chunks(lengths, along, part.start) for lengths, along, part in pairs))
+
+
+def _places(region: Any, array: Array) -> tuple[slice, ...]:
+    """The region as one slice with both ends per dimension."""
+    given = () if region is None else region if isinstance(region, tuple) else (region,)
+    if len(given) > array.ndim or any(
+        not isinstance(part, slice) or part.step not in (None, 1) for part in given
+    ):
+        raise SelectionError(
+            f"region is {region!r}; expected at most {array.ndim} slices of step 1",
+            path=join_key(array.store.url, array.path),
+        )
+    found = []
+    for axis, length in enumerate(array.shape):
+        start, stop, _ = (given[axis] if axis < len(given) else slice(None)).indices(length)
+        found.append(slice(start, max(start, stop)))
+    return tuple(found)

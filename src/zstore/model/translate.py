@@ -1,0 +1,150 @@
+"""Codecs of one Zarr format in the words of another, where a chunk keeps its bytes.
+
+In v2 a typed filter (numcodecs' delta and its like) follows the byte order and works on stored items; in v3
+it stands before the "bytes" codec. Of little-endian items that is the same.
+
+Spec
+    Zarr v2 "filters" and "compressor"; Zarr v3 codecs blosc, gzip, zstd, crc32c, vlen-utf8, vlen-bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from zstore.errors import UnsupportedError
+from zstore.model.array import CodecModel
+from zstore.model.dtype import DataType
+
+__all__ = ["TYPED_FILTERS", "codecs_to_v2", "codecs_to_v3", "to_v2"]
+
+PREFIX = "numcodecs."
+SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+SHUFFLE_NAMES = {number: name for name, number in SHUFFLES.items()}
+# Those of numcodecs that take and give items rather than bytes.
+TYPED_FILTERS = frozenset(
+    PREFIX + name
+    for name in ("astype", "bitround", "categorize", "delta", "fixedscaleoffset", "packbits", "quantize")
+)
+# Those whose v2 form always says the type of the items.
+WITH_DTYPE = frozenset(PREFIX + name for name in ("delta", "fixedscaleoffset", "quantize"))
+OBJECTS = ("vlen-utf8", "vlen-bytes")
+
+
+def codecs_to_v3(codecs: Iterable[CodecModel], data_type: DataType) -> tuple[CodecModel, ...]:
+    """The chain of a v1 or v2 array as v3 has it.
+
+    Raises
+        UnsupportedError: chunks would have other bytes.
+    """
+    chain = list(codecs)
+    made: list[CodecModel] = []
+    if chain and chain[0].name == "transpose":
+        made.append(chain.pop(0))
+    if chain and chain[0].name == "zstore.bytes_by_field":
+        raise UnsupportedError("fields of different byte orders cannot be said in Zarr v3")
+    if chain and chain[0].name == "bytes":
+        serializer = chain.pop(0)
+        filters = []
+        while chain and chain[0].name in TYPED_FILTERS:
+            filters.append(chain.pop(0))
+        if filters:
+            serializer = _little(serializer, filters)
+        made += [*filters, serializer]
+    for codec in chain:
+        if codec.name in TYPED_FILTERS and not data_type.is_object:
+            raise UnsupportedError(f"codec {codec.name!r} behind others cannot be said in Zarr v3")
+    item_size = 1 if data_type.is_object else data_type.numpy.itemsize
+    return tuple(made + [_to_v3(codec, item_size) for codec in chain])
+
+
+def _little(serializer: CodecModel, filters: list[CodecModel]) -> CodecModel:
+    """The serializer behind filters, which may give items of more bytes than they take."""
+    endian = serializer.configuration.get("endian", "little")
+    dtypes = [str(value) for codec in filters for value in codec.configuration.values()]
+    if endian != "little" or any(dtype.startswith(">") for dtype in dtypes):
+        raise UnsupportedError(f"codec {filters[0].name!r} of big-endian items cannot be moved")
+    return CodecModel("bytes", {"endian": "little"})
+
+
+def _to_v3(codec: CodecModel, item_size: int) -> CodecModel:
+    given = codec.configuration
+    name = codec.name.removeprefix(PREFIX)
+    if name in OBJECTS:
+        return CodecModel(name)
+    if name == "zstd":
+        return CodecModel(
+            name, {"level": given.get("level", 0), "checksum": bool(given.get("checksum", False))}
+        )
+    if name == "gzip":
+        return CodecModel(name, {"level": given.get("level", 1)})
+    if name == "crc32c" and given.get("location") == "end":
+        return CodecModel(name)
+    if name == "blosc":
+        return CodecModel(name, _blosc_to_v3(given, item_size))
+    return CodecModel(codec.name, given, codec.must_understand)
+
+
+def _blosc_to_v3(given: Any, item_size: int) -> dict[str, Any]:
+    shuffle = given.get("shuffle", 1)
+    if shuffle == -1:  # chosen by the size of the items
+        shuffle = 2 if item_size == 1 else 1
+    return {
+        "cname": given.get("cname", "lz4"),
+        "clevel": given.get("clevel", 5),
+        "shuffle": SHUFFLE_NAMES.get(shuffle, shuffle),
+        "typesize": min(item_size, 255),
+        "blocksize": given.get("blocksize", 0),
+    }
+
+
+def codecs_to_v2(codecs: Iterable[CodecModel], data_type: DataType) -> tuple[CodecModel, ...]:
+    """The chain of a v3 array as v2 (and v1) has it.
+
+    Raises
+        UnsupportedError: a codec that v2 does not have, or has with other bytes.
+    """
+    chain = list(codecs)
+    made: list[CodecModel] = []
+    if chain and chain[0].name == "transpose":
+        made.append(chain.pop(0))
+    filters: list[CodecModel] = []
+    while chain and chain[0].name in TYPED_FILTERS:
+        filters.append(_with_dtype(chain.pop(0), data_type.numpy))
+    if filters and chain and chain[0].name == "bytes":
+        endian = chain.pop(0).configuration.get("endian", "little")
+        if endian != "little":
+            raise UnsupportedError(f"codec {filters[0].name!r} of big-endian items cannot be moved")
+        made += [CodecModel("bytes", {"endian": "little"} if data_type.numpy.itemsize > 1 else {}), *filters]
+    elif chain and chain[0].name == "bytes":
+        made.append(chain.pop(0))
+    elif filters:
+        raise UnsupportedError(f"codec {filters[0].name!r} before another than 'bytes' cannot be said")
+    return tuple(made + [to_v2(codec) for codec in chain])
+
+
+def _with_dtype(codec: CodecModel, dtype: np.dtype[Any]) -> CodecModel:
+    if codec.name not in WITH_DTYPE or "dtype" in codec.configuration:
+        return codec
+    return CodecModel(codec.name, {"dtype": dtype.newbyteorder("<").str, **codec.configuration})
+
+
+def to_v2(codec: CodecModel) -> CodecModel:
+    """A v3 codec in the words of v2.
+
+    Raises
+        UnsupportedError: it has none.
+    """
+    if codec.name in ("zstd", "gzip", *OBJECTS):
+        return CodecModel(PREFIX + codec.name, codec.configuration)
+    if codec.name == "crc32c":
+        return CodecModel(PREFIX + codec.name, {"location": "end"})
+    if codec.name == "blosc":
+        configuration = {name: item for name, item in codec.configuration.items() if name != "typesize"}
+        shuffle = configuration.get("shuffle", "noshuffle")
+        return CodecModel(PREFIX + "blosc", {**configuration, "shuffle": SHUFFLES.get(shuffle, shuffle)})
+    if codec.name.startswith(PREFIX):
+        return codec
+    raise UnsupportedError(f"codec {codec.name!r} cannot be said in Zarr v2; it has numcodecs' codecs only")

@@ -1,0 +1,1 @@
+"""Pyramids on tile matrix sets: reprojected, sparse, read tile by tile."""

@@ -1,0 +1,128 @@
+"""Which tiles of a tile matrix a raster covers, and which tile matrix has cells of about its size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.tilesets.registry import TileMatrix
+from zstore.errors import MetadataError
+from zstore.pyramid.tiling.places import Floats, Trace
+
+__all__ = ["Tiles", "choose_matrix", "coarser", "cover", "limits_of"]
+
+# (row, column) of tiles, one pair per line, in order.
+Tiles = np.ndarray[Any, np.dtype[np.int64]]
+
+FIRST_COUNT = 33
+# Beyond that, places are no longer laid out more densely: what lies between is looked at more widely.
+LAST_COUNT = 2049
+SIDE = 5
+
+
+def cover(trace: Trace, matrix: TileMatrix) -> Tiles:
+    """The tiles that the source may show in; none that it certainly does not.
+
+    Places of the source are laid out so densely that neighbours are at most a tile apart in the target. Their
+    tiles, and the tiles around, are all that can hold anything; of those, tiles that lie beside the source
+    are left out.
+    """
+    counts = [FIRST_COUNT, FIRST_COUNT]
+    while True:
+        places = [np.linspace(0, size, n) for size, n in zip(trace.source_shape, counts, strict=True)]
+        rows, columns = _tile_places(trace, matrix, places[0], places[1])
+        jumps = [_jump(rows, columns, axis, matrix) for axis in (0, 1)]
+        dense = [n >= LAST_COUNT or jump <= 1 for n, jump in zip(counts, jumps, strict=True)]
+        if all(dense):
+            break
+        counts = [n if done else 2 * n - 1 for n, done in zip(counts, dense, strict=True)]
+    near = math.ceil(max(1.0, *jumps))
+    found = np.isfinite(rows) & np.isfinite(columns)
+    candidates = _around(np.floor(rows[found]), np.floor(columns[found]), near, matrix)
+    return candidates[_is_near(trace, matrix, candidates)]
+
+
+def _tile_places(trace: Trace, matrix: TileMatrix, rows: Floats, columns: Floats) -> tuple[Floats, Floats]:
+    """(row, column) in tiles of places of the source; NaN for those beyond the matrix's sides."""
+    grid = np.meshgrid(columns, rows)
+    x, y = trace.back(grid[0], grid[1])
+    with np.errstate(invalid="ignore"):
+        down, right = y / matrix.tile_shape[0], x / matrix.tile_shape[1]
+        # A little more than the matrix, so that what crosses its edge still has neighbours.
+        down, right = (
+            np.clip(place, -1, size + 1) for place, size in zip((down, right), matrix.matrix_shape, strict=True)
+        )
+    lost = ~(np.isfinite(x) & np.isfinite(y))
+    down[lost] = right[lost] = np.nan
+    return down, right
+
+
+def _jump(rows: Floats, columns: Floats, axis: int, matrix: TileMatrix) -> float:
+    """How many tiles neighbours along an axis are apart at most; across the antimeridian, none."""
+    steps = np.stack([np.abs(np.diff(rows, axis=axis)), np.abs(np.diff(columns, axis=axis))])
+    steps[1][steps[1] > matrix.matrix_shape[1] / 2] = 0
+    return float(np.nanmax(steps, initial=0.0))
+
+
+def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Tiles:
+    height, width = matrix.matrix_shape
+    codes = np.unique((rows.astype(np.int64) + near) * (width + 4 * near) + columns.astype(np.int64) + near)
+    found = np.stack(np.divmod(codes, width + 4 * near), axis=-1) - near
+    steps = np.arange(-near, near + 1)
+    offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    spread = (found[:, None, :] + offsets).reshape(-1, 2)
+    inside = ((spread >= 0) & (spread < (height, width))).all(axis=1)
+    return np.unique(spread[inside], axis=0)
+
+
+def _is_near(trace: Trace, matrix: TileMatrix, tiles: Tiles) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether the hull of a tile's places in the source, and a little more, meets the source."""
+    steps = np.linspace(0, 1, SIDE)
+    rows = (tiles[:, 0, None, None] + steps[:, None]) * matrix.tile_shape[0]
+    columns = (tiles[:, 1, None, None] + steps) * matrix.tile_shape[1]
+    full = np.broadcast_arrays(columns, rows)
+    found = trace.at(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
+    lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
+    meets = ~lost.all(axis=(1, 2))
+    for part, size in zip(found, trace.source_shape[::-1], strict=True):
+        low = np.where(lost, np.inf, part).min(axis=(1, 2))
+        high = np.where(lost, -np.inf, part).max(axis=(1, 2))
+        with np.errstate(invalid="ignore"):
+            more = (high - low) / SIDE + 1
+            meets &= (high + more > 0) & (low - more < size)
+    return meets
+
+
+def coarser(tiles: Tiles, factor: int) -> Tiles:
+    """The tiles of a coarser matrix, `factor` cells of the one to one of the other, that hold those tiles."""
+    return np.unique(tiles // factor, axis=0)
+
+
+def limits_of(tiles: Tiles) -> tuple[int, int, int, int]:
+    """(first row, last row, first column, last column) of tiles."""
+    (top, left), (bottom, right) = tiles.min(axis=0).tolist(), tiles.max(axis=0).tolist()
+    return top, bottom, left, right
+
+
+def choose_matrix(trace: Trace, matrices: Sequence[TileMatrix]) -> TileMatrix:
+    """The tile matrix whose cells are the nearest in size to the source's; `trace` is to the last of them.
+
+    Raises
+        MetadataError: the source lies nowhere in the set.
+    """
+    last = matrices[-1]
+    places = [np.linspace(0, size, 7)[1:-1] for size in trace.source_shape]
+    grid = np.meshgrid(places[1], places[0])
+    columns, rows = trace.back(grid[0], grid[1])
+    with np.errstate(invalid="ignore"):
+        inside = (rows >= 0) & (rows < last.shape[0]) & (columns >= 0) & (columns < last.shape[1])
+    scales = [trace.scale(y, x) for y, x in zip(rows[inside].tolist(), columns[inside].tolist(), strict=True)]
+    if not scales:
+        raise MetadataError(
+            f"the data lie outside the tile matrix set, {last.bounds} in its CRS; expected some within"
+        )
+    wanted = last.cell_size * math.exp(float(np.median([math.log(y * x) / 2 for y, x in scales])))
+    return min(matrices, key=lambda matrix: abs(math.log(matrix.cell_size / wanted)))

@@ -1,0 +1,111 @@
+"""Cells of one grid at any places of another, with gdalwarp's arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zstore._ext import warp as kernels
+from zstore.resampling.cells import PLAIN, SKIP_NAN, Array, describe_cells
+
+__all__ = ["SAMPLINGS", "reach_of", "sample"]
+
+SAMPLINGS = tuple(kernels.METHODS)
+# How many cells a kernel reaches to each side where it is not stretched.
+REACHES = {"nearest": 1, "bilinear": 1, "cubic": 2, "average": 1}
+FINE = 0.95
+
+
+def reach_of(sampling: str, scale: float) -> int:
+    """How many cells around a place a sampling looks at; `scale`: cells of the result per cell of the source."""
+    return int(np.ceil(REACHES[sampling] / (1 if scale >= FINE else scale))) + 1
+
+
+def sample(
+    source: Array,
+    columns: Array,
+    rows: Array,
+    sampling: str,
+    *,
+    nodata: Any = None,
+    valid: Array | None = None,
+    empty: Any = 0,
+    scale: tuple[float, float] = (1.0, 1.0),
+    threads: int = 1,
+) -> Array:
+    """`source` at the places (`columns`, `rows`), counted in its cells from the first one's outer corner.
+
+    `nearest` gives the cell that a place lies in, nodata or not; `bilinear` and `cubic` weigh the valid
+    cells around it, as gdalwarp does; `average` gives the mean of the valid cells under an area, each as
+    much as lies in it. A place outside the source, in a cell that is not valid, or not finite, gives nodata,
+    or `empty` where there is none. A cubic that lacks one of its cells becomes bilinear, unless stretched.
+
+    valid  which cells count, beside those that are nodata
+    scale  (y, x) cells of the result per cell of the source; below 0.95, kernels are stretched by it
+
+    Shapes
+        source (..., h, w); columns and rows (H, W), for `average` those of the corners, (H + 1, W + 1);
+        result (..., H, W).
+    Units
+        unchanged, type too. Integers round half up and stop at the type's bounds; all goes through float64,
+        `nearest` excepted.
+    Raises
+        TypeError: the sampling does not take that data type.
+        ValueError: nodata the type cannot hold, places that do not fit.
+    """
+    cells = describe_cells(source.dtype, "mode" if sampling == "nearest" else "bilinear", nodata)
+    more = 1 if sampling == "average" else 0
+    layers = int(np.prod(source.shape[:-2], dtype=np.int64))
+    shape = (layers, rows.shape[0] - more, rows.shape[1] - more)
+    native = source.dtype.newbyteorder("=")
+    stack = np.ascontiguousarray(source, native).reshape(layers, *source.shape[-2:])
+    holes = None if sampling == "nearest" and valid is None else _valid(stack, cells.skip, nodata, valid)
+    if sampling != "nearest":
+        stack = stack.astype(np.float64)
+    made, found = np.empty(shape, stack.dtype), np.empty(shape, np.uint8)
+    kernels.sample(
+        _raw(stack),
+        holes,
+        np.ascontiguousarray(columns, np.float64),
+        np.ascontiguousarray(rows, np.float64),
+        _raw(made),
+        found,
+        method=kernels.METHODS[sampling],
+        x_scale=scale[1],
+        y_scale=scale[0],
+        threads=threads,
+    )
+    result = _rounded(made, native) if sampling != "nearest" else made
+    if cells.skip != PLAIN and sampling != "nearest":
+        # A valid cell that happens to come out as nodata becomes the one next to it.
+        substitute = np.frombuffer(cells.substitute, cells.type_name)[0]
+        if cells.skip != SKIP_NAN:
+            result[result == np.asarray(nodata).astype(native)] = substitute
+    result[found == 0] = empty if nodata is None else nodata
+    return result.reshape(*source.shape[:-2], *shape[1:])
+
+
+def _valid(stack: Array, skip: int, nodata: Any, valid: Array | None) -> Array | None:
+    """Which cells count, as bytes; None where all do."""
+    kept = None if valid is None else np.broadcast_to(valid, stack.shape).astype(np.uint8)
+    if skip != PLAIN:
+        found = ~np.isnan(stack) if skip == SKIP_NAN else stack != np.asarray(nodata).astype(stack.dtype)
+        kept = found.astype(np.uint8) if kept is None else kept & found
+    return None if kept is None or kept.all() else np.ascontiguousarray(kept)
+
+
+def _rounded(values: Array, dtype: np.dtype[Any]) -> Array:
+    if dtype.kind not in "iu":
+        with np.errstate(over="ignore"):
+            return values.astype(dtype)
+    limits = np.iinfo(dtype)
+    # The largest float64 below 2^63 and 2^64 is what fits; the bounds themselves round up beyond the type.
+    most = float(limits.max) if dtype.itemsize < 8 else float(np.nextafter(float(limits.max), 0))
+    whole = np.clip(np.floor(np.where(np.isnan(values), 0.0, values) + 0.5), float(limits.min), most)
+    return whole.astype(dtype)
+
+
+def _raw(array: Array) -> Array:
+    """The same cells under a type that every buffer can carry."""
+    return array.view(f"u{array.itemsize}") if array.dtype.kind in "bmMe" else array
