@@ -36,6 +36,7 @@ FLOORS: dict[str, int] = {
     "zstore.lazy": 5,
     "zstore.group": 5,
     "zstore.opening": 5,
+    "zstore.converting": 6,
     "zstore.verifying": 6,
     "zstore.conventions": 6,
     "zstore.pyramid": 7,

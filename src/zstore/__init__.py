@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zstore import errors
     from zstore.array import Array
+    from zstore.converting.convert import convert
+    from zstore.converting.inplace import convert_metadata
     from zstore.engine.pool import set_threads
     from zstore.group import Group
     from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
@@ -25,6 +27,8 @@ _HOMES = {
     "Group": "zstore.group",
     "build_pyramid": "zstore.pyramid.build",
     "consolidate": "zstore.opening",
+    "convert": "zstore.converting.convert",
+    "convert_metadata": "zstore.converting.inplace",
     "create_array": "zstore.opening",
     "create_group": "zstore.opening",
     "downsample": "zstore.resampling.methods",
@@ -42,6 +46,8 @@ __all__ = [
     "Group",
     "build_pyramid",
     "consolidate",
+    "convert",
+    "convert_metadata",
     "create_array",
     "create_group",
     "downsample",

@@ -51,6 +51,9 @@ def test_arrays(runner, entry):
         pytest.xfail(f"may be refused, and is: {error}")
 
 
+# The runner leaves it to the garbage collector to close what it opened.
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
 def test_codecs_decode_what_numcodecs_encoded(runner, vector):
     runner.do_codec(adapter, str(FIXTURES), vector)

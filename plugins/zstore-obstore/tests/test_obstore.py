@@ -125,8 +125,8 @@ def pair(request: pytest.FixtureRequest) -> tuple[Store, Store]:
     if request.param == "s3":
         url = f"obstore+s3://{request.getfixturevalue('bucket')}/x"
         settings = options(request.getfixturevalue("endpoint"))
-    first, second = (open_store(url, storage_options=settings) for _ in range(2))
-    return first, second
+    # Another spelling is another lock within this process, as another process would have.
+    return open_store(url, storage_options=settings), open_store(f"{url}/", storage_options=settings)
 
 
 def test_writers_notice_each_other(pair: tuple[Store, Store]) -> None:

@@ -183,7 +183,7 @@ static int zw_row(const zw_job *j, int64_t layer, int64_t row, double **weights,
                 const int64_t at = cell_y * j->width + cell_x;
                 if (j->method == ZW_NEAREST) {
                     memcpy(out, cells + at * j->item_size, (size_t)j->item_size);
-                    found = 1;
+                    found = !valid || valid[at];
                 } else if (!valid || valid[at]) {
                     found = zw_filter(j, (const double *)cells, valid, x, y, *weights, (double *)out);
                 }

@@ -30,6 +30,8 @@ from zstore.errors import MetadataError
 __all__ = ["CF_VERSION", "Cf"]
 
 CF_VERSION = "CF-1.11"
+# Longer rows and columns have no coordinate variables: the affine says the same in six numbers.
+COORDINATE_LIMIT = 1 << 22
 
 
 class Cf:
@@ -152,7 +154,9 @@ def _coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:
 
 
 def _render_coordinates(geo: GeoModel, grid: Level) -> Documents:
-    centres = None if grid.affine is None else grid.affine.coordinates(grid.shape)
+    if grid.affine is None or max(grid.shape) > COORDINATE_LIMIT:
+        return {}
+    centres = grid.affine.coordinates(grid.shape)
     if centres is None:
         return {}
     return {

@@ -11,6 +11,7 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
+from zstore.engine.objects import single
 from zstore.engine.pool import map_threads, thread_count
 from zstore.engine.uneven import open_chunks
 from zstore.errors import CodecError, StoreError, ZstoreError
@@ -19,7 +20,7 @@ from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store, join_key
 
-__all__ = ["Side", "bind_target", "compare", "copy_chunks", "recode_chunks", "touched_cells"]
+__all__ = ["Side", "bind_target", "compare", "copy_chunks", "keeps_bytes", "recode_chunks", "touched_cells"]
 
 # Decoded bytes that are held at once, and pieces of work that threads are given at a time.
 MEMORY_SIZE = 256 << 20
@@ -99,6 +100,33 @@ def _bind(target: Side, shape: tuple[int, ...]) -> Chain:
     return Chain.bind(model.codecs, ChunkSpec(shape, model.dtype, fill, target.allow_pickle))
 
 
+def keeps_bytes(source: Side, target: Side) -> bool:
+    """Whether the first stored chunk decodes to the same by the codecs of both; true where none is stored.
+
+    The plan says so already: this holds it to what is there. A damaged chunk says nothing.
+    """
+    cell = next(source.cells(), None)
+    data = None if cell is None else source.store.get(source.key(cell))
+    if cell is None or data is None:
+        return True
+    shape = _chunk_shape(source, cell)
+    try:
+        old = _bind(source, shape).decode(data)
+    except CodecError:
+        return True
+    try:
+        return _same_items(old, _bind(target, shape).decode(data))
+    except CodecError:
+        return False
+
+
+def _chunk_shape(side: Side, cell: Cell) -> tuple[int, ...]:
+    grid = side.model.grid
+    if isinstance(grid, RectilinearGrid):
+        return tuple(grid.start(d, place + 1) - grid.start(d, place) for d, place in enumerate(cell))
+    return grid.chunk_shape
+
+
 def touched_cells(source: Side, target: Side) -> Iterator[Cell]:
     """The chunks of the target that hold something of a stored chunk of the source, each once."""
     if _same_grid(source, target):
@@ -156,17 +184,14 @@ def recode_chunks(source: Side, target: Side, done: Callable[[int], None]) -> No
 
     def recode(cell: Cell) -> None:
         box = target.box(cell)
-        shape = target.model.grid.chunk_shape
-        if isinstance(target.model.grid, RectilinearGrid):
-            start = target.model.grid.start
-            shape = tuple(start(d, place + 1) - start(d, place) for d, place in enumerate(cell))
+        shape = _chunk_shape(target, cell)
         bound = chains.get(shape)
         if bound is None:
             bound = chains[shape] = _bind(target, shape)
         items = source.read(box)
         if items.shape != shape:
             whole = np.empty(shape, items.dtype)
-            whole[...] = np.array([bound.spec.fill_value], items.dtype)
+            whole[...] = single(bound.spec.fill_value, items.dtype)
             whole[tuple(slice(0, length) for length in items.shape)] = items
             items = whole
         key = target.key(cell)

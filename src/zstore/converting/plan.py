@@ -45,14 +45,14 @@ class Wishes:
         return any(not (isinstance(value, str) and value == SAME) for value in wanted)
 
 
-def plan_array(model: ArrayModel, wishes: Wishes) -> tuple[ArrayModel, bool]:
+def plan_array(model: ArrayModel, wishes: Wishes, *, may_copy: bool = True) -> tuple[ArrayModel, bool]:
     """The array as it is to be, and whether each chunk keeps its bytes.
 
     Raises
         UnsupportedError: the array cannot be said in that format; the message names what stands in the way.
     """
     _check_extra(model, wishes.zarr_format)
-    if not wishes.recodes:
+    if may_copy and not wishes.recodes:
         try:
             return _same_bytes(model, wishes), True
         except _RecodeError:

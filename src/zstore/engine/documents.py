@@ -17,7 +17,12 @@ from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
 __all__ = [
+    "ARRAY_KEYS",
+    "GROUP_KEYS",
+    "KEYS",
     "Documents",
+    "ancestors",
+    "check_above",
     "check_path",
     "create_node",
     "delete_node",
@@ -26,6 +31,7 @@ __all__ = [
     "place",
     "read_documents",
     "read_node",
+    "render_node",
     "write_node",
 ]
 
@@ -175,6 +181,16 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
         for name in optional if previous is None else before:
             if name not in documents:
                 store.delete(join_key(path, name))
+
+
+def check_above(store: Store, path: str, zarr_format: int) -> None:
+    """Raise where a node at `path` would be below an array, or below a node of another format.
+
+    Raises
+        MetadataError: something above is no group of that format.
+    """
+    above = list(ancestors(path))
+    _check_above(store, above, read_documents(store, above) if above else [], zarr_format)
 
 
 def create_node(store: Store, path: str, model: Model, *, overwrite: bool = False) -> None:
