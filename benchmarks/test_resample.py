@@ -1,8 +1,9 @@
-"""Is down-sampling worth a kernel? Each method beside numpy, a bare copy and, if installed, OpenCV."""
+"""Is down-sampling worth a kernel? Each method beside numpy, a bare copy, and what peers are installed."""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -82,15 +83,81 @@ def image(dtype: str, kind: str) -> np.ndarray:
     return array
 
 
-def opencv(array: np.ndarray, factor: int, method: str) -> Callable[[], Any]:
-    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+def peer(who: str, array: np.ndarray, factor: int, method: str) -> Callable[[], Any]:
+    """The call of a peer that makes the same; skipped by name where it is missing, or has no such method."""
+    module = {"opencv": "cv2", "scikit-image": "skimage.measure", "gdal": "rasterio"}.get(who, who)
+    library = pytest.importorskip(module, reason=f"{who} is not installed")
+    call = {
+        "opencv": opencv,
+        "tinybrain": by_tinybrain,
+        "tensorstore": by_tensorstore,
+        "scikit-image": by_skimage,
+        "xarray": by_xarray,
+        "gdal": by_gdal,
+    }[who](library, array, factor, method)
+    if call is None:
+        pytest.skip(f"{who} has no {method} of {array.dtype} by {factor}")
+    return call
+
+
+Call = Callable[[], Any] | None
+
+
+def opencv(cv2: Any, array: np.ndarray, factor: int, method: str) -> Call:
     how = {"average": cv2.INTER_AREA, "nearest": cv2.INTER_NEAREST}.get(method)
     if how is None:
-        pytest.skip(f"OpenCV has no {method}")
+        return None
     return lambda: cv2.resize(array, (SIDE // factor, SIDE // factor), interpolation=how)
 
 
-@pytest.mark.parametrize("who", ["zstore", "zstore 1 thread", "numpy", "opencv", "copy"])
+def by_tinybrain(tinybrain: Any, array: np.ndarray, factor: int, method: str) -> Call:
+    if factor != 2 or method not in ("average", "mode") or (method == "mode") != (array.dtype.kind == "u"):
+        return None
+    image = np.asfortranarray(array.T[..., None, None])
+    how = tinybrain.downsample_segmentation if method == "mode" else tinybrain.downsample_with_averaging
+    return lambda: how(image, factor=(2, 2, 1), num_mips=1)
+
+
+def by_tensorstore(ts: Any, array: np.ndarray, factor: int, method: str) -> Call:
+    if method.endswith("nodata"):
+        return None
+    how = {"average": "mean", "nearest": "stride", "med": "median"}.get(method, method)
+    view = ts.downsample(ts.array(array), [factor, factor], how)
+    return lambda: view.read().result()
+
+
+def by_skimage(measure: Any, array: np.ndarray, factor: int, method: str) -> Call:
+    how = {"average": np.mean, "max": np.max, "med": np.median}.get(method)
+    return how and (lambda: measure.block_reduce(array, (factor, factor), how))
+
+
+def by_xarray(xarray: Any, array: np.ndarray, factor: int, method: str) -> Call:
+    name = {"average": "mean", "max": "max", "med": "median"}.get(method)
+    windows = xarray.DataArray(array, dims=("y", "x")).coarsen(y=factor, x=factor)
+    return name and (lambda: getattr(windows, name)())
+
+
+def by_gdal(rasterio: Any, array: np.ndarray, factor: int, method: str) -> Call:
+    names = {"average nodata": "average"}
+    how = rasterio.enums.Resampling[names.get(method, method)]
+    if method in ("max", "med"):
+        return None
+    profile = {"driver": "GTiff", "height": SIDE, "width": SIDE, "count": 1, "dtype": array.dtype.name}
+    profile |= {"nodata": 0 if method.endswith("nodata") else None}
+    memory = rasterio.MemoryFile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with memory.open(**profile) as raster:
+            raster.write(array, 1)
+        raster = memory.open()
+    shape = (SIDE // factor, SIDE // factor)
+    return lambda: raster.read(1, out_shape=shape, resampling=how)
+
+
+PEERS = ("opencv", "tinybrain", "tensorstore", "scikit-image", "xarray", "gdal")
+
+
+@pytest.mark.parametrize("who", ["zstore", "zstore 1 thread", "numpy", *PEERS, "copy"])
 @pytest.mark.parametrize("factor", [2, 3, 5])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
 @pytest.mark.parametrize("method", NUMPY)
@@ -103,7 +170,7 @@ def test_downsample(benchmark: Any, method: str, dtype: str, factor: int, who: s
         "zstore 1 thread": lambda: downsample(array, (factor, factor), name, nodata=nodata, threads=1),
         "numpy": lambda: NUMPY[method](array, factor),
         "copy": lambda: np.copyto(scratch, array),
-    }.get(who) or opencv(array, factor, method)
+    }.get(who) or peer(who, array, factor, method)
     scratch = np.ones_like(array)
     result = benchmark(call)
     if who.startswith("zstore"):

@@ -98,6 +98,8 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "xarray": ("zstore.integrations.xarray",),
     "zarr": ("zstore.integrations",),
     "dask": ("zstore.integrations",),
+    "h5netcdf": ("zstore.integrations.netcdf",),
+    "h5py": ("zstore.integrations.netcdf",),
     "click": ("zstore.cli",),
     "rich": ("zstore.cli",),
 }

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from zstore.converting.inplace import convert_metadata
     from zstore.engine.pool import set_threads
     from zstore.group import Group
+    from zstore.integrations.dask import from_dask, to_dask
     from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
     from zstore.pyramid.build import build_pyramid
     from zstore.pyramid.update import update_pyramid
@@ -32,10 +33,12 @@ _HOMES = {
     "create_array": "zstore.opening",
     "create_group": "zstore.opening",
     "downsample": "zstore.resampling.methods",
+    "from_dask": "zstore.integrations.dask",
     "open": "zstore.opening",
     "open_array": "zstore.opening",
     "open_group": "zstore.opening",
     "set_threads": "zstore.engine.pool",
+    "to_dask": "zstore.integrations.dask",
     "update_pyramid": "zstore.pyramid.update",
     "validate": "zstore.validation.run",
     "verify": "zstore.verifying",
@@ -52,11 +55,13 @@ __all__ = [
     "create_group",
     "downsample",
     "errors",
+    "from_dask",
     "get_include",
     "open",
     "open_array",
     "open_group",
     "set_threads",
+    "to_dask",
     "update_pyramid",
     "validate",
     "verify",

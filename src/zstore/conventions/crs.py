@@ -136,8 +136,16 @@ def _transformer(source: str, target: str) -> Any:
     return _pyproj().Transformer.from_crs(_pyproj_crs(source), _pyproj_crs(target), always_xy=True)
 
 
-@lru_cache(maxsize=128)
 def _parsed(notation: str, text: str) -> Crs:
+    parsed = _try_parse(notation, text)
+    if isinstance(parsed, Crs):
+        return parsed
+    raise MetadataError(parsed)
+
+
+@lru_cache(maxsize=128)
+def _try_parse(notation: str, text: str) -> Crs | str:
+    """The CRS, or why there is none: to find that out, too, PROJ goes through its whole database."""
     pyproj = _pyproj()
     try:
         if notation == "projjson":
@@ -149,9 +157,7 @@ def _parsed(notation: str, text: str) -> Crs:
     except (pyproj.exceptions.CRSError, KeyError, TypeError, ValueError) as error:
         # from_cf and from_json_dict index and cast what they are given before PROJ sees it.
         shown = text if len(text) <= 80 else f"{text[:77]}..."
-        raise MetadataError(
-            f"CRS {shown!r} is not one that PROJ {pyproj.proj_version_str} knows: {error}"
-        ) from error
+        return f"CRS {shown!r} is not one that PROJ {pyproj.proj_version_str} knows: {error}"
     return _from_pyproj(pyproj, found)
 
 

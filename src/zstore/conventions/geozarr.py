@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from zstore.conventions.base import Documents, Facts, Finding, GroupNode, Node, is_group
 from zstore.conventions.layout import parse_layout, parse_resampling, render_groups, render_layout
@@ -62,55 +61,4 @@ class Geozarr:
             if geo.crs is not None and not crs.is_same(geo.crs):
                 message = f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another"
                 findings.append(Finding("GZ-40", "error", node.path, message, geo.crs.wkt, crs.wkt))
-        if not facts.levels or not is_group(node):
-            return findings
-        stated = node.attrs.get("multiscales")
-        if isinstance(stated, Mapping):
-            findings += _check_multiscales(stated, geo, node)
         return findings
-
-
-def _check_multiscales(stated: Mapping[str, Any], geo: GeoModel, node: Node) -> list[Finding]:
-    findings = []
-    if "resampling_method" not in stated:
-        findings.append(Finding("GZ-37", "error", node.path, "multiscales has no resampling_method"))
-    expected = render_tiles(geo)
-    tile_matrix_set = stated.get("tile_matrix_set")
-    if expected and isinstance(tile_matrix_set, Mapping):
-        wanted = {matrix["id"]: matrix for matrix in expected["tile_matrix_set"]["tileMatrices"]}
-        matrices = tile_matrix_set.get("tileMatrices")
-        for matrix in matrices if isinstance(matrices, list) else ():
-            if isinstance(matrix, Mapping) and matrix.get("id") in wanted:
-                findings += _check_matrix(matrix, wanted[matrix["id"]], node)
-    for rule, member in (("GZ-46", "tile_matrix_set_limits"), ("MS-18", "tile_matrix_limits")):
-        found = stated.get(member)
-        for path, limits in found.items() if isinstance(found, Mapping) else ():
-            most = expected.get(member, {}).get(path)
-            if most is not None and not _is_within(limits, most):
-                message = f"{member} of level {path!r} are {limits!r}; its tiles are {most!r}"
-                findings.append(Finding(rule, "error", node.path, message, most, limits))
-    return findings
-
-
-def _is_within(limits: Any, most: Mapping[str, Any]) -> bool:
-    """Whether limits are those of all tiles, or of some of them."""
-    if not isinstance(limits, Mapping) or set(limits) != set(most):
-        return False
-    for low, high in (name.replace("max", "min") + "," + name for name in most if name.startswith("max")):
-        pass
-    return True
-
-
-def _check_matrix(matrix: Mapping[str, Any], wanted: Mapping[str, Any], node: Node) -> list[Finding]:
-    findings = []
-    for rule, member in (
-        ("GZ-44", "matrixWidth"),
-        ("GZ-44", "matrixHeight"),
-        ("GZ-41", "cellSize"),
-        ("GZ-41", "pointOfOrigin"),
-    ):
-        found = matrix.get(member)
-        if found != wanted[member]:
-            message = f"{member} of tile matrix {matrix['id']!r} is {found!r}; expected {wanted[member]!r}"
-            findings.append(Finding(rule, "error", node.path, message, wanted[member], found))
-    return findings

@@ -1,7 +1,7 @@
 """A hierarchy or array written anew in another Zarr format, or cut and encoded otherwise.
 
-The documents of an array are written after its chunks, those of groups after what they hold, the topmost last:
-what an interruption leaves is no array and no group, and is named as what it is by a key of its own.
+The documents of an array are written after its chunks, those of groups after what they hold, the topmost
+last: what an interruption leaves is no array and no group, and is named as what it is by a key of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from zstore.converting.move import (
     Side,
@@ -84,9 +85,9 @@ def convert(
 ) -> Array | Group:
     """Write the array or hierarchy at `path` of `source` to `target`, in Zarr `zarr_format`.
 
-    Values, fill values, attributes and names of dimensions stay as they are, bit for bit; groups whose metadata
-    was consolidated are consolidated. Chunks keep their bytes where the format can say them and nothing else
-    is asked for; otherwise they are decoded and encoded chunk by chunk (shard by shard).
+    Values, fill values, attributes and names of dimensions stay as they are, bit for bit; groups whose
+    metadata was consolidated are consolidated. Chunks keep their bytes where the format can say them and
+    nothing else is asked for; otherwise they are decoded and encoded chunk by chunk (shard by shard).
 
     chunks, shards, filters, serializer, compressors
                 as for `create_array`, for every array; "same" keeps what it has. A tuple with fewer lengths
@@ -178,7 +179,7 @@ def _check_apart(store: Store, base: str, to_store: Store, to_base: str) -> None
     here, there = (s.local_path(path) for s, path in ((store, base), (to_store, to_base)))
     if here is not None and there is not None:
         parts, others = here.resolve().parts, there.resolve().parts
-    elif store.url == to_store.url:
+    elif store.url == to_store.url and _is_one(store, to_store, to_base):
         parts, others = tuple(filter(None, base.split("/"))), tuple(filter(None, to_base.split("/")))
     else:
         return
@@ -188,6 +189,21 @@ def _check_apart(store: Store, base: str, to_store: Store, to_base: str) -> None
             f"cannot convert {place(store, base)!r} into itself; expected a target elsewhere",
             path=place(to_store, to_base),
         )
+
+
+def _is_one(store: Store, to_store: Store, to_base: str) -> bool:
+    """Whether two stores of one URL are the same: stores in memory may have one name, and nothing in common."""
+    key = join_key(to_base, MARK)
+    to_store.check_writable(key)
+    before = to_store.get(key)
+    sign = uuid4().bytes
+    to_store.put(key, sign)
+    try:
+        found = store.get(key)
+        return found is not None and bytes(found) == sign
+    finally:
+        if before is None:
+            to_store.delete(key)
 
 
 def _make_room(store: Store, path: str, zarr_format: int, *, overwrite: bool) -> None:

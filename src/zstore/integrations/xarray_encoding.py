@@ -52,13 +52,13 @@ class StatedCodec(dict[str, Any]):
         # Made by the other's own class, so that what the document leaves to its defaults counts too.
         kind: Any = type(other)
         if hasattr(other, "to_dict") and "name" in self:
-            return bool(kind.from_dict(dict(self)).to_dict() == other.to_dict())
+            return other.to_dict() in (dict(self), kind.from_dict(dict(self)).to_dict())
         if hasattr(other, "get_config") and self.get("id") == other.get_config().get("id"):
             options = {name: value for name, value in self.items() if name != "id"}
             return bool(kind.from_config(options).get_config() == other.get_config())
         return False
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:

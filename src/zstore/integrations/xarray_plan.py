@@ -16,8 +16,8 @@ from zstore.errors import MetadataError
 from zstore.group import Group
 from zstore.integrations.dask import even_chunks
 from zstore.integrations.spelling import spell_attributes
-from zstore.integrations.xarray_read import open_variable
 from zstore.integrations.xarray_encoding import encode_fill_attribute
+from zstore.integrations.xarray_read import open_variable
 
 __all__ = ["Plan", "encode_new", "encode_onto", "resolve_region"]
 
@@ -48,7 +48,9 @@ class Plan(NamedTuple):
 
 def _encode(variable: xr.Variable, name: str, zarr_format: int) -> xr.Variable:
     known = inspect.signature(encode_zarr_variable).parameters
-    options: dict[str, Any] = {"zarr_format": zarr_format} if "zarr_format" in known else {}
+    # As v3 to xarray, which would load strings of any length to make them fixed ones in v2.
+    as_format = 3 if variable.dtype.kind == "T" else zarr_format
+    options: dict[str, Any] = {"zarr_format": as_format} if "zarr_format" in known else {}
     encoded: xr.Variable = encode_zarr_variable(variable, name=name, **options)
     return encoded
 
@@ -130,6 +132,11 @@ def _stored_options(
                 del options[key]
         if zarr_format == 2:
             options.pop("shards", None)
+    if zarr_format == 2 and (_is_text(encoded.dtype) or encoded.dtype.kind == "U") and "filters" in options:
+        # The dtype says as much as this filter, which is there without being named.
+        options["filters"] = [
+            codec for codec in _listed(options["filters"]) if _codec_id(codec) != "vlen-utf8"
+        ] or "auto"
     if isinstance(options.get("shards"), int):
         options["shards"] = (options["shards"],) * encoded.ndim
     if "chunks" not in options and encoded.chunks is not None and "shards" not in options:
@@ -143,6 +150,10 @@ def _stored_options(
 
 def _listed(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _codec_id(codec: Any) -> Any:
+    return codec.get("id") if isinstance(codec, Mapping) else getattr(codec, "codec_id", codec)
 
 
 def _is_v2(codec: Any) -> bool:

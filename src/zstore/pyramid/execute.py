@@ -23,6 +23,8 @@ __all__ = ["Executor", "run_passes"]
 UNITS_AHEAD = 512
 
 Tick = Callable[[int], None]
+# What makes one unit of a pass, here or in another process, and gives back what it does not own whole.
+Make = Callable[[Any, Shape], list[Piece]]
 
 
 class Executor(Protocol):
@@ -36,14 +38,15 @@ class Executor(Protocol):
 
 
 def run_passes(
-    passes: Sequence[Pass],
+    passes: Sequence[Any],
     *,
+    make: Make = make_unit,
     executor: Executor | None = None,
     journal: Journal | None = None,
     label: str = "",
     tick: Tick = lambda cells: None,
 ) -> None:
-    """Make what the passes say, one pass after the other.
+    """Make what the passes say, one pass after the other, each unit of them by `make`.
 
     Units run on `executor`, or on threads of this process. Each writes the chunks that it owns whole; chunks
     that units share parts of are put together and written here. So every chunk is written once, and no two
@@ -62,7 +65,7 @@ def run_passes(
             name = f"{label}-{number}-{'x'.join(map(str, work.unit))}"
             ahead = UNITS_AT_ONCE if own is not None else UNITS_AHEAD
             listen = tick if number == 0 else lambda cells: None
-            _Run(replace(work, run=uuid4().hex), pool, ahead, journal, name, listen).run()
+            _Run(replace(work, run=uuid4().hex), make, pool, ahead, journal, name, listen).run()
     finally:
         if own is not None:
             own.shutdown()
@@ -70,9 +73,17 @@ def run_passes(
 
 class _Run:
     def __init__(
-        self, work: Pass, pool: Executor, ahead: int, journal: Journal | None, name: str, tick: Tick
+        self,
+        work: Pass,
+        make: Make,
+        pool: Executor,
+        ahead: int,
+        journal: Journal | None,
+        name: str,
+        tick: Tick,
     ) -> None:
         self._work = work
+        self._make = make
         self._pool = pool
         self._ahead = ahead
         self._journal = journal
@@ -99,7 +110,7 @@ class _Run:
             raise
 
     def _start(self, origin: Shape) -> None:
-        future = self._pool.submit(make_unit, self._work, origin)
+        future = self._pool.submit(self._make, self._work, origin)
         self._waiting[origin] = future
         future.add_done_callback(lambda _: self._done.put(origin))
 

@@ -42,7 +42,8 @@ def cover(trace: Trace, matrix: TileMatrix) -> Tiles:
     near = math.ceil(max(1.0, *jumps))
     found = np.isfinite(rows) & np.isfinite(columns)
     candidates = _around(np.floor(rows[found]), np.floor(columns[found]), near, matrix)
-    return candidates[_is_near(trace, matrix, candidates)]
+    kept: Tiles = candidates[_is_near(trace, matrix, candidates)]
+    return kept
 
 
 def _tile_places(trace: Trace, matrix: TileMatrix, rows: Floats, columns: Floats) -> tuple[Floats, Floats]:
@@ -53,7 +54,8 @@ def _tile_places(trace: Trace, matrix: TileMatrix, rows: Floats, columns: Floats
         down, right = y / matrix.tile_shape[0], x / matrix.tile_shape[1]
         # A little more than the matrix, so that what crosses its edge still has neighbours.
         down, right = (
-            np.clip(place, -1, size + 1) for place, size in zip((down, right), matrix.matrix_shape, strict=True)
+            np.clip(place, -1, size + 1)
+            for place, size in zip((down, right), matrix.matrix_shape, strict=True)
         )
     lost = ~(np.isfinite(x) & np.isfinite(y))
     down[lost] = right[lost] = np.nan
@@ -86,7 +88,7 @@ def _is_near(trace: Trace, matrix: TileMatrix, tiles: Tiles) -> np.ndarray[Any, 
     full = np.broadcast_arrays(columns, rows)
     found = trace.at(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
     lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
-    meets = ~lost.all(axis=(1, 2))
+    meets: np.ndarray[Any, np.dtype[np.bool_]] = ~lost.all(axis=(1, 2))
     for part, size in zip(found, trace.source_shape[::-1], strict=True):
         low = np.where(lost, np.inf, part).min(axis=(1, 2))
         high = np.where(lost, -np.inf, part).max(axis=(1, 2))

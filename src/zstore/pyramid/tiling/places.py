@@ -54,7 +54,7 @@ class Trace:
         """
         count = 1 if corners else 0
         offset = 0.0 if corners else 0.5
-        rows, columns = (np.arange(size + count) + offset for size in shape)
+        rows, columns = (np.arange(size + count, dtype=np.float64) + offset for size in shape)
         step = FIRST_STEP
         while self.tolerance > 0 and step > 1:
             found = self._approximate(row, column, shape, step, rows, columns)

@@ -1,0 +1,14 @@
+"""The hook by which zstore finds the codec "numcodecs.imagecodecs_snappy", "imagecodecs_snappy" in v2."""
+
+from __future__ import annotations
+
+from zstore.extensions.hookspecs import hookimpl
+from zstore.extensions.offers import Offer
+
+__all__ = ["register_codecs"]
+
+
+@hookimpl
+def register_codecs() -> list[Offer]:
+    """Snappy, under the name that numcodecs' users gave it."""
+    return [Offer("numcodecs.imagecodecs_snappy", "zstore_snappy.codec:Snappy")]
