@@ -5,13 +5,18 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KERNEL_SOURCES := $(wildcard src/zstore/_ext/*.pyx src/zstore/_ext/*.h src/zstore/_ext/include/*.h)
 PLUGINS := $(wildcard plugins/zstore-*)
+# Those with kernels of their own are compiled against the zstore that is installed, so after it.
+NATIVE_PLUGINS := $(patsubst %/setup.py,%,$(wildcard plugins/zstore-*/setup.py))
+PURE_PLUGINS := $(filter-out $(NATIVE_PLUGINS),$(PLUGINS))
 
-.PHONY: demo test drill build kernels lint types bench bench-pyramids parity-zarr parity-xarray readers clean
+.PHONY: demo test drill fuzz sanitize build kernels lint types bench bench-pyramids parity-zarr parity-xarray readers docs plugins clean
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PLUGINS),-e $(plugin))
+	$(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PURE_PLUGINS),-e $(plugin))
+	$(BIN)/pip install --quiet setuptools cython
+	$(BIN)/pip install --quiet --no-build-isolation $(foreach plugin,$(NATIVE_PLUGINS),-e $(plugin))
 	touch $@
 
 build: $(STAMP)
@@ -31,6 +36,30 @@ test: $(STAMP)
 drill: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
 
+# Every parser and decoder, fed with damaged input for FUZZ_SECONDS; one of them guided by what it reaches, with
+# `make fuzz FUZZ_TARGET=zstd` (extra `fuzz`).
+FUZZ_SECONDS ?= 600
+FUZZ_TARGET ?=
+fuzz: $(STAMP)
+	test -z "$(FUZZ_TARGET)" || $(BIN)/pip install --quiet -e ".[fuzz]"
+	$(BIN)/python tests/fuzz/run.py $(if $(FUZZ_TARGET),--atheris) $(FUZZ_SECONDS) $(if $(FUZZ_TARGET),"$(FUZZ_TARGET)")
+
+# The kernels with bounds checks, AddressSanitizer and UndefinedBehaviorSanitizer, in a copy. The test left out
+# watches the memory of the process, of which the sanitizer keeps what was freed.
+SANITIZED := build/sanitize
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+sanitize: $(STAMP)
+	rm -rf $(SANITIZED)
+	mkdir -p $(SANITIZED)
+	cp -r src tests examples setup.py pyproject.toml README.md $(SANITIZED)
+	find $(SANITIZED)/src -name '*.so' -delete -o -path '*/_ext/*.c' -delete
+	cd $(SANITIZED) && CFLAGS="$(SANITIZE)" LDFLAGS="-fsanitize=address,undefined" ZSTORE_DEBUG_KERNELS=1 \
+		$(abspath $(BIN))/python setup.py -q build_ext --inplace
+	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=src \
+		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels tests/codecs tests/faults \
+		-k "not leave_nothing_behind"
+
 # Stores of every kind, opened by readers that are no test dependencies too, from an environment of their own;
 # ZSTORE_READERS_PYTHON may name a Python whose rasterio has a newer GDAL.
 READERS := .readers
@@ -47,6 +76,24 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# The site, in site/; a link that leads nowhere stops it. No kernels are needed, so it has an environment of its own.
+DOCS := .docs
+docs:
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet "mkdocs-material>=9.5" "mkdocstrings[python]>=1"
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+# Every plugin as its users get it: built from its own folder into an environment that never saw the source tree.
+PLUGIN_VENV := .plugins
+plugins:
+	rm -rf $(PLUGIN_VENV)
+	$(PYTHON) -m venv $(PLUGIN_VENV)
+	$(PLUGIN_VENV)/bin/pip install --quiet ".[cli,test]" setuptools cython
+	$(PLUGIN_VENV)/bin/pip install --quiet $(addprefix ./,$(PURE_PLUGINS))
+	$(PLUGIN_VENV)/bin/pip install --quiet --no-build-isolation $(addprefix ./,$(NATIVE_PLUGINS))
+	$(PLUGIN_VENV)/bin/zstore plugins
+	$(PLUGIN_VENV)/bin/python -P -m pytest -q plugins
+
 bench: $(STAMP)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
 
@@ -62,4 +109,4 @@ bench-pyramids: $(STAMP)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .readers build demo src/zstore/_ext/*.c src/zstore/_ext/*.so
+	rm -rf $(VENV) .readers .docs .plugins site build demo src/zstore/_ext/*.c src/zstore/_ext/*.so

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -29,6 +36,106 @@ def test_the_first_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytes
     exec(compile(code[1], "README.md", "exec"), names)
     assert zstore.open_array("scene.zarr", mode="r")[5, 5] == 7
     assert sorted(zstore.open_group("pyramid.zarr", mode="r").group_keys()) == ["1", "2", "3"]
+
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# Of a package, in files of their own: see test_the_walk_through_is_a_plugin.
+OTHERWISE = {"plugins.md", "native-codecs.md"}
+# What sets something for the whole process.
+ALONE = {"zarr-python.md"}
+PAGES = sorted(
+    page
+    for page in (ROOT / "docs").glob("**/*.md")
+    if page.parent.name != "design" and page.name not in OTHERWISE and BLOCK.search(page.read_text())
+)
+
+
+def run_page(page: Path) -> None:
+    """The Python blocks of a page one after the other, and what it types at a prompt, in this directory."""
+    names: dict[str, object] = {"__name__": page.stem}
+    text = page.read_text()
+    for block in BLOCK.finditer(text):
+        # So that a traceback says where in the page.
+        code = "\n" * text.count("\n", 0, block.start(2)) + block[2]
+        if block[1] == "python":
+            exec(compile(code, str(page), "exec"), names)
+        elif block[1] == "console":
+            type_lines(block[2])
+
+
+def type_lines(lines: str) -> None:
+    testing = pytest.importorskip("click.testing", reason="the command line needs click")
+    from zstore.cli.root import zstore as command
+
+    for line in lines.splitlines():
+        prompt, program, *words = shlex.split(line)
+        assert (prompt, program) == ("$", "zstore"), line
+        result = testing.CliRunner().invoke(command, words)
+        assert (result.exit_code, result.exception) == (0, None), (line, result.output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if page.name not in ALONE:
+        run_page(page)
+        return
+    code = f"import sys; from pathlib import Path; import test_docs; test_docs.run_page(Path({str(page)!r}))"
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def build_package(page: Path, directory: Path) -> None:
+    """The blocks that begin with the name of a file, as those files."""
+    for block in BLOCK.finditer(page.read_text()):
+        named = re.match(r"(?:#|//|/\*) ([\w/]+\.\w+)", block[2])
+        if named:
+            file = directory / named[1]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block[2])
+
+
+def run_package(directory: Path, *words: str) -> None:
+    """pytest in `directory`, with what is there on the path and zstore as it is here."""
+    path = os.pathsep.join([str(directory), str(ROOT / "src"), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *words],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_walk_through_is_a_plugin(tmp_path: Path) -> None:
+    build_package(ROOT / "docs/plugins.md", tmp_path)
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+    # What installing it would write, without the time that takes.
+    metadata = tmp_path / "acme_zstore-1.0.dist-info"
+    metadata.mkdir()
+    header = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (metadata / "METADATA").write_text(header)
+    points = [f"{name} = {module}" for name, module in project["entry-points"]["zstore"].items()]
+    (metadata / "entry_points.txt").write_text("\n".join(["[zstore]", *points, ""]))
+    run_package(tmp_path, "test_acme.py")
+
+
+def test_the_native_codec_of_the_page_is_one(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    build_package(ROOT / "docs/native-codecs.md", tmp_path)
+    assert "zstore.get_include()" in (tmp_path / "setup.py").read_text()
+    # What its setup.py does, without the time that setuptools takes.
+    includes = [f"-I{sysconfig.get_path('include')}", f"-I{zstore.get_include()}"]
+    target = f"xor_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O2", *includes, "xor_native.c", "-o", target],
+        cwd=tmp_path,
+        check=True,
+    )
+    run_package(tmp_path, "test_xor.py")
 
 
 @pytest.mark.parametrize("name", CODEC_FILES)

@@ -42,7 +42,6 @@ NEEDS = {
         "hypothesis",
         "numpydoc",
         "tomlkit",
-        "uv",
         "moto[s3,server]",
         "s3fs",
         "obstore",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from zstore.integrations.dask import from_dask, to_dask
     from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
     from zstore.pyramid.build import build_pyramid
+    from zstore.pyramid.tiling.build import build_tile_pyramid
+    from zstore.pyramid.tiling.read import open_tiles, read_tile
     from zstore.pyramid.update import update_pyramid
     from zstore.resampling.methods import downsample
     from zstore.validation.run import validate
@@ -27,6 +29,7 @@ _HOMES = {
     "Array": "zstore.array",
     "Group": "zstore.group",
     "build_pyramid": "zstore.pyramid.build",
+    "build_tile_pyramid": "zstore.pyramid.tiling.build",
     "consolidate": "zstore.opening",
     "convert": "zstore.converting.convert",
     "convert_metadata": "zstore.converting.inplace",
@@ -37,6 +40,8 @@ _HOMES = {
     "open": "zstore.opening",
     "open_array": "zstore.opening",
     "open_group": "zstore.opening",
+    "open_tiles": "zstore.pyramid.tiling.read",
+    "read_tile": "zstore.pyramid.tiling.read",
     "set_threads": "zstore.engine.pool",
     "to_dask": "zstore.integrations.dask",
     "update_pyramid": "zstore.pyramid.update",
@@ -48,6 +53,7 @@ __all__ = [
     "Array",
     "Group",
     "build_pyramid",
+    "build_tile_pyramid",
     "consolidate",
     "convert",
     "convert_metadata",
@@ -60,6 +66,8 @@ __all__ = [
     "open",
     "open_array",
     "open_group",
+    "open_tiles",
+    "read_tile",
     "set_threads",
     "to_dask",
     "update_pyramid",

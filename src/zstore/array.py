@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array_info import ArrayInfo
+from zstore.array_info import ArrayInfo, check_missing
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
 from zstore.engine.objects import as_items
@@ -43,6 +43,7 @@ class Array(ArrayInfo):
         *,
         read_only: bool = False,
         allow_pickle: bool = False,
+        missing: str = "fill",
     ) -> None:
         super().__init__(store, path, model, read_only=read_only)
         if not self._read_only:
@@ -50,10 +51,16 @@ class Array(ArrayInfo):
         self._made: Chunks | UnevenChunks | None = None
         self._cache_size = 0
         self._allow_pickle = allow_pickle
+        self._when_missing = check_missing(missing)
         self._resizing = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = partial(Array, read_only=self._read_only, allow_pickle=self._allow_pickle)
+        make = partial(
+            Array,
+            read_only=self._read_only,
+            allow_pickle=self._allow_pickle,
+            missing=self._when_missing,
+        )
         return (make, (self._store, self._path, self._model))
 
     @property
@@ -101,17 +108,22 @@ class Array(ArrayInfo):
             selection = rest
         else:
             out = np.empty(plan.shape, chunks.model.dtype)
-            chunks.read(plan, out)
+            chunks.read(plan, out, missing_is_fault=self._when_missing == "error")
         return out if out.shape or _has_ellipsis(selection) else out[()]
 
     def read(
-        self, selection: Any = Ellipsis, *, out: np.ndarray[Any, Any] | None = None, missing: str = "fill"
+        self,
+        selection: Any = Ellipsis,
+        *,
+        out: np.ndarray[Any, Any] | None = None,
+        missing: str | None = None,
     ) -> Any:
         """What `array[selection]` gives, into `out` where that is given (any strides, same shape and dtype).
 
         Of structured items, a name (or a list of names) anywhere in the selection gives those fields alone.
 
-        `missing` is "fill" (chunks that were never written read as the fill value) or "error".
+        `missing` is "fill" (chunks that were never written read as the fill value) or "error"; None is
+        what the array was opened with.
 
         Raises
             SelectionError: the selection does not fit the array.
@@ -119,10 +131,8 @@ class Array(ArrayInfo):
             CodecError: a chunk is damaged.
             ValueError: `out` has another shape or dtype.
         """
-        if missing not in ("fill", "error"):
-            raise ValueError(f"missing={missing!r}, expected 'fill' or 'error'")
         fields, rest = self._split_fields(selection)
-        missing_is_fault = missing == "error"
+        missing_is_fault = None if missing is None else check_missing(missing) == "error"
         if fields is None:
             return self._read(self._select(selection), out, missing_is_fault=missing_is_fault)
         taken = take_fields(self._read(self._select(rest), missing_is_fault=missing_is_fault), fields)
@@ -153,8 +163,14 @@ class Array(ArrayInfo):
             raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {shape} and {dtype}")
 
     def _read(
-        self, selected: Selected, out: np.ndarray[Any, Any] | None = None, *, missing_is_fault: bool = False
+        self,
+        selected: Selected,
+        out: np.ndarray[Any, Any] | None = None,
+        *,
+        missing_is_fault: bool | None = None,
     ) -> Any:
+        if missing_is_fault is None:
+            missing_is_fault = self._when_missing == "error"
         plan = selected.plan
         if out is None:
             memory = np.empty(plan.shape, self.dtype)
@@ -237,6 +253,7 @@ class Array(ArrayInfo):
             self._model,
             read_only=self._read_only,
             allow_pickle=self._allow_pickle,
+            missing=self._when_missing,
         )
         array._cache_size = size
         return array

@@ -11,7 +11,18 @@ from zstore.model.array import ArrayModel
 from zstore.model.grid import RegularGrid
 from zstore.node import Node
 
-__all__ = ["ArrayInfo"]
+__all__ = ["ArrayInfo", "check_missing"]
+
+
+def check_missing(value: str) -> str:
+    """`value`, where it says what chunks that are not stored are: "fill" values, or an "error".
+
+    Raises
+        ValueError: it is neither.
+    """
+    if value in ("fill", "error"):
+        return value
+    raise ValueError(f"missing={value!r}, expected 'fill' or 'error'")
 
 
 class ArrayInfo(Node[ArrayModel]):

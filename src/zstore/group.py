@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from zstore.array_info import check_missing
 from zstore.creation import describe_data, put_array
 from zstore.engine.consolidate import METADATA_NAMES, consolidate_node
 from zstore.engine.documents import (
@@ -47,13 +48,14 @@ def node(
     *,
     read_only: bool,
     allow_pickle: bool = False,
+    missing: str = "fill",
 ) -> Array | Group:
     """The array or group that `model` describes."""
     if isinstance(model, GroupModel):
-        return Group(store, path, model, read_only=read_only)
+        return Group(store, path, model, read_only=read_only, missing=missing)
     from zstore.array import Array
 
-    return Array(store, path, model, read_only=read_only, allow_pickle=allow_pickle)
+    return Array(store, path, model, read_only=read_only, allow_pickle=allow_pickle, missing=missing)
 
 
 class Group(Node[GroupModel]):
@@ -63,7 +65,19 @@ class Group(Node[GroupModel]):
     writable one always asks the store, so that it never shows what is not there.
     """
 
-    __slots__ = ()
+    __slots__ = ("_when_missing",)
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        model: GroupModel,
+        *,
+        read_only: bool = False,
+        missing: str = "fill",
+    ) -> None:
+        super().__init__(store, path, model, read_only=read_only)
+        self._when_missing = check_missing(missing)
 
     def __getitem__(self, name: str) -> Array | Group:
         path = self._member_path(name)
@@ -121,19 +135,15 @@ class Group(Node[GroupModel]):
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """(name, array) of the group's own arrays."""
-        from zstore.array import Array
-
         for name, model in self._models():
             if isinstance(model, ArrayModel):
-                path = join_key(self._path, name)
-                yield name, Array(self._store, path, model, read_only=self._read_only)
+                yield name, cast("Array", self._open(name, model))
 
     def groups(self) -> Iterator[tuple[str, Group]]:
         """(name, group) of the group's own groups."""
         for name, model in self._models():
             if isinstance(model, GroupModel):
-                path = join_key(self._path, name)
-                yield name, Group(self._store, path, model, read_only=self._read_only)
+                yield name, cast("Group", self._open(name, model))
 
     def array_keys(self) -> Iterator[str]:
         """The names of the group's own arrays."""
@@ -295,7 +305,13 @@ class Group(Node[GroupModel]):
         return consolidated if self._read_only and isinstance(consolidated, Consolidated) else None
 
     def _open(self, path: str, model: ArrayModel | GroupModel) -> Array | Group:
-        return node(self._store, join_key(self._path, path), model, read_only=self._read_only)
+        return node(
+            self._store,
+            join_key(self._path, path),
+            model,
+            read_only=self._read_only,
+            missing=self._when_missing,
+        )
 
     def _stored(self) -> Iterator[tuple[str, Documents]]:
         """(name, documents) of the members, from the store."""

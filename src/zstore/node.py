@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from zstore.attributes import Attributes
 from zstore.model.array import ArrayModel
@@ -65,6 +65,14 @@ class Node(Generic[Model]):
     def attrs(self) -> Attributes:
         """Its attributes; changes go straight to the store."""
         return Attributes(self._store, self._path, lambda: self._model, self._set_model)
+
+    def tile(self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any) -> Any:
+        """The tile in column `x` and row `y` of tile matrix `z`, of the pyramid this is, or is a part of.
+
+        Of an array, its own cells at that level; of a group, those of `array`, or of the only one there is.
+        See `zstore.read_tile`.
+        """
+        return import_module("zstore.pyramid.tiling.read").read_tile(self, z, x, y, array, **indexers)
 
     def _repr_html_(self) -> str | None:
         """What notebooks show; None, for which they take `repr`, where that cannot be made."""

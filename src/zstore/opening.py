@@ -55,6 +55,7 @@ def open(
     *,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
+    missing: str = "fill",
     **options: Any,
 ) -> Array | Group:
     """The array or group at `path` of the store.
@@ -62,6 +63,8 @@ def open(
     `mode` is "a" by default ("r" for a store that is read-only). What is missing is made where the mode says
     so: an array where `shape` is among the `options` (those of `create_array`), a group otherwise.
     `allow_pickle` lets an array's chunks be unpickled, which runs code that they hold: for stores you trust.
+    With missing="error", to read a chunk that is not stored is an error, in all arrays of a group; by default
+    it reads as the fill value.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing.
@@ -73,7 +76,9 @@ def open(
     if mode in ("r", "r+", "a"):
         model = read_node(opened, path, zarr_format)
         if model is not None:
-            return node(opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle)
+            return node(
+                opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle, missing=missing
+            )
         if mode != "a":
             raise _nothing(opened, path, zarr_format, "array or group")
     options = {**options, "zarr_format": zarr_format or 3, "overwrite": mode == "w"}
@@ -90,11 +95,13 @@ def open_array(
     *,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
+    missing: str = "fill",
     **options: Any,
 ) -> Array:
     """The array at `path` of the store; `mode` is "a" by default, `options` are those of `create_array`.
 
-    `allow_pickle` lets its chunks be unpickled, which runs code that they hold: for stores you trust.
+    `allow_pickle` lets its chunks be unpickled, which runs code that they hold: for stores you trust. With
+    missing="error", to read a chunk that is not stored is an error; by default it reads as the fill value.
 
     Raises
         NotFoundError: there is nothing, and the mode (or the lack of a `shape`) makes nothing.
@@ -108,7 +115,9 @@ def open_array(
     if mode in ("r", "r+", "a"):
         model = read_node(opened, path, zarr_format)
         if isinstance(model, ArrayModel):
-            return Array(opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle)
+            return Array(
+                opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle, missing=missing
+            )
         if model is not None:
             raise MetadataError("a group is there, expected an array", path=place(opened, path))
         if mode != "a" or (options.get("shape") is None and options.get("data") is None):
@@ -125,8 +134,9 @@ def open_group(
     *,
     storage_options: Mapping[str, Any] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    missing: str = "fill",
 ) -> Group:
-    """The group at `path` of the store; `attributes` are for a group that is made.
+    """The group at `path` of the store; `attributes` are for a group that is made, `missing` as for `open`.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing.
@@ -138,7 +148,7 @@ def open_group(
     if mode in ("r", "r+", "a"):
         model = read_node(opened, path, zarr_format)
         if isinstance(model, GroupModel):
-            return Group(opened, path, model, read_only=mode == "r")
+            return Group(opened, path, model, read_only=mode == "r", missing=missing)
         if model is not None:
             raise MetadataError("an array is there, expected a group", path=place(opened, path))
         if mode != "a":

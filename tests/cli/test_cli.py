@@ -168,7 +168,7 @@ def test_bad_input(pyramid: Path, tmp_path: Path) -> None:
         (("info",), "Missing argument"),
         (("convert", RASTER, tmp_path / "z", "--chunks", "big"), "'big' is neither a length nor two"),
         (("convert", RASTER, tmp_path / "z", "--bands", "red"), "expected numbers of bands"),
-        (("convert", pyramid, tmp_path / "z"), "TARGET must end in .tif"),
+        (("convert", pyramid, tmp_path / "z", "--pyramid"), "--pyramid does not go with a Zarr"),
         (("invent",), "No such command"),
     ):
         assert message in run(*words, code=2).stderr

@@ -1,4 +1,4 @@
-"""`zstore convert`: rasters to Zarr and back."""
+"""`zstore convert`: rasters, NetCDF and HDF5 files to Zarr, Zarr to another Zarr, and back to rasters."""
 
 from __future__ import annotations
 
@@ -13,26 +13,62 @@ from zstore.report.summary import format_size
 __all__ = ["convert"]
 
 RASTER_SUFFIXES = (".tif", ".tiff")
-ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray")
+ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
+# Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
+RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile")
 
 
 @click.command()
 @click.argument("source")
-@click.argument("target")
+@click.argument("target", required=False)
 @cutting_options
+@click.option(
+    "--metadata-only", is_flag=True, help="Zarr to Zarr: write other documents over the same chunks."
+)
+@click.option("--remove-old", is_flag=True, help="With --metadata-only: remove the documents there were.")
+@click.option("--check", is_flag=True, help="Zarr to Zarr: compare all values afterwards.")
 @click.option("--pyramid", is_flag=True, help="Make levels until the coarsest fits one chunk.")
 @click.option("--method", default="average", show_default=True, help="How coarser levels are made.")
 @click.option("--bands", **WORDS, help="Bands of the raster by number, or arrays of the Zarr by name.")
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")
 @click.option("--cog", is_flag=True, help="Write the raster as a cloud-optimised GeoTIFF.")
-def convert(source: str, target: str, **options: Any) -> None:
-    """Make a Zarr of a raster, or a GeoTIFF of a Zarr where TARGET ends in .tif."""
+@click.pass_context
+def convert(ctx: click.Context, source: str, target: str | None, **options: Any) -> None:
+    """Make a Zarr of a raster, a NetCDF or HDF5 file or a Zarr, or a GeoTIFF where TARGET ends in .tif.
+
+    Of a Zarr, --chunks and --shards are for the last two dimensions; --format 1, 2 or 3 (the default). With
+    --metadata-only there is no TARGET.
+    """
+    from zstore.integrations.netcdf import is_netcdf
+
+    given = {
+        name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    metadata_only, remove_old, check = (
+        options.pop(name) for name in ("metadata_only", "remove_old", "check")
+    )
+    if metadata_only:
+        _check_options(given, {"metadata_only", "remove_old", "zarr_format"}, "--metadata-only")
+        if target is not None:
+            raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
+        _in_place(source, options["zarr_format"], remove_old=remove_old)
+        return
+    if target is None:
+        raise click.UsageError("Missing argument 'TARGET'.")
+    if remove_old:
+        raise click.UsageError("--remove-old goes with --metadata-only")
+    if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
+        _check_options(given, set(options) - set(RASTER_OPTIONS) | {"check"}, "a Zarr made of a Zarr")
+        _to_other_zarr(source, target, check=check, **options)
+        return
+    if check:
+        raise click.UsageError("--check goes with a Zarr made of a Zarr")
+    if options["zarr_format"] == "1":
+        raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
     if target.lower().endswith(RASTER_SUFFIXES):
         _to_raster(source, target, **options)
-    elif any((Path(source) / mark).exists() for mark in ZARR_MARKS):
-        raise click.UsageError(
-            "SOURCE is a Zarr: TARGET must end in .tif (`zstore pyramid` makes a Zarr of it)"
-        )
+    elif is_netcdf(source):
+        _from_netcdf(source, target, **options)
     else:
         _to_zarr(source, target, **options)
 
@@ -52,6 +88,28 @@ def _to_raster(source: str, target: str, **options: Any) -> None:
             progress=progress,
         )
     click.echo(f"{path}: {format_size(path.stat().st_size)}")
+
+
+def _from_netcdf(source: str, target: str, **options: Any) -> None:
+    from zstore.integrations.netcdf import netcdf_to_zarr
+
+    if options["pyramid"] or options["levels"] or options["bands"] or options["profile"]:
+        raise click.UsageError(
+            "a NetCDF or HDF5 file is converted as it is: --pyramid, --levels, --bands and --profile are for "
+            "rasters (`zstore pyramid` makes levels of the Zarr)"
+        )
+    with show_progress("converting") as progress:
+        group = netcdf_to_zarr(
+            source,
+            target,
+            zarr_format=int(options["zarr_format"] or 3),
+            chunks=options["chunks"] or "auto",
+            shards=options["shards"],
+            compressors=codec_of(options["codec"]),
+            overwrite=options["overwrite"],
+            progress=progress,
+        )
+    click.echo(str(group.tree()))
 
 
 def _to_zarr(source: str, target: str, **options: Any) -> None:
@@ -79,3 +137,53 @@ def _to_zarr(source: str, target: str, **options: Any) -> None:
             progress=progress,
         )
     click.echo(str(group.tree()))
+
+
+def _is_zarr(source: str) -> bool:
+    """Whether there is a Zarr at a path or URL, rather than a raster."""
+    place = Path(source)
+    if place.is_dir():
+        return any((place / mark).exists() for mark in ZARR_MARKS) or any(place.glob("*/meta"))
+    if source.lower().endswith(RASTER_SUFFIXES):
+        return False
+    return source.lower().endswith(".zip") or ("://" in source and not place.exists())
+
+
+def _check_options(given: set[str], expected: set[str], what: str) -> None:
+    for name in sorted(given - expected):
+        option = {"zarr_format": "format"}.get(name, name.replace("_", "-"))
+        raise click.UsageError(f"--{option} does not go with {what}")
+
+
+def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> None:
+    from zstore.converting.convert import convert as convert_zarr
+
+    cut = {
+        name: (lengths, lengths) if isinstance(lengths, int) else lengths
+        for name in ("chunks", "shards")
+        if (lengths := options[name]) is not None
+    }
+    if options["codec"] is not None:
+        cut["compressors"] = codec_of(options["codec"])
+    with show_progress("converting", unit="chunks") as progress:
+        made = convert_zarr(
+            source,
+            target,
+            zarr_format=int(options["zarr_format"] or 3),
+            overwrite=options["overwrite"],
+            check=check,
+            progress=progress,
+            **cut,
+        )
+    _show(made)
+
+
+def _in_place(source: str, zarr_format: str | None, *, remove_old: bool) -> None:
+    from zstore.converting.inplace import convert_metadata
+
+    _show(convert_metadata(source, zarr_format=int(zarr_format or 3), remove_old=remove_old))
+
+
+def _show(made: Any) -> None:
+    tree = getattr(made, "tree", None)
+    click.echo(f"{made.name} {made.shape} {made.dtype}" if tree is None else str(tree()))

@@ -50,7 +50,7 @@ WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
 def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of everything that writes arrays."""
     options = [
-        click.option("--format", "zarr_format", type=click.Choice(["2", "3"]), help="Zarr format."),
+        click.option("--format", "zarr_format", type=click.Choice(["1", "2", "3"]), help="Zarr format."),
         click.option("--chunks", **LENGTHS, help="Chunk lengths (inside shards: of inner chunks)."),
         click.option("--shards", **LENGTHS, help="Shard lengths; v3 only."),
         click.option("--codec", help="zstd, gzip, blosc, lz4, ... or none."),

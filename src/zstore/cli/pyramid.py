@@ -64,6 +64,22 @@ def _region_of(value: Any) -> Any:
     metavar="REGION",
     help="Bring SOURCE, a pyramid, up to date after a change: y=0:512,time=7, or 'grown'.",
 )
+@click.option(
+    "--tms",
+    default="native",
+    show_default=True,
+    metavar="NAME",
+    help="The tile matrix set to lay levels on, like WebMercatorQuad; native: the data's own grid.",
+)
+@click.option("--min-zoom", metavar="ID", help="With --tms: the coarsest tile matrix.")
+@click.option("--max-zoom", metavar="ID", help="With --tms: the finest tile matrix.")
+@click.option(
+    "--sampling",
+    type=click.Choice(["auto", "nearest", "bilinear", "cubic", "average"]),
+    default="auto",
+    show_default=True,
+    help="With --tms: how the finest level is sampled.",
+)
 @click.option("--memory", type=_bytes_of, metavar="SIZE", help="About how much to hold at once, like 512M.")
 @click.option(
     "--preview",
@@ -73,7 +89,11 @@ def _region_of(value: Any) -> Any:
 def pyramid(source: str, target: str | None, preview: Path | None, **options: Any) -> None:
     """Make coarser levels of SOURCE: beside its finest level, or with it in TARGET."""
     with show_progress("making levels") as progress:
-        if options["region"] is None:
+        if options["tms"] == "native" and (options["min_zoom"] or options["max_zoom"]):
+            raise click.UsageError("--min-zoom and --max-zoom take --tms; expected --levels, or --tms")
+        if options["tms"] != "native":
+            group = _build_tiles(source, target, options, progress)
+        elif options["region"] is None:
             group = _build(source, target, options, progress)
         else:
             if target is not None:
@@ -104,6 +124,42 @@ def _build(source: str, target: str | None, options: dict[str, Any], progress: A
         derive=options["derive"],
         grid=options["grid"],
         copy_base=None if target is None else True,
+        profile=options["profile"],
+        overwrite=options["overwrite"],
+        resume=options["resume"],
+        memory=options["memory"],
+        progress=progress,
+    )
+
+
+def _build_tiles(source: str, target: str | None, options: dict[str, Any], progress: Any) -> library.Group:
+    if target is None or options["region"] is not None:
+        raise click.UsageError("--tms takes a target, and no --update")
+    if options["grid"] != "aligned" or options["factors"] not in ("2", 2):
+        raise click.UsageError("--tms takes neither --grid nor --factors: the tile matrix set has both")
+    if options["levels"] is not None:
+        raise click.UsageError("--tms takes --min-zoom and --max-zoom in place of --levels")
+    length, shard = options["chunks"], options["shards"]
+    if any(isinstance(given, tuple) for given in (length, shard)):
+        raise click.UsageError("--tms takes one length for --chunks and one for --shards")
+    if shard is not None and (length is None or shard % length):
+        raise click.UsageError("--tms takes --shards that are a multiple of --chunks, and both of them")
+    chosen = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
+    return library.build_tile_pyramid(
+        source,
+        target,
+        options["tms"],
+        min_zoom=options["min_zoom"],
+        max_zoom=options["max_zoom"],
+        sampling=options["sampling"],
+        method=chosen or "average",
+        nodata="auto" if options["nodata"] is None else options["nodata"],
+        mask=options["mask"],
+        tile_length=length,
+        tiles_per_shard=None if shard is None else shard // length,
+        compressors=codec_of(options["codec"]),
+        zarr_format=None if options["zarr_format"] is None else int(options["zarr_format"]),
+        derive=options["derive"],
         profile=options["profile"],
         overwrite=options["overwrite"],
         resume=options["resume"],

@@ -169,8 +169,7 @@ def _plan(
     # Arrays of v1 lie in no groups; what holds them is one from v2 on.
     for job in jobs:
         for above in ancestors(job.target.path[len(to_base) :].lstrip("/")):
-            if wishes.zarr_format != 1:
-                groups.setdefault(above, GroupModel(wishes.zarr_format))
+            groups.setdefault(above, plan_group(GroupModel(wishes.zarr_format), wishes.zarr_format))
     return jobs, groups, consolidated
 
 

@@ -202,13 +202,16 @@ def encode_onto(
 
 def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: xr.Variable) -> None:
     """Values mean in the store what its attributes say, whatever the new ones would have said."""
-    words = PACKING + (TIMES if "units" in existing.encoding else ())
-    for word in words:
+    for word in PACKING:
         if encoded.attrs.get(word, raw.attrs.get(word)) != raw.attrs.get(word):
             raise MetadataError(
                 f"{name!r} can only be encoded with {word} {encoded.attrs.get(word)!r}, the store's has "
                 f"{raw.attrs.get(word)!r}"
             )
+    if "units" in existing.encoding and not _counts_alike(encoded.attrs, raw.attrs):
+        stated = " ".join(str(encoded.attrs.get(word, "")) for word in TIMES)
+        there = " ".join(str(raw.attrs.get(word, "")) for word in TIMES)
+        raise MetadataError(f"{name!r} can only be encoded with units {stated!r}, the store's has {there!r}")
     new, old = encoded.dtype, raw.dtype
     if _is_text(new) and (old.kind in "TO"):
         return
@@ -217,6 +220,16 @@ def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: 
         fits = new.itemsize <= old.itemsize
     if not fits:
         raise MetadataError(f"{name!r} has the dtype {new}; the store's {old} cannot hold it")
+
+
+def _counts_alike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+    """Whether numbers mean the same times by both, however their units are spelled."""
+    moments = []
+    for attributes in (one, other):
+        stated = {word: attributes[word] for word in TIMES if word in attributes}
+        numbers = xr.Variable(("n",), np.array([0, 1]), stated)
+        moments.append(xr.conventions.decode_cf_variable("n", numbers, decode_timedelta=True).values)
+    return moments[0].dtype == moments[1].dtype and bool((moments[0] == moments[1]).all())
 
 
 def resolve_region(dataset: xr.Dataset, group: Group, region: Any) -> tuple[xr.Dataset, dict[str, slice]]:

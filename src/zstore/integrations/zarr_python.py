@@ -24,7 +24,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.registry import register_pipeline
 from zarr.storage._common import StorePath
 
-from zstore.errors import NotFoundError, StoreError
+from zstore.errors import CodecError, NotFoundError, StoreError
 from zstore.integrations.zarr_python_binding import Binding, Place
 from zstore.integrations.zarr_python_source import ZarrStore
 from zstore.integrations.zarr_python_store import ZstoreStore
@@ -37,6 +37,9 @@ Batch = list[tuple[Any, ArraySpec, Any, Any, bool]]
 
 # Older versions do it while they parse the metadata, and cannot do it here.
 EVOLVES = find_spec("zarr.core.chunk_utils") is not None
+
+# Codecs that refuse some values, as zarr-python's do, whose own errors its users know.
+CHOOSY = ("cast_value", "scale_offset")
 
 
 class ZstoreCodecPipeline(CodecPipeline):
@@ -204,6 +207,10 @@ class ZstoreCodecPipeline(CodecPipeline):
         except StoreError as error:
             _tell(place, error)
             return None
+        except CodecError as error:
+            if error.codec not in CHOOSY:
+                raise
+            return None
         if fit.is_converted:
             memory[...] = items
         return place.answers(batch)
@@ -234,6 +241,10 @@ class ZstoreCodecPipeline(CodecPipeline):
             chunks.write(selected.plan(chunks.write_layout), value)
         except StoreError as error:
             _tell(place, error)
+            return False
+        except CodecError as error:
+            if error.codec not in CHOOSY:
+                raise
             return False
         return True
 

@@ -22,6 +22,7 @@ __all__ = [
     "Dataset",
     "PlaceLike",
     "count_levels",
+    "group_above",
     "join_attributes",
     "open_dataset",
     "open_level",
@@ -103,7 +104,7 @@ def open_dataset(source: Array | Group | PlaceLike) -> Dataset:
     """
     node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
     if isinstance(node, Array):
-        return _array_dataset(node, _group_of(node))
+        return _array_dataset(node, group_above(node))
     if "multiscales" not in node.attrs and not any(array.ndim > 1 for _, array in node.arrays()):
         # A pyramid that is being built has a finest level, and says nothing yet.
         first = node.get("0")
@@ -150,13 +151,13 @@ def _name_of(array: Array) -> str:
     return array.basename or place_of(array).rpartition("/")[2] or "data"
 
 
-def _group_of(array: Array) -> Group | None:
-    """The group that holds an array, where there is one."""
+def group_above(node: Array | Group) -> Group | None:
+    """The group that holds an array or a group, where there is one."""
     try:
-        if array.path:
-            above = open_node(array.store, array.path.rpartition("/")[0], mode="r")
+        if node.path:
+            above = open_node(node.store, node.path.rpartition("/")[0], mode="r")
             return above if isinstance(above, Group) else None
-        scheme, _, rest = array.store.url.rstrip("/").partition("://")
+        scheme, _, rest = node.store.url.rstrip("/").partition("://")
         above_place = rest.rpartition("/")[0]
         # "memory://name" and "s3://bucket" have nothing above them.
         return open_group(f"{scheme}://{above_place}", mode="r") if above_place else None

@@ -25,6 +25,8 @@ UNITS_AHEAD = 512
 Tick = Callable[[int], None]
 # What makes one unit of a pass, here or in another process, and gives back what it does not own whole.
 Make = Callable[[Any, Shape], list[Piece]]
+# Whether a unit of a pass would read nothing but nodata, where the levels hold nothing yet.
+Blank = Callable[[Any, Shape], bool]
 
 
 class Executor(Protocol):
@@ -41,6 +43,7 @@ def run_passes(
     passes: Sequence[Any],
     *,
     make: Make = make_unit,
+    is_blank: Blank | None = None,
     executor: Executor | None = None,
     journal: Journal | None = None,
     label: str = "",
@@ -53,7 +56,8 @@ def run_passes(
     workers touch one. A unit that runs twice writes the same twice.
 
     `journal` keeps what has been made, and says what need not be made again; `label` sets these passes apart
-    from others there. `tick` hears how many cells of the first pass's source have been dealt with.
+    from others there. Units that `is_blank` knows to be empty are not made. `tick` hears how many cells of
+    the first pass's source have been dealt with.
 
     Raises
         Whatever a unit raises, after those that run have ended; StoreError where the store fails.
@@ -65,7 +69,7 @@ def run_passes(
             name = f"{label}-{number}-{'x'.join(map(str, work.unit))}"
             ahead = UNITS_AT_ONCE if own is not None else UNITS_AHEAD
             listen = tick if number == 0 else lambda cells: None
-            _Run(replace(work, run=uuid4().hex), make, pool, ahead, journal, name, listen).run()
+            _Run(replace(work, run=uuid4().hex), make, is_blank, pool, ahead, journal, name, listen).run()
     finally:
         if own is not None:
             own.shutdown()
@@ -76,6 +80,7 @@ class _Run:
         self,
         work: Pass,
         make: Make,
+        is_blank: Blank | None,
         pool: Executor,
         ahead: int,
         journal: Journal | None,
@@ -84,6 +89,7 @@ class _Run:
     ) -> None:
         self._work = work
         self._make = make
+        self._is_blank = is_blank
         self._pool = pool
         self._ahead = ahead
         self._journal = journal
@@ -96,7 +102,7 @@ class _Run:
     def run(self) -> None:
         try:
             for origin in self._work.origins():
-                known = None if self._journal is None else self._recall(origin)
+                known = self._known(origin)
                 if known is not None:
                     self._take(origin, known)
                     continue
@@ -127,19 +133,32 @@ class _Run:
         sides = zip(origin, self._work.unit, self._work.source.shape, strict=True)
         self._tick(volume(tuple(slice(o, min(o + u, n)) for o, u, n in sides)))
 
-    def _recall(self, origin: Shape) -> list[Piece] | None:
+    def _known(self, origin: Shape) -> list[Piece] | None:
+        """What a unit gives back that need not be made."""
+        if self._is_blank is not None and self._is_blank(self._work, origin):
+            levels = self._work.levels
+            return [
+                Piece(
+                    level, box, np.full(_lengths(box), levels[level - 1].fill_value, levels[level - 1].dtype)
+                )
+                for level, box in self._shared_boxes(origin)
+            ]
+        return None if self._journal is None else self._recall(self._journal, origin)
+
+    def _recall(self, journal: Journal, origin: Shape) -> list[Piece] | None:
         """What the journal holds of a unit; None where it has not been made."""
-        work, boxes = self._work, []
-        for level in range(work.whole_count + 1, len(work.levels) + 1):
-            box = work.own(origin, level)
-            if volume(box):
-                boxes.append((level, box))
-        assert self._journal is not None
-        shapes = [tuple(side.stop - side.start for side in box) for _, box in boxes]
-        found = self._journal.get(f"{self._name}/{_dotted(origin)}", shapes, work.source.dtype)
+        boxes = self._shared_boxes(origin)
+        shapes = [_lengths(box) for _, box in boxes]
+        found = journal.get(f"{self._name}/{_dotted(origin)}", shapes, self._work.source.dtype)
         if found is None:
             return None
         return [Piece(level, box, cells) for (level, box), cells in zip(boxes, found, strict=True)]
+
+    def _shared_boxes(self, origin: Shape) -> list[tuple[int, Box]]:
+        """What a unit gives back: its parts of the levels whose chunks are put together."""
+        work = self._work
+        owned = [(n, work.own(origin, n)) for n in range(work.whole_count + 1, len(work.levels) + 1)]
+        return [(level, box) for level, box in owned if volume(box)]
 
     def _stop(self) -> None:
         """End what waits and wait for what runs, so that nothing is written behind the caller's back."""
@@ -184,6 +203,10 @@ def _meet(one: Box, other: Box) -> Box:
 
 def _shift(box: Box, outer: Box) -> Box:
     return tuple(slice(b.start - o.start, b.stop - o.start) for b, o in zip(box, outer, strict=True))
+
+
+def _lengths(box: Box) -> Shape:
+    return tuple(side.stop - side.start for side in box)
 
 
 def _dotted(origin: Shape) -> str:

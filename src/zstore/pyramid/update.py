@@ -10,7 +10,7 @@ from zstore.array import Array
 from zstore.conventions.base import Documents
 from zstore.conventions.model import Affine, GeoModel
 from zstore.conventions.write import render_geo
-from zstore.errors import MetadataError, SelectionError, StoreError
+from zstore.errors import MetadataError, SelectionError, StoreError, UnsupportedError
 from zstore.group import Group
 from zstore.opening import open_group
 from zstore.pyramid.cascade import Box, volume
@@ -64,6 +64,7 @@ def update_pyramid(
         MetadataError: nothing says how the pyramid was built, or an array is missing.
         SelectionError: the region does not fit the arrays.
         StoreError: the pyramid is half built; go on with `build_pyramid(..., resume=True)`.
+        UnsupportedError: it was made by `build_tile_pyramid`.
     """
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record = _checked(group)
@@ -97,6 +98,12 @@ def _checked(group: Group) -> Record:
     if record is None:
         raise MetadataError(
             "nothing says how this pyramid was built; expected one that build_pyramid made",
+            path=place_of(group),
+        )
+    if "tile_matrix_set" in record:
+        raise UnsupportedError(
+            f"the pyramid was sampled on {record['tile_matrix_set']}; expected "
+            "build_tile_pyramid(..., overwrite=True), which makes it anew",
             path=place_of(group),
         )
     if record.get("state") == "building":

@@ -18,7 +18,7 @@ FINE = 0.95
 
 
 def reach_of(sampling: str, scale: float) -> int:
-    """How many cells around a place a sampling looks at; `scale`: cells of the result per cell of the source."""
+    """How many cells around a place are looked at; `scale`: cells of the result per cell of the source."""
     return int(np.ceil(REACHES[sampling] / (1 if scale >= FINE else scale))) + 1
 
 

@@ -1,4 +1,4 @@
-"""A pyramid that lies on a known tile matrix set: which of the set's matrices it has, and which tiles of them.
+"""A pyramid on a known tile matrix set: which of the set's matrices it has, and which tiles of them.
 
 Spec: GeoZarr draft 8.2.3 and 8.2.5; GeoZarr mini spec, TileMatrixLimit; OGC 17-083r4 (TileMatrixSet 2.0).
 """

@@ -18,13 +18,14 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.group import Group
 from zstore.opening import open_group
 from zstore.pyramid.build import Progress
-from zstore.pyramid.cascade import Pass
+from zstore.pyramid.cascade import Pass, Shape
 from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
 from zstore.pyramid.execute import Executor, run_passes
 from zstore.pyramid.jobs import DERIVATIONS, Cut, Job, Wishes, make_job
 from zstore.pyramid.levels import create_level, plan_array, prepare_root, rehearse
 from zstore.pyramid.record import MEMBER, Journal, Record, join_member, mark_levels
 from zstore.pyramid.sizes import Budget
+from zstore.pyramid.tiling.cover import meets
 from zstore.pyramid.tiling.ground import Ground, count_times
 from zstore.pyramid.tiling.places import TOLERANCE
 from zstore.pyramid.tiling.warp import Warp, make_tiles, window_cells
@@ -32,6 +33,8 @@ from zstore.resampling.sample import SAMPLINGS
 
 __all__ = ["build_tile_pyramid"]
 
+# Coordinates of a whole tile matrix soon outgrow the few tiles that are stored; the affine says the same.
+COORDINATE_LIMIT = 1 << 16
 # What a class, or the least or greatest of some cells, is not between two of them.
 UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
@@ -181,7 +184,8 @@ def _sampling(job: Job, wanted: str | Mapping[str, str]) -> str:
         raise MetadataError(f"sampling of {job.name!r} is {chosen!r}; expected 'auto', {names}")
     if chosen != "nearest" and job.source.dtype.kind not in "iuf":
         raise UnsupportedError(
-            f"sampling {chosen!r} does not take {job.name!r} of data type {job.source.dtype}; expected 'nearest'"
+            f"sampling {chosen!r} does not take {job.name!r} of data type {job.source.dtype}; "
+            "expected 'nearest'"
         )
     return chosen
 
@@ -214,6 +218,12 @@ class _Building:
         )
         self.dataset = dataset
         self.documents: Documents = render_geo(self.geo, cut.zarr_format, profile=profile)[0]
+        # The mini spec asks for coordinates, however long.
+        if profile != "geozarr-mini":
+            for level in levels:
+                if max(level.shape) > COORDINATE_LIMIT:
+                    for name in self.geo.dimensions:
+                        self.documents.pop(f"{level.path}/{name}", None)
         attributes = self.documents[""]["attributes"]
         if (
             isinstance(attributes.get("multiscales"), Mapping)
@@ -284,7 +294,13 @@ class _Building:
             label = f"{job.name}-tiles"
             run_passes([warp], make=make_tiles, executor=executor, journal=journal, label=label, tick=tick)
             passes = self._coarser(job, arrays, budget)
-            run_passes(passes, executor=executor, journal=journal, label=job.name)
+            run_passes(
+                passes,
+                is_blank=self._blanks(arrays, warp.axes),
+                executor=executor,
+                journal=journal,
+                label=job.name,
+            )
 
     def _warp(self, job: Job, finest: Array, budget: Budget) -> Warp:
         axes = self.dataset.axes(job.name)
@@ -300,6 +316,15 @@ class _Building:
             window_cells(finest, axes, budget),
             self.ground.tiles[0],
         )
+
+    def _blanks(self, arrays: Sequence[Array], axes: tuple[int, int]) -> Callable[[Pass, Shape], bool]:
+        """Whether a unit reads none of the tiles that the data show in."""
+
+        def is_blank(work: Pass, origin: Shape) -> bool:
+            level = next(number for number, array in enumerate(arrays) if array is work.source)
+            return not meets(self.ground.tiles[level], work.needs(origin)[0], axes, self.cut.tile)
+
+        return is_blank
 
     def _coarser(self, job: Job, arrays: Sequence[Array], budget: Budget) -> list[Pass]:
         """The passes that make the other levels of the finest."""

@@ -12,7 +12,7 @@ from zstore.conventions.tilesets.registry import TileMatrix
 from zstore.errors import MetadataError
 from zstore.pyramid.tiling.places import Floats, Trace
 
-__all__ = ["Tiles", "choose_matrix", "coarser", "cover", "limits_of"]
+__all__ = ["Tiles", "choose_matrix", "coarser", "cover", "limits_of", "meets"]
 
 # (row, column) of tiles, one pair per line, in order.
 Tiles = np.ndarray[Any, np.dtype[np.int64]]
@@ -88,7 +88,7 @@ def _is_near(trace: Trace, matrix: TileMatrix, tiles: Tiles) -> np.ndarray[Any, 
     full = np.broadcast_arrays(columns, rows)
     found = trace.at(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
     lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
-    meets: np.ndarray[Any, np.dtype[np.bool_]] = ~lost.all(axis=(1, 2))
+    meets = np.asarray(~lost.all(axis=(1, 2)))
     for part, size in zip(found, trace.source_shape[::-1], strict=True):
         low = np.where(lost, np.inf, part).min(axis=(1, 2))
         high = np.where(lost, -np.inf, part).max(axis=(1, 2))
@@ -107,6 +107,14 @@ def limits_of(tiles: Tiles) -> tuple[int, int, int, int]:
     """(first row, last row, first column, last column) of tiles."""
     (top, left), (bottom, right) = tiles.min(axis=0).tolist(), tiles.max(axis=0).tolist()
     return top, bottom, left, right
+
+
+def meets(tiles: Tiles, box: Sequence[slice], axes: tuple[int, int], tile: tuple[int, int]) -> bool:
+    """Whether a box of cells, whose y and x are `axes`, has cells of any of the tiles."""
+    inside = np.ones(len(tiles), bool)
+    for column, axis, length in zip(tiles.T, axes, tile, strict=True):
+        inside &= (column * length < box[axis].stop) & ((column + 1) * length > box[axis].start)
+    return bool(inside.any())
 
 
 def choose_matrix(trace: Trace, matrices: Sequence[TileMatrix]) -> TileMatrix:

@@ -1,9 +1,10 @@
-"""Where on the grids of a tile matrix set a raster comes to lie: which tile matrices, which of their tiles."""
+"""Where on the grids of a tile matrix set a raster comes to lie: which matrices, which of their tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from zstore.conventions.crs import Crs
@@ -135,7 +136,7 @@ def _factor(known: TileMatrixSet, matrices: Sequence[TileMatrix]) -> int:
         UnsupportedError: it is not, or rows of tiles are of different lengths.
     """
     factors = {2} if len(matrices) == 1 else set()
-    for finer, next_one in zip(matrices, matrices[1:], strict=False):
+    for finer, next_one in pairwise(matrices):
         ratio = next_one.cell_size / finer.cell_size
         whole = round(ratio)
         fits = abs(ratio - whole) <= 1e-9 * ratio and finer.origin == next_one.origin
@@ -145,7 +146,7 @@ def _factor(known: TileMatrixSet, matrices: Sequence[TileMatrix]) -> int:
     if len(factors) != 1 or 0 in factors or any(matrix.coalesced for matrix in matrices):
         span = f"{matrices[-1].id} to {matrices[0].id}"
         raise UnsupportedError(
-            f"tile matrices {span} of {known.id} do not lie in one another by one whole factor; expected a set "
-            "like WebMercatorQuad, or other zoom levels"
+            f"tile matrices {span} of {known.id} do not lie in one another by one whole factor; expected "
+            "a set like WebMercatorQuad, or other zoom levels"
         )
     return factors.pop()

@@ -1,0 +1,202 @@
+"""NetCDF-4 and HDF5 files to Zarr: what xarray reads of the one it reads of the other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.integrations.netcdf import is_netcdf, netcdf_to_zarr
+from zstore.integrations.spelling import SpellingWarning
+
+h5netcdf = pytest.importorskip("h5netcdf", reason="NetCDF is read with h5netcdf (extra 'netcdf')")
+h5py = pytest.importorskip("h5py", reason="NetCDF is read with h5py (extra 'netcdf')")
+xr = pytest.importorskip("xarray", reason="what is read is compared by xarray (extra 'xarray')")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Packed data, times, strings, characters, scalars and groups, made by xarray and by hand."""
+    rng = np.random.default_rng(5)
+    packed = rng.integers(0, 3000, (7, 20, 31)) / 100
+    packed[0, 0, :3] = np.nan
+    data = xr.Dataset(
+        {
+            "t2m": (("time", "lat", "lon"), packed, {"units": "K", "standard_name": "air_temperature"}),
+            "name": ("lat", np.array([f"ж{i}" for i in range(20)], object)),
+            "code": ("lat", np.array([b"ab", b"c"] * 10)),
+            "flag": ("lon", np.arange(31) % 2 == 0),
+            "count": ((), np.int32(7), {"levels": np.array([1, 2], "i2")}),
+        },
+        {
+            "time": np.datetime64("2001-01-01") + np.arange(7).astype("m8[D]"),
+            "lat": np.linspace(-10, 10, 20),
+            "lon": np.linspace(0, 30, 31).astype("f4"),
+        },
+        {"title": "a test", "one": np.float32(1.5), "many": np.array([1.0, 2.0])},
+    )
+    path = tmp_path / "in.nc"
+    data.to_netcdf(
+        path,
+        engine="h5netcdf",
+        encoding={
+            "t2m": {
+                "dtype": "i2",
+                "scale_factor": 0.01,
+                "add_offset": 5.0,
+                "_FillValue": -9999,
+                "chunksizes": (2, 7, 9),
+                "zlib": True,
+            },
+            "time": {"units": "hours since 2000-12-01", "dtype": "i4"},
+        },
+    )
+    with h5netcdf.File(path, "a") as opened:
+        group = opened.create_group("inner/most")
+        group.attrs["where"] = "inside"
+        group.create_variable("big", ("lat",), ">i4", data=np.arange(20), fillvalue=-5)
+    return path
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_xarray_reads_the_same_of_both(file, tmp_path, zarr_format):
+    netcdf_to_zarr(file, tmp_path / "out.zarr", zarr_format=zarr_format)
+    pytest.importorskip("zarr", reason="xarray's own engine needs zarr-python")
+    for options in ({}, {"mask_and_scale": False, "decode_times": False}):
+        with xr.open_dataset(file, engine="h5netcdf", **options) as expected:
+            found = xr.open_dataset(tmp_path / "out.zarr", engine="zarr", consolidated=True, **options)
+            expected, found = expected.load(), found.load()
+        if zarr_format == 2 and options:
+            # In Zarr v2 xarray takes fill values for `_FillValue`; NaN has no word in JSON.
+            for name in expected.variables:
+                expected[name].attrs.pop("_FillValue", None)
+                found[name].attrs.pop("_FillValue", None)
+        expected["name"] = expected["name"].astype(found["name"].dtype)
+        xr.testing.assert_identical(found, expected)
+        assert {n: found[n].dtype for n in found if n != "name"} == {
+            n: expected[n].dtype for n in expected if n != "name"
+        }
+    inner = zstore.open(tmp_path / "out.zarr", "inner/most", "r")
+    assert dict(inner.attrs) == {"where": "inside"}
+    assert inner["big"].dtype == np.dtype("i4") and inner["big"].fill_value == -5
+    np.testing.assert_array_equal(inner["big"][...], np.arange(20))
+
+
+def test_packed_values_stay_packed(file, tmp_path):
+    group = netcdf_to_zarr(
+        file, tmp_path / "out.zarr", chunks={"time": 3, "lat": 5}, shards={"time": 6, "lat": 10}
+    )
+    packed = group["t2m"]
+    assert packed.dtype == np.dtype("i2")
+    assert packed.chunks == (3, 5, 31) and packed.shards == (6, 10, 31)
+    assert packed.fill_value == -9999 and packed.attrs["_FillValue"] == -9999
+    assert packed.dims == ("time", "lat", "lon")
+    with h5py.File(file) as opened:
+        np.testing.assert_array_equal(packed[...], opened["t2m"][...])
+    assert group["lat"].chunks == (5,) and group["name"][3] == "ж3"
+
+
+def test_one_length_is_for_both_dimensions_of_a_grid(file, tmp_path):
+    group = netcdf_to_zarr(file, tmp_path / "out.zarr", chunks=4, shards=(8, 8))
+    assert (group["t2m"].chunks, group["t2m"].shards) == ((1, 4, 4), (1, 8, 8))
+    assert (group["lat"].chunks, group["lat"].shards) == ((4,), (8,))
+    assert group["count"].shape == ()
+
+
+def test_progress_ends_with_everything(file, tmp_path):
+    told: list[tuple[int, int]] = []
+    netcdf_to_zarr(file, tmp_path / "out.zarr", progress=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1] > 7 * 20 * 31
+
+
+def test_windows_smaller_than_the_variable(file, tmp_path, monkeypatch):
+    monkeypatch.setattr("zstore.integrations.netcdf.WINDOW_SIZE", 500)
+    group = netcdf_to_zarr(file, tmp_path / "out.zarr", chunks=(3, 4))
+    with h5py.File(file) as opened:
+        np.testing.assert_array_equal(group["t2m"][...], opened["t2m"][...])
+
+
+def test_plain_hdf5_and_odd_types(tmp_path):
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as made:
+        made["plain"] = np.arange(6.0).reshape(2, 3)
+        made.create_dataset("empty", (0, 4), "f4")
+        made["pairs"] = np.array([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", "f8")])
+        made["wave"] = np.array([1 + 2j, 3j])
+        made["kind"] = np.array([0, 2], h5py.enum_dtype({"land": 0, "open sea": 2}, "u1"))
+        made["plain"].attrs["none"] = h5py.Empty("S1")
+    group = netcdf_to_zarr(path, tmp_path / "out.zarr")
+    np.testing.assert_array_equal(group["plain"][...], np.arange(6.0).reshape(2, 3))
+    assert group["plain"].dims is not None and group["plain"].attrs["none"] == ""
+    assert group["empty"].shape == (0, 4)
+    assert group["pairs"][1]["b"] == 4.5 and group["wave"][0] == 1 + 2j
+    assert group["kind"][1] == 2
+    assert group["kind"].attrs["flag_values"] == [0, 2]
+    assert group["kind"].attrs["flag_meanings"] == "land open_sea"
+
+
+def test_numbers_that_json_has_not_become_words(tmp_path):
+    path = tmp_path / "in.nc"
+    with h5netcdf.File(path, "w") as made:
+        made.dimensions = {"x": 2}
+        made.create_variable("v", ("x",), "f4", data=[1, 2]).attrs["range"] = np.array([np.nan, np.inf])
+    with pytest.warns(SpellingWarning, match="range"):
+        group = netcdf_to_zarr(path, tmp_path / "out.zarr")
+    assert group["v"].attrs["range"] == ["NaN", "Infinity"]
+
+
+def test_what_zarr_cannot_hold_is_refused_before_anything_is_written(tmp_path):
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as made:
+        made.create_dataset("lists", (2,), h5py.vlen_dtype(np.int32))
+    with pytest.raises(UnsupportedError, match="lists"):
+        netcdf_to_zarr(path, tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_what_is_no_file_or_not_netcdf4(file, tmp_path):
+    with pytest.raises(NotFoundError, match="no file"):
+        netcdf_to_zarr(tmp_path / "none.nc", tmp_path / "out.zarr")
+    (tmp_path / "classic.nc").write_bytes(b"CDF\x01" + bytes(60))
+    with pytest.raises(UnsupportedError, match="nccopy"):
+        netcdf_to_zarr(tmp_path / "classic.nc", tmp_path / "out.zarr")
+    (tmp_path / "noise.nc").write_bytes(b"noise" * 100)
+    with pytest.raises(StoreError, match="not an HDF5 file"):
+        netcdf_to_zarr(tmp_path / "noise.nc", tmp_path / "out.zarr")
+    cut = tmp_path / "cut.nc"
+    cut.write_bytes(file.read_bytes()[:3000])
+    with pytest.raises(StoreError):
+        netcdf_to_zarr(cut, tmp_path / "out.zarr")
+    assert is_netcdf(file) and not is_netcdf(tmp_path / "noise.nc") and not is_netcdf(tmp_path)
+
+
+def test_there_already(file, tmp_path):
+    netcdf_to_zarr(file, tmp_path / "out.zarr")
+    with pytest.raises(StoreError, match="already"):
+        netcdf_to_zarr(file, tmp_path / "out.zarr")
+    netcdf_to_zarr(file, tmp_path / "out.zarr", overwrite=True)
+
+
+def test_the_command(file, tmp_path):
+    pytest.importorskip("click", reason="the command needs click (extra 'cli')")
+    command = [
+        sys.executable,
+        "-m",
+        "zstore",
+        "convert",
+        str(file),
+        str(tmp_path / "out.zarr"),
+        "--chunks",
+        "8",
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "t2m" in shown.stdout
+    assert zstore.open(tmp_path / "out.zarr", "t2m", "r").chunks == (1, 8, 8)
+    again = subprocess.run([*command, "--pyramid", "--overwrite"], capture_output=True, text=True)
+    assert again.returncode == 2 and "zstore pyramid" in again.stderr
