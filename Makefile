@@ -9,13 +9,13 @@ PLUGINS := $(wildcard plugins/zstore-*)
 NATIVE_PLUGINS := $(patsubst %/setup.py,%,$(wildcard plugins/zstore-*/setup.py))
 PURE_PLUGINS := $(filter-out $(NATIVE_PLUGINS),$(PLUGINS))
 
-.PHONY: demo test drill fuzz sanitize build kernels lint types bench bench-pyramids parity-zarr parity-xarray readers docs plugins clean
+.PHONY: demo test drill fuzz sanitize build kernels lint types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine readers docs plugins clean
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PURE_PLUGINS),-e $(plugin))
-	$(BIN)/pip install --quiet setuptools cython
+	$(BIN)/pip install --quiet "setuptools>=77" cython
 	$(BIN)/pip install --quiet --no-build-isolation $(foreach plugin,$(NATIVE_PLUGINS),-e $(plugin))
 	touch $@
 
@@ -88,7 +88,7 @@ PLUGIN_VENV := .plugins
 plugins:
 	rm -rf $(PLUGIN_VENV)
 	$(PYTHON) -m venv $(PLUGIN_VENV)
-	$(PLUGIN_VENV)/bin/pip install --quiet ".[cli,test]" setuptools cython
+	$(PLUGIN_VENV)/bin/pip install --quiet ".[cli,test]" "setuptools>=77" cython
 	$(PLUGIN_VENV)/bin/pip install --quiet $(addprefix ./,$(PURE_PLUGINS))
 	$(PLUGIN_VENV)/bin/pip install --quiet --no-build-isolation $(addprefix ./,$(NATIVE_PLUGINS))
 	$(PLUGIN_VENV)/bin/zstore plugins
@@ -103,6 +103,11 @@ parity-zarr:
 
 parity-xarray:
 	$(PYTHON) tools/parity.py xarray 2026.9.0
+
+# xarray's tests of its Zarr backend, reading through the engine "zstore".
+parity-xarray-engine: $(STAMP)
+	PYTHONPATH=tools $(BIN)/python -m pytest -q -c /dev/null -p no:cacheprovider -p xarray_engine \
+		--pyargs xarray.tests.test_backends -k "TestZarrDirectoryStore or TestZarrDictStore"
 
 # Whole pyramids, store to store, beside their peers: the table of docs/performance.md. Takes minutes.
 bench-pyramids: $(STAMP)

@@ -60,6 +60,7 @@ def test_opening_and_making():
         "*",
         "storage_options",
         "allow_pickle",
+        "missing",
         "**options",
     ]
     assert parameters(zstore.open_array) == parameters(opener)
@@ -71,6 +72,7 @@ def test_opening_and_making():
         "*",
         "storage_options",
         "attributes",
+        "missing",
     ]
     # The names and the order that zarr-python has, as far as both have them.
     assert parameters(zstore.create_array) == [
@@ -143,7 +145,7 @@ def test_parameters_that_zarr_python_has_too_mean_the_same(name):
     zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
     theirs = set(parameters(getattr(zarr, name)))
     ours = set(parameters(getattr(zstore, name))) - {"*", "**options"}
-    assert ours - theirs <= {"mode", "zarr_format", "path", "storage_options", "allow_pickle"}
+    assert ours - theirs <= {"mode", "zarr_format", "path", "storage_options", "allow_pickle", "missing"}
 
 
 def modules() -> list[str]:

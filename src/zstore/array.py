@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from zstore.array_info import ArrayInfo, check_missing
+from zstore.array_landing import land
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
 from zstore.engine.objects import as_items
 from zstore.engine.uneven import UnevenChunks, open_chunks
 from zstore.errors import CodecError, NotFoundError, SelectionError, ZstoreError
-from zstore.fields import Fields, pack_fields, split_fields, take_fields
+from zstore.fields import Fields, pack_fields, split_fields
 from zstore.indexing import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.indexing_plans import AnyLayout, plan_basic
 from zstore.lazy import LazyArray
@@ -104,7 +105,7 @@ class Array(ArrayInfo):
             raise SelectionError(str(error), path=join_key(self._store.url, self._path)) from None
         if plan is None:
             fields, rest = self._split_fields(selection)
-            out = take_fields(self._read(self._select(rest)), fields)
+            out = self._read(self._select(rest), fields=fields)
             selection = rest
         else:
             out = np.empty(plan.shape, chunks.model.dtype)
@@ -131,16 +132,43 @@ class Array(ArrayInfo):
             CodecError: a chunk is damaged.
             ValueError: `out` has another shape or dtype.
         """
+        missing_is_fault = self._is_fault(missing)
         fields, rest = self._split_fields(selection)
-        missing_is_fault = None if missing is None else check_missing(missing) == "error"
-        if fields is None:
-            return self._read(self._select(selection), out, missing_is_fault=missing_is_fault)
-        taken = take_fields(self._read(self._select(rest), missing_is_fault=missing_is_fault), fields)
-        if out is None:
-            return taken
-        self._check_out(out, taken.shape, taken.dtype)
-        out[...] = taken
-        return out
+        return self._read(self._select(rest), out, fields, missing_is_fault=missing_is_fault)
+
+    def read_many(
+        self,
+        selections: Iterable[Any],
+        *,
+        out: Sequence[np.ndarray[Any, Any]] | None = None,
+        missing: str | None = None,
+    ) -> list[Any]:
+        """`[array[selection] for selection in selections]`, read together.
+
+        A chunk that several of them touch is fetched and decoded once. `out` has one array for each
+        selection, as `read` takes it; none of them may overlap. Raises what `read` raises; then what the
+        arrays hold is undefined.
+        """
+        missing_is_fault = self._is_fault(missing)
+        wanted = list(selections)
+        if out is not None and len(out) != len(wanted):
+            raise ValueError(f"out has {len(out)} arrays, expected {len(wanted)}, one for each selection")
+        chunks = self._chunks
+        landings = []
+        for k, selection in enumerate(wanted):
+            fields, rest = self._split_fields(selection)
+            selected = self._select(rest, chunks=chunks)
+            landings.append(land(selected, chunks.model.dtype, None if out is None else out[k], fields))
+        plans, memory = [one.plan for one in landings], [one.memory for one in landings]
+        chunks.read_many(plans, memory, missing_is_fault=missing_is_fault)
+        results = [one.result() for one in landings]
+        if out is not None:
+            return results
+        pairs = zip(results, wanted, strict=True)
+        return [items if items.shape or _has_ellipsis(selection) else items[()] for items, selection in pairs]
+
+    def _is_fault(self, missing: str | None) -> bool:
+        return (self._when_missing if missing is None else check_missing(missing)) == "error"
 
     def _split_fields(self, selection: Any) -> tuple[Fields, Any]:
         try:
@@ -149,42 +177,26 @@ class Array(ArrayInfo):
             raise error.locate(path=join_key(self._store.url, self._path)) from None
 
     def _select(
-        self, selection: Any, selector: Selector = select, layout: AnyLayout | None = None
+        self, selection: Any, selector: Selector = select, layout: AnyLayout | None = None, chunks: Any = None
     ) -> Selected:
-        chunks = self._chunks
+        chunks = chunks or self._chunks
         try:
             return selector(layout or chunks.layout, chunks.model.shape, selection)
         except SelectionError as error:
             raise error.locate(path=join_key(self._store.url, self._path)) from None
 
-    @staticmethod
-    def _check_out(out: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        if out.shape != shape or out.dtype != dtype:
-            raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {shape} and {dtype}")
-
     def _read(
         self,
         selected: Selected,
         out: np.ndarray[Any, Any] | None = None,
+        fields: Fields = None,
         *,
         missing_is_fault: bool | None = None,
     ) -> Any:
-        if missing_is_fault is None:
-            missing_is_fault = self._when_missing == "error"
-        plan = selected.plan
-        if out is None:
-            memory = np.empty(plan.shape, self.dtype)
-            self._chunks.read(plan, memory, missing_is_fault=missing_is_fault)
-            return memory if selected.from_plan is None else selected.from_plan(memory)
-        self._check_out(out, selected.shape, self.dtype)
-        view = out if selected.to_plan is None else selected.to_plan(out)
-        if selected.from_plan is None or np.may_share_memory(view, out):
-            self._chunks.read(plan, view, missing_is_fault=missing_is_fault)
-        else:
-            memory = np.empty(plan.shape, self.dtype)
-            self._chunks.read(plan, memory, missing_is_fault=missing_is_fault)
-            out[...] = selected.from_plan(memory)
-        return out
+        landing = land(selected, self.dtype, out, fields)
+        is_fault = self._is_fault(None) if missing_is_fault is None else missing_is_fault
+        self._chunks.read(landing.plan, landing.memory, missing_is_fault=is_fault)
+        return landing.result()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -370,7 +382,7 @@ class _Door:
     def __getitem__(self, selection: Any) -> Any:
         array = self._array
         fields, rest = array._split_fields(selection)
-        return take_fields(array._read(array._select(rest, self._selector)), fields)
+        return array._read(array._select(rest, self._selector), fields=fields)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self._array._write(selection, value, self._selector)

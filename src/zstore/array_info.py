@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from zstore.errors import MetadataError
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RegularGrid
 from zstore.node import Node
+from zstore.storage.base import join_key
 
 __all__ = ["ArrayInfo", "check_missing"]
 
@@ -64,10 +66,11 @@ class ArrayInfo(Node[ArrayModel]):
 
         Of the largest one where chunks differ in shape; `write_chunk_sizes` has them all.
         """
-        for codec in self._model.codecs:
-            if codec.name == "sharding_indexed":
-                return tuple(codec.configuration["chunk_shape"])
-        return self._model.grid.chunk_shape
+        try:
+            inner = self._model.inner_chunk_shape
+        except MetadataError as error:
+            raise error.locate(path=join_key(self._store.url, self._path)) from error
+        return self._model.grid.chunk_shape if inner is None else inner
 
     @property
     def shards(self) -> tuple[int, ...] | None:

@@ -159,7 +159,8 @@ class _Checked:
         self._is_complete = is_complete
         self._counts = model.grid.count(model.shape)
         self._item_size = HANDLE_SIZE if model.data_type.is_object else model.dtype.itemsize
-        self._inner = _inner_shape(model)
+        # Shards within other codecs are decoded whole.
+        self._inner = model.inner_chunk_shape if len(model.codecs) == 1 else None
         self._step = self._stretch()
         self.size = prod(self._step) * self._item_size
 
@@ -272,10 +273,3 @@ class _Checked:
             for part, length in zip(box, step, strict=True)
         ]
         return product(*axes)
-
-
-def _inner_shape(model: ArrayModel) -> tuple[int, ...] | None:
-    for codec in model.codecs:
-        if codec.name == "sharding_indexed":
-            return tuple(codec.configuration["chunk_shape"])
-    return None

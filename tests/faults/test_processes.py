@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,44 @@ def test_a_long_read_can_be_interrupted(tmp_path, kind):
     assert out == "interrupted\n", errors
     assert process.returncode == 0
     assert time.monotonic() - before < 3.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "threads"),
+    [
+        ("chunks", "first", 1),
+        ("chunks", "last", 2),
+        ("chunks", "all", 4),
+        ("shards", "last", 2),
+        ("shards", "all", 4),
+    ],
+)
+def test_a_write_that_waits_for_a_chunk_can_be_interrupted(tmp_path, kind, held, threads):
+    path = tmp_path / "store"
+    store = LocalStore(path)
+    array = zstore.create_array(store, "a", shape=SHAPE, dtype="i8", **KINDS[kind])
+    array[...] = 1
+    outer = (array.shards or array.chunks)[0]
+    keys = [f"a/c/{number}" for number in range(-(-SHAPE // outer))]
+    with ExitStack() as ending, ExitStack() as locks:
+        for key in {"first": keys[:1], "last": keys[-1:], "all": keys}[held]:
+            locks.enter_context(store.lock(key))
+        process = ending.enter_context(start("kept_waiting", path, threads))
+        ending.callback(process.kill)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        before = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - before < 3.0
+        locks.close()
+        for key in keys:  # nothing of the interrupted write stays locked
+            with store.lock(key):
+                pass
+        out, errors = process.communicate("\n", timeout=30)
+        assert (process.returncode, out) == (0, "ok\n"), errors
+    assert array[:].tolist() == [1] + [3] * (SHAPE - 2) + [1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

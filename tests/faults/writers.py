@@ -62,6 +62,20 @@ def interrupted(path: str) -> None:
         print("interrupted", flush=True)
 
 
+def kept_waiting(path: str, threads: str) -> None:
+    """Write to chunks that somebody else holds; when interrupted, say so, and write once more."""
+    zstore.set_threads(int(threads))
+    array = zstore.open_array(path, "a", "r+")
+    print("ready", flush=True)
+    try:
+        array[1:-1] = 2
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    sys.stdin.readline()
+    array[1:-1] = 3
+    print("ok", flush=True)
+
+
 def forks(path: str) -> None:
     """Read and write on many threads, fork while they are at it, and read and write in the children."""
     array = zstore.open_array(path, "a", "r+")

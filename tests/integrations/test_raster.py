@@ -121,6 +121,37 @@ def test_a_colour_table_comes_back(tmp_path: Path) -> None:
         assert {value: raster.colormap(1)[value] for value in table} == table
 
 
+@pytest.mark.parametrize("driver", ["GTiff", "COG"])
+def test_a_mask_comes_back(tmp_path: Path, driver: str) -> None:
+    mask = np.zeros((300, 280), np.uint8)
+    mask[3:9] = mask[250:, 100:] = 255
+    data = cells((2, 300, 280), "u1")
+    path = make_raster(tmp_path / "a.tif", data, describe=lambda raster: raster.write_mask(mask))
+    raster_to_zarr(path, tmp_path / "z", levels=1)
+    made = zarr_to_raster(tmp_path / "z", tmp_path / "b.tif", driver=driver)
+    with rasterio.open(made) as raster:
+        np.testing.assert_array_equal(raster.read(), data)
+        np.testing.assert_array_equal(raster.dataset_mask(), mask)
+        assert raster.count == 2 and "per_dataset" in {flag.name for flag in raster.mask_flag_enums[0]}
+    assert sorted(p.name for p in tmp_path.glob("b.tif*")) == ["b.tif"]
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "c.tif", arrays=["mask"])) as raster:
+        np.testing.assert_array_equal(raster.read(1), mask)
+
+
+@pytest.mark.parametrize("driver", ["GTiff", "COG"])
+def test_packed_bands_stay_packed(tmp_path: Path, driver: str) -> None:
+    def describe(raster: Any) -> None:
+        raster.scales, raster.offsets = (0.5, 0.25), (1.0, -3.0)
+
+    data = cells((2, 30, 20), "i2")
+    path = make_raster(tmp_path / "a.tif", data, describe=describe, nodata=-7)
+    made = raster_to_zarr(path, tmp_path / "z")
+    assert made["band_2"].attrs["scale_factor"] == 0.25 and made["band_2"].dtype == np.dtype("i2")
+    with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "b.tif", driver=driver)) as raster:
+        np.testing.assert_array_equal(raster.read(), data)
+        assert (raster.scales, raster.offsets, raster.nodatavals) == ((0.5, 0.25), (1.0, -3.0), (-7, -7))
+
+
 def test_a_mask_is_an_array(tmp_path: Path) -> None:
     mask = np.zeros((30, 20), np.uint8)
     mask[3:9] = 255

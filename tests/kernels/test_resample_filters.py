@@ -214,7 +214,7 @@ def test_parts_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="does not make"):
         downsample(np.zeros(18), (2,), "average", part=part)
     for region in [(slice(4, 51),), (slice(4, 3),), (slice(None),), (slice(0, 4, 2),), ()]:
-        with pytest.raises(ValueError, match="expected slices inside shape"):
+        with pytest.raises(ValueError, match="expected slices inside the result of shape"):
             plan_part((100,), (2,), "average", region)
 
 

@@ -239,6 +239,18 @@ def test_http_is_for_reading(tmp_path: Path) -> None:
             assert store.read_only
             assert bytes(store.get("zarr.json") or b"") == (tmp_path / "a b/zarr.json").read_bytes()
             assert store.get("nothing") is None
+            assert store.get("nothing", ByteRange(1, 2)) is None
+            # This server has no ranges.
+            whole = (tmp_path / "a b/zarr.json").read_bytes()
+            wanted = [
+                ("zarr.json", ByteRange(2, 5)),
+                ("zarr.json", ByteRange(-4)),
+                ("nothing", ByteRange(-4)),
+            ]
+            for _ in range(2):
+                found = [None if part is None else bytes(part) for part in store.get_many(wanted)]
+                assert found == [whole[2:7], whole[-4:], None]
+            assert np.array_equal(zstore.open_array(store, mode="r")[5:35, 33::3], ITEMS[5:35, 33::3])
             with pytest.raises(StoreError, match="no listing"):
                 store.list()
             with pytest.raises(ReadOnlyError):

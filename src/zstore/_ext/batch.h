@@ -8,8 +8,6 @@
 #include "shard.h"
 #include <time.h>
 
-#define ZS_POLL_INTERVAL 50 /* milliseconds between two looks at Python's signals */
-
 /* A value that is already in memory; data NULL: there is none. */
 typedef struct {
     const char *data;
@@ -102,7 +100,19 @@ static inline int zs_covers_outer(const zs_batch *batch, const i64 *cell) {
 
 static inline int zs_store_fault(zs_fault *fault) {
     fault->error_number = errno;
-    return zs_fail(fault, errno == ECANCELED ? ZS_FAULT_SIGNAL : ZS_FAULT_STORE, 0, 0);
+    int is_stopped = errno == ESHUTDOWN;
+    return zs_fail(fault, errno == ECANCELED ? ZS_FAULT_SIGNAL : is_stopped ? ZS_FAULT_STOPPED : ZS_FAULT_STORE, 0, 0);
+}
+
+/* Lock a mutex whose holder may be waiting for others; on the caller's thread, until a signal says stop. */
+static inline int zs_enter(pthread_mutex_t *lock, const zs_thread *thread, zs_fault *fault) {
+    while (thread->poll) {
+        struct timespec until = zs_after(CLOCK_REALTIME, ZS_POLL_INTERVAL);
+        if (!pthread_mutex_timedlock(lock, &until)) return ZS_OK;
+        if (thread->poll()) return zs_fail(fault, ZS_FAULT_SIGNAL, 0, 0);
+    }
+    pthread_mutex_lock(lock);
+    return ZS_OK;
 }
 
 /* Open the file of an outer chunk; a missing one is no fault here. */
@@ -159,10 +169,12 @@ static inline i64 zs_now(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Keep the first fault and let every thread stop. */
+/* Keep the first fault and let every thread stop. An exception that a signal handler raised goes before others: it
+ * is pending, and nothing else may be raised beside it. */
 static inline void zs_report(zs_batch *batch, const zs_fault *fault) {
+    int is_signal = fault->code == ZS_FAULT_SIGNAL;
     pthread_mutex_lock(&batch->lock);
-    if (!batch->fault.code) batch->fault = *fault;
+    if (fault->code != ZS_FAULT_STOPPED && (!batch->fault.code || is_signal)) batch->fault = *fault;
     pthread_mutex_unlock(&batch->lock);
     atomic_store(&batch->stop, 1);
 }
@@ -192,6 +204,15 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     if (thread.scratch) zs_scratch_trim(thread.scratch, ZS_KEEP_SIZE);
 }
 
+/* The caller's thread has nothing left to do but to wait for the others: look at Python's signals now and then. */
+static void zs_batch_wait(zs_job *job) {
+    zs_batch *batch = (zs_batch *)job;
+    zs_fault fault = {0};
+    if (atomic_load(&batch->stop) || !batch->poll()) return;
+    zs_fail(&fault, ZS_FAULT_SIGNAL, 0, 0);
+    zs_report(batch, &fault);
+}
+
 /* Do all of it on at most `threads` threads. */
 static void zs_batch_run(zs_batch *batch, int threads) {
     i64 n = batch->n_tasks - batch->next;
@@ -201,6 +222,7 @@ static void zs_batch_run(zs_batch *batch, int threads) {
     if (batch->grain < 1) batch->grain = 1;
     if (batch->grain > 32) batch->grain = 32;
     batch->job.work = zs_batch_work;
+    batch->job.wait = zs_batch_wait;
     pthread_mutex_init(&batch->lock, NULL);
     zs_pool_run(&batch->job, threads);
     pthread_mutex_destroy(&batch->lock);

@@ -9,11 +9,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #define ZS_MAX_WORKERS 255
+#define ZS_POLL_INTERVAL 50 /* milliseconds between two looks at Python's signals */
 
 typedef struct zs_job {
     void (*work)(struct zs_job *job, int is_caller);
+    void (*wait)(struct zs_job *job); /* called now and then while the caller waits for workers; may be NULL */
     int wanted;  /* workers that may still join */
     int running; /* workers inside `work` */
     struct zs_job *next;
@@ -73,6 +76,15 @@ static void zs_pool_grow(int workers) {
     pthread_attr_destroy(&attributes);
 }
 
+static inline struct timespec zs_after(clockid_t clock, long milliseconds) {
+    struct timespec at;
+    clock_gettime(clock, &at);
+    at.tv_nsec += milliseconds * 1000000;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    return at;
+}
+
 /* Run `job->work` on this thread and on up to `threads` - 1 others; back when all of them have returned. */
 static void zs_pool_run(zs_job *job, int threads) {
     if (threads <= 1) {
@@ -96,7 +108,13 @@ static void zs_pool_run(zs_job *job, int threads) {
     zs_job **link = &zs_pool.first;
     while (*link != job) link = &(*link)->next;
     *link = job->next;
-    while (job->running) pthread_cond_wait(&zs_pool.idle, &zs_pool.lock);
+    while (job->running) {
+        struct timespec until = zs_after(CLOCK_REALTIME, ZS_POLL_INTERVAL);
+        if (!pthread_cond_timedwait(&zs_pool.idle, &zs_pool.lock, &until) || !job->wait) continue;
+        pthread_mutex_unlock(&zs_pool.lock); /* which a fork, holding the GIL, takes too */
+        job->wait(job);
+        pthread_mutex_lock(&zs_pool.lock);
+    }
     pthread_mutex_unlock(&zs_pool.lock);
 }
 

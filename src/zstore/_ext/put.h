@@ -11,10 +11,14 @@
 
 #include "files.h"
 #include "layout.h"
+#include <stdatomic.h>
 #include <sys/file.h>
+#include <time.h>
 
 #define ZS_SCRATCH ".zstore-tmp"
 #define ZS_ATTEMPTS 128
+#define ZS_LEAST_PAUSE 20000 /* nanoseconds between two tries to get a lock */
+#define ZS_MOST_PAUSE 1000000
 
 /* Where one array's chunks are written. */
 typedef struct {
@@ -142,21 +146,39 @@ static inline off_t zs_lock_offset(const char *key) {
     return (off_t)(state & (((uint64_t)1 << 62) - 1));
 }
 
+/* Ask for the lock of `range`: now or not at all (EAGAIN), or waiting until a signal comes (EINTR). */
+static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
+#ifdef F_OFD_SETLKW
+    return fcntl(file, is_waiting ? F_OFD_SETLKW : F_OFD_SETLK, range);
+#else
+    (void)range;
+    return flock(file, is_waiting ? LOCK_EX : LOCK_EX | LOCK_NB);
+#endif
+}
+
 /* Hold `key` against every other writer, through `*file`: the array's document, opened here where it is -1, and good
- * for one lock at a time. 0, or -1 with errno; ECANCELED when a signal came and `poll` (which may be NULL) says stop. */
-static inline int zs_lock(const zs_place *place, const char *key, int *file, int (*poll)(void)) {
+ * for one lock at a time. 0, or -1 with errno: ECANCELED when a signal came and `poll` says stop; ESHUTDOWN when
+ * `stop` was set. Signals come to the caller's thread, which waits in the kernel for its turn and has a `poll`; the
+ * others have none, and ask again and again, so that nothing can hold them once they are to stop. */
+static inline int zs_lock(const zs_place *place, const char *key, int *file, int (*poll)(void), atomic_int *stop) {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = zs_lock_offset(key), .l_len = 1};
+    long pause = ZS_LEAST_PAUSE;
     for (;;) {
         struct stat held;
         if (*file < 0 && (*file = zs_open(place->directory, place->document, O_RDWR)) < 0) return -1;
-#ifdef F_OFD_SETLKW
-        int failed = fcntl(*file, F_OFD_SETLKW, &range);
-#else
-        int failed = flock(*file, LOCK_EX);
-#endif
-        if (failed && errno == EINTR && poll && poll()) errno = ECANCELED;
-        if (failed && errno == EINTR) continue;
-        if (failed) return -1;
+        int reason = zs_ask_lock(*file, &range, poll != NULL) ? errno : 0;
+        if (reason && atomic_load_explicit(stop, memory_order_relaxed)) reason = ESHUTDOWN;
+        else if (reason == EINTR && poll && poll()) reason = ECANCELED;
+        else if (reason == EINTR) continue;
+        else if (!poll && (reason == EAGAIN || reason == EACCES)) {
+            nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+            pause = pause * 2 < ZS_MOST_PAUSE ? pause * 2 : ZS_MOST_PAUSE;
+            continue;
+        }
+        if (reason) {
+            errno = reason;
+            return -1;
+        }
         if (fstat(*file, &held) == 0 && held.st_nlink) return 0;
         close(*file); /* the document was replaced: whoever holds the new one does not see this lock */
         *file = -1;

@@ -122,6 +122,7 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, i6
     if (!code) zs_to_outside(layout, box, chunk);
     return code;
 }
+
 static inline void zs_point_out(const zs_layout *layout, const zs_batch *batch, i64 member, const char *item) {
     i64 point = batch->points->order ? batch->points->order[member] : member;
     zs_copy_item(batch->memory + point * batch->stride[0], item, layout->item, layout->unit);
@@ -180,36 +181,35 @@ static inline int zs_read_points(const zs_batch *batch, const zs_source *source,
     return code;
 }
 
-/* One task: an inner chunk of a box plan, or a group of points. */
-static int zs_read_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault) {
-    const zs_layout *layout = batch->layout;
+/* Where the inner chunk of a spot lies, in the outer chunk that the thread has open, or opens for it; ZS_EMPTY twice
+ * where it is missing and that is no fault. */
+static inline int zs_find_chunk(const zs_batch *batch, const zs_spot *spot, zs_thread *thread, zs_entry *where,
+                                zs_fault *fault) {
     zs_open_chunk *open = &thread->open;
-    zs_spot spot;
-    zs_task_spot(batch, task, open->outer, &spot, fault);
-    zs_source given = {.file = -1}, *source = &open->source;
-    zs_entry where = {ZS_EMPTY, ZS_EMPTY};
-    if (batch->inner) {
-        given.data = batch->inner[task].data;
-        given.size = batch->inner[task].size;
-        source = &given;
-        if (given.data) where = (zs_entry){0, (uint64_t)given.size};
-    } else {
-        if (open->outer != spot.outer) {
-            zs_close_chunk(open, batch->cache);
-            int code = zs_open_outer(batch, spot.outer, spot.cell, source, &open->is_missing, fault);
-            if (code) return code;
-            open->outer = spot.outer;
-        }
-        if (!open->is_missing) {
-            int code = zs_locate(layout, batch->cache, source, spot.cell, spot.within, open->index, thread->scratch, &where, fault);
-            if (code) return code;
-        }
+    *where = (zs_entry){ZS_EMPTY, ZS_EMPTY};
+    if (open->outer != spot->outer) {
+        zs_close_chunk(open, batch->cache);
+        int code = zs_open_outer(batch, spot->outer, spot->cell, &open->source, &open->is_missing, fault);
+        if (code) return code;
+        open->outer = spot->outer;
     }
-    fault->has_inner = layout->n_levels > 0;
-    if (where.offset == ZS_EMPTY && batch->missing_is_fault) return zs_fail(fault, ZS_FAULT_MISSING, 0, 0);
+    if (!open->is_missing) {
+        int code = zs_locate(batch->layout, batch->cache, &open->source, spot->cell, spot->within, open->index,
+                             thread->scratch, where, fault);
+        if (code) return code;
+    }
+    fault->has_inner = batch->layout->n_levels > 0;
+    if (where->offset == ZS_EMPTY && batch->missing_is_fault) return zs_fail(fault, ZS_FAULT_MISSING, 0, 0);
+    return ZS_OK;
+}
+
+/* What a task wants of its chunk, once that is found. */
+static inline int zs_read_found(const zs_batch *batch, i64 task, const zs_spot *spot, const zs_source *source,
+                                zs_entry where, zs_scratch *scratch, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
     if (batch->points) {
         if (where.offset != ZS_EMPTY)
-            return zs_read_points(batch, source, (i64)where.offset, (i64)where.size, task, thread->scratch, fault);
+            return zs_read_points(batch, source, (i64)where.offset, (i64)where.size, task, scratch, fault);
         for (i64 m = batch->points->start[task]; m < batch->points->start[task + 1]; m++) {
             i64 point = batch->points->order ? batch->points->order[m] : m;
             memcpy(batch->memory + point * batch->stride[0], layout->fill_native, (size_t)layout->item);
@@ -217,11 +217,27 @@ static int zs_read_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault *
         return ZS_OK;
     }
     zs_move box;
-    zs_move_make(layout, batch->plan, spot.segment, batch->memory, batch->stride, &box);
+    zs_move_make(layout, batch->plan, spot->segment, batch->memory, batch->stride, &box);
     if (where.offset != ZS_EMPTY)
-        return zs_read_box(batch, source, (i64)where.offset, (i64)where.size, &box, thread->scratch, fault);
+        return zs_read_box(batch, source, (i64)where.offset, (i64)where.size, &box, scratch, fault);
     zs_fill_outside(layout, &box, 0, box.outside);
     return ZS_OK;
+}
+
+/* One task: an inner chunk of a box plan, or a group of points. */
+static int zs_read_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault) {
+    zs_spot spot;
+    zs_entry where = {ZS_EMPTY, ZS_EMPTY};
+    zs_task_spot(batch, task, thread->open.outer, &spot, fault);
+    if (!batch->inner) {
+        int code = zs_find_chunk(batch, &spot, thread, &where, fault);
+        return code ? code : zs_read_found(batch, task, &spot, &thread->open.source, where, thread->scratch, fault);
+    }
+    zs_source given = {.file = -1, .data = batch->inner[task].data, .size = batch->inner[task].size};
+    if (given.data) where = (zs_entry){0, (uint64_t)given.size};
+    fault->has_inner = batch->layout->n_levels > 0;
+    if (!given.data && batch->missing_is_fault) return zs_fail(fault, ZS_FAULT_MISSING, 0, 0);
+    return zs_read_found(batch, task, &spot, &given, where, thread->scratch, fault);
 }
 
 /* Do all of it; the first fault ends up in batch->fault. */

@@ -31,6 +31,22 @@ def read(
     threads: int = 1,
     missing_is_fault: bool = False,
 ) -> _Fault | None: ...
+
+@final
+class Bundle:
+    def __new__(cls, plans: list[Plan]) -> Bundle: ...
+    def outer_cells(self) -> list[tuple[int, ...]]: ...
+
+def read_many(
+    bundle: Bundle,
+    outs: list[Any],
+    *,
+    folder: Folder | None = None,
+    outer: list[Any] | None = None,
+    window: tuple[int, int] | None = None,
+    threads: int = 1,
+    missing_is_fault: bool = False,
+) -> _Fault | None: ...
 def write(
     plan: Plan,
     value: Any,

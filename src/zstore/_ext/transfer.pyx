@@ -4,11 +4,14 @@ import os
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from zstore._ext.select cimport Layout, Plan, zs_layout, zs_plan, zs_points
+
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals()  # what a handler raised stays pending, where cpython.exc would raise it there and then
 
 
 cdef extern from "read.h" nogil:
@@ -262,6 +265,9 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
         return fault_of(&batch.fault, plan.layout.c.ndim)
     finally:
         PyBuffer_Release(&view)
+
+
+include "transfer_many.pxi"
 
 
 def write(Plan plan, value, *, Folder folder=None, list outer=None, str document="", bint durable=False,

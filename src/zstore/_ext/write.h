@@ -205,7 +205,7 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
     shard->piece = calloc((size_t)level->n, sizeof *shard->piece);
     if (!shard->piece) return zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 16);
     for (i64 i = 0; i < level->n; i++) shard->piece[i].size = ZS_UNTOUCHED;
-    if (job->batch.place.directory >= 0 && zs_lock(&job->batch.place, key, &shard->lock_file, thread->poll))
+    if (job->batch.place.directory >= 0 && zs_lock(&job->batch.place, key, &shard->lock_file, thread->poll, &job->batch.stop))
         return zs_store_fault(fault);
     int covers = zs_covers_outer(&job->batch, spot->cell);
     if (covers == 2) return ZS_OK;
@@ -326,7 +326,7 @@ static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spo
     zs_entry where = {ZS_EMPTY, ZS_EMPTY};
     i64 slot = 0;
     int code = ZS_OK;
-    pthread_mutex_lock(&shard->lock);
+    if (zs_enter(&shard->lock, thread, fault)) return fault->code;
     if (!shard->is_begun) shard->failed = code = zs_shard_begin(job, shard, spot, key, thread, fault);
     int failed = shard->failed;
     pthread_mutex_unlock(&shard->lock);
@@ -364,7 +364,7 @@ static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault 
     }
     if (job->shard) return zs_write_piece(job, task, &spot, box, key, thread, fault);
     int is_locked = batch->place.directory >= 0;
-    if (is_locked && zs_lock(&batch->place, key, &thread->document, thread->poll)) return zs_store_fault(fault);
+    if (is_locked && zs_lock(&batch->place, key, &thread->document, thread->poll, &batch->stop)) return zs_store_fault(fault);
     int code = zs_write_plain(job, task, &spot, box, key, thread, fault);
     if (is_locked) zs_unlock(thread->document);
     return code;

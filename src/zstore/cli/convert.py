@@ -33,7 +33,7 @@ RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profi
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")
 @click.option("--cog", is_flag=True, help="Write the raster as a cloud-optimised GeoTIFF.")
 @click.pass_context
-def convert(ctx: click.Context, source: str, target: str | None, **options: Any) -> None:
+def convert(ctx: click.Context, /, source: str, target: str | None, **options: Any) -> None:
     """Make a Zarr of a raster, a NetCDF or HDF5 file or a Zarr, or a GeoTIFF where TARGET ends in .tif.
 
     Of a Zarr, --chunks and --shards are for the last two dimensions; --format 1, 2 or 3 (the default). With
@@ -158,7 +158,7 @@ def _check_options(given: set[str], expected: set[str], what: str) -> None:
 def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> None:
     from zstore.converting.convert import convert as convert_zarr
 
-    cut = {
+    cut: dict[str, Any] = {
         name: (lengths, lengths) if isinstance(lengths, int) else lengths
         for name in ("chunks", "shards")
         if (lengths := options[name]) is not None

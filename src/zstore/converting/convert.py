@@ -191,7 +191,7 @@ def _check_apart(store: Store, base: str, to_store: Store, to_base: str) -> None
 
 
 def _is_one(store: Store, to_store: Store, to_base: str) -> bool:
-    """Whether two stores of one URL are the same: stores in memory may have one name, and nothing in common."""
+    """Whether two stores of one URL are the same: those in memory may have only the name in common."""
     key = join_key(to_base, MARK)
     to_store.check_writable(key)
     before = to_store.get(key)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from zstore._ext.select import Layout, Plan
-from zstore._ext.transfer import Folder, covers_outer, read, write
+from zstore._ext.transfer import Bundle, Folder, covers_outer, read, read_many, write
 from zstore.codecs.sharding import is_filled
 from zstore.engine.documents import ARRAY_KEYS
 from zstore.engine.fault import Fault, fault_error
-from zstore.engine.fetch import Fetch, Source, Window
+from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window
 from zstore.engine.fields import FieldTable
 from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
+from zstore.engine.many import read_apart
 from zstore.engine.objects import HANDLE, Table, table_to_read, table_to_write
 from zstore.engine.pool import ahead, map_threads, thread_count
 from zstore.errors import CodecError, ZstoreError
@@ -28,6 +30,9 @@ __all__ = ["Chunks"]
 # bytes than this, unless the engine's threads alone have more.
 WRITTEN_COUNT = 32
 WRITTEN_SIZE = 256 << 20
+
+# Many selections are read together as long as they touch no more chunks than this, each counted by itself.
+VISIT_COUNT = 1 << 20
 
 
 class Chunks:
@@ -135,6 +140,65 @@ class Chunks:
                     raise
                 # A shard may have been replaced between reading its index and its chunks.
                 self._scatter(plan, fetch.again(window), out, missing_is_fault, table)
+
+    def read_many(
+        self, plans: list[Plan], outs: list[np.ndarray[Any, Any]], *, missing_is_fault: bool = False
+    ) -> None:
+        """Fill each of `outs` with what its plan selects; a chunk that several touch is decoded once.
+
+        Raises what `read` raises.
+        """
+        has_whole_shards = self.bound.is_native and (self.folder is not None or self.store.in_memory)
+        if self.model.data_type.is_object or (self.bound.shards and not has_whole_shards):
+            self._read_apart(plans, outs, missing_is_fault)
+            return
+        first = visits = 0
+        for k, plan in enumerate(plans):
+            if visits and visits + plan.task_count > VISIT_COUNT:
+                self._read_together(plans[first:k], outs[first:k], missing_is_fault)
+                first, visits = k, 0
+            visits += plan.task_count
+        if visits:
+            self._read_together(plans[first:], outs[first:], missing_is_fault)
+
+    def _read_apart(
+        self, plans: list[Plan], outs: list[np.ndarray[Any, Any]], missing_is_fault: bool
+    ) -> None:
+        size = self._source.outer_size * max((plan.outer_count for plan in plans), default=0)
+        read_apart(self.store, partial(self.read, missing_is_fault=missing_is_fault), plans, outs, size)
+
+    def _read_together(
+        self, plans: list[Plan], outs: list[np.ndarray[Any, Any]], missing_is_fault: bool
+    ) -> None:
+        try:
+            bundle = Bundle(plans)
+        except OverflowError:  # they lie too far from each other
+            self._read_apart(plans, outs, missing_is_fault)
+            return
+        batch = partial(read_many, bundle, outs, threads=thread_count(), missing_is_fault=missing_is_fault)
+        if self.folder is not None:
+            try:
+                fault = batch(folder=self.folder)
+            except OSError as error:
+                raise self._gone(error) from error
+            if fault is not None:
+                raise self._error(fault)
+            return
+        windows = self._whole_windows(bundle.outer_cells())
+        for first, values in ahead(windows) if self.store.request_count > 1 else windows:
+            fault = batch(outer=values, window=(first, first + len(values)))
+            if fault is not None:
+                raise self._error(fault)
+
+    def _whole_windows(self, cells: list[tuple[int, ...]]) -> Iterator[tuple[int, list[Any]]]:
+        """The bytes of these outer chunks (plain ones where codecs are not native), portion by portion."""
+        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self._source.outer_size))
+        for first in range(0, len(cells), count):
+            keys = [self.key(cell) for cell in cells[first : first + count]]
+            values: list[Any] = list(self.store.get_many([(key, None) for key in keys]))
+            if not self.bound.is_native:
+                values = map_threads(partial(self._decode, None), zip(values, keys, strict=True))
+            yield first, values
 
     def _scatter(
         self,

@@ -119,7 +119,7 @@ def node_kind(documents: Mapping[str, Any]) -> str | None:
 
 
 def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
-    """The model of the node that the documents describe; None where they are none. v3 goes before v2, that before v1.
+    """The model of the node that the documents describe; None where they are none. v3 comes first, v1 last.
 
     Raises
         MetadataError, UnsupportedError: what the documents say cannot be read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from math import prod
 from typing import Any
@@ -16,6 +16,7 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import WRITTEN_COUNT, WRITTEN_SIZE, Chunks
 from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE
+from zstore.engine.many import read_apart
 from zstore.engine.objects import single
 from zstore.engine.pool import ahead, map_threads, thread_count
 from zstore.errors import NotFoundError, ZstoreError
@@ -112,6 +113,13 @@ class UnevenChunks:
         windows = self._windows(plan, is_remote=is_remote)
         for window in ahead(windows) if is_remote else windows:
             map_threads(scatter, window)
+
+    def read_many(
+        self, plans: list[UnevenPlan], outs: list[np.ndarray[Any, Any]], *, missing_is_fault: bool = False
+    ) -> None:
+        """Fill each of `outs` with what its plan selects; raises what `read` raises."""
+        read = partial(self.read, missing_is_fault=missing_is_fault)
+        read_apart(self.store, read, plans, outs, 2 * WINDOW_SIZE)
 
     def _windows(self, plan: UnevenPlan, *, is_remote: bool) -> Iterator[list[tuple[Part, Any]]]:
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self._largest_size)) if is_remote else WINDOW_COUNT

@@ -16,11 +16,14 @@ from zstore.errors import NotFoundError, UnsupportedError
 from zstore.pyramid.cascade import windows
 from zstore.pyramid.dataset import Dataset
 
-__all__ = ["Band", "copy_bands", "describe_file", "plan_bands", "plan_file"]
+__all__ = ["Band", "copy_bands", "describe_file", "find_mask", "plan_bands", "plan_file"]
 
 TILE_LENGTH = 256
 # Larger chunks are read in parts rather than held in memory together.
 CHUNK_LENGTH = 4096
+# What the array of a raster's mask says of its values.
+MASK_VALUES = (0, 255)
+MASK_MEANINGS = ("invalid", "valid")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,17 @@ def plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[Band]:
         items: list[int | None] = list(range(third[0])) if third else [None]
         bands += [Band(array, axes, item, dataset.geo.variables[name]) for item in items]
     return bands
+
+
+def find_mask(dataset: Dataset, bands: Sequence[Band]) -> Band | None:
+    """The array that a raster's mask has become, unless it is among the bands."""
+    for name, variable in dataset.geo.variables.items():
+        array = dataset.arrays.get(name)
+        if array is None or array.ndim != 2 or variable.flag_meanings != MASK_MEANINGS:
+            continue
+        if variable.flag_values == MASK_VALUES and array.basename not in {b.array.basename for b in bands}:
+            return Band(array, dataset.axes(name), None, variable)
+    return None
 
 
 def plan_file(
@@ -120,7 +134,9 @@ def _tags(found: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
 
 
-def copy_bands(raster: Any, bands: Sequence[Band], progress: Callable[[int, int], None] | None) -> None:
+def copy_bands(
+    raster: Any, bands: Sequence[Band], mask: Band | None, progress: Callable[[int, int], None] | None
+) -> None:
     """Fill an open file window by window; of whole tiles, and whole chunks where that can be."""
     unit = (TILE_LENGTH, TILE_LENGTH)
     for band in bands:
@@ -138,3 +154,5 @@ def copy_bands(raster: Any, bands: Sequence[Band], progress: Callable[[int, int]
             done += block.size
             if progress is not None:
                 progress(done, total)
+        if mask is not None:
+            raster.write_mask(mask.read(window), window=place)

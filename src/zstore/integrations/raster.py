@@ -26,7 +26,15 @@ from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.group import Group
-from zstore.integrations.geotiff import copy_bands, describe_file, plan_bands, plan_file
+from zstore.integrations.geotiff import (
+    MASK_MEANINGS,
+    MASK_VALUES,
+    copy_bands,
+    describe_file,
+    find_mask,
+    plan_bands,
+    plan_file,
+)
 from zstore.opening import create_group
 from zstore.pyramid.build import build_pyramid
 from zstore.pyramid.cascade import windows as cut_windows
@@ -167,7 +175,7 @@ def _describe(raster: Any, path: str, bands: Sequence[int] | None) -> _Raster:
     pairs = list(zip(wanted, names, strict=True))
     masks = raster.mask_flag_enums[wanted[0] - 1]
     if {flag.name for flag in masks} == {"per_dataset"}:
-        mask = Variable(np.dtype("u1"), flag_values=(0, 255), flag_meanings=("invalid", "valid"))
+        mask = Variable(np.dtype("u1"), flag_values=MASK_VALUES, flag_meanings=MASK_MEANINGS)
         pairs.append((0, _names(["mask", *names], [0, *wanted])[0]))
         variables[pairs[-1][1]] = mask
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
@@ -317,7 +325,8 @@ def zarr_to_raster(
 ) -> Path:
     """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
 
-    An array of three dimensions gives one band per item of the third. The file appears when it is complete.
+    An array of three dimensions gives one band per item of the third; the array that a raster's mask became
+    is its mask again. The file appears when it is complete.
 
     level    of a pyramid, 0 for the finest
     driver   "GTiff" or "COG"
@@ -336,15 +345,18 @@ def zarr_to_raster(
         raise StoreError("a file is there already; expected none, or overwrite", path=str(target))
     dataset = open_level(source, level)
     bands = plan_bands(dataset, arrays)
+    mask = find_mask(dataset, bands)
     profile = plan_file(rasterio, dataset, bands, compress)
     if not target.parent.is_dir():
         raise StoreError("no directory to write a raster to", path=str(target.parent))
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
         made = Path(scratch) / target.name
         try:
-            with rasterio.open(made, "w", driver="GTiff", **profile) as raster:
+            # A mask of its own file would be left behind.
+            inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
+            with inside, rasterio.open(made, "w", driver="GTiff", **profile) as raster:
                 describe_file(rasterio, raster, dataset, bands)
-                copy_bands(raster, bands, progress)
+                copy_bands(raster, bands, mask, progress)
             if driver == "COG":
                 options = {} if compress is None else {"compress": compress}
                 cog = made.with_name(f"cog-{target.name}")

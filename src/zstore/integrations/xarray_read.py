@@ -38,16 +38,16 @@ class LazyArray(BackendArray):
     """An array that xarray reads from when values are needed; selections go down to the chunks."""
 
     def __init__(self, array: Array) -> None:
-        self.array = array
+        self._array = array
         self.shape = array.shape
         self.dtype = array.dtype
 
     def __getitem__(self, key: Any) -> Any:
-        read: Callable[[Any], Any] = self.array.read
+        read: Callable[[Any], Any] = self._array.read
         if isinstance(key, indexing.OuterIndexer):
-            read = self.array.oindex.__getitem__
+            read = self._array.oindex.__getitem__
         elif isinstance(key, indexing.VectorizedIndexer):
-            read = self.array.vindex.__getitem__
+            read = self._array.vindex.__getitem__
         return indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.VECTORIZED, lambda parts: self._values(read(parts))
         )

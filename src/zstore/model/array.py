@@ -11,6 +11,7 @@ import numpy as np
 from zstore.model.dtype import DataType
 from zstore.model.grid import Grid
 from zstore.model.keys import ChunkKeys
+from zstore.model.shapes import parse_chunk_shape, parse_shape
 
 __all__ = ["ArrayModel", "CodecModel"]
 
@@ -86,6 +87,21 @@ class ArrayModel:
     def ndim(self) -> int:
         """How many dimensions the array has."""
         return len(self.shape)
+
+    @property
+    def inner_chunk_shape(self) -> tuple[int, ...] | None:
+        """The shape of the outermost inner chunks, where chunks are shards.
+
+        Raises
+            MetadataError: the codec "sharding_indexed" does not say it as it must.
+        """
+        for codec in self.codecs:
+            if codec.name == "sharding_indexed":
+                where = "chunk_shape of codec 'sharding_indexed'"
+                shape = codec.configuration.get("chunk_shape")
+                shape = parse_shape(list(shape) if isinstance(shape, tuple) else shape, where)
+                return parse_chunk_shape(list(shape), shape, where)
+        return None
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayModel:
         """The same array, resized."""

@@ -31,6 +31,8 @@ __all__ = [
 # The attribute of a pyramid's group, and of its levels' groups, that is zstore's own.
 MEMBER = "zstore"
 JOURNAL = ".zstore-build"
+# Members of a record that may be None.
+OPTIONAL = ("finest", "profile", "resampling", "affine")
 
 Items = np.ndarray[Any, np.dtype[Any]]
 Record = dict[str, Any]
@@ -50,7 +52,8 @@ def read_record(group: Group) -> Record | None:
         raise MetadataError(
             f"attribute {MEMBER!r} holds {record!r}; expected a pyramid's record", path=place_of(group)
         )
-    return record
+    variables = {name: {"nodata": None, **entry} for name, entry in record["variables"].items()}
+    return {**dict.fromkeys(OPTIONAL), **record, "variables": variables}
 
 
 def write_record(group: Group, record: Record) -> None:
@@ -58,9 +61,17 @@ def write_record(group: Group, record: Record) -> None:
     group.attrs.update({MEMBER: join_member(group.attrs.get(MEMBER), {"pyramid": record})})
 
 
+def _without_nulls(record: Mapping[str, Any]) -> Record:
+    return {
+        name: _without_nulls(value) if isinstance(value, dict) else value
+        for name, value in record.items()
+        if value is not None
+    }
+
+
 def join_member(held: Any, added: Mapping[str, Any]) -> dict[str, Any]:
-    """The attribute's value with `added` in it."""
-    return {**(held if isinstance(held, Mapping) else {}), **added}
+    """The attribute's value with `added` in it; what is None is left out."""
+    return {**(held if isinstance(held, Mapping) else {}), **_without_nulls(added)}
 
 
 def mark_levels(group: Group, levels: Sequence[str], build: str, state: str | None) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from zstore.errors import StoreError, ZstoreError
 
-__all__ = ["ChangedError", "changed", "failed", "first_line", "telling"]
+__all__ = ["ChangedError", "changed", "failed", "first_line", "is_unsupported", "telling"]
 
 
 class ChangedError(StoreError):
@@ -30,6 +30,12 @@ def telling(action: str, url: str, key: str | None) -> Iterator[None]:
         raise
     except Exception as error:  # obstore's have no base but this; every one goes on as the cause
         raise failed(action, url, key, error) from error
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Whether it says that a store cannot do such a thing at all."""
+    # By name: a forked process has classes of its own.
+    return isinstance(error, NotImplementedError) or type(error).__name__ == "NotSupportedError"
 
 
 def first_line(error: BaseException) -> str:

@@ -37,13 +37,13 @@ def version_of(meta: Mapping[str, Any]) -> Version:
     return {name: meta[name] for name in ("e_tag", "version") if meta.get(name) is not None}
 
 
-def merge(requests: Sequence[tuple[str, ByteRange | None]]) -> list[Fetch]:
-    """What to ask for, so that every request is a part of some answer."""
+def merge(requests: Sequence[tuple[str, ByteRange | None]], *, has_ranges: bool = True) -> list[Fetch]:
+    """What to ask for, so that every request is a part of some answer; whole values without `has_ranges`."""
     wishes: dict[str, list[int]] = {}
     others: dict[tuple[str, int | None], list[int]] = {}
     for index, (key, byte_range) in enumerate(requests):
         check_key(key)
-        if byte_range is None or tuple(byte_range) == (0, None):
+        if byte_range is None or tuple(byte_range) == (0, None) or not has_ranges:
             others.setdefault((key, None), []).append(index)
         elif byte_range.start < 0 or byte_range.size is None:
             others.setdefault((key, byte_range.start), []).append(index)

@@ -15,7 +15,7 @@ from zstore.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_file, hold_name
-from zstore_obstore.failures import changed, failed, first_line, telling
+from zstore_obstore.failures import changed, failed, first_line, is_unsupported, telling
 from zstore_obstore.fetches import Fetch, Found, Version, merge, version_of
 from zstore_obstore.library import forks, library
 from zstore_obstore.opening import SCHEME, find_place, make_store, place_of
@@ -63,6 +63,7 @@ class ObstoreStore(Store):
         self._is_http = self._place.kind in ("http", "https")
         self._forks = forks()
         self._versions = threading.local()
+        self._has_ranges = True
         self._has_versions = check_versions and self._place.kind != "file"
         self.read_only = read_only or self._is_http
 
@@ -120,9 +121,9 @@ class ObstoreStore(Store):
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
         """`get_many`, with sizes and versions, which come in the same answers."""
         parts: Parts = [None] * len(requests)
-        fetches = merge(requests)
+        fetches = merge(requests, has_ranges=self._has_ranges)
         for fetch, found in zip(fetches, self._at_once(self._fetch, fetches), strict=True):
-            self._note(fetch.key, None if found is None else found.version)
+            self._note_read(fetch.key, None if found is None else found.version)
             if found is None:
                 continue
             for index in fetch.members:
@@ -157,10 +158,13 @@ class ObstoreStore(Store):
             first, last = ByteRange(start, None if end is None else end - start).resolve(size)
             if first >= last:
                 return Found(memoryview(b""), first, size, version)
-            if start < 0 and isinstance(error, NotImplementedError):
-                # Azure has no ranges that count from the end.
+            if is_unsupported(error):
+                # Azure has no ranges that count from the end, some web servers have none at all.
+                if start < 0:
+                    return self._fetch(fetch._replace(start=first, end=last))
+                self._has_ranges = False
                 with telling("read", self._url, key):
-                    return self._ask(key, (first, last))
+                    return self._ask(key, None)
             raise failed("read", self._url, key, error) from error
 
     def _at_once(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
@@ -218,7 +222,7 @@ class ObstoreStore(Store):
         except Exception as error:  # obstore's have no base but this
             if type(error).__name__ in CHANGED:
                 raise changed(self._url, key) from error
-            if mode != "overwrite" and isinstance(error, NotImplementedError):
+            if mode != "overwrite" and is_unsupported(error):
                 raise StoreError(
                     "cannot write on condition that nobody else did; expected a server that can, or the"
                     f" storage option check_versions=False: {first_line(error)}",
@@ -327,6 +331,11 @@ class ObstoreStore(Store):
                 yield
             finally:
                 del held[key]
+
+    def _note_read(self, key: str, version: Version | None) -> None:
+        """As `_note`, for the first of several reads: what is written may be made of that one."""
+        if self._versions.__dict__.get("held", {}).get(key) is UNREAD:
+            self._note(key, version)
 
     def _note(self, key: str, version: Version | None) -> None:
         """Keep which version of a value this thread knows, while it holds the value's lock."""

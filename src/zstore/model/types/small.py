@@ -65,7 +65,8 @@ class SmallFloatFill:
         low, high = float(limits.min), float(limits.max)
         if not low <= value <= high:
             raise refuse(value, dtype, f"a number from {low} to {high}")
-        return dtype.type(value)
+        # It takes no integer of more than 64 bits.
+        return dtype.type(float(value))
 
     def _parse_text(self, text: str, dtype: np.dtype[Any]) -> Any:
         digit_count = 2 * dtype.itemsize

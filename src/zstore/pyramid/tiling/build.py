@@ -24,7 +24,7 @@ from zstore.pyramid.execute import Executor, run_passes
 from zstore.pyramid.jobs import DERIVATIONS, Cut, Job, Wishes, make_job
 from zstore.pyramid.levels import create_level, plan_array, prepare_root, rehearse
 from zstore.pyramid.record import MEMBER, Journal, Record, join_member, mark_levels
-from zstore.pyramid.sizes import Budget
+from zstore.pyramid.sizes import Budget, trace_levels
 from zstore.pyramid.tiling.cover import meets
 from zstore.pyramid.tiling.ground import Ground, count_times
 from zstore.pyramid.tiling.places import TOLERANCE
@@ -328,8 +328,17 @@ class _Building:
 
     def _coarser(self, job: Job, arrays: Sequence[Array], budget: Budget) -> list[Pass]:
         """The passes that make the other levels of the finest."""
-        boxes = self.ground.boxes(job, self.dataset.axes(job.name))
         finest = replace(job, source=arrays[0], mask=None)
+        boxes = trace_levels(
+            arrays[0].shape,
+            arrays[1:],
+            job.factors,
+            job.method,
+            self.ground.box(arrays[0].shape, self.dataset.axes(job.name)),
+            job.grid,
+            job.is_chained,
+            job.depth,
+        )
         return finest.passes(None, arrays[1:], budget, boxes=boxes)
 
 

@@ -14,7 +14,6 @@ from zstore.conventions.tilesets.registry import TileMatrix, TileMatrixSet
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.pyramid.cascade import Box
 from zstore.pyramid.dataset import Dataset
-from zstore.pyramid.jobs import Job
 from zstore.pyramid.tiling.cover import Tiles, choose_matrix, coarser, cover, limits_of
 from zstore.pyramid.tiling.places import Trace
 
@@ -111,17 +110,14 @@ class Ground:
             )
         return tuple(made)
 
-    def boxes(self, job: Job, axes: tuple[int, int]) -> tuple[Box, ...]:
-        """Of every level, what the tiles within the limits hold."""
-        found = []
-        for matrix in self.matrices:
-            top, bottom, left, right = self.limits[matrix.id]
-            box = [slice(0, size) for size in job.source.shape]
-            height, width = matrix.tile_shape
-            box[axes[0]] = slice(top * height, (bottom + 1) * height)
-            box[axes[1]] = slice(left * width, (right + 1) * width)
-            found.append(tuple(box))
-        return tuple(found)
+    def box(self, shape: tuple[int, ...], axes: tuple[int, int]) -> Box:
+        """Of an array of that shape on the finest matrix, what its tiles within the limits hold."""
+        top, bottom, left, right = limits_of(self.tiles[0])
+        height, width = self.matrices[0].tile_shape
+        box = [slice(0, size) for size in shape]
+        box[axes[0]] = slice(top * height, (bottom + 1) * height)
+        box[axes[1]] = slice(left * width, (right + 1) * width)
+        return tuple(box)
 
 
 def _named(matrices: Sequence[TileMatrix], name: Any, known: TileMatrixSet) -> TileMatrix:

@@ -1,0 +1,138 @@
+"""The formats: which chunks each takes, and what is looked at before the library decodes.
+
+Spec     imagecodecs.numcodecs, whose ids and options these are
+v3 name  numcodecs.imagecodecs_png and so on
+v2 id    imagecodecs_png and so on
+Example  {"name": "numcodecs.imagecodecs_png", "configuration": {"level": 6}}
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from zstore_imagecodecs.image import ImageCodec
+
+__all__ = ["Avif", "Jpeg", "Jpeg2k", "Jpegls", "Jpegxl", "Lerc", "Png", "Webp"]
+
+# Libraries take a JPEG that ends too early for gray.
+END_OF_IMAGE = b"\xff\xd9"
+# JPEG 2000's start of a codestream, and the marker segment with the size that follows it.
+START_AND_SIZE = b"\xff\x4f\xff\x51"
+
+
+class Jpeg2k(ImageCodec):
+    """JPEG 2000; more than 16 bits come back changed."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_jpeg2k"
+    peer = "Jpeg2k"
+    items = ("int8", "uint8", "int16", "uint16")
+    samples = (2, 3, 4)
+
+    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A size that the library would allocate before it is compared, or an end that is missing."""
+        at = data.find(START_AND_SIZE)
+        if at < 0 or len(data) < at + 42:
+            return f"{len(data)} bytes without the size of an image"
+        numbers = [int.from_bytes(data[at + first : at + first + 4]) for first in (8, 12, 16, 20)]
+        columns, rows = numbers[0] - numbers[2], numbers[1] - numbers[3]
+        count = int.from_bytes(data[at + 40 : at + 42])
+        expected = (*shape, 1)[:3]
+        if (rows, columns, count) != expected:
+            return f"holds {rows} rows, {columns} columns, {count} samples, expected {expected}"
+        return "" if END_OF_IMAGE in data[-2:] else "the image ends too early"
+
+
+class Jpegxl(ImageCodec):
+    """JPEG XL, without loss unless told otherwise."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_jpegxl"
+    peer = "Jpegxl"
+    items = ("uint8", "uint16", "float16", "float32")
+    samples = (2, 3, 4)
+
+
+class Jpegls(ImageCodec):
+    """JPEG-LS."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_jpegls"
+    peer = "Jpegls"
+    items = ("uint8", "uint16")
+    samples = (3, 4)
+
+    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """An end that is missing."""
+        return "" if data.endswith(END_OF_IMAGE) else "the image ends too early"
+
+
+class Lerc(ImageCodec):
+    """LERC: an error of at most `level` in every item."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_lerc"
+    peer = "Lerc"
+    items = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float64")
+
+    def find_loss(self, image: np.ndarray[Any, Any]) -> str:
+        """NaN, for which LERC has masks that imagecodecs' codec does not write."""
+        return (
+            "NaN cannot be kept, expected numbers"
+            if image.dtype.kind == "f" and np.isnan(image).any()
+            else ""
+        )
+
+
+class Png(ImageCodec):
+    """PNG."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_png"
+    peer = "Png"
+    items = ("uint8", "uint16")
+    samples = (2, 3, 4)
+
+    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """An end that is missing."""
+        return "" if data[-8:-4] == b"IEND" else "the image ends too early"
+
+
+class Webp(ImageCodec):
+    """WebP: colours, with an alpha channel or without."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_webp"
+    peer = "Webp"
+    items = ("uint8",)
+    samples = (3, 4)
+    has_gray = False
+
+    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A length that is not the file's."""
+        size = 8 + int.from_bytes(data[4:8], "little")
+        # What ends with an odd byte is filled up.
+        return "" if size in (len(data), len(data) + 1) else f"{len(data)} bytes, the file says {size}"
+
+
+class Jpeg(ImageCodec):
+    """JPEG, of 8 bits unless it is without loss."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_jpeg"
+    peer = "Jpeg"
+    items = ("uint8",)
+    samples = (3, 4)
+
+    def item_names(self) -> tuple[str, ...]:
+        """16 bits only without loss."""
+        return ("uint8", "uint16") if self._configuration.get("lossless") else self.items
+
+    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """An end that is missing, where it is not kept apart in the options."""
+        whole = self._configuration.get("header") is not None or data.endswith(END_OF_IMAGE)
+        return "" if whole else "the image ends too early"
+
+
+class Avif(ImageCodec):
+    """AVIF."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_avif"
+    peer = "Avif"
+    items = ("uint8",)
+    samples = (3, 4)
