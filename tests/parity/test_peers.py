@@ -1,4 +1,4 @@
-"""What zstore writes is read equal by zarr-python and tensorstore, and what they write by zstore."""
+"""What zstore writes is read equal by zarr-python, zarrs and tensorstore, and what they write by zstore."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..properties.recipes import assert_same, random_items, recipes
 
 zarr = pytest.importorskip("zarr", reason="the peer of these tests")
 tensorstore = pytest.importorskip("tensorstore", reason="the peer of these tests")
+pytest.importorskip("zarrs", reason="the peer of these tests")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
@@ -37,6 +38,12 @@ TENSORSTORE_LACKS = {
 }
 ZARR_LACKS = {
     r'"numcodecs.delta"\}, \{"configuration": \{"endian": "big"': "zarr-python misreads its own",
+}
+ZARRS_LACKS = {
+    r'"dtype": ">': "zarrs refuses v2's big-endian items",
+    r'"order": "F"': "zarrs refuses v2's order F",
+    r'"data_type": "complex.*"endian": "big"': "zarrs exchanges the parts of big-endian complex numbers",
+    r'"endian": "big".*"data_type": "complex': "zarrs exchanges the parts of big-endian complex numbers",
 }
 
 
@@ -66,7 +73,18 @@ def read_by_tensorstore(directory: Path) -> Any:
     return np.asarray(open_by_tensorstore(directory).read().result())
 
 
-PEERS = {"zarr-python": (read_by_zarr, ZARR_LACKS), "tensorstore": (read_by_tensorstore, TENSORSTORE_LACKS)}
+def read_by_zarrs(directory: Path) -> Any:
+    # Strict: what zarrs itself cannot do is not to be done by zarr-python in its stead.
+    options = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}
+    with zarr.config.set(options):
+        return read_by_zarr(directory)
+
+
+PEERS = {
+    "zarr-python": (read_by_zarr, ZARR_LACKS),
+    "zarrs": (read_by_zarrs, ZARRS_LACKS),
+    "tensorstore": (read_by_tensorstore, TENSORSTORE_LACKS),
+}
 
 DTYPES = ["?", "i1", "<i2", ">i4", "<i8", "u1", ">u2", "<u4", ">u8", "<f2", ">f4", "<f8", "<c8", ">c16"]
 CHAINS: dict[str, dict[str, Any]] = {
