@@ -54,14 +54,15 @@ def check_pyramid(path: Path, pixels: np.ndarray) -> None:
     band = pyramid["0/band_1"]
     compare(f"a window of {path.name}", np.array_equal(band[WINDOW], pixels[WINDOW]))
     compare(f"level 0 of {path.name}, cell by cell", np.array_equal(band[...], pixels))
-    finer = pixels
-    for item in pyramid.attrs["multiscales"]["layout"][1:]:
-        rows, columns = finer.shape
-        padded = np.pad(finer.astype(float), ((0, rows % 2), (0, columns % 2)), constant_values=np.nan)
-        windows = padded.reshape(padded.shape[0] // 2, 2, padded.shape[1] // 2, 2)
-        finer = np.floor(np.nanmean(windows, axis=(1, 3)) + 0.5).astype(pixels.dtype)
+    for number, item in enumerate(pyramid.attrs["multiscales"]["layout"][1:], start=1):
+        size = 2**number
+        padding = [(0, -length % size) for length in pixels.shape]
+        padded = np.pad(pixels.astype(float), padding, constant_values=np.nan)
+        windows = padded.reshape(padded.shape[0] // size, size, padded.shape[1] // size, size)
+        means = np.floor(np.nanmean(windows, axis=(1, 3)) + 0.5).astype(pixels.dtype)
         level = pyramid[f"{item['asset']}/band_1"]
-        compare(f"level {item['asset']} of {path.name}: means of 2 × 2", np.array_equal(level[...], finer))
+        what = f"level {item['asset']} of {path.name}: means of {size} × {size}"
+        compare(what, np.array_equal(level[...], means))
 
 
 def main(directory: Path) -> int:

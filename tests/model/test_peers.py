@@ -188,7 +188,10 @@ def normal_v3(document):
         document["chunk_key_encoding"] = {"configuration": separator, **keys}
         codecs = [{"name": codec} if isinstance(codec, str) else codec for codec in document["codecs"]]
         document["codecs"] = [
-            {name: value for name, value in codec.items() if value or name != "configuration"}
+            # zarr-python refuses those of numcodecs without a configuration, be it empty.
+            {"configuration": {}, **codec}
+            if codec["name"].startswith("numcodecs.")
+            else {name: value for name, value in codec.items() if value or name != "configuration"}
             for codec in codecs
         ]
         kind = document["data_type"]["name"] if isinstance(document["data_type"], dict) else ""
