@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-KERNEL_SOURCES := $(wildcard src/zstore/_ext/*.pyx src/zstore/_ext/*.h src/zstore/_ext/include/*.h)
+KERNEL_SOURCES := $(wildcard src/zstore/_ext/*.pyx src/zstore/_ext/*.pxi src/zstore/_ext/*.h src/zstore/_ext/include/*.h)
 PLUGINS := $(wildcard plugins/zstore-*)
 # Those with kernels of their own are compiled against the zstore that is installed, so after it.
 NATIVE_PLUGINS := $(patsubst %/setup.py,%,$(wildcard plugins/zstore-*/setup.py))
 PURE_PLUGINS := $(filter-out $(NATIVE_PLUGINS),$(PLUGINS))
 
-.PHONY: demo test drill fuzz sanitize build kernels lint types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine readers docs plugins clean
+.PHONY: demo test drill fuzz sanitize build kernels lint types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -108,6 +108,13 @@ parity-xarray:
 parity-xarray-engine: $(STAMP)
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -c /dev/null -p no:cacheprovider -p xarray_engine \
 		--pyargs xarray.tests.test_backends -k "TestZarrDirectoryStore or TestZarrDictStore"
+
+# Beside zarr-python 2, in an environment of its own.
+ZARR2 := build/zarr2
+parity-zarr2: $(STAMP)
+	test -x $(ZARR2)/bin/python || $(PYTHON) -m venv $(ZARR2)
+	$(ZARR2)/bin/pip install --quiet "zarr<3" "numcodecs<0.16" msgpack
+	ZSTORE_ZARR2_PYTHON=$(ZARR2)/bin/python $(BIN)/python -m pytest -q tests/parity/test_zarr2.py
 
 # Whole pyramids, store to store, beside their peers: the table of docs/performance.md. Takes minutes.
 bench-pyramids: $(STAMP)
