@@ -133,4 +133,6 @@ def wait_for(path: str) -> None:
 
 
 if __name__ == "__main__":
+    # Whoever starts the tests in the background may have had this signal ignored, which is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     globals()[sys.argv[1]](*sys.argv[2:])
