@@ -227,6 +227,8 @@ def test_any_array_is_read_by_whoever_can(data: st.DataObject, seed: int) -> Non
         some = random_items(np.random.default_rng(seed), recipe.shape, recipe.numpy)
         region = tuple(slice(0, data.draw(st.integers(0, n))) for n in recipe.shape)
         array[region] = items[region] = some[region]
-        for read, lacks in PEERS.values():
+        # zarrs lacks too many codecs and nestings to be asked for any array; it is asked one by one above.
+        for peer in ("zarr-python", "tensorstore"):
+            read, lacks = PEERS[peer]
             if lacking(place, lacks) is None:
                 assert_same(np.asarray(read(place)).astype(items.dtype), items)
