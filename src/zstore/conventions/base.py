@@ -23,6 +23,7 @@ __all__ = [
     "LevelEntry",
     "Node",
     "Severity",
+    "check_crs",
     "is_array",
     "is_group",
 ]
@@ -159,3 +160,19 @@ class Convention(Protocol):
     def parse(self, node: Node, parent: GroupNode | None = None) -> Facts: ...
     def render(self, geo: GeoModel, zarr_format: int) -> Documents: ...
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]: ...
+
+
+def check_crs(facts: Facts, node: Node, geo: GeoModel, rule: str) -> list[Finding]:
+    """An error under `rule` for every CRS that the facts state and that is another than the model's."""
+    return [
+        Finding(
+            rule,
+            "error",
+            node.path,
+            f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another",
+            geo.crs.wkt,
+            crs.wkt,
+        )
+        for source, crs in facts.crs
+        if geo.crs is not None and not crs.is_same(geo.crs)
+    ]

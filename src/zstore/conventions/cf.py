@@ -18,6 +18,7 @@ from zstore.conventions.base import (
     Finding,
     GroupNode,
     Node,
+    check_crs,
     is_array,
 )
 from zstore.conventions.crs import Crs
@@ -112,10 +113,7 @@ class Cf:
         findings = list(facts.findings)
         if geo.crs is not None and not facts.crs and len(node.shape) >= 2:
             findings.append(Finding("MS-05", "error", node.path, "no grid_mapping that gives a CRS"))
-        for source, crs in facts.crs:
-            if geo.crs is not None and not crs.is_same(geo.crs):
-                message = f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another"
-                findings.append(Finding("OC-08", "error", node.path, message, geo.crs.wkt, crs.wkt))
+        findings += check_crs(facts, node, geo, "OC-08")
         if parent is not None and facts.dimensions is not None:
             children = dict(parent.members())
             for name, axis in zip(facts.dimensions, ("Y", "X"), strict=True):

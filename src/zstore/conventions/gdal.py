@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zstore.conventions.base import ArrayNode, Document, Documents, Facts, Finding, GroupNode, Node, is_array
+from zstore.conventions.base import (
+    ArrayNode,
+    Document,
+    Documents,
+    Facts,
+    Finding,
+    GroupNode,
+    Node,
+    check_crs,
+    is_array,
+)
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError
@@ -94,12 +104,7 @@ class Gdal:
                 findings.append(Finding("OC-06", "warning", node.path, message))
             return findings
         facts = self.parse(node, parent)
-        findings = list(facts.findings)
-        for source, crs in facts.crs:
-            if geo.crs is not None and not crs.is_same(geo.crs):
-                message = f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another"
-                findings.append(Finding("OC-08", "error", node.path, message, geo.crs.wkt, crs.wkt))
-        return findings
+        return [*facts.findings, *check_crs(facts, node, geo, "OC-08")]
 
 
 def _render_crs(crs: Crs) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from zstore.conventions.base import Documents, Facts, Finding, GroupNode, Node, is_group
+from zstore.conventions.base import Documents, Facts, Finding, GroupNode, Node, check_crs, is_group
 from zstore.conventions.layout import parse_layout, parse_resampling, render_groups, render_layout
 from zstore.conventions.model import GeoModel
 from zstore.conventions.reading.levels import join_levels
@@ -56,9 +56,4 @@ class Geozarr:
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
         """Where `proj:`, `spatial:` or `multiscales` are malformed or contradict `geo`."""
         facts = self.parse(node, parent)
-        findings = list(facts.findings)
-        for source, crs in facts.crs:
-            if geo.crs is not None and not crs.is_same(geo.crs):
-                message = f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another"
-                findings.append(Finding("GZ-40", "error", node.path, message, geo.crs.wkt, crs.wkt))
-        return findings
+        return [*facts.findings, *check_crs(facts, node, geo, "GZ-40")]

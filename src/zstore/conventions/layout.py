@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from zstore.conventions.base import Document, Documents, Facts, Finding, GroupNode, LevelEntry, Node, is_group
+from zstore.conventions.base import (
+    Document,
+    Documents,
+    Facts,
+    Finding,
+    GroupNode,
+    LevelEntry,
+    Node,
+    check_crs,
+    is_group,
+)
 from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
 from zstore.conventions.zarr_conventions import declare, parse_numbers, parse_place, render_place
 from zstore.errors import MetadataError
@@ -48,12 +58,7 @@ class ZarrConventions:
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
         """Where `proj:`, `spatial:` or the `layout` are malformed or contradict `geo`."""
         facts = self.parse(node, parent)
-        findings = list(facts.findings)
-        for source, crs in facts.crs:
-            if geo.crs is not None and not crs.is_same(geo.crs):
-                message = f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another"
-                findings.append(Finding("OC-08", "error", node.path, message, geo.crs.wkt, crs.wkt))
-        return findings
+        return [*facts.findings, *check_crs(facts, node, geo, "OC-08")]
 
 
 def render_groups(geo: GeoModel, multiscales: Mapping[str, Any] | None) -> Documents:

@@ -6,13 +6,14 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
-from zstore.byterange import ByteRange, merge_ranges
+from zstore.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.answers import MISSING, Answer, Wish, ask_all, choose_ask, is_directory
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix, join_key
+from zstore.storage.fetches import Fetch, merge_requests
 from zstore.storage.locking import hold_name
 
 __all__ = ["FsspecStore"]
@@ -28,15 +29,6 @@ _parents: list[object] = []
 
 # Bytes, the size of the value, its version.
 Found = tuple[bytes | memoryview, int | None, str | None]
-
-
-class Fetch(NamedTuple):
-    """One request: bytes `start` to `end` of a value (all of it: None), of which `members` want parts."""
-
-    key: str
-    start: int | None
-    end: int | None
-    members: tuple[int, ...]
 
 
 class FsspecStore(Store):
@@ -124,34 +116,13 @@ class FsspecStore(Store):
 
     def _get(self, requests: Sequence[tuple[str, ByteRange | None]]) -> list[Found | None]:
         found: list[Found | None] = [None] * len(requests)
-        fetches = self._merge(requests)
+        fetches = merge_requests(requests, has_ranges=self._keeps_ranges)
         for fetch, answer in zip(fetches, self._fetch(fetches), strict=True):
             if answer is None:
                 continue
             for index in fetch.members:
                 found[index] = _cut(answer, requests[index][1]), answer.total_size, answer.version
         return found
-
-    def _merge(self, requests: Sequence[tuple[str, ByteRange | None]]) -> list[Fetch]:
-        """What to ask for, so that every request is a part of some answer."""
-        wishes: dict[str, list[int]] = {}
-        others: dict[tuple[str, int | None], list[int]] = {}
-        for index, (key, byte_range) in enumerate(requests):
-            check_key(key)
-            if byte_range is None or byte_range[:2] == (0, None) or not self._keeps_ranges:
-                others.setdefault((key, None), []).append(index)
-            elif byte_range.start < 0 or byte_range.size is None:
-                others.setdefault((key, byte_range.start), []).append(index)
-            else:
-                wishes.setdefault(key, []).append(index)
-        fetches = [Fetch(key, start, None, tuple(members)) for (key, start), members in others.items()]
-        for key, indexes in wishes.items():
-            ranges = [(requests[index][1] or (0, 0))[:2] for index in indexes]
-            for merged in merge_ranges([(start, size or 0) for start, size in ranges]):
-                members = tuple(indexes[member] for member in merged.members)
-                # Nothing cannot be asked for; a byte more says as well whether there is a value.
-                fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), members))
-        return fetches
 
     def _fetch(self, fetches: Sequence[Fetch]) -> list[Answer | None]:
         filesystem = self._filesystem

@@ -1,26 +1,14 @@
-"""What is asked for in one request, and what comes."""
+"""What comes in answer to one request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from zstore.byterange import ByteRange, merge_ranges
-from zstore.storage.base import check_key
-
-__all__ = ["Fetch", "Found", "Version", "merge", "version_of"]
+__all__ = ["Found", "Version", "version_of"]
 
 # What tells one version of a value from another, in obstore's words.
 Version = dict[str, str]
-
-
-class Fetch(NamedTuple):
-    """One request: bytes `start` to `end` of a value (all of it: None), of which `members` want parts."""
-
-    key: str
-    start: int | None
-    end: int | None
-    members: tuple[int, ...]
 
 
 class Found(NamedTuple):
@@ -35,25 +23,3 @@ class Found(NamedTuple):
 def version_of(meta: Mapping[str, Any]) -> Version:
     """What tells this version of a value from others; nothing, where the server does not say."""
     return {name: meta[name] for name in ("e_tag", "version") if meta.get(name) is not None}
-
-
-def merge(requests: Sequence[tuple[str, ByteRange | None]], *, has_ranges: bool = True) -> list[Fetch]:
-    """What to ask for, so that every request is a part of some answer; whole values without `has_ranges`."""
-    wishes: dict[str, list[int]] = {}
-    others: dict[tuple[str, int | None], list[int]] = {}
-    for index, (key, byte_range) in enumerate(requests):
-        check_key(key)
-        if byte_range is None or tuple(byte_range) == (0, None) or not has_ranges:
-            others.setdefault((key, None), []).append(index)
-        elif byte_range.start < 0 or byte_range.size is None:
-            others.setdefault((key, byte_range.start), []).append(index)
-        else:
-            wishes.setdefault(key, []).append(index)
-    fetches = [Fetch(key, start, None, tuple(members)) for (key, start), members in others.items()]
-    for key, indexes in wishes.items():
-        ranges = [(requests[index][1] or (0, 0))[:2] for index in indexes]
-        for merged in merge_ranges([(start, size or 0) for start, size in ranges]):
-            members = tuple(indexes[member] for member in merged.members)
-            # Nothing cannot be asked for; a byte more says as well whether there is a value.
-            fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), members))
-    return fetches

@@ -14,9 +14,10 @@ from typing import Any
 from zstore.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
+from zstore.storage.fetches import Fetch, merge_requests
 from zstore.storage.locking import hold_file, hold_name
 from zstore_obstore.failures import changed, failed, first_line, is_unsupported, telling
-from zstore_obstore.fetches import Fetch, Found, Version, merge, version_of
+from zstore_obstore.fetches import Found, Version, version_of
 from zstore_obstore.library import forks, library
 from zstore_obstore.opening import SCHEME, find_place, make_store, place_of
 
@@ -121,7 +122,7 @@ class ObstoreStore(Store):
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
         """`get_many`, with sizes and versions, which come in the same answers."""
         parts: Parts = [None] * len(requests)
-        fetches = merge(requests, has_ranges=self._has_ranges)
+        fetches = merge_requests(requests, has_ranges=self._has_ranges)
         for fetch, found in zip(fetches, self._at_once(self._fetch, fetches), strict=True):
             self._note_read(fetch.key, None if found is None else found.version)
             if found is None:
