@@ -33,18 +33,46 @@ typedef struct zs_kept {
     _Alignas(16) char payload[];
 } zs_kept;
 
-typedef struct {
+typedef struct zs_cache {
     pthread_mutex_t lock;
+    struct zs_cache *next, **link; /* among all caches */
     zs_kept *bucket[ZS_CACHE_BUCKETS];
     zs_kept *newest, *oldest;
     i64 bytes, limit;
 } zs_cache;
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_once_t once;
+    zs_cache *first;
+} zs_caches = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
+/* A fork holds every cache across it: a thread that the child does not have would leave its lock taken for ever, and
+ * the lists half changed. */
+static void zs_caches_before_fork(void) {
+    pthread_mutex_lock(&zs_caches.lock);
+    for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_lock(&cache->lock);
+}
+static void zs_caches_after_fork(void) {
+    for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_unlock(&cache->lock);
+    pthread_mutex_unlock(&zs_caches.lock);
+}
+static void zs_caches_start(void) {
+    pthread_atfork(zs_caches_before_fork, zs_caches_after_fork, zs_caches_after_fork);
+}
 
 static inline zs_cache *zs_cache_make(i64 limit) {
     zs_cache *cache = calloc(1, sizeof *cache);
     if (!cache) return NULL;
     pthread_mutex_init(&cache->lock, NULL);
     cache->limit = limit;
+    pthread_once(&zs_caches.once, zs_caches_start);
+    pthread_mutex_lock(&zs_caches.lock);
+    cache->next = zs_caches.first;
+    cache->link = &zs_caches.first;
+    if (cache->next) cache->next->link = &cache->next;
+    zs_caches.first = cache;
+    pthread_mutex_unlock(&zs_caches.lock);
     return cache;
 }
 
@@ -142,6 +170,10 @@ static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept, int ndim) {
 
 static inline void zs_cache_free(zs_cache *cache) {
     if (!cache) return;
+    pthread_mutex_lock(&zs_caches.lock);
+    *cache->link = cache->next;
+    if (cache->next) cache->next->link = cache->link;
+    pthread_mutex_unlock(&zs_caches.lock);
     for (int b = 0; b < ZS_CACHE_BUCKETS; b++)
         while (cache->bucket[b]) zs_cache_drop(cache, &cache->bucket[b]);
     pthread_mutex_destroy(&cache->lock);
