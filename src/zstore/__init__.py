@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from zstore.array import Array
     from zstore.converting.convert import convert
     from zstore.converting.inplace import convert_metadata
+    from zstore.engine.cache import set_cache_size
     from zstore.engine.pool import set_threads
     from zstore.group import Group
     from zstore.integrations.dask import from_dask, to_dask
@@ -42,6 +43,7 @@ _HOMES = {
     "open_group": "zstore.opening",
     "open_tiles": "zstore.pyramid.tiling.read",
     "read_tile": "zstore.pyramid.tiling.read",
+    "set_cache_size": "zstore.engine.cache",
     "set_threads": "zstore.engine.pool",
     "to_dask": "zstore.integrations.dask",
     "update_pyramid": "zstore.pyramid.update",
@@ -68,6 +70,7 @@ __all__ = [
     "open_group",
     "open_tiles",
     "read_tile",
+    "set_cache_size",
     "set_threads",
     "to_dask",
     "update_pyramid",

@@ -43,6 +43,7 @@ typedef struct zs_batch {
     const zs_bytes *inner;   /* or the inner chunks', in order of the plan */
     zs_cache *cache;
     int keeps_chunks; /* decoded chunks go into the cache too */
+    zs_owner *owner;  /* else chunks read in part go into the shared one; NULL: they don't */
     int missing_is_fault;
     int (*poll)(void); /* asks Python, on the caller's thread, whether to stop */
     int (*run)(struct zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault);

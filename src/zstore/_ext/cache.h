@@ -1,16 +1,23 @@
-/* cache.h - what was read from an array's files and may be needed again: shard indexes, and decoded chunks where
- * the caller asked for that. Bounded in bytes, least recently used out first.
+/* cache.h - what was read from an array's files and may be needed again: shard indexes, and decoded chunks. Bounded in
+ * bytes, least recently used out first.
  *
- * Everything is kept with the identity of the file it came from, and is only good while the file has it.
+ * Everything is kept with the identity of the file it came from, and is only good while the file has it. An array has
+ * a cache of its own for its indexes (and for its chunks where the caller asked for that); all arrays share one for
+ * chunks that were read in part, and more than once.
  */
 #ifndef ZS_CACHE_H
 #define ZS_CACHE_H
 
 #include "box.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define ZS_CACHE_BUCKETS 1024
+#define ZS_TOUCHED_SLOTS 8192
+#define ZS_SHARED_SIZE ((i64)128 << 20)
+#define ZS_SHARED_PARTS 8 /* a chunk may have this part of the shared cache */
 
 /* Where an outer chunk's bytes are: an open file, or memory. */
 typedef struct {
@@ -26,6 +33,7 @@ typedef struct zs_kept {
     struct zs_kept *next;           /* in its bucket */
     struct zs_kept *newer, *older;  /* by last use */
     i64 cell[ZS_MAX_NDIM], base;    /* what it is: see the two users of this file */
+    int ndim;
     uint64_t device, inode;
     i64 size, modified, changed;
     i64 payload_size;
@@ -41,6 +49,15 @@ typedef struct zs_cache {
     i64 bytes, limit;
 } zs_cache;
 
+/* What the shared cache knows an array by; its chunks are kept with -id for their base. */
+typedef struct {
+    i64 id;
+    atomic_int has_kept;
+} zs_owner;
+
+static zs_cache zs_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = ZS_SHARED_SIZE};
+static _Atomic uint64_t zs_touched[ZS_TOUCHED_SLOTS]; /* hashes of chunks that were read in part, the last of each slot */
+
 static struct {
     pthread_mutex_t lock;
     pthread_once_t once;
@@ -52,8 +69,10 @@ static struct {
 static void zs_caches_before_fork(void) {
     pthread_mutex_lock(&zs_caches.lock);
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_lock(&cache->lock);
+    pthread_mutex_lock(&zs_shared.lock);
 }
 static void zs_caches_after_fork(void) {
+    pthread_mutex_unlock(&zs_shared.lock);
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_unlock(&cache->lock);
     pthread_mutex_unlock(&zs_caches.lock);
 }
@@ -83,6 +102,7 @@ static inline zs_kept *zs_kept_make(const i64 *cell, int ndim, i64 base, const z
     memset(kept, 0, sizeof *kept);
     memcpy(kept->cell, cell, sizeof(i64) * (size_t)ndim);
     kept->base = base;
+    kept->ndim = ndim;
     kept->device = source->device;
     kept->inode = source->inode;
     kept->size = source->size;
@@ -93,10 +113,30 @@ static inline zs_kept *zs_kept_make(const i64 *cell, int ndim, i64 base, const z
     return kept;
 }
 
-static inline zs_kept **zs_cache_bucket(zs_cache *cache, const i64 *cell, int ndim, i64 base) {
+static inline uint64_t zs_cache_hash(const i64 *cell, int ndim, i64 base) {
     uint64_t h = (uint64_t)base * 0x9E3779B97F4A7C15u;
     for (int d = 0; d < ndim; d++) h = (h ^ (uint64_t)cell[d]) * 0x9E3779B97F4A7C15u;
-    return &cache->bucket[(h >> 40) % ZS_CACHE_BUCKETS];
+    return h;
+}
+
+static inline zs_kept **zs_cache_bucket(zs_cache *cache, const i64 *cell, int ndim, i64 base) {
+    return &cache->bucket[(zs_cache_hash(cell, ndim, base) >> 40) % ZS_CACHE_BUCKETS];
+}
+
+/* Whether this chunk was asked about before, as far as is remembered; it is from now on. */
+static inline int zs_was_touched(const i64 *cell, int ndim, i64 base) {
+    uint64_t h = zs_cache_hash(cell, ndim, base);
+    return atomic_exchange_explicit(&zs_touched[(h >> 40) % ZS_TOUCHED_SLOTS], h, memory_order_relaxed) == h;
+}
+
+/* Whether a later change of the file will show in its times: those of one that has just been written are not finer
+ * than a few milliseconds, on some file systems two seconds. */
+static inline int zs_is_settled(const zs_kept *kept) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    i64 last = kept->modified > kept->changed ? kept->modified : kept->changed;
+    i64 wait = last % 1000000000 ? 100000000 : 2000000000;
+    return now.tv_sec * 1000000000LL + now.tv_nsec - last > wait;
 }
 
 static inline void zs_kept_release(zs_cache *cache, zs_kept *kept) {
@@ -151,20 +191,46 @@ static inline zs_kept *zs_cache_find(zs_cache *cache, const i64 *cell, int ndim,
     return kept;
 }
 
-static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept, int ndim) {
+static inline void zs_cache_drop_kept(zs_cache *cache, const zs_kept *kept) {
+    zs_kept **link = zs_cache_bucket(cache, kept->cell, kept->ndim, kept->base);
+    while (*link != kept) link = &(*link)->next;
+    zs_cache_drop(cache, link);
+}
+
+static inline void zs_cache_shrink(zs_cache *cache, i64 most) {
+    while (cache->bytes > most) zs_cache_drop_kept(cache, cache->oldest);
+}
+
+static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
     i64 bytes = (i64)sizeof *kept + kept->payload_size;
-    if (bytes > cache->limit) return;
+    if (bytes > cache->limit || !zs_is_settled(kept)) return;
     pthread_mutex_lock(&cache->lock);
-    zs_kept **link = zs_cache_look(cache, kept->cell, ndim, kept->base);
+    zs_kept **link = zs_cache_look(cache, kept->cell, kept->ndim, kept->base);
     if (*link) zs_cache_drop(cache, link);
-    while (cache->bytes + bytes > cache->limit && cache->oldest)
-        zs_cache_drop(cache, zs_cache_look(cache, cache->oldest->cell, ndim, cache->oldest->base));
-    link = zs_cache_bucket(cache, kept->cell, ndim, kept->base);
+    zs_cache_shrink(cache, cache->limit - bytes);
+    link = zs_cache_bucket(cache, kept->cell, kept->ndim, kept->base);
     kept->references++;
     kept->next = *link;
     *link = kept;
     zs_cache_link(cache, kept);
     cache->bytes += bytes;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* Let go of all that was kept with this base. */
+static inline void zs_cache_forget(zs_cache *cache, i64 base) {
+    pthread_mutex_lock(&cache->lock);
+    for (zs_kept *kept = cache->newest, *older; kept; kept = older) {
+        older = kept->older;
+        if (kept->base == base) zs_cache_drop_kept(cache, kept);
+    }
+    pthread_mutex_unlock(&cache->lock);
+}
+
+static inline void zs_cache_limit(zs_cache *cache, i64 limit) {
+    pthread_mutex_lock(&cache->lock);
+    cache->limit = limit;
+    zs_cache_shrink(cache, limit);
     pthread_mutex_unlock(&cache->lock);
 }
 

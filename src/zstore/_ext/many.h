@@ -197,13 +197,17 @@ static inline int zs_visit_shared(const zs_many *many, i64 first, i64 last, cons
     const zs_layout *layout = batch->layout;
     const char *raw, *chunk;
     int code;
-    if (zs_is_kept(batch, source)) {
+    i64 base;
+    zs_cache *keeper = zs_keeper(batch, source, 1, &base);
+    if (keeper) {
         zs_kept *kept;
-        code = zs_read_kept(batch, source, (i64)where.offset, (i64)where.size, scratch, &kept, fault);
+        code = zs_read_kept(batch, keeper, base, source, (i64)where.offset, (i64)where.size, scratch, &kept, fault);
         if (code) return code;
-        zs_visit_all(many, first, last, kept->payload);
-        zs_kept_release(batch->cache, kept);
-        return ZS_OK;
+        if (kept) {
+            zs_visit_all(many, first, last, kept->payload);
+            zs_kept_release(keeper, kept);
+            return ZS_OK;
+        }
     }
     code = zs_fetch(source, (i64)where.offset, (i64)where.size, &scratch->raw, &raw, fault);
     if (code) return code;

@@ -60,28 +60,38 @@ static inline int zs_read_range(const zs_layout *layout, const char *raw, i64 si
     return codec->decode_range(codec->state, raw, (size_t)size, (size_t)from, (size_t)span, into + from, (size_t)span) == span;
 }
 
-/* A decoded chunk by way of the cache, kept under its own coordinates and base -1; to be released. */
-static inline int zs_read_kept(const zs_batch *batch, const zs_source *source, i64 offset, i64 size,
-                               zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
+/* The cache that a chunk goes through of which `items` are wanted, and the base it has there; NULL: none. */
+static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source, i64 items, i64 *base) {
     const zs_layout *layout = batch->layout;
-    if ((*chunk = zs_cache_find(batch->cache, fault->inner, layout->ndim, -1, source))) return ZS_OK;
+    if (!layout->n_steps || source->file < 0) return NULL;
+    *base = -1;
+    if (batch->keeps_chunks) return batch->cache;
+    if (!batch->owner || items * layout->item >= layout->chunk_size) return NULL;
+    if (layout->chunk_size > zs_shared.limit / ZS_SHARED_PARTS) return NULL;
+    *base = -batch->owner->id;
+    return &zs_shared;
+}
+
+/* A decoded chunk by way of its keeper, to be released; none where this is its first use, and part of it is enough. */
+static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, i64 base, const zs_source *source, i64 offset,
+                               i64 size, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    if ((*chunk = zs_cache_find(keeper, fault->inner, layout->ndim, base, source))) return ZS_OK;
+    if (keeper == &zs_shared && !zs_was_touched(fault->inner, layout->ndim, base)) return ZS_OK;
     const char *raw, *decoded;
     int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
     if (code) return code;
-    zs_kept *made = zs_kept_make(fault->inner, layout->ndim, -1, source, layout->chunk_size);
+    zs_kept *made = zs_kept_make(fault->inner, layout->ndim, base, source, layout->chunk_size);
     if (!made) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
     code = zs_decode(layout, scratch, raw, size, made->payload, &decoded, fault);
     if (code) {
         free(made);
         return code;
     }
-    zs_cache_keep(batch->cache, made, layout->ndim);
+    if (keeper == &zs_shared) atomic_store_explicit(&batch->owner->has_kept, 1, memory_order_relaxed);
+    zs_cache_keep(keeper, made);
     *chunk = made;
     return ZS_OK;
-}
-
-static inline int zs_is_kept(const zs_batch *batch, const zs_source *source) {
-    return batch->keeps_chunks && batch->layout->n_steps && source->file >= 0;
 }
 
 /* One encoded inner chunk, `size` bytes at `offset` of the source, to where the box says. */
@@ -93,13 +103,18 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, i6
         if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
         if (!box->has_tables) return zs_read_plain(batch, source, offset, box, scratch, fault);
     }
-    if (zs_is_kept(batch, source)) {
+    i64 base, items = 1;
+    for (int d = 0; d < layout->ndim; d++) items *= box->dim[d].count;
+    zs_cache *keeper = zs_keeper(batch, source, items, &base);
+    if (keeper) {
         zs_kept *kept;
-        int code = zs_read_kept(batch, source, offset, size, scratch, &kept, fault);
+        int code = zs_read_kept(batch, keeper, base, source, offset, size, scratch, &kept, fault);
         if (code) return code;
-        zs_to_outside(layout, box, kept->payload);
-        zs_kept_release(batch->cache, kept);
-        return ZS_OK;
+        if (kept) {
+            zs_to_outside(layout, box, kept->payload);
+            zs_kept_release(keeper, kept);
+            return ZS_OK;
+        }
     }
     int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
     if (code) return code;
@@ -164,13 +179,17 @@ static inline int zs_read_points(const zs_batch *batch, const zs_source *source,
         }
         return ZS_OK;
     }
-    if (zs_is_kept(batch, source)) {
+    i64 base;
+    zs_cache *keeper = zs_keeper(batch, source, 1, &base);
+    if (keeper) {
         zs_kept *kept;
-        int code = zs_read_kept(batch, source, offset, size, scratch, &kept, fault);
+        int code = zs_read_kept(batch, keeper, base, source, offset, size, scratch, &kept, fault);
         if (code) return code;
-        zs_points_out(batch, kept->payload, first, last);
-        zs_kept_release(batch->cache, kept);
-        return ZS_OK;
+        if (kept) {
+            zs_points_out(batch, kept->payload, first, last);
+            zs_kept_release(keeper, kept);
+            return ZS_OK;
+        }
     }
     int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
     if (code) return code;

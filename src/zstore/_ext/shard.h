@@ -98,7 +98,7 @@ static inline int zs_index_get(const zs_layout *layout, const zs_level *level, z
         free(index);
         return code;
     }
-    if (is_cached) zs_cache_keep(cache, index, layout->ndim);
+    if (is_cached) zs_cache_keep(cache, index);
     *result = index;
     return ZS_OK;
 }

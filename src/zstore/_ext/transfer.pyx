@@ -30,6 +30,11 @@ cdef extern from "read.h" nogil:
 
     ctypedef struct zs_cache:
         int64_t bytes
+        int64_t limit
+
+    ctypedef struct zs_owner:
+        int64_t id
+        int has_kept
 
     ctypedef struct zs_place:
         int directory
@@ -47,6 +52,7 @@ cdef extern from "read.h" nogil:
         const zs_bytes *inner
         zs_cache *cache
         int keeps_chunks, missing_is_fault
+        zs_owner *owner
         int (*poll)() noexcept
         int64_t n_tasks
         int64_t next
@@ -54,6 +60,9 @@ cdef extern from "read.h" nogil:
 
     zs_cache *zs_cache_make(int64_t limit)
     void zs_cache_free(zs_cache *)
+    void zs_cache_forget(zs_cache *, int64_t base)
+    void zs_cache_limit(zs_cache *, int64_t limit)
+    zs_cache zs_shared
     int zs_folder_is_gone(int directory)
     void zs_leave_scratch(int directory)
     int zs_close "close" (int file)
@@ -90,16 +99,33 @@ cdef int raise_pending() except -1:
     return -1
 
 
+def limit_chunks(int64_t size):
+    """Let the decoded chunks that all arrays keep together have at most `size` bytes."""
+    zs_cache_limit(&zs_shared, size)
+
+
+def kept_size():
+    """How many bytes the decoded chunks have that all arrays keep together."""
+    return zs_shared.bytes
+
+
+cdef int64_t folders = 0
+
+
 cdef class Folder:
     """The directory of one array, kept open, and what was read from it: shard indexes, and decoded chunks too where
-    `keeps_chunks`, of `cache_size` bytes at most."""
+    `keeps_chunks`, of `cache_size` bytes at most. Other chunks are kept with those of all arrays."""
 
     cdef readonly str path
     cdef int directory
     cdef bint has_written, keeps_chunks
     cdef zs_cache *cache
+    cdef zs_owner owner
 
     def __cinit__(self, str path, *, int64_t cache_size=32 << 20, bint keeps_chunks=False):
+        global folders
+        folders += 1
+        self.owner.id = folders
         self.path = path
         self.keeps_chunks = keeps_chunks
         self.directory = -1
@@ -113,6 +139,8 @@ cdef class Folder:
                 zs_leave_scratch(self.directory)
             zs_close(self.directory)
         zs_cache_free(self.cache)
+        if self.owner.has_kept:
+            zs_cache_forget(&zs_shared, -self.owner.id)
 
     cdef int descriptor(self) except -1:
         """The open directory; opened again when it was removed and made anew since."""
@@ -251,6 +279,7 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
         batch.place.directory = folder.descriptor()
         batch.cache = folder.cache
         batch.keeps_chunks = folder.keeps_chunks
+        batch.owner = &folder.owner
     elif outer is not None:
         given = Buffers(outer, outers)
         batch.outer = given.items - first_outer

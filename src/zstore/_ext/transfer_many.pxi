@@ -90,6 +90,7 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
         job.batch.place.directory = folder.descriptor()
         job.batch.cache = folder.cache
         job.batch.keeps_chunks = folder.keeps_chunks
+        job.batch.owner = &folder.owner
     else:
         given = Buffers(outer, last - first)
         job.batch.outer = given.items - first
@@ -106,6 +107,7 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
                 strides_of(<Plan> bundle.plans[k], &views[k], &bundle.part[k].memory, bundle.part[k].stride)
             bundle.part[k].cache = job.batch.cache
             bundle.part[k].keeps_chunks = job.batch.keeps_chunks
+            bundle.part[k].owner = job.batch.owner
         with nogil:
             zs_many_run(&job, threads)
         return fault_of(&job.batch.fault, bundle.layout.c.ndim)

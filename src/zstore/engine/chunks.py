@@ -12,6 +12,7 @@ import numpy as np
 from zstore._ext.select import Layout, Plan
 from zstore._ext.transfer import Bundle, Folder, covers_outer, read, read_many, write
 from zstore.codecs.sharding import is_filled
+from zstore.engine.cache import open_folder
 from zstore.engine.documents import ARRAY_KEYS
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window
@@ -63,9 +64,7 @@ class Chunks:
         directory = self.store.local_path(self.path) if self.bound.is_native else None
         if directory is None:
             return None
-        if not self.cache_size:
-            return Folder(str(directory))
-        return Folder(str(directory), cache_size=self.cache_size, keeps_chunks=True)
+        return open_folder(str(directory), self.cache_size)
 
     @cached_property
     def _source(self) -> Source:

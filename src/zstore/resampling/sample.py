@@ -97,7 +97,7 @@ def _valid(stack: Array, skip: int, nodata: Any, valid: Array | None) -> Array |
 
 def _rounded(values: Array, dtype: np.dtype[Any]) -> Array:
     if dtype.kind not in "iu":
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # cells not found hold what memory held
             return values.astype(dtype)
     limits = np.iinfo(dtype)
     # The largest float64 below 2^63 and 2^64 is what fits; the bounds themselves round up beyond the type.

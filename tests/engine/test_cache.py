@@ -1,0 +1,269 @@
+"""Chunks kept decoded: which ones, for how long, and never one that was changed since."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import zstore
+from zstore._ext.transfer import kept_size
+from zstore.errors import CodecError
+
+CHUNK = 64 * 64 * 4
+FORMATS: dict[str, dict[str, Any]] = {
+    "chunks": {"chunks": (64, 64)},
+    "shards": {"chunks": (64, 64), "shards": (128, 128)},
+    "v2": {"chunks": (64, 64), "zarr_format": 2},
+}
+
+
+def settle() -> None:
+    """Until a file written before is old enough for a later change to show in its times."""
+    time.sleep(0.15)
+
+
+@pytest.fixture(autouse=True)
+def _as_ever() -> Iterator[None]:
+    zstore.set_cache_size(None)
+    yield
+    zstore.set_cache_size(None)
+
+
+@pytest.fixture(params=FORMATS)
+def array(request: pytest.FixtureRequest, tmp_path: Path) -> zstore.Array:
+    array = zstore.create_array(tmp_path / "a", shape=(256, 256), dtype="i4", **FORMATS[request.param])
+    array[...] = np.arange(256 * 256).reshape(256, 256)
+    settle()
+    return array
+
+
+def test_a_chunk_is_kept_at_its_second_use_in_part(array: zstore.Array) -> None:
+    before = kept_size()
+    assert array[3, 4] == 3 * 256 + 4
+    assert kept_size() == before
+    assert array[5, 6] == 5 * 256 + 6
+    assert before + CHUNK <= kept_size() < before + CHUNK + 1024
+    assert array[7, 8] == 7 * 256 + 8
+    assert kept_size() < before + CHUNK + 1024
+
+
+def test_points_and_rows_keep_chunks_too(array: zstore.Array) -> None:
+    before = kept_size()
+    for _ in range(3):
+        assert list(array.vindex[[1, 2], [3, 200]]) == [259, 712]
+    assert before + 2 * CHUNK <= kept_size() < before + 2 * CHUNK + 2048
+    for row in range(128, 131):
+        assert (array[row] == row * 256 + np.arange(256)).all()
+    assert before + 6 * CHUNK <= kept_size() < before + 6 * CHUNK + 8192
+
+
+def test_whole_chunks_are_not_kept(array: zstore.Array) -> None:
+    before = kept_size()
+    for _ in range(3):
+        array[...]
+        array[64:128, 0:64]
+    assert kept_size() == before
+
+
+def test_what_an_array_kept_goes_with_it(tmp_path: Path, array: zstore.Array) -> None:
+    before = kept_size()
+    other = zstore.open_array(tmp_path / "a")
+    for _ in range(3):
+        other[0]
+    assert kept_size() > before
+    del other
+    assert kept_size() == before
+
+
+def test_nothing_is_kept_of_a_file_just_written(tmp_path: Path) -> None:
+    array = zstore.create_array(tmp_path / "a", shape=(64, 64), dtype="i4", chunks=(64, 64))
+    before = kept_size()
+    for value in range(1, 40):
+        array[...] = value
+        assert array[0, 0] == array[1, 1] == array[2, 2] == value
+    assert kept_size() == before
+
+
+def test_replaced_chunks_are_read_anew(array: zstore.Array) -> None:
+    for _ in range(3):
+        array[0:2, 0:2]
+    array[0, 0] = -1
+    assert array[0, 0] == -1
+    assert array[0, 1] == 1
+    settle()
+    for _ in range(3):
+        assert list(array[0, 0:3]) == [-1, 1, 2]
+
+
+def test_a_file_changed_in_place_is_read_anew(tmp_path: Path) -> None:
+    array = zstore.create_array(
+        tmp_path / "a", shape=(64,), dtype="u1", chunks=(64,), compressors=[{"name": "crc32c"}]
+    )
+    array[...] = 1
+    settle()
+    assert [int(array[0]) for _ in range(3)] == [1, 1, 1]
+    path = tmp_path / "a" / "c" / "0"
+    status = path.stat()
+    damaged = bytearray(path.read_bytes())
+    damaged[5] ^= 1
+    with path.open("r+b") as file:
+        file.write(damaged)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(CodecError, match="checksum"):
+        array[0]
+
+
+def test_a_damaged_chunk_is_never_kept(tmp_path: Path) -> None:
+    array = zstore.create_array(tmp_path / "a", shape=(64, 64), dtype="i4", chunks=(64, 64))
+    array[...] = np.arange(4096).reshape(64, 64)
+    path = next((tmp_path / "a" / "c").rglob("0/0"))
+    path.write_bytes(path.read_bytes()[:-9])
+    settle()
+    before = kept_size()
+    for _ in range(4):
+        with pytest.raises(CodecError):
+            array[0, 0]
+    assert kept_size() == before
+
+
+def test_the_limit_holds_for_all_arrays_together(tmp_path: Path) -> None:
+    arrays = []
+    for name in "abc":
+        array = zstore.create_array(tmp_path / name, shape=(64, 640), dtype="i4", chunks=(64, 64))
+        array[...] = np.arange(64 * 640).reshape(64, 640)
+        arrays.append(array)
+    settle()
+    size = 12 * CHUNK
+    zstore.set_cache_size(size)
+    for _ in range(3):
+        for array in arrays:
+            assert (array[5] == 5 * 640 + np.arange(640)).all()
+    assert 10 * CHUNK < kept_size() <= size
+    zstore.set_cache_size(3 * CHUNK)
+    assert kept_size() <= 3 * CHUNK
+    zstore.set_cache_size(0)
+    assert kept_size() == 0
+    assert all((array[5] == 5 * 640 + np.arange(640)).all() for array in arrays)
+    assert kept_size() == 0
+
+
+def test_a_chunk_too_large_for_the_limit_is_not_kept(array: zstore.Array) -> None:
+    zstore.set_cache_size(7 * CHUNK)
+    for _ in range(4):
+        assert array[0, 5] == 5
+    assert kept_size() == 0
+
+
+def test_the_size_is_checked() -> None:
+    with pytest.raises(ValueError, match="cache size -1, expected 0 or more bytes"):
+        zstore.set_cache_size(-1)
+
+
+def test_the_environment_sets_the_size(tmp_path: Path, array: zstore.Array) -> None:
+    script = (
+        "import sys, zstore\n"
+        "from zstore._ext.transfer import kept_size\n"
+        "array = zstore.open_array(sys.argv[1])\n"
+        "for _ in range(3): array[0, 0]\n"
+        "print(kept_size() > 0)\n"
+    )
+    for size, is_kept in (("0", "False"), ("1000000", "True"), ("", "True")):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / "a")],
+            env=os.environ | {"ZSTORE_CACHE_SIZE": size},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == is_kept, size
+
+
+def test_threads_share_what_is_kept_while_others_replace_it(array: zstore.Array) -> None:
+    zstore.set_cache_size(20 * CHUNK)
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def read(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        while not stop.is_set():
+            row, column = random.integers(0, 240, 2)
+            got = array[row : row + 9, column : column + 9]
+            want = np.arange(row, row + 9)[:, None] * 256 + np.arange(column, column + 9)
+            if not ((got == want) | (got == -want)).all():
+                wrong.append((row, column))
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    values = np.arange(256 * 256).reshape(256, 256)
+    for turn in range(12):
+        array[64:192, 64:192] = (-values if turn % 2 else values)[64:192, 64:192]
+        time.sleep(0.12 if turn % 4 == 0 else 0.01)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_forked_child_goes_on_with_what_is_kept(array: zstore.Array) -> None:
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            array[::7, ::7]
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(30):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(0 if array[200, 3] == 200 * 256 + 3 and array[200, 4] == 200 * 256 + 4 else 3)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), kind=st.sampled_from(sorted(FORMATS)))
+def test_kept_chunks_read_like_numpy(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str
+) -> None:
+    path = tmp_path_factory.mktemp("kept") / "a"
+    array = zstore.create_array(path, shape=(200, 150), dtype=">i4", **FORMATS[kind])
+    values = np.arange(200 * 150, dtype="i4").reshape(200, 150)
+    array[...] = values
+    settle()
+    for _ in range(data.draw(st.integers(5, 25))):
+        top, bottom = sorted(data.draw(st.tuples(st.integers(0, 200), st.integers(0, 200))))
+        left, right = sorted(data.draw(st.tuples(st.integers(0, 150), st.integers(0, 150))))
+        step = data.draw(st.sampled_from([1, 2, 9, -1, -3]))
+        rows = slice(top, bottom) if step > 0 else slice(bottom - 200, top - 201)
+        match data.draw(st.sampled_from(["read", "read", "read", "orthogonal", "points", "write"])):
+            case "read":
+                assert np.array_equal(array[rows, left:right:3], values[rows, left:right:3])
+            case "orthogonal":
+                chosen = np.arange(top, bottom)[::step]
+                assert np.array_equal(array.oindex[chosen, left:right], values[chosen, left:right])
+            case "points":
+                chosen = np.arange(min(top, left), min(bottom, right, 150))
+                assert np.array_equal(array.vindex[chosen, chosen], values[chosen, chosen])
+            case "write":
+                values[top:bottom, left:right] = top - left
+                array[top:bottom, left:right] = top - left
