@@ -61,14 +61,33 @@ sanitize: $(STAMP)
 		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels tests/codecs tests/faults \
 		-k "not leave_nothing_behind and not forks_in_the_midst"
 
-# Stores of every kind, opened by readers that are no test dependencies too, from an environment of their own;
-# ZSTORE_READERS_PYTHON may name a Python whose rasterio has a newer GDAL.
+# Stores of every kind, opened by readers that are no test dependencies too, from environments of their own: one of
+# PYTHON, and one of a Python 3.12 or newer, for which some readers have their newest versions (and rasterio a newer
+# GDAL) only. ZSTORE_READERS_PYTHON names that Python; else it is python3.12 on PATH, or pyenv's.
 READERS := .readers
-readers: $(STAMP)
-	test -x $(READERS)/bin/python || $(PYTHON) -m venv $(READERS)
-	$(READERS)/bin/pip install --quiet -e ".[all,test,readers]"
+NEW_READERS := .readers-new
+READER_TESTS := tests/integrations/test_readers.py tests/integrations/test_readers_geo.py \
+	tests/integrations/test_readers_mended.py
+readers:
 	! command -v npm >/dev/null || npm install --silent --prefix $(READERS)/node ol
-	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q tests/integrations/test_readers.py
+	test -x $(READERS)/bin/python || $(PYTHON) -m venv $(READERS)
+	$(READERS)/bin/pip install --quiet --upgrade pip
+	$(READERS)/bin/pip install --quiet -e ".[readers]"
+	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(READER_TESTS)
+	@for new in "$$ZSTORE_READERS_PYTHON" python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python ""; do \
+		test -z "$$new" || ! "$$new" -c "" 2>/dev/null || break; \
+	done; \
+	if [ -z "$$new" ]; then \
+		echo "no Python 3.12 here: skipped eopf-geozarr >= 0.12, ndpyramid and rasterio >= 1.5 (GDAL >= 3.12);" \
+			"ZSTORE_READERS_PYTHON may name one"; \
+	else \
+		set -ex; \
+		test -x $(NEW_READERS)/bin/python || "$$new" -m venv $(NEW_READERS); \
+		$(NEW_READERS)/bin/pip install --quiet --upgrade pip; \
+		$(NEW_READERS)/bin/pip install --quiet -e ".[readers]"; \
+		$(NEW_READERS)/bin/python -c 'import rasterio; print("GDAL", rasterio.__gdal_version__)'; \
+		ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(NEW_READERS)/bin/python -m pytest -q $(READER_TESTS); \
+	fi
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -122,4 +141,4 @@ bench-pyramids: $(STAMP)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .readers .docs .plugins site build demo src/zstore/_ext/*.c src/zstore/_ext/*.so
+	rm -rf $(VENV) .readers .readers-new .docs .plugins site build demo src/zstore/_ext/*.c src/zstore/_ext/*.so

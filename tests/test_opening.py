@@ -169,6 +169,38 @@ def test_data_makes_an_array_and_fills_it(store, zarr_format):
     assert np.array_equal(open_array(store, "x", "r")[...], data)
 
 
+def test_what_is_made_is_told_what_a_missing_chunk_is(store, zarr_format):
+    """As if it had been there: `missing` goes to arrays, to groups, and to what groups make."""
+    told = {"zarr_format": zarr_format, "missing": "error"}
+    made = {"shape": 3, "dtype": "i1"}
+    group = open(store, "g", **told)
+    arrays = [
+        open(store, "a", "a", **told, **made),
+        open(store, "b", "w", **told, **made),
+        open_array(store, "c", **told, **made),
+        create_array(store, "d", **told, **made),
+        group.create_array("e", **made),
+        open_group(store, "h", **told).create_array("f", **made),
+        open_group(store, "p", "w", **told).create_group("i").create_array("j", **made),
+        create_group(store, "k", **told).require_array("l", **made),
+        group.require_group("m").require_array("n", **made),
+        group["e"],
+    ]
+    for array in arrays:
+        with pytest.raises(NotFoundError, match="chunk"):
+            array[...]
+        assert array.read(missing="fill").tolist() == [0, 0, 0]
+    assert open_array(store, "o", zarr_format=zarr_format, **made)[...].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("maker", [open, open_array, open_group, create_array, create_group])
+def test_a_wrong_word_for_missing_makes_nothing(store, maker):
+    options = {} if maker in (open_group, create_group) else {"shape": 3, "dtype": "i1"}
+    with pytest.raises(ValueError, match="missing='no', expected 'fill' or 'error'"):
+        maker(store, "a", missing="no", **options)
+    assert list(store.list()) == []
+
+
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
 def test_zarr_python_opens_what_is_made_here(tmp_path, zarr_format):
     root = create_group(tmp_path, zarr_format=zarr_format, attributes={"a": 1})

@@ -96,6 +96,7 @@ def test_opening_and_making():
         "overwrite",
         "storage_options",
         "allow_pickle",
+        "missing",
     ]
     assert parameters(zstore.create_group) == [
         "store",
@@ -105,6 +106,7 @@ def test_opening_and_making():
         "attributes",
         "overwrite",
         "storage_options",
+        "missing",
     ]
 
 

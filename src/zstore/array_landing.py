@@ -10,6 +10,7 @@ import numpy as np
 from zstore.fields import Fields, take_fields
 from zstore.indexing import Selected
 from zstore.indexing_plans import AnyPlan
+from zstore.indexing_runs import Runs
 
 __all__ = ["Landing", "land"]
 
@@ -17,7 +18,7 @@ __all__ = ["Landing", "land"]
 class Landing(NamedTuple):
     """A plan and the memory to read it into; once that is done, `result` gives what the caller gets."""
 
-    plan: AnyPlan
+    plan: AnyPlan | Runs
     memory: np.ndarray[Any, Any]
     result: Callable[[], Any]
 

@@ -8,7 +8,8 @@
     ├── CodecError                             a chunk that cannot be encoded or decoded
     │   └── ChecksumError                      a chunk whose checksum does not match
     ├── StoreError             (OSError)       the store failed, or the key is not one it takes
-    │   └── ReadOnlyError                      a write to something opened for reading
+    │   ├── ReadOnlyError                      a write to something opened for reading
+    │   └── ChangedError                       somebody else wrote what was to be changed
     └── ExtensionError                         plugins
         ├── UnknownExtensionError (LookupError)  nobody offers that name
         └── ExtensionConflictError               two plugins offer that name
@@ -21,6 +22,7 @@ the code that raised could not know (`locate`).
 from __future__ import annotations
 
 __all__ = [
+    "ChangedError",
     "ChecksumError",
     "CodecError",
     "ExtensionConflictError",
@@ -108,6 +110,10 @@ class StoreError(ZstoreError, OSError):
 
 class ReadOnlyError(StoreError):
     """A write to something that was opened for reading only."""
+
+
+class ChangedError(StoreError):
+    """A value that was read in order to be changed was written by somebody else meanwhile; try again."""
 
 
 class ExtensionError(ZstoreError):

@@ -16,10 +16,10 @@ from zstore.engine.documents import (
     check_path,
     create_node,
     delete_node,
+    find_documents,
     node_kind,
     parse_node,
     place,
-    read_documents,
 )
 from zstore.errors import MetadataError, NotFoundError
 from zstore.model.array import ArrayModel
@@ -86,7 +86,7 @@ class Group(Node[GroupModel]):
             if path not in known:
                 raise self._missing(name)
             return self._open(path, known[path])
-        documents = read_documents(self._store, [join_key(self._path, path)], self.zarr_format)[0]
+        documents = find_documents(self._store, [join_key(self._path, path)], self.zarr_format)[0]
         model = parse_node(documents, place(self._store, join_key(self._path, path)))
         if model is None:
             raise self._missing(name)
@@ -107,7 +107,7 @@ class Group(Node[GroupModel]):
         if known is not None:
             return path in known
         return (
-            node_kind(read_documents(self._store, [join_key(self._path, path)], self.zarr_format)[0])
+            node_kind(find_documents(self._store, [join_key(self._path, path)], self.zarr_format)[0])
             is not None
         )
 
@@ -172,10 +172,10 @@ class Group(Node[GroupModel]):
         """
         path = self._member_path(name)
         where = join_key(self._path, path)
-        plain = check_attributes(attributes or {}, path=place(self._store, where))
+        plain = check_attributes(attributes, path=place(self._store, where)) if attributes else {}
         model = GroupModel(self.zarr_format, plain)
         create_node(self._store, where, model, overwrite=overwrite)
-        return Group(self._store, where, model, read_only=False)
+        return Group(self._store, where, model, read_only=False, missing=self._when_missing)
 
     def create_array(
         self,
@@ -217,11 +217,11 @@ class Group(Node[GroupModel]):
             fill_value=fill_value,
             order=order,
             zarr_format=self.zarr_format,
-            attributes=check_attributes(attributes or {}, path=place(store, path)),
+            attributes=check_attributes(attributes, path=place(store, path)) if attributes else {},
             chunk_key_encoding=chunk_key_encoding,
             dimension_names=dimension_names,
         )
-        return put_array(store, path, model, data=data, overwrite=overwrite)
+        return put_array(store, path, model, data=data, overwrite=overwrite, missing=self._when_missing)
 
     def require_group(self, name: str, *, overwrite: bool = False) -> Group:
         """The group of that name, made where there is none.
@@ -317,7 +317,7 @@ class Group(Node[GroupModel]):
         """(name, documents) of the members, from the store."""
         names = [name for name in self._store.list_children(self._path) if name not in METADATA_NAMES]
         paths = [join_key(self._path, name) for name in names]
-        found = read_documents(self._store, paths, self.zarr_format)
+        found = find_documents(self._store, paths, self.zarr_format)
         return (
             (name, documents) for name, documents in zip(names, found, strict=True) if node_kind(documents)
         )

@@ -6,35 +6,28 @@ index arrays, masks and their combinations, with numpy's rules for what the resu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from zstore.errors import SelectionError
-from zstore.indexing_plans import AnyLayout, AnyPlan, plan_basic, plan_orthogonal, plan_points
+from zstore.indexing_arrays import (
+    Index,
+    Selected,
+    index_array,
+    mask_positions,
+    position,
+    positions,
+    select_arrays,
+    select_items,
+    slice_axis,
+)
+from zstore.indexing_plans import AnyLayout, plan_basic, plan_orthogonal
 from zstore.model.grid import Grid
 
 __all__ = ["Selected", "select", "select_blocks", "select_orthogonal", "select_points"]
 
-Index = np.ndarray[Any, np.dtype[np.int64]]
 Entry = slice | int | Index | None
-
-
-View = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
-
-
-class Selected(NamedTuple):
-    """A plan, and the shape of the result that numpy would give.
-
-    Where the plan's own shape is another: `to_plan` turns memory of shape `shape` into memory of the plan's
-    (a copy where strides leave no choice), `from_plan` the other way round.
-    """
-
-    plan: AnyPlan
-    shape: tuple[int, ...]
-    to_plan: View | None = None
-    from_plan: View | None = None
 
 
 def select(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
@@ -66,11 +59,11 @@ def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any)
         axis: Any
         length: int | None
         if isinstance(entry, slice):
-            axis, length = _slice(entry, shape[d])
+            axis, length = slice_axis(entry, shape[d])
         elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-            axis, length = (_position(int(entry), shape[d], d), 1, 1), None
+            axis, length = (position(int(entry), shape[d], d), 1, 1), None
         else:
-            axis = _positions(_index_array(entry, d, shape[d]), shape[d], d)
+            axis = positions(index_array(entry, d, shape[d]), shape[d], d)
             if axis.ndim != 1:
                 raise SelectionError(f"orthogonal index of axis {d} has {axis.ndim} dimensions, expected 1")
             length = len(axis)
@@ -91,8 +84,8 @@ def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> 
     entries = _expand(selection, shape)
     arrays = [entry for entry in entries if not isinstance(entry, slice)]
     if len(arrays) != len(entries):
-        return _advanced(layout, shape, entries)
-    return _points(layout, shape, entries)
+        return select_arrays(layout, shape, entries)
+    return select_items(layout, shape, entries)
 
 
 def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selection: Any) -> Selected:
@@ -109,7 +102,7 @@ def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selecti
             if step != 1:
                 raise SelectionError(f"block selection of axis {d} has step {step}, expected 1")
         elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-            start = _position(int(entry), count, d)
+            start = position(int(entry), count, d)
             stop = start + 1
         else:
             raise SelectionError(f"block selection of axis {d} is {entry!r}, expected an integer or a slice")
@@ -138,63 +131,10 @@ def _expand(selection: Any, shape: tuple[int, ...], *, count_masks: bool = True)
         if item is Ellipsis:
             entries.extend([slice(None)] * left)
         elif width > 1:
-            entries.extend(_mask_positions(np.asarray(item), len(entries), shape))
+            entries.extend(mask_positions(np.asarray(item), len(entries), shape))
         else:
             entries.append(item)
     return entries
-
-
-def _mask_positions(mask: Any, axis: int, shape: tuple[int, ...]) -> list[Index]:
-    """Where `mask`, which indexes dimensions from `axis` on, is true."""
-    for d, (length, wanted) in enumerate(zip(mask.shape, shape[axis:], strict=False), axis):
-        if length != wanted:
-            raise SelectionError(
-                f"boolean index did not match the array along axis {d}; "
-                f"size of axis is {wanted} but size of boolean axis is {length}"
-            )
-    return [np.ascontiguousarray(index, np.int64) for index in mask.nonzero()]
-
-
-def _index_array(entry: Any, axis: int, length: int) -> Index:
-    """Any index array or 1-d mask as int64 positions (still possibly negative)."""
-    array = np.asarray(entry)
-    if array.size == 0 and not isinstance(entry, np.ndarray):
-        array = array.astype(np.int64)  # an empty list
-    if array.dtype == np.bool_ and array.ndim == 1:
-        return _mask_positions(array, axis, (0,) * axis + (length,))[0]
-    if array.dtype.kind not in "iu":
-        raise SelectionError(
-            f"index {entry!r} of axis {axis} is not an integer, slice, ellipsis, new axis, "
-            "integer array or boolean array"
-        )
-    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise SelectionError(f"index {array.max()} is out of bounds for axis {axis} with size {length}")
-    return array.astype(np.int64, copy=False)
-
-
-def _positions(index: Index, length: int, axis: int) -> Index:
-    """Non-negative, contiguous, checked."""
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if low < -length or high >= length:
-            bad = low if low < -length else high
-            raise SelectionError(f"index {bad} is out of bounds for axis {axis} with size {length}")
-        if low < 0:
-            index = np.where(index < 0, index + length, index)
-    # Not ascontiguousarray, which makes 1-d arrays of 0-d ones.
-    return np.asarray(index, order="C")
-
-
-def _position(index: int, length: int, axis: int) -> int:
-    if not -length <= index < length:
-        raise SelectionError(f"index {index} is out of bounds for axis {axis} with size {length}")
-    return index % length if length else 0
-
-
-def _slice(entry: slice, length: int) -> tuple[tuple[int, int, int], int]:
-    start, stop, step = entry.indices(length)
-    count = len(range(start, stop, step))
-    return (start, count, step), count
 
 
 def _select_advanced(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
@@ -222,11 +162,11 @@ def _select_advanced(layout: AnyLayout, shape: tuple[int, ...], selection: Any) 
             entries.append(phantom[-1])
         elif _is_mask(item):
             mask = np.asarray(item)
-            found = _mask_positions(mask, axis, shape)
+            found = mask_positions(mask, axis, shape)
             entries.extend(found)
             axis += mask.ndim
         else:
-            entries.append(_index_array(item, axis, shape[axis]))
+            entries.append(index_array(item, axis, shape[axis]))
             axis += 1
     if len(places) > 1:
         raise SelectionError("an index can only have a single ellipsis ('...')")
@@ -258,7 +198,7 @@ def _numpy_plan(
     is_front = places[-1] - places[0] + 1 != len(places) or places[0] < ellipsis <= places[-1]
     new_axes = [k for k, entry in enumerate(entries) if entry is None]
     real = [entry for entry in entries if entry is not None and not any(entry is p for p in phantom)]
-    selected = _advanced(layout, shape, real, phantom)
+    selected = select_arrays(layout, shape, real, phantom)
     arrays_ndim = len(selected.shape) - sum(isinstance(entry, slice) for entry in real)
     # `selected` has the arrays' dimensions first, then the slices'. Put new axes among the slices, then the
     # arrays' dimensions where they belong.
@@ -288,109 +228,3 @@ def _numpy_plan(
         return np.expand_dims(memory.transpose(kept), added)
 
     return Selected(selected.plan, final, to_plan, from_plan)
-
-
-def _advanced(
-    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
-) -> Selected:
-    """Slices and index arrays, one entry per dimension; the arrays' broadcast dimensions come first."""
-    arrays = {
-        d: _positions(_index_array(entry, d, shape[d]), shape[d], d)
-        for d, entry in enumerate(entries)
-        if not isinstance(entry, slice)
-    }
-    together = _broadcast_shape([*arrays.values(), *extra])
-    wide = [d for d, index in arrays.items() if index.ndim]
-    if len(wide) == 1 and not extra:
-        return _one_array(layout, shape, entries, arrays, wide[0])
-    if len(arrays) == len(shape):
-        return _points(layout, shape, [arrays[d] for d in range(len(shape))], together)
-    # Several arrays beside slices: every item as a point.
-    slices = [d for d in range(len(shape)) if d not in arrays]
-    lengths = []
-    indices: list[Any] = [None] * len(shape)
-    for d, index in arrays.items():
-        indices[d] = np.broadcast_to(index, together).reshape(together + (1,) * len(slices))
-    for k, d in enumerate(slices):
-        (start, count, step), _ = _slice(entries[d], shape[d])
-        lengths.append(count)
-        positions = start + step * np.arange(count, dtype=np.int64)
-        indices[d] = positions.reshape((1,) * (len(together) + k) + (count,) + (1,) * (len(slices) - k - 1))
-    return _points(layout, shape, indices, together + tuple(lengths))
-
-
-def _broadcast_shape(arrays: Sequence[Index]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*(index.shape for index in arrays))
-    except ValueError:
-        shapes = " ".join(str(index.shape) for index in arrays)
-        raise SelectionError(
-            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
-        ) from None
-
-
-def _one_array(
-    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], arrays: dict[int, Index], wide: int
-) -> Selected:
-    """A single index array beside slices and integers: every dimension by itself."""
-    axes: list[Any] = []
-    dims: list[int] = []
-    lengths: list[int] = []
-    for d, entry in enumerate(entries):
-        if d == wide:
-            axis: Any = arrays[d].reshape(-1)
-            count = arrays[d].size
-        elif d in arrays:
-            axes.append((int(arrays[d]), 1, 1))
-            dims.append(-1)
-            continue
-        else:
-            axis, count = _slice(entry, shape[d])
-        axes.append(axis)
-        dims.append(len(lengths))
-        lengths.append(count)
-    plan = plan_orthogonal(layout, axes, dims, tuple(lengths))
-    place, together, size = dims[wide], arrays[wide].shape, arrays[wide].size
-    rest = lengths[:place] + lengths[place + 1 :]
-    final = (*together, *rest)
-    if place == 0 and len(together) == 1:
-        return Selected(plan, final)
-    return Selected(
-        plan,
-        final,
-        lambda memory: np.moveaxis(memory.reshape((size, *rest)), 0, place),
-        lambda memory: np.moveaxis(memory, place, 0).reshape(final),
-    )
-
-
-def _points(
-    layout: AnyLayout, shape: tuple[int, ...], entries: Sequence[Any], together: tuple[int, ...] | None = None
-) -> Selected:
-    """Index arrays for every dimension, broadcast together."""
-    arrays = [_index_array(entry, d, shape[d]) for d, entry in enumerate(entries)]
-    if together is None:
-        together = _broadcast_shape(arrays)
-    count = int(np.prod(together, dtype=np.int64))
-    flat = [np.ascontiguousarray(np.broadcast_to(index, together)).reshape(-1) for index in arrays]
-    if not flat:
-        return _no_dimension(layout, together)
-    try:
-        plan = plan_points(layout, flat, (count,))
-    except (IndexError, OverflowError) as error:
-        raise SelectionError(str(error)) from None
-    if len(together) == 1:
-        return Selected(plan, together)
-    return Selected(
-        plan, together, lambda memory: memory.reshape(count), lambda memory: memory.reshape(together)
-    )
-
-
-def _no_dimension(layout: AnyLayout, together: tuple[int, ...]) -> Selected:
-    """True and false as the index of a 0-d array: its item, or none."""
-    is_there = 0 not in together
-    return Selected(
-        plan_basic(layout, ()),
-        together,
-        lambda memory: memory.reshape(()) if is_there else np.empty((), memory.dtype),
-        lambda memory: memory.reshape(together) if is_there else np.empty(together, memory.dtype),
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from zstore._ext import select as kernels
 from zstore._ext.select import Layout, Plan
 from zstore.indexing_uneven import UnevenLayout, UnevenPlan
 
-__all__ = ["AnyLayout", "AnyPlan", "plan_basic", "plan_orthogonal", "plan_points"]
+__all__ = ["AnyLayout", "AnyPlan", "plan_basic", "plan_orthogonal", "plan_points", "planner"]
 
 AnyLayout = Layout | UnevenLayout
 AnyPlan = Plan | UnevenPlan
@@ -27,6 +28,13 @@ def plan_basic(layout: AnyLayout, selection: Any) -> Any:
     if isinstance(layout, Layout):
         return kernels.plan_basic(layout, selection)
     return uneven.plan_basic(layout, selection)
+
+
+def planner(layout: AnyLayout) -> Callable[[Any], Any]:
+    """`plan_basic` for selections of this layout."""
+    if isinstance(layout, Layout):
+        return partial(kernels.plan_basic, layout)
+    return partial(uneven.plan_basic, layout)
 
 
 def plan_orthogonal(

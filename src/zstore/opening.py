@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from zstore.array_info import check_missing
 from zstore.creation import describe_data, put_array
 from zstore.engine.documents import (
     check_path,
@@ -83,8 +84,8 @@ def open(
             raise _nothing(opened, path, zarr_format, "array or group")
     options = {**options, "zarr_format": zarr_format or 3, "overwrite": mode == "w"}
     if options.get("shape") is None and options.get("data") is None:
-        return create_group(opened, path, **options)
-    return create_array(opened, path, allow_pickle=allow_pickle, **options)
+        return create_group(opened, path, missing=missing, **options)
+    return create_array(opened, path, allow_pickle=allow_pickle, missing=missing, **options)
 
 
 def open_array(
@@ -123,7 +124,7 @@ def open_array(
         if mode != "a" or (options.get("shape") is None and options.get("data") is None):
             raise _nothing(opened, path, zarr_format, "array")
     options = {**options, "zarr_format": zarr_format or 3, "overwrite": mode == "w"}
-    return create_array(opened, path, allow_pickle=allow_pickle, **options)
+    return create_array(opened, path, allow_pickle=allow_pickle, missing=missing, **options)
 
 
 def open_group(
@@ -154,7 +155,12 @@ def open_group(
         if mode != "a":
             raise _nothing(opened, path, zarr_format, "group")
     return create_group(
-        opened, path, zarr_format=zarr_format or 3, attributes=attributes, overwrite=mode == "w"
+        opened,
+        path,
+        zarr_format=zarr_format or 3,
+        attributes=attributes,
+        overwrite=mode == "w",
+        missing=missing,
     )
 
 
@@ -179,6 +185,7 @@ def create_array(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
+    missing: str = "fill",
 ) -> Array:
     """Make an array at `name` of the store (its root by default), and groups above it where there are none.
 
@@ -192,11 +199,13 @@ def create_array(
     fill_value   a value of the dtype; "auto" is zero, of times "not a time"; None is null in v2, "auto" in v3
     order        "F" stores each chunk's first dimension fastest
     allow_pickle that the codec "pickle" may be used; reading such an array takes the same argument
+    missing      "error": to read a chunk that is not stored is an error; no part of what is stored
 
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
         MetadataError, UnsupportedError: arguments that make no array, or none of that format.
     """
+    check_missing(missing)
     opened = _open_store(store, "a", storage_options)
     path = check_path(name)
     if data is not None:
@@ -216,11 +225,13 @@ def create_array(
         fill_value=fill_value,
         order=order,
         zarr_format=zarr_format or 3,
-        attributes=check_attributes(attributes or {}, path=place(opened, path)),
+        attributes=check_attributes(attributes, path=place(opened, path)) if attributes else {},
         chunk_key_encoding=chunk_key_encoding,
         dimension_names=dimension_names,
     )
-    return put_array(opened, path, model, data=data, overwrite=overwrite, allow_pickle=allow_pickle)
+    return put_array(
+        opened, path, model, data=data, overwrite=overwrite, allow_pickle=allow_pickle, missing=missing
+    )
 
 
 def create_group(
@@ -231,17 +242,22 @@ def create_group(
     attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    missing: str = "fill",
 ) -> Group:
     """Make a group at `path` of the store (its root by default), and groups above it where there are none.
+
+    `missing` is for the arrays that are reached through the group, as for `open`.
 
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
     """
+    check_missing(missing)
     opened = _open_store(store, "a", storage_options)
     path = check_path(path)
-    model = GroupModel(zarr_format or 3, check_attributes(attributes or {}, path=place(opened, path)))
+    plain = check_attributes(attributes, path=place(opened, path)) if attributes else {}
+    model = GroupModel(zarr_format or 3, plain)
     create_node(opened, path, model, overwrite=overwrite)
-    return Group(opened, path, model, read_only=False)
+    return Group(opened, path, model, read_only=False, missing=missing)
 
 
 def consolidate(

@@ -162,8 +162,8 @@ def test_what_zarr_cannot_hold_is_refused_before_anything_is_written(tmp_path):
 def test_what_is_no_file_or_not_netcdf4(file, tmp_path):
     with pytest.raises(NotFoundError, match="no file"):
         netcdf_to_zarr(tmp_path / "none.nc", tmp_path / "out.zarr")
-    (tmp_path / "classic.nc").write_bytes(b"CDF\x01" + bytes(60))
-    with pytest.raises(UnsupportedError, match="nccopy"):
+    (tmp_path / "classic.nc").write_bytes(b"CDF\x03" + bytes(60))
+    with pytest.raises(UnsupportedError, match="begins with"):
         netcdf_to_zarr(tmp_path / "classic.nc", tmp_path / "out.zarr")
     (tmp_path / "noise.nc").write_bytes(b"noise" * 100)
     with pytest.raises(StoreError, match="not an HDF5 file"):

@@ -185,6 +185,43 @@ def test_fixtures_read_as_by_the_other_engine():
     assert same > 3
 
 
+def real_files() -> list[Path]:
+    rasters = [ROOT / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"]
+    rasters += [ROOT.parent / "shared" / "fixtures" / "rasters" / name for name in RASTERS]
+    return [*rasters, *(Path(xr.__file__).parent / "tests" / "data" / name for name in NETCDF)]
+
+
+RASTERS = ("RGB.byte.tif", "float_raster_with_nodata.tif")
+NETCDF = ("example_1.nc", "bears.nc")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("source", real_files(), ids=lambda path: path.name)
+def test_real_files_are_to_both_engines_the_same(tmp_path, source, zarr_format):
+    from zstore.integrations.netcdf import netcdf_to_zarr
+    from zstore.integrations.raster import raster_to_zarr
+
+    if not source.is_file():
+        pytest.skip(f"{source.name} is not there")
+    if source.suffix == ".nc":
+        netcdf_to_zarr(source, tmp_path / "a.zarr", zarr_format=zarr_format)
+    else:
+        pytest.importorskip("rasterio", reason="rasters are read with rasterio")
+        raster_to_zarr(source, tmp_path / "a.zarr", zarr_format=zarr_format)
+    for options in ({}, {"mask_and_scale": False, "decode_times": False, "decode_coords": "all"}):
+        expected = theirs(tmp_path / "a.zarr", **options)
+        found = xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE, **options)
+        xr.testing.assert_identical(found, expected)
+        assert found.sizes == expected.sizes and set(found.coords) == set(expected.coords)
+        assert_same_encodings(found, expected)
+    # And on to another store, by either writer.
+    write_theirs(expected, tmp_path / "b.zarr", zarr_format)
+    expected.zstore.to_zarr(tmp_path / "c.zarr", zarr_format=zarr_format)
+    again, ours = theirs(tmp_path / "b.zarr"), theirs(tmp_path / "c.zarr")
+    xr.testing.assert_identical(ours, again)
+    assert_same_encodings(ours, again)
+
+
 @pytest.mark.parametrize("options", [{}, {"group": "a"}, {"consolidated": False}])
 def test_trees(tmp_path, options):
     data = make_dataset()
@@ -246,6 +283,38 @@ def test_append_never_changes_what_numbers_mean(tmp_path):
         with pytest.raises(MetadataError, match="units"):
             odd.zstore.to_zarr(path, append_dim="time")
     assert xr.open_dataset(path, engine=ENGINE).sizes["time"] == 5
+
+
+@pytest.mark.parametrize(
+    ("stored", "values"),
+    [
+        ("i4", np.array([2**40, 1])),
+        ("u1", np.array([300, 1])),
+        ("u1", np.array([-1, 1], "i2")),
+        ("i8", np.array([2**63, 1], "u8")),
+        ("u8", np.array([-1, 1])),
+        ("f4", np.array([1e300, 1])),
+        ("i4", np.array([1.5, 1])),
+        ("i4", np.array([np.nan, 1])),
+        ("i4", np.array([np.inf, 1])),
+        ("i4", np.array([1e10, 1])),
+    ],
+)
+@pytest.mark.parametrize("options", [{"mode": "a"}, {"append_dim": "x"}, {"region": {"x": slice(0, 2)}}])
+def test_numbers_that_the_array_there_has_not_are_refused(tmp_path, stored, values, options):
+    path = tmp_path / "a.zarr"
+    xr.Dataset({"v": ("x", np.zeros(2, stored))}).zstore.to_zarr(path)
+    before = files_below(path)
+    data = xr.Dataset({"v": ("x", values)})
+    with pytest.raises(MetadataError, match="has the dtype"):
+        data.zstore.to_zarr(path, **options)
+    if stored != "f4":
+        with pytest.raises(MetadataError, match="has the dtype"):
+            data.chunk(x=2).zstore.to_zarr(path, **options)
+    assert files_below(path) == before
+    fitting = np.full(2, 7, "i8" if stored == "i4" else values.dtype)
+    xr.Dataset({"v": ("x", fitting)}).zstore.to_zarr(path, **options)
+    assert zstore.open_array(path, "v", mode="r")[-1] == 7
 
 
 def test_what_contradicts_itself_is_refused_and_changes_nothing(tmp_path):
@@ -418,3 +487,120 @@ def test_geozarr(tmp_path):
     delayed.compute()
     assert zstore.open(tmp_path / "lazy.zarr", mode="r").attrs["proj:code"] == "EPSG:32632"
     np.testing.assert_array_equal(xr.open_dataset(tmp_path / "lazy.zarr", engine=ENGINE).red, values)
+
+
+def files_below(path: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def refused_datasets() -> dict[str, tuple[xr.Dataset, dict[str, object], str]]:
+    grid = xr.Dataset(
+        {"t": (("y", "x"), np.ones((40, 50), "f4"))}, {"y": 400.0 - np.arange(40), "x": np.arange(50.0)}
+    )
+    return {
+        "no grid": (xr.Dataset({"a": ("x", np.arange(5.0))}), {}, "no array of two or more dimensions"),
+        "a name is taken": (grid.assign(spatial_ref=grid.t * 2), {}, "spatial_ref"),
+        "no such profile": (grid, {"profile": "nope"}, "nope"),
+        "no such method": (grid, {"levels": 1, "method": "avarage"}, "avarage"),
+        "levels": (grid, {"levels": -1}, "levels is -1"),
+        "a type without a mean": (grid.assign(s=grid.t.astype(str)), {"levels": 1}, "'s'"),
+        "an attribute": (grid.assign_attrs(a=1j), {}, "'a' is a complex"),
+        "a variable's attribute": (grid.assign(t=grid.t.assign_attrs(a=object())), {}, "'a' is a object"),
+        "a document's name": (grid.assign({"zarr.json": grid.t}), {}, "zarr.json"),
+        "no codec": (grid, {"encoding": {"t": {"compressors": "nope"}}}, "nope"),
+        "dask's chunks": (grid.chunk(y=7), {"encoding": {"t": {"chunks": (20, 50)}}}, "stored objects"),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::zstore.integrations.xarray_geo.GeoWarning")
+@pytest.mark.parametrize("reason", refused_datasets())
+def test_geozarr_that_is_refused_leaves_nothing_and_takes_nothing(tmp_path, reason):
+    data, options, words = refused_datasets()[reason]
+    old = tmp_path / "old.zarr"
+    make_dataset()[["t"]].zstore.to_zarr(old, group="kept")
+    before = files_below(tmp_path)
+    for place, mode in (("new.zarr", None), ("new.zip", None), ("old.zarr", "w")):
+        for levels in (1,) if "levels" in options else (0, 1):
+            with pytest.raises(zstore.errors.ZstoreError, match=words) as caught:
+                data.zstore.to_geozarr(tmp_path / place, mode=mode, **{"levels": levels, **options})
+            assert "memory" not in str(caught.value)
+            assert files_below(tmp_path) == before and [*tmp_path.iterdir()] == [old]
+
+
+def test_geozarr_without_a_place_says_so(tmp_path):
+    from zstore.integrations.xarray_geo import GeoWarning
+
+    data = xr.Dataset({"t": (("y", "x"), np.ones((4, 5)))})
+    with pytest.warns(GeoWarning, match="no CRS and no affine"):
+        data.zstore.to_geozarr(tmp_path / "a.zarr")
+    with pytest.raises(MetadataError, match="pyramid"):
+        pyramid = zstore.create_group(tmp_path / "b.zarr", attributes={"multiscales": {}})
+        data.zstore.to_geozarr(pyramid, mode="a")
+    assert list(pyramid) == []
+
+
+def test_geozarr_grows_by_region_and_append(tmp_path):
+    pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+    data = xr.Dataset(
+        {"t": (("time", "y", "x"), np.arange(24.0).reshape(2, 3, 4))},
+        {"time": [0, 1], "y": [30.0, 20.0, 10.0], "x": [5.0, 15.0, 25.0, 35.0], "spatial_ref": 0},
+    )
+    data.spatial_ref.attrs["crs_wkt"] = "EPSG:32632"
+    data.t.attrs["grid_mapping"] = "spatial_ref"
+    data.zstore.to_geozarr(tmp_path / "a.zarr")
+    south = data.assign_coords(y=[0.0, -10.0, -20.0])
+    group = south.zstore.to_geozarr(tmp_path / "a.zarr", append_dim="y")
+    assert group.attrs["spatial:shape"] == [6, 4] and group.attrs["proj:code"] == "EPSG:32632"
+    assert group.attrs["spatial:transform"] == [10.0, 0.0, 0.0, 0.0, -10.0, 35.0]
+    (south[["t"]] * 0).drop_vars("spatial_ref").zstore.to_geozarr(tmp_path / "a.zarr", region="auto")
+    assert group["t"][:, :3].sum() == data.t.sum() and not group["t"][:, 3:].any()
+    before = files_below(tmp_path)
+    with pytest.raises(MetadataError, match="coordinates"):
+        data[["t"]].assign_coords(y=data.y + 5).zstore.to_geozarr(tmp_path / "a.zarr", region="auto")
+    assert files_below(tmp_path) == before
+
+
+def test_a_tree_is_checked_whole_before_its_first_node_is_written(tmp_path):
+    good, bad = make_dataset()[["t"]], make_dataset()[["t"]].assign_attrs(a=1j)
+    tree = xr.DataTree.from_dict({"/": good, "/a": good, "/b": bad})
+    with pytest.raises(MetadataError, match="complex"):
+        tree.zstore.to_zarr(tmp_path / "a.zarr")
+    assert not (tmp_path / "a.zarr").exists()
+    good.zstore.to_zarr(tmp_path / "a.zarr", group="b/c")
+    before = files_below(tmp_path)
+    for what, mode in ((tree, "w"), (xr.DataTree.from_dict({"/": good, "/b/c": good}), "w-")):
+        with pytest.raises((MetadataError, StoreError)):
+            what.zstore.to_zarr(tmp_path / "a.zarr", mode=mode)
+        assert files_below(tmp_path) == before
+    xr.DataTree.from_dict({"/": good, "/b": good}).zstore.to_zarr(tmp_path / "a.zarr", mode="w")
+    assert [*zstore.open_group(tmp_path / "a.zarr", "b", mode="r")] == ["step", "t"]
+
+
+def test_an_array_is_not_written_over_a_group(tmp_path):
+    data = make_dataset()[["t"]]
+    data.zstore.to_zarr(tmp_path / "a.zarr", group="p")
+    before = files_below(tmp_path)
+    with pytest.raises(StoreError, match="'p' is to be where a group is"):
+        make_dataset()[["p"]].zstore.to_zarr(tmp_path / "a.zarr", mode="a")
+    assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("select", ["none", "basic", "outer", "points"])
+@pytest.mark.parametrize("kind", ["variable", "array", "dataset"])
+def test_all_that_is_selected_loads_in_an_event_loop(tmp_path, kind, select):
+    make_dataset().zstore.to_zarr(tmp_path / "a.zarr")
+    points = xr.Variable("points", [0, 2])
+    chosen = {
+        "none": {},
+        "basic": {"time": 1, "y": slice(1, 5, 2)},
+        "outer": {"time": [3, 0], "y": [1, 4]},
+        "points": {"time": points, "y": points},
+    }[select]
+
+    def pick(data):
+        found = {"variable": data.t.variable, "array": data.t, "dataset": data[["t", "p"]]}[kind]
+        return found.isel(chosen)
+
+    found = pick(xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE))
+    asyncio.run(found.load_async())
+    assert found.identical(pick(make_dataset_as_read(tmp_path / "a.zarr")))

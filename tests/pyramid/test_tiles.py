@@ -505,8 +505,6 @@ def test_memory_executors_and_interruptions_change_nothing(tmp_path: Path) -> No
     }
     with pytest.raises(StoreError, match="there already"):
         zstore.build_tile_pyramid(source, store, **options)
-    with pytest.raises(UnsupportedError, match="build_tile_pyramid"):
-        zstore.update_pyramid(group)
     again = zstore.build_tile_pyramid(source, store, overwrite=True, **options)
     np.testing.assert_array_equal(window(again, "12")[0], window(group, "12")[0])
 

@@ -17,6 +17,7 @@ from zstore.validation.mending.fix import fix, plan_fix
 from zstore.validation.mending.write import restore_backup
 from zstore.validation.rule import all_rules
 from zstore.validation.run import validate
+from zstore.validation.view import load_hierarchy
 
 from . import cases
 from .cases import CASES, Case
@@ -139,6 +140,60 @@ def test_a_raster_with_gdals_crs_only_gets_a_grid_mapping() -> None:
     assert group["b02"].attrs["grid_mapping"] == "spatial_ref"
     assert Crs.from_user(group["spatial_ref"].attrs["crs_wkt"]).code == "EPSG:32632"
     assert group["spatial_ref"][()] == 0
+
+
+@pytest.mark.parametrize("dtype, nodata", [("uint16", 0), ("float32", -9999.0)])
+def test_the_nodata_of_a_raster_of_gdals_stays(dtype, nodata) -> None:
+    """GDAL alone takes the fill value for nodata; with a grid mapping, the raster is no longer its alone."""
+    store = right(3, model(levels=0, dtype=dtype), profile="gdal")
+    Documents(store).set("b02", _FillValue=None, missing_value=None)
+    before = read_geo(zstore.open_group(store, mode="r"))[0].variables["b02"]
+    assert before.nodata == nodata
+    after = read_geo(zstore.open_group(plan_fix(store).store, mode="r"))[0].variables["b02"]
+    assert after == before
+
+
+def test_a_fill_value_that_is_missing_is_asked_for() -> None:
+    """GDAL writes null for "no nodata", for which zarr-python refuses to open the array."""
+    store = right(3, model(levels=0), profile="gdal")
+    Documents(store).edit("b02", lambda d: d.update(fill_value=None))
+    Documents(store).set("b02", _FillValue=None)
+    plan = plan_fix(store)
+    assert ("ZS-08", "b02") in {(mend.rule, mend.path) for mend in plan.refused}
+    assert zstore.open_array(plan.store, "b02", mode="r").fill_value is None
+    plan = plan_fix(store, fill_value=65535)
+    assert zstore.open_array(plan.store, "b02", mode="r").fill_value == 65535
+    plan = plan_fix(store, fill_value=-1)
+    assert "ZS-08" in {mend.rule for mend in plan.refused}
+
+
+@pytest.mark.parametrize("value, written", [(float("nan"), "NaN"), (float("-inf"), "-Infinity"), (0, 0.0)])
+def test_fill_values_that_json_has_no_numbers_for(value, written) -> None:
+    store = right(3, model(levels=0, dtype="float32"), profile="gdal")
+    Documents(store).edit("b02", lambda d: d.update(fill_value=None))
+    Documents(store).set("b02", _FillValue=None, missing_value=None)
+    plan = plan_fix(store, fill_value=value)
+    assert json.loads(bytes(plan.store.get("b02/zarr.json")))["fill_value"] == written
+    np.testing.assert_equal(zstore.open_array(plan.store, "b02", mode="r").fill_value, np.float32(value))
+
+
+def test_the_crs_is_made_a_coordinate_which_rioxarray_reads_by_default() -> None:
+    store = right(3)
+    Documents(store).set("0/b02", coordinates=None)
+    group = zstore.open_group(plan_fix(store).store, mode="r")
+    assert group["0/b02"].attrs["coordinates"] == "spatial_ref"
+
+
+def test_zarr_v1_is_left_as_it_is(tmp_path) -> None:
+    zstore.create_array(tmp_path / "a", "one", data=np.zeros((3, 4)), zarr_format=1)
+    zstore.create_array(tmp_path / "a", "sub/two", data=np.zeros((3, 4)), zarr_format=1)
+    verdict = validate(tmp_path / "a")
+    assert [(f.severity, f.rule) for f in verdict.findings if not f.path] == [("note", "GZ-04")]
+    assert {f.path for f in verdict.findings} == {"", "one"}
+    plan = plan_fix(tmp_path / "a")
+    assert plan.changes == {} and [mend.rule for mend in plan.refused] == ["GZ-04"]
+    zstore.create_array(tmp_path / "a", "newer", data=np.zeros((3, 4)), zarr_format=2)
+    assert load_hierarchy(LocalStore.from_path(str(tmp_path / "a"))).root.zarr_format == 2
 
 
 def test_coordinates_are_written_where_only_a_transform_says_them() -> None:

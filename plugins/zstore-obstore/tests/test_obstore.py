@@ -18,8 +18,9 @@ import pytest
 
 import zstore
 from zstore.byterange import ByteRange
-from zstore.errors import NotFoundError, ReadOnlyError, StoreError
+from zstore.errors import ChangedError, NotFoundError, ReadOnlyError, StoreError
 from zstore.extensions.registry import list_offers, stores
+from zstore.storage import changing
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
@@ -29,7 +30,6 @@ from zstore.testing.stores import StoreContract
 obstore: Any = pytest.importorskip("obstore.store", reason="the package behind the store")
 if not entry_points(group="zstore", name="obstore"):
     pytest.skip("zstore-obstore is not installed, so it has no entry point", allow_module_level=True)
-ChangedError = pytest.importorskip("zstore_obstore.failures").ChangedError
 
 numbers = count()
 ITEMS = np.arange(60 * 70, dtype="i4").reshape(60, 70)
@@ -166,21 +166,61 @@ def test_part_of_a_chunk_is_not_lost(pair: tuple[Store, Store]) -> None:
     first, second = pair
     zstore.create_array(first, "a", data=ITEMS, chunks=(60, 70))
     array, other = zstore.open_array(first, "a", mode="r+"), zstore.open_array(second, "a", mode="r+")
-    get_many, get = type(first).get_parts, []
+    get_parts, columns = type(first).get_parts, iter([1])
 
     def meanwhile(self: Store, requests: Any) -> Any:
-        found = get_many(self, requests)
-        if self is first and not get and "a/c/0/0" in dict(requests):
-            get.append(1)
-            other[0, 0] = -1
+        found = get_parts(self, requests)
+        if self is first and "a/c/0/0" in dict(requests):
+            for column in columns:
+                other[0, column] = -1
+                break
         return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(first), "get_parts", meanwhile)
-        with pytest.raises(ChangedError):
-            array[5, 5] = -5
-    array[5, 5] = -5
-    assert (other[0, 0], other[5, 5]) == (-1, -5)
+        array[5, 5] = -5
+        patch.setattr(changing, "LAST_PAUSE", 0.001)
+        patch.setattr(changing, "FIRST_PAUSE", 0.001)
+        patch.setattr(changing, "ATTEMPTS", 4)
+        columns = iter(range(2, 9))
+        with pytest.raises(ChangedError, match="a/c/0/0"):
+            array[5, 6] = -6
+        assert [*columns] == [6, 7, 8]
+    expected = ITEMS.copy()
+    expected[0, 1:6] = -1
+    expected[5, 5] = -5
+    assert np.array_equal(other[...], expected)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [{"chunks": (8, 8)}, {"chunks": (2, 4), "shards": (8, 8)}, {"chunks": [[8], [3, 5]]}, {"dtype": str}],
+    ids=["chunk", "shard", "uneven", "strings"],
+)
+def test_writers_of_one_chunk_lose_nothing(pair: tuple[Store, Store], cut: dict[str, Any]) -> None:
+    options = {"chunks": (8, 8), "dtype": "i4", **cut}
+    zstore.create_array(pair[0], "a", shape=(8, 8), **options)
+    failures: list[BaseException] = []
+    together = threading.Barrier(2)
+
+    def fill(store: Store, start: int) -> None:
+        try:
+            array = zstore.open_array(store, "a", mode="r+")
+            for row in range(8):
+                together.wait(60)
+                array[row, start::2] = row + 1 if array.dtype.kind == "i" else str(row + 1)
+        except BaseException as error:
+            failures.append(error)
+            together.abort()
+
+    threads = [threading.Thread(target=fill, args=(store, k)) for k, store in enumerate(pair)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    found = zstore.open_array(pair[0], "a", mode="r")[...]
+    assert np.array_equal(found.astype("i4"), np.repeat(np.arange(1, 9), 8).reshape(8, 8))
 
 
 def test_versions_may_be_left_unchecked() -> None:

@@ -8,6 +8,8 @@
 #include "shard.h"
 #include <time.h>
 
+#define ZS_MAX_GRAIN 32 /* tasks that a thread takes at once */
+
 /* A value that is already in memory; data NULL: there is none. */
 typedef struct {
     const char *data;
@@ -47,7 +49,8 @@ typedef struct zs_batch {
     int missing_is_fault;
     int (*poll)(void); /* asks Python, on the caller's thread, whether to stop */
     int (*run)(struct zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault);
-    i64 n_tasks, grain; /* tasks `next` … n_tasks - 1 are to be done */
+    i64 n_tasks; /* tasks `next` … n_tasks - 1 are to be done … */
+    int threads; /* … by so many */
     _Atomic i64 next;
     atomic_int stop;
     pthread_mutex_t lock; /* of what follows, and of the shards being written */
@@ -180,6 +183,17 @@ static inline void zs_report(zs_batch *batch, const zs_fault *fault) {
     atomic_store(&batch->stop, 1);
 }
 
+/* The next few tasks: neighbours stay together while there are many, and at the end they are dealt out one by one, so
+ * that all threads end at about the same time. `*end` is the one after them. */
+static inline i64 zs_batch_take(zs_batch *batch, i64 *end) {
+    i64 task = atomic_load_explicit(&batch->next, memory_order_relaxed);
+    do {
+        i64 grain = (batch->n_tasks - task) / (batch->threads * 4);
+        *end = task + (grain < 1 ? 1 : grain > ZS_MAX_GRAIN ? ZS_MAX_GRAIN : grain);
+    } while (task < batch->n_tasks && !atomic_compare_exchange_weak(&batch->next, &task, *end));
+    return task;
+}
+
 static void zs_batch_work(zs_job *job, int is_caller) {
     zs_batch *batch = (zs_batch *)job;
     zs_thread thread = {.scratch = zs_scratch_get(), .open = {.outer = -1, .source = {.file = -1}}, .parent = {.file = -1}, .document = -1};
@@ -189,9 +203,8 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     if (is_caller) thread.poll = batch->poll;
     if (!thread.scratch) zs_fail(&fault, ZS_FAULT_MEMORY, 0, 0);
     while (!fault.code && !atomic_load_explicit(&batch->stop, memory_order_relaxed)) {
-        i64 task = atomic_fetch_add(&batch->next, batch->grain), end = task + batch->grain;
+        i64 end, task = zs_batch_take(batch, &end);
         if (task >= batch->n_tasks) break;
-        if (end > batch->n_tasks) end = batch->n_tasks;
         for (; task < end && !fault.code; task++) batch->run(batch, task, &thread, &fault);
         if (is_polled && !fault.code && zs_now() - asked > ZS_POLL_INTERVAL) {
             if (batch->poll()) zs_fail(&fault, ZS_FAULT_SIGNAL, 0, 0);
@@ -219,9 +232,7 @@ static void zs_batch_run(zs_batch *batch, int threads) {
     i64 n = batch->n_tasks - batch->next;
     if (n <= 0) return;
     if (threads > n) threads = (int)n;
-    batch->grain = n / (threads * 8);
-    if (batch->grain < 1) batch->grain = 1;
-    if (batch->grain > 32) batch->grain = 32;
+    batch->threads = threads;
     batch->job.work = zs_batch_work;
     batch->job.wait = zs_batch_wait;
     pthread_mutex_init(&batch->lock, NULL);

@@ -153,6 +153,22 @@ static inline void zs_visit_box(const zs_batch *part, i64 task, zs_move *box) {
     zs_move_make(part->layout, part->plan, segment, part->memory, part->stride, box);
 }
 
+/* Whether a chunk is fetched whole for all its visits: one that is stored as it is, where together they read more. */
+static inline int zs_are_shared(const zs_many *many, i64 first, i64 last, zs_entry where) {
+    const zs_layout *layout = many->batch.layout;
+    i64 read = 0, from;
+    zs_move box;
+    if (layout->n_steps) return 1;
+    if ((i64)where.size != layout->chunk_size) return 0; /* each of them will say so */
+    for (i64 m = first; m < last && read <= layout->chunk_size; m++) {
+        const zs_visit *visit = &many->bundle->visit[m];
+        if (many->part[visit->plan].points) return 1; /* which take the whole chunk */
+        zs_visit_box(&many->part[visit->plan], visit->task, &box);
+        read += zs_span(layout, &box, &from);
+    }
+    return read > layout->chunk_size;
+}
+
 /* Decode only what the visits need of a chunk, where that is much less than all of it; whether it did. */
 static inline int zs_visit_ranges(const zs_many *many, i64 first, i64 last, const char *raw, i64 size, char *into) {
     const zs_layout *layout = many->batch.layout;
@@ -190,7 +206,7 @@ static inline void zs_visit_all(const zs_many *many, i64 first, i64 last, const 
     }
 }
 
-/* An encoded chunk that several visits want: fetched and decoded once. */
+/* A chunk that several visits want: fetched and decoded once. */
 static inline int zs_visit_shared(const zs_many *many, i64 first, i64 last, const zs_source *source, zs_entry where,
                                   zs_scratch *scratch, zs_fault *fault) {
     const zs_batch *batch = &many->batch;
@@ -230,7 +246,7 @@ static int zs_many_task(zs_batch *batch, i64 c, zs_thread *thread, zs_fault *fau
     spot.outer = bundle->outer[c];
     int code = zs_find_chunk(batch, &spot, thread, &where, fault);
     if (code) return code;
-    if (last - first > 1 && where.offset != ZS_EMPTY && batch->layout->n_steps)
+    if (last - first > 1 && where.offset != ZS_EMPTY && zs_are_shared(many, first, last, where))
         return zs_visit_shared(many, first, last, &thread->open.source, where, thread->scratch, fault);
     for (i64 m = first; m < last && !code; m++) {
         const zs_batch *part = &many->part[bundle->visit[m].plan];

@@ -1,10 +1,12 @@
 /* put.h - a chunk's file replaced whole or not at all, and kept from others between reading and replacing it.
  *
- * A value is written to a temporary file in ZS_SCRATCH below the array's directory, then renamed. That directory is
- * there while somebody has the array open and has written to it; no other program looks into an array's directory. The temporary is locked as long as it has a writer, so that a dead writer's can be told
- * from a living one's. The lock of a chunk is a byte of the array's metadata document, locked through an open file
- * description of its own: it excludes threads and processes alike and ends with the process. The same protocols
- * stand in storage/scratch.py and storage/locking.py.
+ * A value where there was none is written to a file that has no name yet (O_TMPFILE), which is then linked to its
+ * key: nothing is left of a writer that dies. Where that cannot be, or a value is replaced, it is written to a
+ * temporary file in ZS_SCRATCH below the array's directory, then renamed. That directory is there while somebody has
+ * the array open and has written to it; no other program looks into an array's directory. The temporary is locked as
+ * long as it has a writer, so that a dead writer's can be told from a living one's. The lock of a chunk is a byte of
+ * the array's metadata document, locked through an open file description of its own: it excludes threads and processes
+ * alike and ends with the process. The same protocols stand in storage/scratch.py and storage/locking.py.
  */
 #ifndef ZS_PUT_H
 #define ZS_PUT_H
@@ -27,15 +29,19 @@ typedef struct {
     int is_durable;
 } zs_place;
 
-/* The directory that holds the last file written, kept for the next one in it. */
+/* The directory that holds the last file written, kept for the next one in it as long as one call lasts. */
 typedef struct {
-    int file; /* -1: none */
+    int file;        /* -1: none */
+    int is_missing;  /* there was no such directory when it was looked for */
+    int has_no_tmpfile;
+    int guess; /* 1: the last chunk was new, so the next one may well be; -1: that was wrong once */
     char path[ZS_KEY_SIZE];
 } zs_parent;
 
 static inline void zs_parent_close(zs_parent *parent) {
     if (parent->file >= 0) close(parent->file);
     parent->file = -1;
+    parent->is_missing = 0;
 }
 
 /* Open the directory `path` below `directory`, making what is missing. */
@@ -54,18 +60,30 @@ static inline int zs_open_directory(int directory, const char *path, int make) {
     return failed ? -1 : zs_open(directory, path, O_RDONLY | O_DIRECTORY);
 }
 
-/* The open directory that `key` lies in, and the last part of `key`; -1 with errno. */
+/* The open directory that `key` lies in, and the last part of `key`; -1 with errno. It may have been removed since. */
 static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent *parent, int make, const char **leaf) {
     const char *slash = strrchr(key, '/');
     *leaf = slash ? slash + 1 : key;
     if (!slash) return place->directory;
     size_t size = (size_t)(slash - key);
-    if (parent->file >= 0 && !strncmp(parent->path, key, size) && !parent->path[size] && !zs_folder_is_gone(parent->file))
-        return parent->file;
+    int is_same = (parent->file >= 0 || parent->is_missing) && !strncmp(parent->path, key, size) && !parent->path[size];
+    errno = ENOENT;
+    if (is_same && (parent->file >= 0 || !make)) return parent->file;
     zs_parent_close(parent);
     memcpy(parent->path, key, size);
     parent->path[size] = 0;
-    return parent->file = zs_open_directory(place->directory, parent->path, make);
+    parent->file = zs_open_directory(place->directory, parent->path, make);
+    parent->is_missing = parent->file < 0 && (errno == ENOENT || errno == ENOTDIR);
+    return parent->file;
+}
+
+/* Whether the file `key` was missing at some moment of this call, so that removing it is done. A directory that has
+ * been removed since it was opened was empty then. */
+static inline int zs_was_absent(const zs_place *place, const char *key, zs_parent *parent) {
+    const char *leaf;
+    int directory = zs_parent_of(place, key, parent, 0, &leaf);
+    if (directory < 0) return errno == ENOENT || errno == ENOTDIR;
+    return faccessat(directory, leaf, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
 }
 
 /* A new temporary file in `directory` (relative to which `name` is made), locked by us. */
@@ -92,6 +110,40 @@ static inline int zs_scratch_file(const zs_place *place, char *name) {
         if (mkdirat(place->directory, ZS_SCRATCH, 0777) && errno != EEXIST) return -1;
     }
     return -1;
+}
+
+/* The parts, where there is no `leaf` in `directory` yet, into a file without a name, then linked to it. 0; 1 where
+ * that cannot be, and nothing was done; -1 with errno. */
+static inline int zs_put_unnamed(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
+                                 zs_parent *parent) {
+#if defined(O_TMPFILE) && defined(AT_EMPTY_PATH)
+    static atomic_int cannot_link; /* before Linux 6.10 that takes a privilege */
+    if (parent->has_no_tmpfile || atomic_load_explicit(&cannot_link, memory_order_relaxed)) return 1;
+    if (parent->guess < 1 && !faccessat(directory, leaf, F_OK, 0)) return 1;
+    int file = openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (file < 0) {
+        parent->has_no_tmpfile = 1;
+        return 1;
+    }
+    int failed = zs_write_parts(file, parts, n, -1) || (place->is_durable && fsync(file)) ? -1 : 0;
+    if (!failed && linkat(file, "", directory, leaf, AT_EMPTY_PATH)) {
+        int reason = errno;
+        failed = reason == ENOENT && zs_folder_is_gone(directory) ? -1 : 1;
+        if (reason == EEXIST) parent->guess = -1;
+        else if (failed > 0) atomic_store(&cannot_link, 1);
+        errno = reason;
+    } else if (!failed && !parent->guess) {
+        parent->guess = 1;
+    }
+    if (!failed && place->is_durable) failed = fsync(directory) ? -1 : 0;
+    int reason = errno;
+    close(file);
+    errno = reason;
+    return failed;
+#else
+    (void)place, (void)directory, (void)leaf, (void)parts, (void)n, (void)parent;
+    return 1;
+#endif
 }
 
 /* Remove the scratch directory, unless somebody has files in it. */
@@ -123,20 +175,27 @@ static inline int zs_put(const zs_place *place, const char *key, const zs_part *
         const char *leaf;
         int directory = zs_parent_of(place, key, parent, 1, &leaf);
         if (directory < 0) break;
-        failed = zs_put_through(place, directory, leaf, parts, n, old, is_beside);
-        if (failed && errno == EXDEV && !is_beside) is_beside = 1; /* chunks on another file system than the array */
-        else if (failed && (errno != ENOENT || !zs_folder_is_gone(directory))) break; /* else pruned meanwhile */
+        failed = old < 0 ? zs_put_unnamed(place, directory, leaf, parts, n, parent) : 1;
+        if (failed > 0) failed = zs_put_through(place, directory, leaf, parts, n, old, is_beside);
+        if (!failed) break;
+        if (errno == EXDEV && !is_beside) is_beside = 1; /* chunks on another file system than the array */
+        else if (errno != ENOENT || !zs_folder_is_gone(directory)) break;
+        else zs_parent_close(parent); /* pruned meanwhile */
     }
     return failed ? -1 : 0;
 }
 
 /* Remove the file `key`; that there is none is no fault. */
 static inline int zs_remove(const zs_place *place, const char *key, zs_parent *parent) {
-    const char *leaf;
-    int directory = zs_parent_of(place, key, parent, 0, &leaf);
-    if (directory < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
-    if (unlinkat(directory, leaf, 0)) return errno == ENOENT ? 0 : -1;
-    return place->is_durable ? fsync(directory) : 0;
+    for (int attempt = 0;; attempt++) {
+        const char *leaf;
+        int directory = zs_parent_of(place, key, parent, 0, &leaf);
+        if (directory < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
+        if (!unlinkat(directory, leaf, 0)) return place->is_durable ? fsync(directory) : 0;
+        if (errno != ENOENT) return -1;
+        if (attempt == ZS_ATTEMPTS || !zs_folder_is_gone(directory)) return 0;
+        zs_parent_close(parent); /* pruned meanwhile, and perhaps made again */
+    }
 }
 
 /* FNV-1a, cut to 62 bits: the byte of the document that stands for a key. */

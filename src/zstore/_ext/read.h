@@ -4,6 +4,32 @@
 
 #include "batch.h"
 
+#define ZS_BLOCK_SIZE ((i64)128 << 10)
+
+/* A box of a chunk that is stored as it is, block by block: what was read is still in a near cache when it is moved. */
+static inline int zs_read_blocks(const zs_layout *layout, const zs_source *source, i64 offset, const zs_move *box,
+                                 zs_scratch *scratch, zs_fault *fault) {
+    zs_move part = *box;
+    int widest = 0;
+    for (int d = 1; d < layout->ndim; d++)
+        if (box->dim[d].count > 1 && (box->dim[widest].count == 1 || box->dim[d].inside > box->dim[widest].inside)) widest = d;
+    i64 count = layout->ndim ? box->dim[widest].count : 1, step = count;
+    if (count > 1) step = box->dim[widest].inside < ZS_BLOCK_SIZE ? ZS_BLOCK_SIZE / box->dim[widest].inside : 1;
+    for (i64 done = 0; done < count; done += step) {
+        const char *at;
+        i64 from;
+        if (layout->ndim) part.dim[widest].count = count - done < step ? count - done : step;
+        part.inside_offset = box->inside_offset + (count > 1 ? done * box->dim[widest].inside : 0);
+        part.outside = box->outside + (count > 1 ? done * box->dim[widest].outside : 0);
+        i64 span = zs_span(layout, &part, &from);
+        int code = zs_fetch(source, offset + from, span, &scratch->raw, &at, fault);
+        if (code) return code;
+        part.inside_offset = 0;
+        zs_to_outside(layout, &part, at);
+    }
+    return ZS_OK;
+}
+
 /* A box of a chunk that is stored as it is: straight from the file where that takes few calls, else through one
  * read of the stretch that holds it. */
 static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, i64 offset, const zs_move *box,
@@ -39,13 +65,7 @@ static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, 
         }
         if (got >= 0) return got == rows * run ? ZS_OK : zs_fail(fault, ZS_FAULT_SIZE, got, rows * run);
     }
-    const char *at;
-    int code = zs_fetch(source, offset + from, span, &scratch->raw, &at, fault);
-    if (code) return code;
-    zs_move moved = *box;
-    moved.inside_offset = 0;
-    zs_to_outside(layout, &moved, at);
-    return ZS_OK;
+    return zs_read_blocks(layout, source, offset, box, scratch, fault);
 }
 
 /* Decode only the stretch of a chunk that a box needs, where the codec can and it spares much. Whether it did:

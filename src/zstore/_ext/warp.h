@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clones.h"
 #include "pool.h"
 
 enum { ZW_NEAREST, ZW_BILINEAR, ZW_CUBIC, ZW_AVERAGE };
@@ -32,44 +33,55 @@ typedef struct {
     const uint8_t *valid;                  /* per cell of the source; NULL: all are */
     const double *columns, *rows;
     double x_scale, y_scale;               /* cells of the result per cell of the source */
+    int is_whole;                          /* whether results are rounded, halves up, */
+    double least, most;                    /* and stopped at these */
     int64_t taps;                          /* room that weights along one dimension need */
+    uint8_t *runs;                         /* how many valid cells begin at a cell, as far as a byte can say */
     char *out;
     uint8_t *found;                        /* per cell of the result: whether there is a value */
     _Atomic int64_t next;
     _Atomic int failed;
 } zw_job;
 
-static double zw_linear(double x) {
+/* What the cells along one dimension weigh: `count` of them from `first` on, by weights that come to `total`. */
+typedef struct {
+    int64_t first, count;
+    const double *weights;
+    double total;
+    int is_cut;
+} zw_span;
+
+ZR_INLINE double zw_kernel(int is_cubic, double x) {
     x = fabs(x);
-    return x < 1 ? 1 - x : 0;
+    if (!is_cubic) return x < 1 ? 1 - x : 0;
+    const double near = x * x * (1.5 * x - 2.5) + 1, far = x * (x * (2.5 - 0.5 * x) - 4) + 2;
+    return x <= 1 ? near : x < 2 ? far : 0;
 }
 
-static double zw_cubic(double x) {
-    x = fabs(x);
-    if (x <= 1) return x * x * (1.5 * x - 2.5) + 1;
-    return x < 2 ? x * (x * (2.5 - 0.5 * x) - 4) + 2 : 0;
+/* `reach` cells to each side weigh something, the source's edges aside. */
+ZR_INLINE void zw_weigh(int is_cubic, int64_t reach, double stretch, double place, int64_t size, double *weights,
+                        zw_span *span) {
+    const double near = floor(place - 0.5), shift = place - 0.5 - near;
+    const int64_t first = (int64_t)near - reach + 1, last = (int64_t)near + reach;
+    for (int64_t i = 0; i < 2 * reach; i++)
+        weights[i] = zw_kernel(is_cubic, ((double)(1 - reach + i) - shift) * stretch);
+    const int64_t skipped = first < 0 ? -first : 0, lost = last >= size ? last - size + 1 : 0;
+    span->first = first + skipped;
+    span->count = 2 * reach - skipped - lost;
+    span->weights = weights + skipped;
+    span->is_cut = skipped || lost;
+    span->total = 0;
+    for (int64_t i = 0; i < span->count; i++) span->total += span->weights[i];
 }
 
-/* Where the window of a kernel begins, and what its cells weigh. */
-static int64_t zw_weigh(double (*kernel)(double), int radius, double scale, double place, int64_t size, double *weights,
-                        int64_t *count, int *is_cut) {
-    double stretch = scale >= ZW_FINE ? 1 : scale, near = floor(place - 0.5), shift = place - 0.5 - near;
-    int64_t reach = (int64_t)ceil(radius / stretch), first = (int64_t)near - reach + 1, last = (int64_t)near + reach;
-    *is_cut = first < 0 || last >= size;
-    if (first < 0) first = 0;
-    if (last >= size) last = size - 1;
-    *count = last - first + 1;
-    for (int64_t i = 0; i < *count; i++) weights[i] = kernel(((double)(first + i) - near - shift) * stretch);
-    return first;
-}
-
-static int zw_sum(const double *cells, const uint8_t *valid, int64_t width, int64_t row, int64_t rows, int64_t column,
-                  int64_t columns, const double *y, const double *x, int needs_all, double *result) {
+/* Weighed cells, one by one, those that are not valid left out. */
+static int zw_sum(const double *cells, const uint8_t *valid, int64_t width, const zw_span *y, const zw_span *x,
+                  int needs_all, double *result) {
     double sum = 0, total = 0;
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t at = (row + i) * width + column;
-        for (int64_t j = 0; j < columns; j++) {
-            const double weight = y[i] * x[j];
+    for (int64_t i = 0; i < y->count; i++) {
+        const int64_t at = (y->first + i) * width + x->first;
+        for (int64_t j = 0; j < x->count; j++) {
+            const double weight = y->weights[i] * x->weights[j];
             if (weight == 0) continue;
             if (valid && !valid[at + j]) {
                 if (needs_all) return 0;
@@ -84,53 +96,86 @@ static int zw_sum(const double *cells, const uint8_t *valid, int64_t width, int6
     return 1;
 }
 
-static int zw_filter(const zw_job *j, const double *cells, const uint8_t *valid, double column, double row,
-                     double *weights, double *result) {
-    double *x = weights, *y = weights + j->taps;
-    int64_t rows, columns, top, left;
-    int cut_x, cut_y;
-    if (j->method == ZW_CUBIC) {
-        left = zw_weigh(zw_cubic, 2, j->x_scale, column, j->width, x, &columns, &cut_x);
-        top = zw_weigh(zw_cubic, 2, j->y_scale, row, j->height, y, &rows, &cut_y);
-        const int is_fine = j->x_scale >= ZW_FINE && j->y_scale >= ZW_FINE;
-        if ((!is_fine || (!cut_x && !cut_y)) &&
-            zw_sum(cells, valid, j->width, top, rows, left, columns, y, x, is_fine, result))
-            return 1;
-    }
-    left = zw_weigh(zw_linear, 1, j->x_scale, column, j->width, x, &columns, &cut_x);
-    top = zw_weigh(zw_linear, 1, j->y_scale, row, j->height, y, &rows, &cut_y);
-    return zw_sum(cells, valid, j->width, top, rows, left, columns, y, x, 0, result);
+/* The same where all cells are valid: columns first, as many as the compiler is told. */
+ZR_INLINE double zw_product(const double *cells, int64_t width, const zw_span *y, const zw_span *x, int64_t count) {
+    double sums[8] = {0}, sum = 0;
+    cells += y->first * width + x->first;
+    for (int64_t i = 0; i < y->count; i++, cells += width)
+        for (int64_t j = 0; j < count; j++) sums[j] += y->weights[i] * cells[j];
+    for (int64_t j = 0; j < count; j++) sum += sums[j] * x->weights[j];
+    return sum;
 }
 
+ZR_INLINE int zw_is_solid(const uint8_t *runs, int64_t width, const zw_span *y, const zw_span *x) {
+    runs += y->first * width + x->first;
+    for (int64_t i = 0; i < y->count; i++, runs += width)
+        if (*runs < x->count) return 0;
+    return 1;
+}
+
+ZR_INLINE int zw_weighted(const double *cells, const uint8_t *valid, const uint8_t *runs, int64_t width,
+                          const zw_span *y, const zw_span *x, int needs_all, double *result) {
+    const double total = y->total * x->total;
+    if (x->count <= 8 && total >= ZW_LEAST_SUM && (!runs || zw_is_solid(runs, width, y, x))) {
+        double sum;
+        switch (x->count) {
+        case 1: sum = zw_product(cells, width, y, x, 1); break;
+        case 2: sum = zw_product(cells, width, y, x, 2); break;
+        case 3: sum = zw_product(cells, width, y, x, 3); break;
+        case 4: sum = zw_product(cells, width, y, x, 4); break;
+        case 6: sum = zw_product(cells, width, y, x, 6); break;
+        default: sum = zw_product(cells, width, y, x, x->count);
+        }
+        /* An infinite cell that weighs nothing is to have no part in this. */
+        if (isfinite(sum)) {
+            *result = total == 1 ? sum : sum / total;
+            return 1;
+        }
+    }
+    return zw_sum(cells, valid, width, y, x, needs_all, result);
+}
+
+ZR_INLINE double zw_stretch(double scale) { return scale >= ZW_FINE ? 1 : scale; }
+
+ZR_INLINE int64_t zw_reach(int radius, double scale) { return (int64_t)ceil(radius / zw_stretch(scale)); }
+
 /* How the cells between two places weigh: by what of them lies between; where nothing does, the cell there. */
-static int64_t zw_cover(double low, double high, int64_t size, double *weights, int64_t *count) {
+ZR_INLINE void zw_cover(double low, double high, int64_t size, double *weights, zw_span *span) {
     int64_t first = (int64_t)floor(low + ZW_SLACK), end = (int64_t)ceil(high - ZW_SLACK);
     if (first >= size) first = size - 1;
     if (end <= first) end = first + 1;
-    *count = end - first;
-    for (int64_t i = 0; i < *count; i++) {
+    span->first = first;
+    span->count = end - first;
+    span->weights = weights;
+    span->total = 0;
+    for (int64_t i = 0; i < span->count; i++) {
         double from = (double)(first + i), to = from + 1;
         from = from < low ? low : from;
         to = to > high ? high : to;
-        weights[i] = to > from ? to - from : 0;
+        weights[i] = span->count == 1 ? 1 : to > from ? to - from : 0;
+        span->total += weights[i];
     }
-    if (*count == 1) weights[0] = 1;
-    return first;
 }
 
-/* The area of a cell of the result, as the box around its four corners. */
-static int zw_area(const zw_job *j, int64_t at, double *box) {
-    const int64_t corners[4] = {at, at + 1, at + j->out_width + 1, at + j->out_width + 2};
-    box[0] = box[2] = INFINITY;
-    box[1] = box[3] = -INFINITY;
-    for (int i = 0; i < 4; i++) {
-        const double x = j->columns[corners[i]], y = j->rows[corners[i]];
-        if (!isfinite(x) || !isfinite(y)) return 0;
-        box[0] = x < box[0] ? x : box[0];
-        box[1] = x > box[1] ? x : box[1];
-        box[2] = y < box[2] ? y : box[2];
-        box[3] = y > box[3] ? y : box[3];
-    }
+/* The least box around two corners, one above the other; what is not finite stays so. */
+ZR_INLINE void zw_side(const zw_job *j, int64_t at, double *side) {
+    const double x = j->columns[at], y = j->rows[at];
+    const double below_x = j->columns[at + j->out_width + 1], below_y = j->rows[at + j->out_width + 1];
+    side[0] = x < below_x ? x : below_x;
+    side[1] = x < below_x ? below_x : x;
+    side[2] = y < below_y ? y : below_y;
+    side[3] = y < below_y ? below_y : y;
+    /* All four, since a comparison may have dropped a NaN. */
+    side[4] = (x - x) + (y - y) + (below_x - below_x) + (below_y - below_y);
+}
+
+/* The area of a cell of the result, as the box around its four corners, as far as it lies in the source. */
+ZR_INLINE int zw_area(const zw_job *j, const double *left, const double *right, double *box) {
+    if (left[4] + right[4] != 0) return 0;
+    box[0] = left[0] < right[0] ? left[0] : right[0];
+    box[1] = left[1] > right[1] ? left[1] : right[1];
+    box[2] = left[2] < right[2] ? left[2] : right[2];
+    box[3] = left[3] > right[3] ? left[3] : right[3];
     if (!(box[1] > 0 && box[3] > 0 && box[0] < (double)j->width && box[2] < (double)j->height)) return 0;
     for (int i = 0; i < 4; i++) {
         const double most = (double)(i < 2 ? j->width : j->height);
@@ -139,9 +184,10 @@ static int zw_area(const zw_job *j, int64_t at, double *box) {
     return 1;
 }
 
-static int zw_mean(const zw_job *j, const double *cells, const uint8_t *valid, const double *box, double **weights,
-                   int64_t *room, double *result) {
-    int64_t rows, columns, wide = (int64_t)(box[1] - box[0]) + 3, high = (int64_t)(box[3] - box[2]) + 3;
+ZR_INLINE int zw_mean(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+                      const double *box, double **weights, int64_t *room, double *result) {
+    zw_span y, x;
+    int64_t wide = (int64_t)(box[1] - box[0]) + 3, high = (int64_t)(box[3] - box[2]) + 3;
     wide = wide > j->width + 1 ? j->width + 1 : wide;
     high = high > j->height + 1 ? j->height + 1 : high;
     if (wide + high > *room) {
@@ -150,48 +196,135 @@ static int zw_mean(const zw_job *j, const double *cells, const uint8_t *valid, c
         *weights = more;
         *room = wide + high;
     }
-    double *x = *weights, *y = *weights + wide;
-    int64_t left = zw_cover(box[0], box[1], j->width, x, &columns);
-    int64_t top = zw_cover(box[2], box[3], j->height, y, &rows);
-    return zw_sum(cells, valid, j->width, top, rows, left, columns, y, x, 0, result);
+    zw_cover(box[0], box[1], j->width, *weights, &x);
+    zw_cover(box[2], box[3], j->height, *weights + wide, &y);
+    return zw_weighted(cells, valid, runs, j->width, &y, &x, 0, result);
 }
 
 /* Whether a place lies in the source, its edges included, and in which cell. */
-static int zw_is_inside(double place, int64_t size, int64_t *cell) {
+ZR_INLINE int zw_is_inside(double place, int64_t size, int64_t *cell) {
     if (!(place >= 0 && place <= (double)size)) return 0;
     *cell = (int64_t)floor(place + ZW_SLACK);
     if (*cell == size) --*cell;
     return 1;
 }
 
-static int zw_row(const zw_job *j, int64_t layer, int64_t row, double **weights, int64_t *room) {
-    const int64_t plane = j->height * j->width, line = (layer * j->out_height + row) * j->out_width;
-    const char *cells = j->cells + layer * plane * j->item_size;
-    const uint8_t *valid = j->valid ? j->valid + layer * plane : NULL;
+ZR_INLINE double zw_whole(const zw_job *j, double value) {
+    if (!j->is_whole) return value;
+    value = floor(value + 0.5);
+    return value >= j->most ? j->most : value > j->least ? value : isnan(value) ? 0 : j->least;
+}
+
+ZR_INLINE void zw_pick(const zw_job *j, const char *cells, const uint8_t *valid, int64_t row, int64_t line,
+                       int64_t item_size) {
+    const double *columns = j->columns + row * j->out_width, *rows = j->rows + row * j->out_width;
     for (int64_t column = 0; column < j->out_width; column++) {
-        char *out = j->out + (line + column) * j->item_size;
+        int64_t x, y;
+        uint8_t found = 0;
+        if (zw_is_inside(columns[column], j->width, &x) && zw_is_inside(rows[column], j->height, &y)) {
+            const int64_t at = y * j->width + x;
+            memcpy(j->out + (line + column) * item_size, cells + at * item_size, (size_t)item_size);
+            found = !valid || valid[at];
+        }
+        j->found[line + column] = found;
+    }
+}
+
+ZR_CLONES static void zw_row_nearest(const zw_job *j, const char *cells, const uint8_t *valid, int64_t row,
+                                     int64_t line) {
+    switch (j->item_size) {
+    case 1: zw_pick(j, cells, valid, row, line, 1); break;
+    case 2: zw_pick(j, cells, valid, row, line, 2); break;
+    case 4: zw_pick(j, cells, valid, row, line, 4); break;
+    case 8: zw_pick(j, cells, valid, row, line, 8); break;
+    default: zw_pick(j, cells, valid, row, line, j->item_size);
+    }
+}
+
+ZR_INLINE void zw_filter(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+                         int64_t row, int64_t line, double *weights, int is_cubic) {
+    const double *columns = j->columns + row * j->out_width, *rows = j->rows + row * j->out_width;
+    const int is_fine = j->x_scale >= ZW_FINE && j->y_scale >= ZW_FINE;
+    const double x_stretch = zw_stretch(j->x_scale), y_stretch = zw_stretch(j->y_scale);
+    const int64_t x_linear = zw_reach(1, j->x_scale), y_linear = zw_reach(1, j->y_scale);
+    const int64_t x_cubic = zw_reach(2, j->x_scale), y_cubic = zw_reach(2, j->y_scale);
+    double *const out = (double *)j->out + line;
+    for (int64_t column = 0; column < j->out_width; column++) {
+        const double place_x = columns[column], place_y = rows[column];
+        int64_t cell_x, cell_y;
         int found = 0;
-        if (j->method == ZW_AVERAGE) {
-            double box[4];
-            if (zw_area(j, row * (j->out_width + 1) + column, box))
-                found = zw_mean(j, (const double *)cells, valid, box, weights, room, (double *)out);
-            if (found < 0) return -1;
-        } else {
-            const double x = j->columns[row * j->out_width + column], y = j->rows[row * j->out_width + column];
-            int64_t cell_x, cell_y;
-            if (zw_is_inside(x, j->width, &cell_x) && zw_is_inside(y, j->height, &cell_y)) {
-                const int64_t at = cell_y * j->width + cell_x;
-                if (j->method == ZW_NEAREST) {
-                    memcpy(out, cells + at * j->item_size, (size_t)j->item_size);
-                    found = !valid || valid[at];
-                } else if (!valid || valid[at]) {
-                    found = zw_filter(j, (const double *)cells, valid, x, y, *weights, (double *)out);
-                }
+        zw_span x, y;
+        if (zw_is_inside(place_x, j->width, &cell_x) && zw_is_inside(place_y, j->height, &cell_y) &&
+            (!valid || valid[cell_y * j->width + cell_x])) {
+            if (is_cubic) {
+                zw_weigh(1, x_cubic, x_stretch, place_x, j->width, weights, &x);
+                zw_weigh(1, y_cubic, y_stretch, place_y, j->height, weights + j->taps, &y);
+                if (!is_fine || (!x.is_cut && !y.is_cut))
+                    found = zw_weighted(cells, valid, runs, j->width, &y, &x, is_fine, out + column);
             }
+            if (!found) {
+                zw_weigh(0, x_linear, x_stretch, place_x, j->width, weights, &x);
+                zw_weigh(0, y_linear, y_stretch, place_y, j->height, weights + j->taps, &y);
+                found = zw_weighted(cells, valid, runs, j->width, &y, &x, 0, out + column);
+            }
+            if (found) out[column] = zw_whole(j, out[column]);
         }
         j->found[line + column] = (uint8_t)found;
     }
+}
+
+ZR_CLONES static void zw_row_bilinear(const zw_job *j, const double *cells, const uint8_t *valid,
+                                      const uint8_t *runs, int64_t row, int64_t line, double *weights) {
+    zw_filter(j, cells, valid, runs, row, line, weights, 0);
+}
+
+ZR_CLONES static void zw_row_cubic(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+                                   int64_t row, int64_t line, double *weights) {
+    zw_filter(j, cells, valid, runs, row, line, weights, 1);
+}
+
+ZR_CLONES static int zw_row_average(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+                                    int64_t row, int64_t line, double **weights, int64_t *room) {
+    double *const out = (double *)j->out + line;
+    double sides[2][5], box[4];
+    zw_side(j, row * (j->out_width + 1), sides[0]);
+    for (int64_t column = 0; column < j->out_width; column++) {
+        int found = 0;
+        zw_side(j, row * (j->out_width + 1) + column + 1, sides[(column + 1) % 2]);
+        if (zw_area(j, sides[column % 2], sides[(column + 1) % 2], box))
+            found = zw_mean(j, cells, valid, runs, box, weights, room, out + column);
+        if (found < 0) return -1;
+        if (found) out[column] = zw_whole(j, out[column]);
+        j->found[line + column] = (uint8_t)found;
+    }
     return 0;
+}
+
+static int zw_row(const zw_job *j, int64_t layer, int64_t row, double **weights, int64_t *room) {
+    const int64_t plane = layer * j->height * j->width, line = (layer * j->out_height + row) * j->out_width;
+    const char *cells = j->cells + plane * j->item_size;
+    const uint8_t *valid = j->valid ? j->valid + plane : NULL, *runs = j->runs ? j->runs + plane : NULL;
+    if (j->method == ZW_AVERAGE)
+        return zw_row_average(j, (const double *)cells, valid, runs, row, line, weights, room);
+    if (j->method == ZW_NEAREST)
+        zw_row_nearest(j, cells, valid, row, line);
+    else if (j->method == ZW_CUBIC)
+        zw_row_cubic(j, (const double *)cells, valid, runs, row, line, *weights);
+    else
+        zw_row_bilinear(j, (const double *)cells, valid, runs, row, line, *weights);
+    return 0;
+}
+
+/* Windows are looked up by their rows' first cells, in place of cell by cell. */
+static void zw_count_runs(zw_job *j) {
+    for (int64_t row = 0; row < j->layers * j->height; row++) {
+        const uint8_t *valid = j->valid + row * j->width;
+        uint8_t *runs = j->runs + row * j->width, run = 0;
+        for (int64_t column = j->width - 1; column >= 0; column--) {
+            run = valid[column] ? (uint8_t)(run < 255 ? run + 1 : 255) : 0;
+            runs[column] = run;
+        }
+    }
 }
 
 static void zw_work(zs_job *job, int is_caller) {
@@ -215,8 +348,15 @@ static int zw_run(zw_job *j, int threads) {
     j->taps = j->method == ZW_AVERAGE ? 0 : 2 * (int64_t)ceil(2 / (least >= ZW_FINE ? 1 : least)) + 1;
     j->next = 0;
     j->failed = 0;
+    j->runs = NULL;
+    if (j->valid && j->method != ZW_NEAREST) {
+        j->runs = malloc((size_t)(j->layers * j->height * j->width));
+        if (!j->runs) return -1;
+        zw_count_runs(j);
+    }
     j->job.work = zw_work;
     zs_pool_run(&j->job, threads);
+    free(j->runs);
     return j->failed ? -1 : 0;
 }
 

@@ -17,5 +17,6 @@ def sample(
     method: int,
     x_scale: float = 1,
     y_scale: float = 1,
+    limits: tuple[float, float] | None = None,
     threads: int = 1,
 ) -> None: ...

@@ -31,6 +31,9 @@ cdef extern from "warp.h" nogil:
         const double *rows
         double x_scale
         double y_scale
+        int is_whole
+        double least
+        double most
         char *out
         uint8_t *found
     int zw_run(zw_job *job, int threads)
@@ -50,12 +53,14 @@ def sample(
     int method,
     double x_scale=1,
     double y_scale=1,
+    limits=None,
     int threads=1,
 ):
     """Fill `out` with `source` at the places (`columns`, `rows`), and `found` with where there is a value.
 
     source (n, h, w) and out (n, H, W): float64, or for nearest items of one size; valid (n, h, w) uint8 or
     None; places (H, W) float64, for average those of the cells' corners (H + 1, W + 1); found (n, H, W) uint8.
+    With `limits` (least, most), results are rounded, halves up, and stop there; NaN becomes 0.
     """
     cdef Py_buffer buffers[6]
     cdef zw_job job
@@ -106,6 +111,9 @@ def sample(
         job.valid = <const uint8_t *> buffers[5].buf if count == 6 else NULL
         job.x_scale = x_scale
         job.y_scale = y_scale
+        if limits is not None:
+            job.is_whole = 1
+            job.least, job.most = limits
         with nogil:
             status = zw_run(&job, threads)
         if status:

@@ -172,8 +172,6 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
     const char *chunk, *encoded;
     i64 size;
     int code = ZS_OK, is_missing = 1;
-    if (job->skip_empty && zs_takes_all(layout, box) && zs_is_box_filled(layout, box))
-        return zs_deliver(job, spot->outer, key, NULL, 0, -1, &thread->parent, fault);
     if (layout->n_steps == 0 && !layout->unit && zs_takes_all(layout, box)) {
         zs_part rows[ZS_MAX_ROWS];
         int n = zs_rows_of(layout, box, rows);
@@ -364,8 +362,11 @@ static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault 
     }
     if (job->shard) return zs_write_piece(job, task, &spot, box, key, thread, fault);
     int is_locked = batch->place.directory >= 0;
+    int is_empty = job->skip_empty && zs_takes_all(batch->layout, box) && zs_is_box_filled(batch->layout, box);
+    if (is_empty && is_locked && zs_was_absent(&batch->place, key, &thread->parent)) return ZS_OK;
     if (is_locked && zs_lock(&batch->place, key, &thread->document, thread->poll, &batch->stop)) return zs_store_fault(fault);
-    int code = zs_write_plain(job, task, &spot, box, key, thread, fault);
+    int code = is_empty ? zs_deliver(job, spot.outer, key, NULL, 0, -1, &thread->parent, fault)
+                        : zs_write_plain(job, task, &spot, box, key, thread, fault);
     if (is_locked) zs_unlock(thread->document);
     return code;
 }

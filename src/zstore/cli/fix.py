@@ -11,6 +11,14 @@ from zstore.validation.rule import PROFILES
 __all__ = ["fix"]
 
 
+def _number_of(value: str) -> int | float:
+    """An integer as it is, however large; else a float, NaN among them."""
+    try:
+        return int(value)
+    except ValueError:
+        return float(value)
+
+
 @click.command()
 @click.argument("path")
 @click.option("--write", is_flag=True, help="Write the changes; without it they are only shown.")
@@ -19,6 +27,12 @@ __all__ = ["fix"]
 )
 @click.option("--crs", help="The CRS to write everywhere, where several are stated: EPSG:32632, WKT, ...")
 @click.option("--method", help="How the levels were made, where nothing says it: average, nearest, ...")
+@click.option(
+    "--fill-value",
+    type=_number_of,
+    metavar="NUMBER",
+    help="What Zarr v3 arrays hold where no chunk is, where they do not say it; GDAL takes it for nodata.",
+)
 @click.option(
     "--backup", type=click.Path(path_type=Path), help="New directory for copies of what is replaced."
 )
@@ -32,6 +46,7 @@ def fix(
     profile: str | None,
     crs: str | None,
     method: str | None,
+    fill_value: int | float | None,
     backup: Path | None,
     restore: Path | None,
     quiet: bool,
@@ -43,12 +58,12 @@ def fix(
     from zstore.validation.output import clean
 
     if restore is not None:
-        if write or profile or crs or method or backup:
+        if write or profile or crs or method or backup or fill_value is not None:
             raise click.UsageError("--restore goes with no other option")
         count = restore_backup(open_store(path), restore)
         click.echo(f"{path}: {count} keys as they were")
         return
-    plan = plan_fix(path, profile, crs=crs, method=method)
+    plan = plan_fix(path, profile, crs=crs, method=method, fill_value=fill_value)
     for line in () if quiet else plan.diff():
         click.echo(clean(line))
     for mend in plan.mended:

@@ -154,11 +154,14 @@ def _try_parse(notation: str, text: str) -> Crs | str:
             found = pyproj.CRS.from_cf(loads(text))
         else:
             found = pyproj.CRS.from_user_input(text)
+        # PROJ reads some CRSs that it cannot write.
+        return _from_pyproj(pyproj, found)
+    except MetadataError as error:
+        return error.message
     except (pyproj.exceptions.CRSError, KeyError, TypeError, ValueError) as error:
         # from_cf and from_json_dict index and cast what they are given before PROJ sees it.
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         return f"CRS {shown!r} is not one that PROJ {pyproj.proj_version_str} knows: {error}"
-    return _from_pyproj(pyproj, found)
 
 
 def _from_pyproj(pyproj: ModuleType, found: Any) -> Crs:
@@ -174,8 +177,17 @@ def _from_pyproj(pyproj: ModuleType, found: Any) -> Crs:
     factor = axes[0].unit_conversion_factor
     if is_geographic:
         factor = (math.radians(1.0) if unit == "degree" else factor) * METRES_PER_RADIAN
-    cf = {key: value for key, value in found.to_cf().items() if key != "crs_wkt"}
-    return Crs(wkt, code, found.to_json_dict(), cf, is_geographic, unit, factor, _is_northing(axes[0]))
+    return Crs(
+        wkt, code, found.to_json_dict(), _cf(found), is_geographic, unit, factor, _is_northing(axes[0])
+    )
+
+
+def _cf(found: Any) -> dict[str, Any]:
+    try:
+        return {key: value for key, value in found.to_cf().items() if key != "crs_wkt"}
+    except KeyError:
+        # A conversion may leave out parameters, for which PROJ has defaults but CF has no words.
+        return {}
 
 
 def _stable_wkt(pyproj: ModuleType, found: Any) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import cached_property, partial
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,11 @@ from zstore.engine.many import read_apart
 from zstore.engine.objects import HANDLE, Table, table_to_read, table_to_write
 from zstore.engine.pool import ahead, map_threads, thread_count
 from zstore.errors import CodecError, ZstoreError
+from zstore.indexing_plans import planner
 from zstore.model.array import ArrayModel
+from zstore.once import once
 from zstore.storage.base import Store, join_key
+from zstore.storage.changing import change
 
 __all__ = ["Chunks"]
 
@@ -31,6 +35,9 @@ __all__ = ["Chunks"]
 # bytes than this, unless the engine's threads alone have more.
 WRITTEN_COUNT = 32
 WRITTEN_SIZE = 256 << 20
+
+# Outer chunks in memory are made together, as many in one call.
+TOGETHER_COUNT = 256
 
 # Many selections are read together as long as they touch no more chunks than this, each counted by itself.
 VISIT_COUNT = 1 << 20
@@ -57,8 +64,11 @@ class Chunks:
         self.document = ARRAY_KEYS[model.zarr_format]
         self.bound: BoundLayout = bind_layout(model, allow_pickle=allow_pickle)
         self.layout: Layout = self.bound.layout
+        self.plan = planner(self.layout)
+        self.dtype = model.dtype
+        self.is_object = model.data_type.is_object
 
-    @cached_property
+    @once
     def folder(self) -> Folder | None:
         """The array's directory, where chunks are files that the kernels can open by themselves."""
         directory = self.store.local_path(self.path) if self.bound.is_native else None
@@ -66,7 +76,7 @@ class Chunks:
             return None
         return open_folder(str(directory), self.cache_size)
 
-    @cached_property
+    @once
     def _source(self) -> Source:
         return Source(self.store, self.model, self.bound, self.key)
 
@@ -80,12 +90,12 @@ class Chunks:
         """What items are where nothing was written."""
         return self.bound.chain.spec.fill_value
 
-    @cached_property
+    @once
     def handle_layout(self) -> Layout:
         """What plans for writing fields are made against."""
         return bind_handles(self.model, self.bound.chain)
 
-    @cached_property
+    @once
     def _writes_natively(self) -> bool:
         return self.bound.is_native and len(self.bound.shards) <= 1
 
@@ -101,17 +111,6 @@ class Chunks:
             NotFoundError: a chunk is missing, where the caller said that this is a fault.
             StoreError: the store failed.
         """
-        if not self.model.data_type.is_object:
-            self._read(plan, out, missing_is_fault, None)
-            return
-        table = table_to_read(self.bound.inner)
-        handles = np.empty(plan.shape, HANDLE)
-        self._read(plan, handles, missing_is_fault, table)
-        table.put(handles, out)
-
-    def _read(
-        self, plan: Plan, out: np.ndarray[Any, Any], missing_is_fault: bool, table: Table | None
-    ) -> None:
         folder = self.folder
         if folder is not None:
             try:
@@ -123,6 +122,17 @@ class Chunks:
             if fault is not None:
                 raise self._error(fault)
             return
+        if not self.is_object:
+            self._read(plan, out, missing_is_fault, None)
+            return
+        table = table_to_read(self.bound.inner)
+        handles = np.empty(plan.shape, HANDLE)
+        self._read(plan, handles, missing_is_fault, table)
+        table.put(handles, out)
+
+    def _read(
+        self, plan: Plan, out: np.ndarray[Any, Any], missing_is_fault: bool, table: Table | None
+    ) -> None:
         if self.store.in_memory and self.bound.is_native:
             outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
             fault = read(plan, out, outer=outer, threads=thread_count(), missing_is_fault=missing_is_fault)
@@ -140,6 +150,12 @@ class Chunks:
                 # A shard may have been replaced between reading its index and its chunks.
                 self._scatter(plan, fetch.again(window), out, missing_is_fault, table)
 
+    @property
+    def reads_together(self) -> bool:
+        """Whether `read_many` fetches and decodes a chunk once that several plans touch."""
+        is_near = self.bound.is_native and (self.folder is not None or self.store.in_memory)
+        return not self.is_object and (is_near or not self.bound.shards)
+
     def read_many(
         self, plans: list[Plan], outs: list[np.ndarray[Any, Any]], *, missing_is_fault: bool = False
     ) -> None:
@@ -147,8 +163,7 @@ class Chunks:
 
         Raises what `read` raises.
         """
-        has_whole_shards = self.bound.is_native and (self.folder is not None or self.store.in_memory)
-        if self.model.data_type.is_object or (self.bound.shards and not has_whole_shards):
+        if not self.reads_together:
             self._read_apart(plans, outs, missing_is_fault)
             return
         first = visits = 0
@@ -250,11 +265,14 @@ class Chunks:
         if has_fields:
             table = FieldTable(self.bound.chain.spec, value)
             value = table.handles()
-        elif self.model.data_type.is_object:
+        elif self.is_object:
             table = table_to_write(self.bound.chain)
             value = table.take_in_broadcast(value)
         elif self._writes_natively and self.folder is not None:
             self._write_files(plan, value, self.folder)
+            return
+        elif self._writes_natively and self.store.in_memory:
+            self._write_together(plan, value)
             return
         cells = plan.outer_cells()
         threads, waiting_count = thread_count(), None
@@ -262,13 +280,13 @@ class Chunks:
             under_way = min(WRITTEN_COUNT, self.store.request_count, WRITTEN_SIZE // self._source.outer_size)
             waiting_count = max(under_way, threads)
         turn = threading.Semaphore(threads)
-        map_threads(
-            lambda o: self._write_outer(
-                plan, value, o, cells[o], turn, threads if len(cells) == 1 else 1, table and table.fork()
-            ),
-            range(len(cells)),
-            waiting_count=waiting_count,
-        )
+        each = threads if len(cells) == 1 else 1
+
+        def write_one(o: int) -> None:
+            act = partial(self._write_outer, plan, value, o, cells[o], turn, each, table)
+            change(self.store, self.key(cells[o]), act)
+
+        map_threads(write_one, range(len(cells)), waiting_count=waiting_count)
 
     def _write_files(self, plan: Plan, value: np.ndarray[Any, Any], folder: Folder) -> None:
         durable = getattr(self.store, "durable", False)
@@ -287,6 +305,20 @@ class Chunks:
         if fault is not None:
             raise self._error(fault)
 
+    def _write_together(self, plan: Plan, value: np.ndarray[Any, Any]) -> None:
+        """Store outer chunks in memory, as many in one call as may be."""
+        cells = plan.outer_cells()
+        count = max(1, min(TOGETHER_COUNT, WRITTEN_SIZE // self._source.outer_size))
+        for first in range(0, len(cells), count):
+            part = cells[first : first + count]
+            keys = [self.key(cell) for cell in part]
+            with ExitStack() as held:
+                for key in sorted(keys):  # in the same order everywhere, so that no two wait for each other
+                    held.enter_context(self.store.lock(key))
+                old = [None if covers_outer(plan, c) == 2 else self.store.get(self.key(c)) for c in part]
+                for key, new in zip(keys, self._encode(plan, value, first, old, thread_count()), strict=True):
+                    self._keep(key, new)
+
     def _write_outer(
         self,
         plan: Plan,
@@ -299,37 +331,36 @@ class Chunks:
     ) -> None:
         """Store one outer chunk; encoding waits for its `turn`, so that only requests exceed the threads."""
         key = self.key(cell)
-        with self.store.lock(key):
-            covers = 0 if table is not None and table.keeps_old else covers_outer(plan, cell)
-            old = None if covers == 2 else self.store.get(key)
-            with turn:
-                if old is not None and (table is not None or not self._writes_natively):
-                    old = self._decode_outer(old, key, table, is_replaced=covers == 1)
-                new = self._encode(plan, value, outer, old, threads)
-                if new and (table is not None or not self._writes_natively):
-                    new = self._encode_outer(new, key, table)
-            if new is False:
-                self.store.delete(key)
-            elif new is not None:
-                self.store.put(key, new)
-            self._source.indexes.drop(key)
+        table = table and table.fork()
+        covers = 0 if table is not None and table.keeps_old else covers_outer(plan, cell)
+        old = None if covers == 2 else self.store.get(key)
+        with turn:
+            if old is not None and (table is not None or not self._writes_natively):
+                old = self._decode_outer(old, key, table, is_replaced=covers == 1)
+            [new] = self._encode(plan, value, outer, [old], threads)
+            if new and (table is not None or not self._writes_natively):
+                new = self._encode_outer(new, key, table)
+        self._keep(key, new)
 
-    def _encode(self, plan: Plan, value: np.ndarray[Any, Any], outer: int, old: Any, threads: int) -> Any:
-        """The new bytes of an outer chunk, or its plain items or handles where it is not native.
+    def _keep(self, key: str, new: Any) -> None:
+        """Store what `_encode` gave."""
+        if new is False:
+            self.store.delete(key)
+        elif new is not None:
+            self.store.put(key, new)
+        self._source.indexes.drop(key)
 
-        None where it stays as it is, False where it is to be removed.
-        """
+    def _encode(
+        self, plan: Plan, value: np.ndarray[Any, Any], first: int, old: list[Any], threads: int
+    ) -> list[Any]:
+        """The new bytes of outer chunks, plain items or handles where not native; None: stay, False: go."""
+        window = (first, first + len(old))
         fault, results = write(
-            plan,
-            value,
-            outer=[old],
-            window=(outer, outer + 1),
-            skip_empty=self.skip_empty,
-            threads=threads,
+            plan, value, outer=old, window=window, skip_empty=self.skip_empty, threads=threads
         )
         if fault is not None:
             raise self._error(fault)
-        return results[0] if results else None
+        return results or [None] * len(old)
 
     def _decode_outer(self, data: Any, key: str, table: Table | None, *, is_replaced: bool) -> Any:
         """The plain items of an outer chunk, or their handles.
@@ -357,14 +388,12 @@ class Chunks:
             raise error.locate(path=self.store.url, key=key) from error
 
     def _error(self, fault: Fault) -> BaseException:
-        names = self.bound.step_names
-        return fault_error(fault, path=self.store.url, key=self.key(fault[5]), codecs=names)
+        return fault_error(fault, path=self.store.url, key=self.key(fault[5]), codecs=self.bound.step_names)
 
     def _gone(self, error: OSError) -> BaseException:
         """The array's directory cannot be opened."""
-        return fault_error(
-            ("store", error.errno or 0, 0, 0, 0, (), None), path=self.store.url, key=self.path, codecs=[]
-        )
+        gone: Fault = ("store", error.errno or 0, 0, 0, 0, (), None)
+        return fault_error(gone, path=self.store.url, key=self.path, codecs=[])
 
 
 def _flat_bytes(items: np.ndarray[Any, Any]) -> Any:

@@ -26,6 +26,7 @@ __all__ = [
     "check_path",
     "create_node",
     "delete_node",
+    "find_documents",
     "node_kind",
     "parse_node",
     "place",
@@ -41,6 +42,11 @@ Documents = dict[str, bytes | memoryview]
 V2_KEYS = (v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY)
 V1_KEYS = (v1.ARRAY_KEY, v1.ATTRIBUTES_KEY)
 KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
+# A node's own documents, by the first of them: those behind one that is there say nothing.
+ARRAY_AND_GROUP = ((v2.ARRAY_KEY, v2.ATTRIBUTES_KEY), (v2.GROUP_KEY, v2.ATTRIBUTES_KEY))
+CHOICES = {1: (V1_KEYS,), 2: ARRAY_AND_GROUP, 3: ((v3.KEY,),), None: ((v3.KEY,), *ARRAY_AND_GROUP)}
+# What a new node finds in its place: one, or attributes that belong to none.
+ANY = (*CHOICES[None], (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 # The document that is an array, and is locked while it or a chunk changes.
 ARRAY_KEYS = {1: v1.ARRAY_KEY, 2: v2.ARRAY_KEY, 3: v3.KEY}
 GROUP_KEYS = {2: v2.GROUP_KEY, 3: v3.KEY}
@@ -103,6 +109,28 @@ def read_documents(
     return found
 
 
+def find_documents(
+    store: Store, paths: Sequence[str], zarr_format: int | None = None, *, consolidated: bool = False
+) -> list[Documents]:
+    """As `read_documents`, but per path no more than those of the node there: v3's, else an array's of v2.
+
+    Raises
+        UnsupportedError, StoreError: as `read_documents`.
+    """
+    choices = CHOICES.get(zarr_format)
+    if choices is None:
+        raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
+    if consolidated and zarr_format in (2, None):
+        choices = (*choices[:-1], (*choices[-1], v2.CONSOLIDATED_KEY))
+    found = store.get_first(paths, choices)
+    if zarr_format is None and not all(found):
+        others = [index for index, documents in enumerate(found) if not documents]
+        old = store.get_first([paths[index] for index in others], CHOICES[1])
+        for index, documents in zip(others, old, strict=True):
+            found[index] = documents
+    return found
+
+
 def node_kind(documents: Mapping[str, Any]) -> str | None:
     """ "v3", "v1", "array" or "group" (v2's), or None where the documents are no node.
 
@@ -145,7 +173,7 @@ def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model 
         MetadataError, UnsupportedError: a document that cannot be read.
         StoreError: the store failed.
     """
-    return parse_node(read_documents(store, [path], zarr_format, consolidated=True)[0], place(store, path))
+    return parse_node(find_documents(store, [path], zarr_format, consolidated=True)[0], place(store, path))
 
 
 def render_node(model: Model) -> dict[str, dict[str, Any]]:
@@ -190,7 +218,7 @@ def check_above(store: Store, path: str, zarr_format: int) -> None:
         MetadataError: something above is no group of that format.
     """
     above = list(ancestors(path))
-    _check_above(store, above, read_documents(store, above) if above else [], zarr_format)
+    _check_above(store, above, find_documents(store, above) if above else [], zarr_format)
 
 
 def create_node(store: Store, path: str, model: Model, *, overwrite: bool = False) -> None:
@@ -206,7 +234,7 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
     store.check_writable(join_key(path, ARRAY_KEYS.get(model.zarr_format, v3.KEY)))
     encoded = {name: render_json(document) for name, document in render_node(model).items()}
     above = list(ancestors(path))
-    *found_above, found = read_documents(store, [*above, path])
+    *found_above, found = store.get_first([*above, path], ANY)
     _check_above(store, above, found_above, model.zarr_format)
     if node_kind(found) is not None:
         if not overwrite:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import numpy as np
 from zstore.byterange import ByteRange
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
 from zstore.errors import CodecError, StoreError, ZstoreError
+from zstore.locks import Lock
 from zstore.storage.base import Part, Parts
 
 __all__ = ["Located", "Shard", "ShardIndexes", "ShardReplacedError", "locate"]
@@ -76,7 +76,7 @@ class ShardIndexes:
         self._limit_size = limit_size
         self._size = 0
         self._kept: OrderedDict[str, tuple[Shard, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self, key: str) -> Shard | None:
         """What is known of the object under `key`."""
@@ -94,7 +94,7 @@ class ShardIndexes:
         with self._lock:
             self._size += size - self._kept.pop(key, (shard, 0))[1]
             self._kept[key] = shard, size
-            while self._size > self._limit_size:
+            while self._kept and self._size > self._limit_size:
                 self._size -= self._kept.popitem(last=False)[1][1]
 
     def drop(self, key: str) -> None:

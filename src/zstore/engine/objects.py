@@ -6,7 +6,6 @@ what else was thought of: docs/design/0005-handles.md.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.reshape import Reshape
 from zstore.codecs.transpose import Transpose
 from zstore.codecs.vlen import Vlen, VlenBytes, VlenUtf8
+from zstore.locks import Lock
 from zstore.model.dtype import DataType
 
 __all__ = ["HANDLE", "Handles", "Items", "Table", "as_items", "single", "table_to_read", "table_to_write"]
@@ -115,7 +115,7 @@ class ObjectTable(Table):
         self._fill_value = fill_value
         self._parts = list(parts) or [single(fill_value).reshape(1)]
         self._count = sum(map(len, self._parts))
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def take_in(self, items: Items) -> Handles:
         flat = items.reshape(-1)

@@ -20,10 +20,12 @@ from zstore.engine.many import read_apart
 from zstore.engine.objects import single
 from zstore.engine.pool import ahead, map_threads, thread_count
 from zstore.errors import NotFoundError, ZstoreError
+from zstore.indexing_plans import planner
 from zstore.indexing_uneven import Part, UnevenLayout, UnevenPlan
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store, join_key
+from zstore.storage.changing import change
 
 __all__ = ["UnevenChunks", "open_chunks"]
 
@@ -68,6 +70,8 @@ class UnevenChunks:
         self.skip_empty = skip_empty
         self.layout = UnevenLayout(model.shape, model.grid)
         self.write_layout = self.handle_layout = self.layout
+        self.plan = planner(self.layout)
+        self.dtype = model.dtype
         fill = model.fill_value
         self.fill_value: Any = model.data_type.default_fill() if fill is None else fill
         self._allow_pickle = allow_pickle
@@ -152,7 +156,9 @@ class UnevenChunks:
         parts = plan.parts()
         while window := list(islice(parts, WINDOW_COUNT)):
             map_threads(
-                lambda part: self._write_part(part, value, turn, has_fields),
+                lambda part: change(
+                    self.store, self.key(part.cell), partial(self._write_part, part, value, turn, has_fields)
+                ),
                 window,
                 waiting_count=waiting_count,
             )
@@ -163,16 +169,15 @@ class UnevenChunks:
         key = self.key(part.cell)
         if has_fields:
             part = part._replace(is_whole=False, is_rest=False)
-        with self.store.lock(key):
-            old = None if part.is_whole else self.store.get(key)
-            with turn:
-                chunk = self._gather(part, value, old, key)
-                is_empty = self.skip_empty and is_filled(chunk, self.fill_value)
-                data = None if is_empty else self._encode(part, chunk, key)
-            if data is None:
-                self.store.delete(key)
-            else:
-                self.store.put(key, data)
+        old = None if part.is_whole else self.store.get(key)
+        with turn:
+            chunk = self._gather(part, value, old, key)
+            is_empty = self.skip_empty and is_filled(chunk, self.fill_value)
+            data = None if is_empty else self._encode(part, chunk, key)
+        if data is None:
+            self.store.delete(key)
+        else:
+            self.store.put(key, data)
 
     def _gather(self, part: Part, value: np.ndarray[Any, Any], old: Any, key: str) -> np.ndarray[Any, Any]:
         """The chunk as it is to be."""

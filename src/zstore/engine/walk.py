@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zstore.engine.consolidate import METADATA_NAMES
-from zstore.engine.documents import Documents, node_kind, parse_node, place, read_documents, read_node
+from zstore.engine.documents import Documents, find_documents, node_kind, parse_node, place, read_node
 from zstore.errors import MetadataError, NotFoundError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
@@ -63,7 +63,7 @@ def _below(
             yield _load_consolidated(group, name, join_key(path, name))
         return
     paths = [join_key(path, name) for name in names]
-    for child, documents in zip(paths, read_documents(store, paths, zarr_format), strict=True):
+    for child, documents in zip(paths, find_documents(store, paths, zarr_format), strict=True):
         if node_kind(documents) is None:
             if group is None:
                 yield from _below(store, child, None, None, depth + 1)

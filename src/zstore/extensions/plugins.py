@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zstore.errors import ExtensionError
 from zstore.extensions.offers import Offer
+from zstore.locks import Lock
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -136,8 +136,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-_lock = threading.RLock()
-_loading = False
+_lock = Lock()
 _loaded: list[Plugin] | None = None
 
 
@@ -147,20 +146,16 @@ def plugins() -> list[Plugin]:
     Raises
         ExtensionError: a plugin asks for this while it is itself being loaded.
     """
-    global _loaded, _loading
+    global _loaded
     if _loaded is None:
+        if _lock.is_mine:
+            raise ExtensionError(
+                "a plugin looked a name up while plugins were being loaded; expected at first use"
+            )
         with _lock:
-            if _loading:
-                raise ExtensionError(
-                    "a plugin looked a name up while plugins were being loaded; expected at first use"
-                )
             if _loaded is None:
                 # Imported here because it takes longer to import than the rest of this package together.
                 from importlib.metadata import entry_points
 
-                _loading = True
-                try:
-                    _loaded = load_plugins(entry_points(group=ENTRY_POINT_GROUP), disabled_names())
-                finally:
-                    _loading = False
+                _loaded = load_plugins(entry_points(group=ENTRY_POINT_GROUP), disabled_names())
     return _loaded

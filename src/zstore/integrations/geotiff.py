@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
@@ -16,7 +18,16 @@ from zstore.errors import NotFoundError, UnsupportedError
 from zstore.pyramid.cascade import windows
 from zstore.pyramid.dataset import Dataset
 
-__all__ = ["Band", "copy_bands", "describe_file", "find_mask", "plan_bands", "plan_file"]
+__all__ = [
+    "WIDE",
+    "Band",
+    "copy_bands",
+    "describe_file",
+    "find_mask",
+    "plan_bands",
+    "plan_file",
+    "usual_colours",
+]
 
 TILE_LENGTH = 256
 # Larger chunks are read in parts rather than held in memory together.
@@ -24,6 +35,16 @@ CHUNK_LENGTH = 4096
 # What the array of a raster's mask says of its values.
 MASK_VALUES = (0, 255)
 MASK_MEANINGS = ("invalid", "valid")
+# Data types whose nodata rasterio hands to GDAL as a float, which has no more than these digits.
+WIDE = ("int64", "uint64")
+WIDE_LIMIT = 1 << 53
+# The names that arrays have of bands without a description.
+UNNAMED = re.compile(r"band_\d+")
+
+
+def usual_colours(count: int) -> list[str]:
+    """What the bands of a file are where nothing says that they are colours."""
+    return ["gray", *["undefined"] * (count - 1)][:count]
 
 
 @dataclass(frozen=True)
@@ -88,21 +109,55 @@ def plan_file(
     (kind,) = kinds
     if not rasterio.dtypes.check_dtype(kind) or kind == "bool":
         raise UnsupportedError(f"a GeoTIFF cannot hold the data type {kind}", path=dataset.place)
+    nodata = bands[0].variable.nodata
+    if kind in WIDE and nodata is not None and abs(nodata) > WIDE_LIMIT:
+        raise UnsupportedError(
+            f"nodata is {nodata}; expected at most {WIDE_LIMIT} in a GeoTIFF, for rasterio would round it",
+            path=dataset.place,
+        )
     profile: dict[str, Any] = {
         "width": dataset.geo.shape[1],
         "height": dataset.geo.shape[0],
         "count": len(bands),
         "dtype": kind,
-        "nodata": bands[0].variable.nodata,
+        "nodata": nodata,
         "crs": None if dataset.geo.crs is None else dataset.geo.crs.code or dataset.geo.crs.wkt,
         "tiled": True,
         "blockxsize": TILE_LENGTH,
         "blockysize": TILE_LENGTH,
         "bigtiff": "IF_SAFER",
     }
+    if not _is_palette(bands):
+        # Unless it is told, GDAL takes three bands of bytes for colours, and a fourth for their alpha.
+        is_rgb = _colours(bands)[:3] == ["red", "green", "blue"]
+        profile["photometric"] = "RGB" if is_rgb else "MINISBLACK"
     if dataset.geo.affine is not None:
         profile["transform"] = rasterio.Affine(*dataset.geo.affine)
-    return profile if compress is None else {**profile, "compress": compress}
+    if compress is None:
+        return profile
+    _check_compression(rasterio, {**profile, "compress": compress}, dataset.place)
+    return {**profile, "compress": compress}
+
+
+def _check_compression(rasterio: ModuleType, profile: Mapping[str, Any], place: str) -> None:
+    """Try the compression on one cell: one that GDAL does not know it leaves out, with a line in its log."""
+    compress = str(profile["compress"])
+    kept = ("count", "dtype", "compress", "photometric")
+    one = {"driver": "GTiff", "width": 1, "height": 1, **{k: profile[k] for k in kept if k in profile}}
+    refused = (
+        f"compress is {compress!r}, which GDAL has not for GeoTIFF of {one['count']} {one['dtype']} bands"
+    )
+    with rasterio.MemoryFile() as memory, warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        try:
+            with memory.open(**one) as made:
+                made.write(np.zeros((one["count"], 1, 1), one["dtype"]))
+            with memory.open() as made:
+                is_used = made.compression is not None or compress.lower() == "none"
+        except rasterio.errors.RasterioError as error:
+            raise UnsupportedError(f"{refused}: {error.__cause__ or error}", path=place) from error
+    if not is_used:
+        raise UnsupportedError(refused, path=place)
 
 
 def describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Sequence[Band]) -> None:
@@ -111,7 +166,8 @@ def describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Se
     for index, band in enumerate(bands, 1):
         said, attributes = band.variable, band.variable.attributes
         name = said.long_name or band.array.basename
-        raster.set_band_description(index, name if band.item is None else f"{name} {band.item}")
+        if band.item is not None or not UNNAMED.fullmatch(name):
+            raster.set_band_description(index, name if band.item is None else f"{name} {band.item}")
         if said.units is not None:
             raster.set_band_unit(index, said.units)
         raster.update_tags(index, **_tags(attributes.get("tags")))
@@ -124,10 +180,24 @@ def describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Se
     point = bands[0].variable.area_or_point
     if point is not None:
         raster.update_tags(AREA_OR_POINT=point)
-    colours = [band.variable.attributes.get("color_interpretation") for band in bands]
+    if not _is_palette(bands):
+        raster.colorinterp = [rasterio.enums.ColorInterp[colour] for colour in _colours(bands)]
+
+
+def _is_palette(bands: Sequence[Band]) -> bool:
+    return bands[0].variable.attributes.get("color_interpretation") == "palette"
+
+
+def _colours(bands: Sequence[Band]) -> list[str]:
+    """What each band is to whoever shows it: its own word, where GDAL has that, or the usual."""
+    import rasterio.enums
+
     known = rasterio.enums.ColorInterp.__members__
-    if all(colour in known and colour != "palette" for colour in colours):
-        raster.colorinterp = [known[colour] for colour in colours]
+    stated = [band.variable.attributes.get("color_interpretation") for band in bands]
+    return [
+        str(colour) if colour in known and colour != "palette" else usual
+        for colour, usual in zip(stated, usual_colours(len(bands)), strict=True)
+    ]
 
 
 def _tags(found: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""NetCDF-4 and HDF5 files turned into Zarr: every variable as it is stored, window by window.
+"""NetCDF and HDF5 files turned into Zarr: every variable as it is stored, window by window.
 
 Values stay packed, times stay numbers, attributes stay as they are; groups become groups, dimensions names.
 What xarray then decodes of the Zarr is what it decodes of the file.
@@ -20,6 +20,7 @@ import numpy as np
 from zstore.array import Array
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.group import Group
+from zstore.integrations.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
 from zstore.integrations.spelling import spell_attributes
 from zstore.integrations.xarray_encoding import encode_fill_attribute
 from zstore.opening import create_group
@@ -32,7 +33,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-SUFFIXES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5")
+SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".h5", ".hdf5", ".he5")
 WINDOW_SIZE = 64 << 20
 # A file's own chunks are kept where they are of a size that Zarr stores well.
 KEPT_SIZES = range(128 << 10, (64 << 20) + 1)
@@ -43,12 +44,12 @@ INTERNAL = frozenset(
 
 
 def is_netcdf(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is called and begins as NetCDF-4 or HDF5."""
+    """Whether a file is called and begins as NetCDF (of any version) or HDF5."""
     place = Path(path)
     if place.suffix.lower() not in SUFFIXES or not place.is_file():
         return False
     with place.open("rb") as file:
-        return file.read(len(SIGNATURE)) == SIGNATURE
+        return file.read(len(SIGNATURE)).startswith((SIGNATURE, *SIGNATURES))
 
 
 def netcdf_to_zarr(
@@ -62,7 +63,7 @@ def netcdf_to_zarr(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Group:
-    """The group at `target`, with the variables and groups of a NetCDF-4 or HDF5 file.
+    """The group at `target`, with the variables and groups of a NetCDF or HDF5 file.
 
     chunks    "auto": the file's own where they are 128 KiB to 64 MiB, else to 1 MiB; lengths by dimension
               (whole ones where it names none); or one length for the last two dimensions of every variable,
@@ -72,10 +73,12 @@ def netcdf_to_zarr(
 
     Raises
         NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
-        UnsupportedError: h5netcdf is missing, or a type that Zarr has not: references, lists of numbers.
+        UnsupportedError: h5netcdf is missing (NetCDF classic does without), or a type that Zarr has not:
+            references, lists of numbers.
         MetadataError: chunks and shards that do not fit each other.
     Warns
-        SpellingWarning: an attribute is NaN or infinite, and written as a string.
+        SpellingWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic is
+            no UTF-8.
     """
     with _opened(source) as file:
         groups = dict(_walk(file, ""))
@@ -114,33 +117,32 @@ def netcdf_to_zarr(
 
 @contextmanager
 def _opened(source: str | os.PathLike[str]) -> Iterator[Any]:
-    try:
-        import h5netcdf
-    except ImportError as error:
-        raise UnsupportedError(
-            "NetCDF and HDF5 files can be read only with h5netcdf, which is not installed; "
-            "expected the extra 'netcdf': pip install zstore[netcdf]"
-        ) from error
     path = os.fspath(source)
     if not Path(path).is_file():
         raise NotFoundError("no file there", path=path)
     with Path(path).open("rb") as raw:
-        if raw.read(3) == b"CDF":
-            raise UnsupportedError(
-                "NetCDF classic (version 3) cannot be read; expected NetCDF-4: nccopy -k nc4 makes it so",
-                path=path,
-            )
-    try:
-        file = h5netcdf.File(path, "r", decode_vlen_strings=False, phony_dims="sort")
-    except OSError as error:
-        raise StoreError(f"not an HDF5 file: {error}", path=path) from error
-    with file:
+        is_classic = raw.read(3) == SIGNATURES[0][:3]
+    with ClassicFile(path) if is_classic else _open_hdf5(path) as file:
         try:
             yield file
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"file cannot be read: {error}", path=path) from error
+
+
+def _open_hdf5(path: str) -> Any:
+    try:
+        import h5netcdf
+    except ImportError as error:
+        raise UnsupportedError(
+            "NetCDF-4 and HDF5 files can be read only with h5netcdf, which is not installed; "
+            "expected the extra 'netcdf': pip install zstore[netcdf]"
+        ) from error
+    try:
+        return h5netcdf.File(path, "r", decode_vlen_strings=False, phony_dims="sort")
+    except OSError as error:
+        raise StoreError(f"not an HDF5 file: {error}", path=path) from error
 
 
 def _walk(group: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -177,7 +179,8 @@ def _plan(
     stored: Any = None if zarr_format == 2 else "auto"
     if fill is not None and dtype is not str:
         stored = fill
-        if zarr_format == 3:
+        # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute.
+        if zarr_format == 3 and np.dtype(dtype).kind != "S":
             attributes["_FillValue"] = encode_fill_attribute(fill, np.dtype(dtype), where)
     elif fill is not None:
         attributes["_FillValue"] = fill.decode() if isinstance(fill, bytes) else str(fill)
@@ -202,6 +205,8 @@ def _plan(
 
 def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
     """The dtype of a variable's items, and what attributes say of it."""
+    if isinstance(variable, ClassicVariable):
+        return variable.dtype, {}
     import h5py
 
     dtype = variable.dtype

@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -29,11 +30,13 @@ from zstore.group import Group
 from zstore.integrations.geotiff import (
     MASK_MEANINGS,
     MASK_VALUES,
+    WIDE,
     copy_bands,
     describe_file,
     find_mask,
     plan_bands,
     plan_file,
+    usual_colours,
 )
 from zstore.opening import create_group
 from zstore.pyramid.build import build_pyramid
@@ -48,6 +51,7 @@ RasterPath: TypeAlias = str | os.PathLike[str]
 
 TILE_LENGTH = 256
 DRIVERS = ("GTiff", "COG")
+NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
 
 
 class RasterWarning(UserWarning):
@@ -171,10 +175,14 @@ def _describe(raster: Any, path: str, bands: Sequence[int] | None) -> _Raster:
         text = f"raster {path!r} has no {' and no '.join(missing)}: none is written, nothing is made up"
         warnings.warn(RasterWarning(text), stacklevel=4)
     names = _names([raster.descriptions[band - 1] for band in wanted], wanted)
-    variables = {n: _variable(raster, band, path) for band, n in zip(wanted, names, strict=True)}
+    usual = usual_colours(len(names))
+    variables = {n: _variable(raster, b, path, u) for n, b, u in zip(names, wanted, usual, strict=True)}
     pairs = list(zip(wanted, names, strict=True))
-    masks = raster.mask_flag_enums[wanted[0] - 1]
-    if {flag.name for flag in masks} == {"per_dataset"}:
+    masks = [{flag.name for flag in raster.mask_flag_enums[band - 1]} for band in wanted]
+    if not all(masks):
+        text = f"raster {path!r} has a mask of its own for each band, which is left out"
+        warnings.warn(RasterWarning(text), stacklevel=4)
+    elif masks[0] == {"per_dataset"}:
         mask = Variable(np.dtype("u1"), flag_values=MASK_VALUES, flag_meanings=MASK_MEANINGS)
         pairs.append((0, _names(["mask", *names], [0, *wanted])[0]))
         variables[pairs[-1][1]] = mask
@@ -200,14 +208,15 @@ def _names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str]:
     """One name per band: its description as far as it makes a name, and one of its own."""
     names: list[str] = []
     for description, band in zip(wanted, bands, strict=True):
-        name = re.sub(r"[^\w.-]+", "_", description or "").strip("_.-") or f"band_{band}"
-        if name in (*names, "x", "y", "spatial_ref", "zarr.json") or name.startswith("__"):
+        name = re.sub(r"[^\w.-]+", "_", description or "").strip("_.-")
+        name = name.encode()[:NAME_SIZE].decode(errors="ignore") or f"band_{band}"
+        while name in (*names, "x", "y", "spatial_ref", "zarr.json") or name.startswith("__"):
             name = f"{name.strip('_')}_{band}"
         names.append(name)
     return names
 
 
-def _variable(raster: Any, band: int, path: str) -> Variable:
+def _variable(raster: Any, band: int, path: str, usual_colour: str) -> Variable:
     index = band - 1
     try:
         dtype = np.dtype(raster.dtypes[index])
@@ -215,7 +224,7 @@ def _variable(raster: Any, band: int, path: str) -> Variable:
         raise UnsupportedError(
             f"band {band} has the data type {raster.dtypes[index]!r}, which Zarr does not have", path=path
         ) from None
-    nodata = raster.nodatavals[index]
+    nodata: Any = _wide_nodata(raster, index) if dtype.name in WIDE else raster.nodatavals[index]
     if nodata is not None:
         try:
             nodata = fit_nodata(nodata, dtype)
@@ -229,7 +238,7 @@ def _variable(raster: Any, band: int, path: str) -> Variable:
     if tags:
         attributes["tags"] = tags
     colour = raster.colorinterp[index].name
-    if colour not in ("gray", "undefined"):
+    if colour != usual_colour:
         attributes["color_interpretation"] = colour
     if colour == "palette":
         table = raster.colormap(band)
@@ -246,6 +255,18 @@ def _variable(raster: Any, band: int, path: str) -> Variable:
         area_or_point=point if point in ("Area", "Point") else None,
         attributes=attributes,
     )
+
+
+def _wide_nodata(raster: Any, index: int) -> int | None:
+    """The nodata of a band of 64-bit integers, which rasterio itself rounds to a float or leaves out."""
+    from rasterio import shutil
+    from rasterio.io import MemoryFile
+
+    with MemoryFile(ext=".vrt") as memory:
+        shutil.copy(raster, memory.name, driver="VRT")
+        bands = ElementTree.fromstring(memory.read()).findall("VRTRasterBand")
+    stated = bands[index].findtext("NoDataValue")
+    return None if stated is None else int(float(stated) if "." in stated or "e" in stated else stated)
 
 
 def _make_root(target: Group | PlaceLike, zarr_format: int, *, overwrite: bool) -> Group:
@@ -335,7 +356,8 @@ def zarr_to_raster(
     Raises
         NotFoundError: there is no such source, level or array.
         StoreError: the target is there already (unless `overwrite`), or cannot be written.
-        UnsupportedError: rasterio is missing, or data types, nodata or dimensions that no one GeoTIFF holds.
+        UnsupportedError: rasterio is missing, or data types, nodata, dimensions or a compression that no one
+            GeoTIFF has.
     """
     rasterio = _import_rasterio()
     target = Path(target)
@@ -363,6 +385,7 @@ def zarr_to_raster(
                 rasterio.shutil.copy(made, cog, driver="COG", **options)
                 made = cog.replace(made)
         except rasterio.errors.RasterioError as error:
-            raise StoreError(f"raster cannot be written: {error}", path=str(target)) from error
+            reason = error.__cause__ or error
+            raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
         made.replace(target)
     return target

@@ -48,8 +48,15 @@ def to_geozarr(
     profile   one of `zstore.conventions.profiles.PROFILES`
     options   those of `to_zarr`; a pyramid takes the modes "w" and "w-" and is written at once
 
+    What can be known beforehand is checked before the store is touched: where something is refused, mode "w"
+    leaves what was there.
+
     Raises
-        MetadataError: nothing in the dataset is a grid of two dimensions.
+        MetadataError: nothing in the dataset is a grid of two dimensions, or what `to_zarr` refuses.
+        UnsupportedError: the method does not take a data type of the dataset.
+        UnknownExtensionError: nobody offers the method.
+    Warns
+        GeoWarning: the dataset says nothing of a CRS, or of a grid; none is made up.
     """
     from zstore.integrations.xarray_geo import write_geo
 

@@ -176,6 +176,8 @@ def encode_onto(
         for key, value in existing.encoding.items()
         if key not in STORED and key not in CARRIED and key != "fill_value"
     }
+    if not set(PACKING) & set(raw.attrs):
+        _check_range(name, variable, raw)
     encoded = _encode(variable, name, array.zarr_format)
     _check_packing(name, encoded, raw, existing)
     if set(encoded.dims) != set(raw.dims):
@@ -220,6 +222,34 @@ def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: 
         fits = new.itemsize <= old.itemsize
     if not fits:
         raise MetadataError(f"{name!r} has the dtype {new}; the store's {old} cannot hold it")
+
+
+def _check_range(name: str, variable: xr.Variable, raw: xr.Variable) -> None:
+    """Numbers that the store's data type has not are never written as others; floats may be rounded.
+
+    What dask has is not computed to look at it: there the data type decides.
+    """
+    new, stored = variable.dtype, raw.dtype
+    if new.kind not in "iuf" or stored.kind not in "iuf" or np.can_cast(new, stored, "safe"):
+        return
+    # Where something stands for what is missing, xarray has floats of these integers, and rounds them.
+    has_missing = "_FillValue" in raw.attrs or "missing_value" in raw.attrs
+    is_lost = stored.kind != "f" and (new.kind != "f" or not has_missing)
+    if variable.chunks is None:
+        items = variable.values
+        if stored.kind == "f":
+            with np.errstate(over="ignore"):
+                is_lost = bool((np.isinf(items.astype(stored)) != np.isinf(items)).any())
+        else:
+            if new.kind == "f":
+                items = items[~np.isnan(items)] if has_missing else items
+                is_lost = not np.isfinite(items).all() or not (has_missing or (items == np.rint(items)).all())
+            else:
+                is_lost = False
+            limits = np.iinfo(stored)
+            is_lost |= bool(items.size) and not limits.min <= items.min() <= items.max() <= limits.max
+    if is_lost:
+        raise MetadataError(f"{name!r} has the dtype {new}, and numbers that the store's {stored} has not")
 
 
 def _counts_alike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:

@@ -6,12 +6,11 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from zarr.abc import store as abc
-from zarr.core.buffer import default_buffer_prototype
 
 from zstore.engine.chunks import Chunks
 from zstore.engine.layout import bind_layout
@@ -20,6 +19,7 @@ from zstore.integrations.zarr_python_selection import Cells, Recovered, recover
 from zstore.integrations.zarr_python_source import ZarrStore, adopt
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, CodecModel
+from zstore.once import once
 from zstore.storage.base import Store
 
 __all__ = ["Binding", "Fit", "Place"]
@@ -31,6 +31,8 @@ MISSING = {"status": "missing"}
 KNOWN = ("zarr.codecs.", "numcodecs.")
 # Chunks of one array are kept for so many shapes that its plans were made for.
 KEPT = 8
+# Arrays whose metadata differs in nothing but attributes share a model; so many are remembered.
+KEPT_MODELS = 128
 # What is known of keys that are not there is forgotten beyond so many.
 NOTED = 100_000
 
@@ -109,7 +111,7 @@ class Binding:
     def __init__(self, metadata: Any) -> None:
         self._metadata = metadata
 
-    @cached_property
+    @once
     def model(self) -> ArrayModel | None:
         """The array's model; None where zstore doesn't know all of it, or codecs of it are somebody's own."""
         metadata = self._metadata
@@ -121,24 +123,16 @@ class Binding:
         is_regular = metadata.zarr_format == 2 or "Regular" in type(metadata.chunk_grid).__name__
         if not is_regular or not _are_known(codecs):
             return None
-        documents = {
-            key: json.loads(value.to_bytes())
-            for key, value in metadata.to_buffer_dict(default_buffer_prototype()).items()
-        }
-        try:
-            parse = v2.parse_array if metadata.zarr_format == 2 else v3.parse_array
-            model = parse(documents, path="")
-            bind_layout(model)
-        except (MetadataError, UnsupportedError, ExtensionError):
-            return None
-        return model
+        document = metadata.to_dict()
+        document.pop("attributes", None)
+        return _parse(metadata.zarr_format, json.dumps(document))
 
-    @cached_property
+    @once
     def has_own_order(self) -> bool:
         """Whether inner chunks are to lie in a shard in an order that only zarr-python knows."""
         return any(map(_has_own_order, getattr(self._metadata, "codecs", ())))
 
-    @cached_property
+    @once
     def swapped_model(self) -> ArrayModel | None:
         """The model of the items seen in the other byte order; None where codecs look at their values."""
         model = self.model
@@ -149,7 +143,7 @@ class Binding:
             fill = np.asarray(fill, model.dtype).byteswap()[()]
         return replace(model, codecs=tuple(map(_swapped, model.codecs)), fill_value=fill)
 
-    @cached_property
+    @once
     def cells(self) -> Cells:
         """How keys of chunks are read."""
         assert self.model is not None
@@ -182,6 +176,21 @@ class Binding:
         if dtype.fields is None and self.swapped_model is not None:
             return Fit(self.swapped_model, is_swapped=True)
         return Fit(model, is_converted=True)
+
+
+@lru_cache(KEPT_MODELS)
+def _parse(zarr_format: int, text: str) -> ArrayModel | None:
+    """The model that a document says; None where zstore doesn't know all of it."""
+    document = json.loads(text)
+    try:
+        if zarr_format == 2:
+            model = v2.parse_array({".zarray": document}, path="")
+        else:
+            model = v3.parse_array({"zarr.json": document}, path="")
+        bind_layout(model)
+    except (MetadataError, UnsupportedError, ExtensionError):
+        return None
+    return model
 
 
 def _is_blind(codec: CodecModel) -> bool:

@@ -18,6 +18,8 @@ from zstore.model.grid import Grid, RectilinearGrid, RegularGrid
 __all__ = ["cut", "parse_integers"]
 
 TARGET_SIZE = 1 << 20
+# Most shapes are tuples of nothing else, and need no further look.
+PLAIN = {int}
 
 
 def cut(
@@ -60,6 +62,8 @@ def cut(
 
 
 def _is_nested(value: Any) -> bool:
+    if value is None or isinstance(value, str | int):
+        return False
     if isinstance(value, np.ndarray):
         return value.ndim > 1
     nested = (list, tuple, np.ndarray)
@@ -84,6 +88,8 @@ def _plain(value: Any) -> Any:
 
 def parse_integers(value: Any, name: str) -> tuple[Any, ...]:
     """`value` as a tuple of whole numbers (and None), a single one wrapped."""
+    if type(value) is tuple and set(map(type, value)) <= PLAIN:
+        return value
     items = (value,) if isinstance(value, int | np.integer) else value
     if isinstance(items, Iterable) and not isinstance(items, str | bytes):
         items = tuple(items)

@@ -9,6 +9,7 @@ held are written back as they came.
 from __future__ import annotations
 
 import json
+import marshal
 import math
 from collections.abc import Mapping
 from json.encoder import encode_basestring
@@ -21,6 +22,11 @@ from zstore.errors import MetadataError
 __all__ = ["check_attributes", "parse_json", "render_json"]
 
 _SCALAR = (str, int, float, type(None))
+# What members of documents are rendered as, by their exact content: new arrays of a group share most of it.
+_texts: dict[bytes, str] = {}
+SIZE_LIMIT = 4096
+COUNT_LIMIT = 1024
+_decode = json.JSONDecoder().raw_decode
 _compact = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -31,7 +37,7 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
         MetadataError: not UTF-8, not JSON, nested too deep, or no object.
     """
     try:
-        document = json.loads(str(data, "utf-8"))
+        document = _parse_text(str(data, "utf-8"))
     except UnicodeDecodeError as error:
         reason = f"byte {error.start} is not UTF-8"
     except json.JSONDecodeError as error:
@@ -47,16 +53,25 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
     raise MetadataError(f"metadata document is not valid: {reason}", path=path, key=key)
 
 
+def _parse_text(text: str) -> Any:
+    try:
+        document, end = _decode(text)
+    except json.JSONDecodeError:
+        end = -1
+    if end < 0 or (end < len(text) and text[end:].strip(" \t\n\r")):
+        # What begins with a space, or is wrong.
+        return json.loads(text)
+    return document
+
+
 def render_json(document: Mapping[str, Any]) -> bytes:
     """The document as UTF-8 JSON: 2-space indented, lists of plain values on one line, members in order.
 
     Raises
         MetadataError: nested too deep, or something that JSON has no word for.
     """
-    parts: list[str] = []
     try:
-        _render(document, "\n", parts.append)
-        text = "".join(parts)
+        text = _render_members(document)
     except RecursionError:
         raise MetadataError("metadata document is nested too deep to be written") from None
     except TypeError as error:
@@ -66,6 +81,41 @@ def render_json(document: Mapping[str, Any]) -> bytes:
     except UnicodeEncodeError:
         # A lone surrogate came in as an escape; only escapes can carry it out again.
         return json.dumps(document, indent=2).encode()
+
+
+def _render_members(document: Mapping[str, Any]) -> str:
+    """The document, of which members that were rendered before are had from memory."""
+    parts: list[str] = []
+    lead = "{\n  "
+    for name, item in document.items():
+        parts.append(lead + encode_basestring(name) + ": ")
+        lead = ",\n  "
+        kind = type(item)
+        if kind is str:
+            parts.append(encode_basestring(item))
+            continue
+        if kind is int:
+            parts.append(int.__repr__(item))
+            continue
+        if (kind is not dict and kind is not list) or not item:
+            _render(item, "\n  ", parts.append)
+            continue
+        try:
+            content = marshal.dumps(item, 2)
+        except ValueError:  # of something that JSON does not have; `_render` knows what to do with it
+            content = b""
+        text = _texts.get(content)
+        if text is None:
+            pieces: list[str] = []
+            _render(item, "\n  ", pieces.append)
+            text = "".join(pieces)
+            # What comes back as something else (numpy's scalars as bytes) could be taken for another thing.
+            if 0 < len(content) <= SIZE_LIMIT and marshal.loads(content) == item:
+                if len(_texts) >= COUNT_LIMIT:
+                    _texts.clear()
+                _texts[content] = text
+        parts.append(text)
+    return "".join(parts) + "\n}" if parts else "{}"
 
 
 def _render(value: Any, newline: str, put: Any) -> None:

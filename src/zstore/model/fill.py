@@ -103,6 +103,9 @@ class FloatFill:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise refuse(value, dtype, "a number")
         scalar: np.generic
+        if not value:
+            scalar = dtype.type(value)
+            return scalar
         try:
             with np.errstate(over="ignore"):
                 scalar = dtype.type(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.model.shapes import LIMIT
+from zstore.once import once
 
 __all__ = ["Edges", "Grid", "RectilinearGrid", "RegularGrid"]
 
@@ -98,7 +98,7 @@ class Edges:
         """The lengths that chunks have."""
         return {length for length, _ in self.runs}
 
-    @cached_property
+    @once
     def _tables(self) -> tuple[Index, Index, Index]:
         """Of each run: the length of its chunks, where it begins, and the place of its first chunk."""
         lengths, begins, places = [], [], []

@@ -21,6 +21,7 @@ from zstore.model.dtype import DataType
 from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
+from zstore.model.known import Parts, remember
 from zstore.model.order import ORDER_CODECS, Order
 from zstore.model.shapes import check_chunk_size, parse_chunk_shape, parse_shape
 from zstore.model.typestr import OBJECT_CODECS
@@ -90,6 +91,26 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
 
 def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayModel:
     _check_format(document)
+    parts = remember(_parse_parts, document)
+    dimension_names, attributes = _split_dimensions(attributes, parts.shape)
+    extra: dict[str, Any] = {}
+    if not document.keys() <= ARRAY_MEMBERS:
+        extra = {name: document[name] for name in document if name not in ARRAY_MEMBERS}
+    return ArrayModel(
+        2,
+        parts.shape,
+        parts.data_type,
+        parts.grid,
+        parts.keys,
+        parts.codecs,
+        parts.fill_value,
+        attributes,
+        dimension_names,
+        extra,
+    )
+
+
+def _parse_parts(document: Mapping[str, Any]) -> Parts:
     shape = parse_shape(_require(document, "shape"))
     chunks = parse_chunk_shape(_require(document, "chunks"), shape, "chunks")
     data_type, endian = DataType.from_typestr(_require(document, "dtype"), _find_object_codec(document))
@@ -98,20 +119,8 @@ def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> 
     separator = document.get("dimension_separator", ".")
     if separator not in (".", "/"):
         raise MetadataError(f"dimension_separator is {separator!r}; expected '.' or '/'")
-    dimension_names, attributes = _split_dimensions(attributes, shape)
-    extra = {name: document[name] for name in document if name not in ARRAY_MEMBERS}
-    return ArrayModel(
-        2,
-        shape,
-        data_type,
-        RegularGrid(chunks),
-        ChunkKeys("v2", separator),
-        _parse_chain(document, len(shape), endian, has_objects=data_type.is_object),
-        fill_value,
-        attributes,
-        dimension_names,
-        extra,
-    )
+    codecs = _parse_chain(document, len(shape), endian, has_objects=data_type.is_object)
+    return Parts(shape, data_type, RegularGrid(chunks), ChunkKeys("v2", separator), codecs, fill_value)
 
 
 def _find_object_codec(document: Mapping[str, Any]) -> str | None:

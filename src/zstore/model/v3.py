@@ -19,12 +19,22 @@ from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, RectilinearGrid, RegularGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
+from zstore.model.known import Parts, remember
 from zstore.model.order import Order
 from zstore.model.shapes import check_chunk_size, parse_chunk_shape, parse_shape
 
 __all__ = ["KEY", "parse_array", "parse_group", "parse_node", "render_array", "render_group"]
 
 KEY = "zarr.json"
+PARTS = (
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+    "dimension_names",
+)
 ARRAY_MEMBERS = frozenset(
     (
         "zarr_format",
@@ -80,28 +90,34 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
 def _parse_array(document: Mapping[str, Any]) -> ArrayModel:
     get = document.get
     _check_head(document, "array")
-    shape = parse_shape(_require(document, "shape"))
-    data_type = DataType.from_name(_require(document, "data_type"))
-    grid = _parse_grid(_require(document, "chunk_grid"), shape)
-    check_chunk_size(grid.chunk_shape, data_type.numpy.itemsize)
-    keys = _parse_keys(_require(document, "chunk_key_encoding"))
-    codecs = _parse_codecs(_require(document, "codecs"))
-    fill_value = data_type.parse_fill(_require(document, "fill_value"), 3, _find_order(codecs))
+    parts = remember(_parse_parts, {name: document[name] for name in PARTS if name in document})
     transformers = get("storage_transformers")
     if transformers:
         _refuse_transformers(transformers)
     return ArrayModel(
         3,
-        shape,
-        data_type,
-        grid,
-        keys,
-        codecs,
-        fill_value,
+        parts.shape,
+        parts.data_type,
+        parts.grid,
+        parts.keys,
+        parts.codecs,
+        parts.fill_value,
         _parse_attributes(get("attributes", {})),
-        _parse_dimension_names(get("dimension_names"), shape),
+        parts.dimension_names,
         _parse_extra(document, ARRAY_MEMBERS),
     )
+
+
+def _parse_parts(members: Mapping[str, Any]) -> Parts:
+    shape = parse_shape(_require(members, "shape"))
+    data_type = DataType.from_name(_require(members, "data_type"))
+    grid = _parse_grid(_require(members, "chunk_grid"), shape)
+    check_chunk_size(grid.chunk_shape, data_type.numpy.itemsize)
+    keys = _parse_keys(_require(members, "chunk_key_encoding"))
+    codecs = _parse_codecs(_require(members, "codecs"))
+    fill_value = data_type.parse_fill(_require(members, "fill_value"), 3, _find_order(codecs))
+    names = _parse_dimension_names(members.get("dimension_names"), shape)
+    return Parts(shape, data_type, grid, keys, codecs, fill_value, names)
 
 
 def parse_group(documents: Mapping[str, Any], *, path: str) -> GroupModel:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -12,8 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from zstore.array import Array
+from zstore.engine.pool import thread_count
 from zstore.extensions.registry import resamplers
+from zstore.once import once
 from zstore.pyramid.masks import Mask, Veil
+from zstore.resampling.grid import WEIGHTED
 from zstore.resampling.methods import Part, Resampler, plan_part
 
 __all__ = [
@@ -31,6 +35,10 @@ __all__ = [
 
 # What a window of `windows` should come to: enough for every thread, and little beside a machine's memory.
 BLOCK_SIZE = 16 << 20
+
+# The most that a thread keeps to read its next tile into.
+KEPT_SIZE = 8 << 20
+_memory = threading.local()
 
 Items = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
@@ -62,6 +70,7 @@ class Pass:
     is_chained  whether a level is made from the one before; else from the source
     mask        where the source is valid, in the source's cells
     unit        cells of the source, per dimension
+    tile        as many of them as are read, and made into cells of every level, at a time
     boxes       what is to be written of the copy and of each level
     run         a name that no other run has, so that no executor takes one for the other
     """
@@ -76,6 +85,7 @@ class Pass:
     is_chained: bool
     mask: Mask | None
     unit: Shape
+    tile: Shape
     boxes: tuple[Box, ...]
     run: str = ""
 
@@ -131,7 +141,25 @@ class Pass:
             places.append(tuple(begin // factor // length for begin, factor, length in steps))
         return (*places, origin)
 
-    @cached_property
+    def tiles(self, origin: Shape) -> Iterator[Shape]:
+        """The tiles of a unit."""
+        sides = zip(origin, self.unit, self.source.shape, self.tile, strict=True)
+        return product(*(range(o, min(o + u, n), length) for o, u, n, length in sides))
+
+    @once
+    def unit_count(self) -> int:
+        """How many units the source comes to."""
+        return prod(-(-n // u) for n, u in zip(self.source.shape, self.unit, strict=True))
+
+    @once
+    def is_apart(self) -> bool:
+        """Whether windows lie side by side, as those of plugins' methods all do."""
+        if not is_built_in(self.method):
+            return True
+        # The method may be named by an alias.
+        return self.grid == "aligned" and resamplers.resolve(self.method).method not in WEIGHTED
+
+    @once
     def whole_count(self) -> int:
         """How many levels, from the first on, have no chunk (or shard) that two units own parts of."""
         count = 0
@@ -156,9 +184,8 @@ class Pass:
         """What the box of a level is made of: cells of the level before, or of the source."""
         shape = self.shape(level - 1 if self.is_chained else 0)
         steps = self.factors if self.is_chained else self.scale(level)
-        if is_built_in(self.method):
+        if not self.is_apart:
             return plan_part(shape, steps, self.method, box, grid=self.grid)
-        # A plugin's windows lie side by side.
         sides = zip(box, steps, shape, strict=True)
         return Part(shape, tuple(slice(min(s.start * f, n), min(s.stop * f, n)) for s, f, n in sides), box)
 
@@ -170,45 +197,94 @@ def is_built_in(method: str) -> bool:
 
 
 def make_unit(work: Pass, origin: Shape) -> list[Piece]:
-    """Make the unit's part of everything: chunks that it owns whole are written, the rest is given back."""
-    needs = work.needs(origin)
-    cells: Items = work.source[needs[0]]
+    """Make the unit's part of everything: chunks that it owns whole are written, the rest is given back.
+
+    Tile by tile, so that what is read is still in the processor's caches when levels are made of it.
+    """
+    copied: tuple[Box, Items] | None = None
     if work.copy is not None:
-        box = work.own(origin, 0)
+        held, box = work.needs(origin)[0], work.own(origin, 0)
+        copied = held, work.source[held]
         if volume(box):
-            work.copy[box] = cells[_inside(box, needs[0])]
+            work.copy[box] = copied[1][_inside(box, held)]
+    owned = [work.own(origin, level) for level in range(1, len(work.levels) + 1)]
+    dtype = work.source.dtype.newbyteorder("=") if work.source.dtype.kind in "iufcmM" else work.source.dtype
+    made = [np.empty(_lengths(box), dtype) for box in owned]
+    resample: Resample = resamplers.resolve(work.method)()
+    if is_built_in(work.method) and work.unit_count >= thread_count():
+        # Units run side by side; only where they are too few for that, the kernels share their work out.
+        resample = partial(resample, threads=1)
+    part = replace(work, unit=work.tile)
+    for place in work.tiles(origin):
+        needs = part.needs(place)
+        if not any(volume(box) for box in needs[1:]):
+            continue
+        if copied is None:
+            cells = _read(work.source, needs[0])
+        else:
+            cells = copied[1][_inside(needs[0], copied[0])]
+        _make_tile(part, resample, place, needs, cells, owned, made)
+    return _put(work, owned, made)
+
+
+def _read(source: Array, box: Box) -> Items:
+    """A box of the source, in memory that the thread reads the next one into."""
+    size = volume(box) * source.dtype.itemsize
+    if source.dtype.kind not in "iufcb" or size > KEPT_SIZE:
+        cells: Items = source[box]
+        return cells
+    if not hasattr(_memory, "held"):
+        _memory.held = np.empty(KEPT_SIZE, np.uint8)
+    into = _memory.held[:size].view(source.dtype).reshape(_lengths(box))
+    source.read(box, out=into)
+    return into  # type: ignore[no-any-return]
+
+
+def _make_tile(
+    work: Pass,
+    resample: Resample,
+    place: Shape,
+    needs: list[Box],
+    cells: Items,
+    owned: list[Box],
+    made: list[Items],
+) -> None:
+    """Put the cells of every level that the unit at `place` owns into `made`, which are the boxes `owned`.
+
+    `cells` are what it `needs` of the source.
+    """
+    is_plain = work.mask is None and is_built_in(work.method)
     veil = Veil(work.source.dtype, work.nodata) if work.mask is None else work.mask.veil(work.nodata)
     if work.mask is not None:
         cells = veil.hide(cells, work.mask.read(needs[0]))
-    pieces = []
-    for level, array in enumerate(work.levels, 1):
+    for level in range(1, len(work.levels) + 1):
         if not volume(needs[level]):
             continue
-        below = needs[level - 1 if work.is_chained else 0]
-        made = _resample(work, level, needs[level], cells, below, veil.nodata)
-        box = work.own(origin, level)
-        if volume(box):
-            result = veil.lift(made[_inside(box, needs[level])])
-            if level <= work.whole_count:
-                array[box] = result
-            else:
-                pieces.append(Piece(level, box, result))
+        part = work.part(needs[level], level)
+        held = needs[level - 1 if work.is_chained else 0]
+        window, box = cells[_inside(part.source, held)], work.own(place, level)
+        into = made[level - 1][_inside(box, owned[level - 1])]
+        is_direct = is_plain and box == needs[level]
+        options: dict[str, Any] = {} if work.is_apart else {"grid": work.grid, "part": part}
+        if is_direct:
+            options["out"] = into
+        steps = work.factors if work.is_chained else work.scale(level)
+        result = resample(window, steps, nodata=veil.nodata, **options)
+        if not is_direct and volume(box):
+            into[...] = veil.lift(result[_inside(box, needs[level])])
         if work.is_chained:
-            cells = made
+            cells = result
+
+
+def _put(work: Pass, owned: list[Box], made: list[Items]) -> list[Piece]:
+    """Write the levels' chunks that a unit owns whole; the rest of what it made."""
+    pieces = []
+    for level, (array, box, cells) in enumerate(zip(work.levels, owned, made, strict=True), 1):
+        if volume(box) and level <= work.whole_count:
+            array[box] = cells
+        elif volume(box):
+            pieces.append(Piece(level, box, cells))
     return pieces
-
-
-def _resample(work: Pass, level: int, box: Box, cells: Items, held: Box, nodata: Any) -> Items:
-    """The cells `box` of a level, out of `cells`, which are the box `held` of what it is made from."""
-    part = work.part(box, level)
-    steps = work.factors if work.is_chained else work.scale(level)
-    window = cells[_inside(part.source, held)]
-    resample = resamplers.resolve(work.method)()
-    if is_built_in(work.method):
-        made: Items = resample(window, steps, nodata=nodata, grid=work.grid, part=part)
-    else:
-        made = resample(window, steps, nodata=nodata)
-    return made
 
 
 def volume(box: Box) -> int:
@@ -219,6 +295,10 @@ def volume(box: Box) -> int:
 def outer_chunks(array: Array) -> Shape:
     """The shape of what is put into a store as one value."""
     return array.shards or array.chunks
+
+
+def _lengths(box: Box) -> Shape:
+    return tuple(side.stop - side.start for side in box)
 
 
 def _inside(box: Box, outer: Box) -> Box:

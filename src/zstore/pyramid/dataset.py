@@ -22,6 +22,7 @@ __all__ = [
     "Dataset",
     "PlaceLike",
     "count_levels",
+    "free_extras",
     "group_above",
     "join_attributes",
     "open_dataset",
@@ -137,6 +138,15 @@ def open_level(source: Array | Group | PlaceLike, level: int) -> Dataset:
     found = open_dataset(node[geo.levels[level].path])
     here = replace(found.geo, crs=found.geo.crs or geo.crs, affine=geo.levels[level].affine)
     return replace(found, geo=here)
+
+
+def free_extras(dataset: Dataset) -> dict[str, Array]:
+    """What lies beside the data and does not lie on their grid."""
+    return {
+        name: array
+        for name, array in dataset.extras.items()
+        if array.ndim == 0 or (array.dims is not None and not set(dataset.geo.dimensions) & set(array.dims))
+    }
 
 
 def _levels(source: Array | Group | PlaceLike) -> tuple[Array | Group, GeoModel]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from zstore.pyramid.cascade import Box, Pass, Piece, Shape, make_unit, outer_chunks, volume
 from zstore.pyramid.record import Journal
-from zstore.pyramid.sizes import UNITS_AT_ONCE
+from zstore.pyramid.sizes import units_at_once
 
 __all__ = ["Executor", "run_passes"]
 
@@ -62,12 +62,12 @@ def run_passes(
     Raises
         Whatever a unit raises, after those that run have ended; StoreError where the store fails.
     """
-    own = ThreadPoolExecutor(UNITS_AT_ONCE) if executor is None else None
+    own = ThreadPoolExecutor(units_at_once()) if executor is None else None
     pool: Executor = executor or own  # type: ignore[assignment]
     try:
         for number, work in enumerate(passes):
             name = f"{label}-{number}-{'x'.join(map(str, work.unit))}"
-            ahead = UNITS_AT_ONCE if own is not None else UNITS_AHEAD
+            ahead = units_at_once() if own is not None else UNITS_AHEAD
             listen = tick if number == 0 else lambda cells: None
             _Run(replace(work, run=uuid4().hex), make, is_blank, pool, ahead, journal, name, listen).run()
     finally:
@@ -113,6 +113,10 @@ class _Run:
                 self._finish()
         except BaseException:
             self._stop()
+            if self._journal is not None:
+                # What does not reach it is made again; the first error is what the caller is to hear.
+                with suppress(OSError):
+                    self._journal.write()
             raise
 
     def _start(self, origin: Shape) -> None:

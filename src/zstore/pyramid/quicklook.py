@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,12 @@ import numpy as np
 
 from zstore.array import Array
 from zstore.conventions.model import Affine, Variable
+from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.group import Group
+from zstore.opening import open as open_node
 from zstore.pyramid.dataset import Dataset, PlaceLike, count_levels, open_level
+from zstore.pyramid.tiling.read import open_tiles
 
 __all__ = ["encode_png", "preview", "quicklook"]
 
@@ -23,6 +27,8 @@ Image = np.ndarray[Any, np.dtype[np.uint8]]
 PERCENTILES = (2.0, 98.0)
 # Transparent columns between the levels of a preview.
 GAP = 4
+# The most cells a side that are read to see where the data of a tile matrix lie.
+PROBE = 512
 # PNG's colour types, by how many samples a pixel has.
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 
@@ -41,7 +47,7 @@ def quicklook(
     level   of the pyramid; None: the finest that fits, else the coarsest, thinned out
 
     Every band is stretched from its 2nd to its 98th percentile; a colour table is used as it is. Cells
-    without data are transparent.
+    without data are transparent. Of levels that span tile matrices, what holds data is shown.
 
     Shapes
         result (rows, columns, samples), samples 1 or 3, one more where some cells are transparent.
@@ -51,16 +57,22 @@ def quicklook(
     """
     if size < 1:
         raise MetadataError(f"size is {size}; expected at least 1")
-    dataset = _choose_level(source, size) if level is None else open_level(source, level)
+    windows = _windows(source, bands)
+    if level is None:
+        level = next((n for n, w in enumerate(windows) if max(_lengths(w)) <= size), len(windows) - 1)
+    dataset = open_level(source, level)
+    window = windows[level]
     names = _choose_bands(dataset, bands)
-    step = max(1, *(-(-length // size) for length in dataset.geo.shape))
-    read = [_read(dataset, name, step) for name in names]
+    step = max(1, *(-(-length // size) for length in _lengths(window)))
+    read = [_read(dataset, name, window, step) for name in names]
     valid = np.logical_and.reduce([_valid(values, dataset.geo.variables[n]) for n, values in read])
     table = dataset.geo.variables[names[0]].attributes.get("color_table") if len(names) == 1 else None
     if isinstance(table, Mapping) and read[0][1].dtype.kind in "iu":
         image, valid = _coloured(read[0][1], table, valid)
     else:
         image = np.stack([_stretched(values, valid) for _, values in read], axis=-1)
+    if _lengths(window) != dataset.geo.shape:
+        image, valid = _cropped(image, valid)
     if not valid.all():
         image = np.concatenate([image, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1)
     return _north_up(image, dataset.geo.affine)
@@ -107,13 +119,61 @@ def _opaque(image: Image) -> Image:
     return np.concatenate([np.broadcast_to(colours, (*image.shape[:2], 3)), alpha], axis=-1)
 
 
-def _choose_level(source: Array | Group | PlaceLike, size: int) -> Dataset:
-    count = count_levels(source)
-    for level in range(count):
-        dataset = open_level(source, level)
-        if max(dataset.geo.shape) <= size:
-            break
-    return dataset
+def _windows(source: Array | Group | PlaceLike, bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
+    """Level by level, the (y, x) to show: all, but of tile matrices about what holds data."""
+    levels = [open_level(source, level) for level in range(count_levels(source))]
+    shapes = [dataset.geo.shape for dataset in levels]
+    whole = [(slice(0, rows), slice(0, columns)) for rows, columns in shapes]
+    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
+    stated = node.attrs.get("multiscales")
+    if not isinstance(node, Group) or not isinstance(stated, Mapping) or "tile_matrix_set" not in stated:
+        return whole
+    finest = open_tiles(node).window(read_geo(node)[0].levels[0].path, shapes[0])
+    if finest == whole[0]:
+        return whole
+    windows = [_scaled(finest, shapes[0], shape, 0) for shape in shapes]
+    # Limits are whole tiles: where the data lie in them shows in a level that is quickly read.
+    number = next((n for n, w in enumerate(windows) if max(_lengths(w)) <= PROBE), len(windows) - 1)
+    probe, window = levels[number], windows[number]
+    read = [_read(probe, name, window, 1) for name in _choose_bands(probe, bands)]
+    valid = np.logical_and.reduce([_valid(values, probe.geo.variables[name]) for name, values in read])
+    if not valid.any():
+        return windows
+    sides = zip((_span(valid, 1), _span(valid, 0)), window, strict=True)
+    rows, columns = (slice(side.start + near.start, side.start + near.stop) for near, side in sides)
+    return [_scaled((rows, columns), shapes[number], shape, 1) for shape in shapes]
+
+
+def _scaled(
+    window: tuple[slice, slice], shape: tuple[int, int], other: tuple[int, int], margin: int
+) -> tuple[slice, slice]:
+    """The window of a level of that shape, and `margin` cells around it, in cells of another level."""
+    rows, columns = (
+        slice(
+            max(0, math.floor((side.start - margin) * length / size)),
+            min(length, math.ceil((side.stop + margin) * length / size)),
+        )
+        for side, size, length in zip(window, shape, other, strict=True)
+    )
+    return rows, columns
+
+
+def _span(valid: np.ndarray[Any, Any], axis: int) -> slice:
+    """Where along the other axis there is anything."""
+    found = np.flatnonzero(valid.any(axis=axis))
+    return slice(int(found[0]), int(found[-1]) + 1)
+
+
+def _lengths(window: tuple[slice, slice]) -> tuple[int, int]:
+    return window[0].stop - window[0].start, window[1].stop - window[1].start
+
+
+def _cropped(image: Image, valid: np.ndarray[Any, Any]) -> tuple[Image, np.ndarray[Any, Any]]:
+    """Without the rows and columns around the data; all of it where there are none."""
+    if not valid.any():
+        return image, valid
+    box = _span(valid, 1), _span(valid, 0)
+    return image[box], valid[box]
 
 
 def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
@@ -136,14 +196,16 @@ def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _read(dataset: Dataset, name: str, step: int) -> tuple[str, np.ndarray[Any, Any]]:
-    """Every `step`-th cell of the array, or of the first item of its other dimensions."""
+def _read(
+    dataset: Dataset, name: str, window: tuple[slice, slice], step: int
+) -> tuple[str, np.ndarray[Any, Any]]:
+    """Every `step`-th cell of the array's window, or of the first item of its other dimensions."""
     array, axes = dataset.arrays[name], dataset.axes(name)
     if array.dtype.kind not in "iufb":
         raise UnsupportedError(f"{name!r} of data type {array.dtype} makes no picture", path=dataset.place)
     region: list[Any] = [0] * array.ndim
-    for axis in axes:
-        region[axis] = slice(None, None, step)
+    for axis, side in zip(axes, window, strict=True):
+        region[axis] = slice(side.start, side.stop, step)
     values: np.ndarray[Any, Any] = array[tuple(region)]
     return name, values if axes[0] < axes[1] else values.T
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from math import isfinite, prod
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ __all__ = [
 # The attribute of a pyramid's group, and of its levels' groups, that is zstore's own.
 MEMBER = "zstore"
 JOURNAL = ".zstore-build"
+# What a journal holds back before it is written.
+WAITING_SECONDS = 0.5
+WAITING_SIZE = 16 << 20
 # Members of a record that may be None.
 OPTIONAL = ("finest", "profile", "resampling", "affine")
 
@@ -106,18 +110,36 @@ def number_from(value: Any) -> Any:
 
 
 class Journal:
-    """The units of a build that are done, with what they gave to be put together; kept in the store."""
+    """The units of a build that are done, with what they gave to be put together; kept in the store.
+
+    They are written now and then: a build that takes no longer than to make a few of them again has none.
+    """
 
     def __init__(self, store: Store, path: str, build: str) -> None:
         self._store = store
         self._all = join_key(path, JOURNAL)
         self._prefix = join_key(self._all, build)
         self._is_new = not any(True for _ in store.list(self._prefix))
+        self._waiting: dict[str, Sequence[Items]] = {}
+        self._waiting_size = 0
+        self._written = monotonic()
 
     def put(self, name: str, pieces: Sequence[Items]) -> None:
-        """Keep a unit's pieces."""
-        value = b"".join([b"\n", *(np.ascontiguousarray(piece).tobytes() for piece in pieces)])
-        self._store.put(join_key(self._prefix, name), value)
+        """Keep a unit's pieces, before long."""
+        self._waiting[name] = pieces
+        self._waiting_size += sum(piece.nbytes for piece in pieces)
+        if self._waiting_size > WAITING_SIZE or monotonic() - self._written > WAITING_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Keep what waits now."""
+        while self._waiting:
+            name = next(iter(self._waiting))
+            pieces = self._waiting[name]
+            value = b"".join([b"\n", *(np.ascontiguousarray(piece).tobytes() for piece in pieces)])
+            self._store.put(join_key(self._prefix, name), value)
+            del self._waiting[name]
+        self._waiting_size, self._written = 0, monotonic()
 
     def get(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Items] | None:
         """A unit's pieces; None where it is not known to be done."""
@@ -131,4 +153,5 @@ class Journal:
 
     def drop(self) -> None:
         """Forget this build, and every other one's that was given up."""
+        self._waiting.clear()
         self._store.delete_prefix(self._all)

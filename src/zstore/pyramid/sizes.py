@@ -14,10 +14,13 @@ from zstore.pyramid.cascade import Box, Pass, Shape, is_built_in, outer_chunks, 
 from zstore.pyramid.masks import Mask
 from zstore.resampling.methods import trace_box
 
-__all__ = ["UNITS_AT_ONCE", "Budget", "direct_depth", "plan_passes", "trace_levels", "whole_boxes"]
+__all__ = ["Budget", "direct_depth", "plan_passes", "trace_levels", "units_at_once", "whole_boxes"]
 
-# While one unit is read, another is resampled and a third encoded.
-UNITS_AT_ONCE = 3
+# Larger units gain nothing, and with so few as this, threads would run out of them before the end.
+UNIT_SIZE = 8 << 20
+UNITS_PER_THREAD = 8
+# What is read at a time, to be still in a processor's caches when the last level is made of it.
+TILE_SIZE = 4 << 20
 # Memory per thread, unless asked otherwise: units grow to the first, and take the second for whole shards.
 THREAD_SIZE = 40 << 20
 SHARDS_SIZE = 96 << 20
@@ -52,6 +55,11 @@ class Budget:
         if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
             raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
         return cls(memory, memory, True)
+
+
+def units_at_once() -> int:
+    """How many units are made at a time: while some wait for the store, the others keep the threads busy."""
+    return max(3, thread_count() + 1)
 
 
 def direct_depth(source: Array, factors: Shape) -> int:
@@ -134,6 +142,7 @@ def plan_passes(
             is_chained=is_chained,
             mask=None if begin else mask,
             unit=(),
+            tile=(),
             boxes=boxes[begin : begin + depth + 1],
         )
         work = _cut(work, budget)
@@ -152,7 +161,7 @@ def plan_passes(
 
 def _cut(work: Pass, budget: Budget) -> Pass:
     """The pass with units as large as the budget allows."""
-    choices = [replace(work, unit=unit) for unit in _candidates(work)]
+    choices = [_tiled(replace(work, unit=unit)) for unit in _candidates(work)]
     costs = [_cost(choice) for choice in choices]
     fitting = [choice for choice, cost in zip(choices, costs, strict=True) if cost <= budget.limit]
     if not fitting:
@@ -173,10 +182,33 @@ def _cut(work: Pass, budget: Budget) -> Pass:
             return best
         axis = min(short, key=unit.__getitem__)
         longer = tuple(n * 2 if i == axis else n for i, n in enumerate(unit))
-        grown = replace(best, unit=longer)
-        if _cost(grown) > budget.size:
+        grown = _tiled(replace(best, unit=longer))
+        size = volume(tuple(slice(0, n) for n in longer)) * best.source.dtype.itemsize
+        # Where windows overlap, more of them lie in a larger unit.
+        is_enough = size > UNIT_SIZE or grown.unit_count < UNITS_PER_THREAD * thread_count()
+        if (work.is_apart and is_enough) or _cost(grown) > budget.size:
             return best
         best = grown
+
+
+def _tiled(work: Pass) -> Pass:
+    """The pass with tiles: whole chunks and windows, grown as far as caches go; else its units are the tiles.
+
+    Windows that overlap would be read again with every tile.
+    """
+    deepest = work.scale(len(work.levels))
+    lengths = [lcm(*pair) for pair in zip(work.source.chunks, deepest, strict=True)]
+    if not work.is_apart or any(u % n for u, n in zip(work.unit, lengths, strict=True)):
+        return replace(work, tile=work.unit)
+    size = prod(lengths) * work.source.dtype.itemsize
+    while size * 2 <= TILE_SIZE:
+        short = [axis for axis, (u, n) in enumerate(zip(work.unit, lengths, strict=True)) if u % (2 * n) == 0]
+        if not short:
+            break
+        # Rows before columns: what lies side by side in memory is read fastest.
+        lengths[min(short, key=lambda axis: (lengths[axis], -axis))] *= 2
+        size *= 2
+    return replace(work, tile=tuple(lengths))
 
 
 def _candidates(work: Pass) -> list[Shape]:
@@ -200,7 +232,8 @@ def _candidates(work: Pass) -> list[Shape]:
         (copied, made),
         (copied, chunks),
     ]
-    return [tuple(lcm(*lengths) for lengths in zip(none, *group, strict=True)) for group in groups]
+    found = [tuple(lcm(*lengths) for lengths in zip(none, *group, strict=True)) for group in groups]
+    return list(dict.fromkeys(found))
 
 
 def _reads(work: Pass) -> float:
@@ -212,14 +245,17 @@ def _reads(work: Pass) -> float:
 
 def _cost(work: Pass) -> int:
     """How many bytes a build in these units holds at once."""
-    whole = replace(work, boxes=whole_boxes(work.source, work.levels))
-    needs = whole.needs(_middle(work))
-    cells = sum(volume(need) for need in needs)
-    if work.mask is not None:
-        cells += 3 * volume(needs[0])
+    whole, middle = replace(work, boxes=whole_boxes(work.source, work.levels)), _middle(work)
+    needs = whole.needs(middle)
+    cells = sum(volume(need) for need in needs[1:])
+    read = tile = volume(needs[0])
+    if work.tile != work.unit:
+        tile = volume(replace(whole, unit=work.tile).needs(middle)[0])
+        read = read if work.copy is not None else tile
+    cells += read + (3 * tile if work.mask is not None else 0)
     shared = sum(2 * prod(outer_chunks(array)) for array in work.levels[work.whole_count :])
     item_size = work.source.dtype.itemsize
-    return item_size * (UNITS_AT_ONCE * cells + shared)
+    return item_size * (units_at_once() * cells + shared)
 
 
 def _middle(work: Pass) -> Shape:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 from zstore.array import Array
 from zstore.conventions.base import Documents
 from zstore.conventions.model import Affine, GeoModel
 from zstore.conventions.write import render_geo
-from zstore.errors import MetadataError, SelectionError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, StoreError
 from zstore.group import Group
 from zstore.opening import open_group
 from zstore.pyramid.cascade import Box, volume
@@ -28,12 +27,19 @@ from zstore.pyramid.record import (
     read_record,
     write_record,
 )
+from zstore.pyramid.regions import (
+    Boxes,
+    Region,
+    changed_boxes,
+    check_arrays,
+    check_dimensions,
+    former_shape,
+    plain_boxes,
+)
 from zstore.pyramid.sizes import Budget, trace_levels
+from zstore.pyramid.tiling.update import update_tile_pyramid
 
 __all__ = ["update_pyramid"]
-
-Region: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
-Boxes: TypeAlias = dict[str, list[Box]]
 
 
 def update_pyramid(
@@ -46,10 +52,12 @@ def update_pyramid(
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Group:
-    """The pyramid that `build_pyramid` made, after its finest level was written to or has grown.
+    """The pyramid that `build_pyramid` or `build_tile_pyramid` made, after its data have changed or grown.
 
     Only the chunks that depend on the region are made again, at every level, and come out as if all had been
-    built anew. Levels grow and shrink with the finest, coordinates and all.
+    built anew. Levels grow and shrink with the finest, coordinates and all. Levels on a tile matrix set are
+    made of its source, in whose cells the region is; where that has another extent now, all tiles are made
+    again, on the same tile matrices.
 
     region   what has changed, by dimension: {"time": 7, "y": slice(0, 512)}, whole where nothing is said; or
              a slice per dimension. None: what the arrays have grown by; all, where they have not
@@ -63,23 +71,33 @@ def update_pyramid(
     Raises
         MetadataError: nothing says how the pyramid was built, or an array is missing.
         SelectionError: the region does not fit the arrays.
-        StoreError: the pyramid is half built; go on with `build_pyramid(..., resume=True)`.
-        UnsupportedError: it was made by `build_tile_pyramid`.
+        StoreError: the pyramid is half built; go on with what builds it, and `resume=True`.
     """
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record = _checked(group)
+    if "tile_matrix_set" in record:
+        return update_tile_pyramid(
+            group,
+            record,
+            region,
+            arrays=arrays,
+            source=source,
+            memory=memory,
+            executor=executor,
+            progress=progress,
+        )
     dataset = _dataset(group, record, source)
     update = _prepare(group, record, dataset, arrays)
     boxes = {job.name: update.boxes(job, region, arrays) for job in update.jobs}
-    _check_dimensions(update, region)
+    check_dimensions(region, update.jobs, dataset)
     plan = {name: value for name, value in record.items() if name not in ("build", "state", "pending")}
     shapes = {
         job.name: {**record["variables"][job.name], "shape": list(job.source.shape)} for job in update.jobs
     }
     plan["variables"] = shapes
-    build = name_build([plan, _plain(boxes)], record["build"])
+    build = name_build([plan, plain_boxes(boxes)], record["build"])
     made = update.made(with_copy=source is not None)
-    write_record(group, {**record, "state": "updating", "pending": _plain(boxes)})
+    write_record(group, {**record, "state": "updating", "pending": plain_boxes(boxes)})
     mark_levels(group, made, build, "updating")
     if update.has_new_shapes:
         update.reshape(group, build)
@@ -100,15 +118,10 @@ def _checked(group: Group) -> Record:
             "nothing says how this pyramid was built; expected one that build_pyramid made",
             path=place_of(group),
         )
-    if "tile_matrix_set" in record:
-        raise UnsupportedError(
-            f"the pyramid was sampled on {record['tile_matrix_set']}; expected "
-            "build_tile_pyramid(..., overwrite=True), which makes it anew",
-            path=place_of(group),
-        )
     if record.get("state") == "building":
+        maker = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
         raise StoreError(
-            "the pyramid is half built; expected build_pyramid(..., resume=True) first", path=place_of(group)
+            f"the pyramid is half built; expected {maker}(..., resume=True) first", path=place_of(group)
         )
     return record
 
@@ -135,10 +148,7 @@ class _Update:
     @property
     def has_new_shapes(self) -> bool:
         """Whether an array has grown or shrunk since."""
-        return any(self._former(job) != job.source.shape for job in self.jobs)
-
-    def _former(self, job: Job) -> tuple[int, ...]:
-        return tuple(self.record["variables"][job.name]["shape"])
+        return any(former_shape(job, self.record) != job.source.shape for job in self.jobs)
 
     def made(self, *, with_copy: bool) -> list[str]:
         """The names of the levels to write."""
@@ -147,28 +157,17 @@ class _Update:
 
     def boxes(self, job: Job, region: Region, arrays: Sequence[str] | None) -> list[Box]:
         """What has changed of the source of a job, or may have."""
-        shape, former = job.source.shape, self._former(job)
-        whole = tuple(slice(0, n) for n in shape)
-        grown = [
-            (axis, slice(min(old, max(new - 1, 0)), new))
-            for axis, (old, new) in enumerate(zip(former, shape, strict=True))
-            if old != new
-        ]
-        if self.cut.grid != "aligned" and any(job.factors[axis] > 1 for axis, _ in grown):
-            # The whole grid is stretched anew.
-            return [whole]
-        found = [tuple(side if i == axis else w for i, w in enumerate(whole)) for axis, side in grown]
-        pending = self.record.get("pending", {}).get(job.name, [])
-        found += [
-            tuple(slice(min(a, n), min(b, n)) for (a, b), n in zip(box, shape, strict=True))
-            for box in pending
-        ]
-        if arrays is None or job.name in arrays:
-            if region is not None:
-                found += _box(region, job, self.dataset)
-            elif not self.has_new_shapes:
-                found = [whole]
-        return [box for box in found if volume(box)]
+        # A grid that is not aligned is stretched anew where it grows.
+        is_stretched = self.cut.grid != "aligned"
+        return changed_boxes(
+            job,
+            self.dataset,
+            self.record,
+            region,
+            is_asked=arrays is None or job.name in arrays,
+            has_new_shapes=self.has_new_shapes,
+            stretched=[axis for axis, factor in enumerate(job.factors) if is_stretched and factor > 1],
+        )
 
     def reshape(self, group: Group, build: str) -> None:
         """Levels as long as their source now asks for, with coordinates and attributes to match."""
@@ -220,14 +219,8 @@ class _Update:
 
 
 def _prepare(group: Group, record: Record, dataset: Dataset, arrays: Sequence[str] | None) -> _Update:
+    check_arrays(record, dataset, arrays)
     said = record["variables"]
-    missing = [name for name in {*said, *(arrays or ())} if name not in dataset.arrays or name not in said]
-    if missing:
-        raise MetadataError(
-            f"arrays {', '.join(sorted(missing))} are not both in the finest level and in the pyramid; "
-            f"it was built of {', '.join(said)}",
-            path=dataset.place,
-        )
     dataset = _placed(dataset, record)
     y, x = record["factors"]
     first = next(iter(said))
@@ -266,48 +259,6 @@ def _placed(dataset: Dataset, record: Record) -> Dataset:
                 path=dataset.place,
             )
     return replace(dataset, geo=geo, extras=extras)
-
-
-def _box(region: Region, job: Job, dataset: Dataset) -> list[Box]:
-    """The region in one array; nothing where it names only dimensions that the array does not have."""
-    shape, names = job.source.shape, dataset.dimensions(job.name)
-    if isinstance(region, Mapping):
-        if not set(region) & set(names):
-            return []
-        given = [region.get(name, slice(None)) for name in names]
-    else:
-        given = list(region or ())
-    if len(given) != len(shape):
-        raise SelectionError(
-            f"region has {len(given)} slices; expected {len(shape)}, for {names}", path=dataset.place
-        )
-    return [tuple(_side(side, size, name) for side, size, name in zip(given, shape, names, strict=True))]
-
-
-def _side(side: Any, size: int, name: str) -> slice:
-    if isinstance(side, int) and not isinstance(side, bool):
-        index = side + size if side < 0 else side
-        if 0 <= index < size:
-            return slice(index, index + 1)
-    elif isinstance(side, slice) and side.step in (None, 1):
-        begin, end, _ = side.indices(size)
-        return slice(begin, max(begin, end))
-    raise SelectionError(f"region has {side!r} for {name!r}; expected an index or a slice in {size} cells")
-
-
-def _check_dimensions(update: _Update, region: Region) -> None:
-    if isinstance(region, Mapping):
-        known = {name for job in update.jobs for name in update.dataset.dimensions(job.name)}
-        if not set(region) <= known:
-            raise SelectionError(
-                f"region names {', '.join(sorted(map(str, set(region) - known)))}; the dimensions are "
-                f"{', '.join(sorted(known))}",
-                path=update.dataset.place,
-            )
-
-
-def _plain(boxes: Boxes) -> dict[str, Any]:
-    return {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
 
 
 def _array(group: Group, path: str) -> Array:

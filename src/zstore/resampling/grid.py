@@ -103,6 +103,8 @@ FILTERS: dict[str, tuple[Callable[[Floats], Floats], int]] = {
     "cubic_spline": (_cubic_spline, 2),
     "lanczos": (_lanczos, 3),
 }
+# No window lies further from its output's place than this, in cells of the result.
+MARGIN = 8
 # Methods whose windows have weights even where a window is a whole number of cells.
 WEIGHTED = (*FILTERS, "gauss")
 
@@ -131,9 +133,20 @@ def result_slice(span: Span, method: str, gauss: int, begin: int, end: int) -> s
         return slice(0, 0)
     if span.factor == 1:
         return slice(begin, end)
-    first, last = _extent(span._replace(begin=0, end=span.result_size), method, gauss)
-    touched = np.flatnonzero((first < end) & (last > begin))
-    return slice(int(touched[0]), int(touched[-1]) + 1) if touched.size else slice(0, 0)
+    # Windows follow one another: only those around the two ends need be looked at, however many there are.
+    near, far = (_around(span, cell) for cell in (begin, end))
+    touched = np.flatnonzero(_extent(near, method, gauss)[1] > begin) + near.begin
+    reached = np.flatnonzero(_extent(far, method, gauss)[0] < end) + far.begin
+    if not touched.size or not reached.size or touched[0] > reached[-1]:
+        return slice(0, 0)
+    return slice(int(touched[0]), int(reached[-1]) + 1)
+
+
+def _around(span: Span, cell: int) -> Span:
+    """The outputs whose windows may begin or end around a cell."""
+    middle = int(cell / span.ratio)
+    begin = max(0, min(middle, span.result_size - 1) - MARGIN)
+    return span._replace(begin=begin, end=min(middle + MARGIN, span.result_size))
 
 
 def _extent(span: Span, method: str, gauss: int) -> tuple[Array, Array]:

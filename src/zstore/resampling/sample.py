@@ -74,15 +74,25 @@ def sample(
         method=kernels.METHODS[sampling],
         x_scale=scale[1],
         y_scale=scale[0],
+        limits=_limits(native) if sampling != "nearest" and native.kind in "iu" else None,
         threads=threads,
     )
-    result = _rounded(made, native) if sampling != "nearest" else made
+    missing = found == 0
+    has_missing = bool(missing.any())
+    if sampling == "nearest":
+        result = made
+    else:
+        if has_missing:
+            made[missing] = 0
+        with np.errstate(over="ignore"):
+            result = made.astype(native)
     if cells.skip != PLAIN and sampling != "nearest":
         # A valid cell that happens to come out as nodata becomes the one next to it.
         substitute = np.frombuffer(cells.substitute, cells.type_name)[0]
         if cells.skip != SKIP_NAN:
             result[result == np.asarray(nodata).astype(native)] = substitute
-    result[found == 0] = empty if nodata is None else nodata
+    if has_missing:
+        result[missing] = empty if nodata is None else nodata
     return result.reshape(*source.shape[:-2], *shape[1:])
 
 
@@ -95,15 +105,12 @@ def _valid(stack: Array, skip: int, nodata: Any, valid: Array | None) -> Array |
     return None if kept is None or kept.all() else np.ascontiguousarray(kept)
 
 
-def _rounded(values: Array, dtype: np.dtype[Any]) -> Array:
-    if dtype.kind not in "iu":
-        with np.errstate(over="ignore", invalid="ignore"):  # cells not found hold what memory held
-            return values.astype(dtype)
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The least and the greatest float64 that the type holds."""
     limits = np.iinfo(dtype)
-    # The largest float64 below 2^63 and 2^64 is what fits; the bounds themselves round up beyond the type.
+    # The bounds of eight bytes themselves round up beyond the type.
     most = float(limits.max) if dtype.itemsize < 8 else float(np.nextafter(float(limits.max), 0))
-    whole = np.clip(np.floor(np.where(np.isnan(values), 0.0, values) + 0.5), float(limits.min), most)
-    return whole.astype(dtype)
+    return float(limits.min), most
 
 
 def _raw(array: Array) -> Array:

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, Self
 from zstore.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 
-__all__ = ["Names", "Part", "Parts", "Store", "Values", "check_key", "check_prefix", "join_key"]
+__all__ = ["Found", "Names", "Part", "Parts", "Store", "Values", "check_key", "check_prefix", "join_key"]
 
 # Within a store, `list` is the method.
 Names = list[str]
 Values = list[bytes | memoryview | None]
+Found = list[dict[str, bytes | memoryview]]
 
 
 class Part(NamedTuple):
@@ -98,6 +99,22 @@ class Store(ABC):
         """`get` for many keys, in the order asked; a store with latency overrides this to overlap them."""
         return [self.get(key, byte_range) for key, byte_range in requests]
 
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """Per prefix, what is there of the first of `choices` whose first name is there, by name.
+
+        The names are plain ones, right below the prefix. One request for all of them; a store where a
+        request takes no time overrides this to make no more than it takes.
+        """
+        names = [*dict.fromkeys(name for choice in choices for name in choice)]
+        keys = [f"{prefix}/{name}" if prefix else name for prefix in prefixes for name in names]
+        values = self.get_many([(key, None) for key in keys])
+        found: Found = []
+        for at in range(0, len(values), len(names)):
+            here = dict(zip(names, values[at : at + len(names)], strict=True))
+            choice = next((choice for choice in choices if here[choice[0]] is not None), ())
+            found.append({name: value for name in choice if (value := here[name]) is not None})
+        return found
+
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
         """`get_many`, with every value's size and version as they were when its bytes were read.
 
@@ -147,7 +164,11 @@ class Store(ABC):
         return None
 
     def lock(self, key: str) -> AbstractContextManager[None]:
-        """Keep other processes from changing `key` between a read and the write that follows from it."""
+        """Keep other processes from changing `key` between a read and the write that follows from it.
+
+        A store that cannot keep them from it may let the write raise ChangedError where they did: whoever
+        changes part of a chunk does it again then.
+        """
         return nullcontext()
 
     def purge(self, prefix: str) -> None:  # noqa: B027 - most stores have nothing to remove

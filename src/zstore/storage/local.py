@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Names, Store, Values, check_key, check_prefix
+from zstore.once import once
+from zstore.storage.base import Found, Names, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_file
 from zstore.storage.placing import place_value
 from zstore.storage.scratch import (
@@ -26,7 +26,7 @@ from zstore.storage.scratch import (
     purge,
     remove_tree,
 )
-from zstore.storage.tree import MISSING, PLACE, Tree
+from zstore.storage.tree import MISSING, PLACE, Tree, read_stretch
 
 __all__ = ["LocalStore"]
 
@@ -63,11 +63,15 @@ class LocalStore(Store):
     def purge(self, prefix: str) -> None:
         """Remove the temporaries that writers who died left in the directory `prefix`."""
         path = f"{self._root}/{prefix}" if prefix else self._root
-        with self._telling("open", prefix), suppress(FileNotFoundError):
+        try:
             os.stat(f"{path}/{SCRATCH}")  # noqa: PTH116 - a Path takes longer to make than this
             if not self.read_only:
                 with self._tree() as tree, tree.directory(prefix) as directory:
                     purge(directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._failed("open", prefix, error) from error
 
     @classmethod
     def from_url(
@@ -91,7 +95,7 @@ class LocalStore(Store):
             raise StoreError(f"unknown storage options {sorted(options)}; expected 'durable'", path=path)
         return cls(path, read_only=read_only, durable=durable)
 
-    @cached_property
+    @once
     def url(self) -> str:
         """ "file:///path", with special characters escaped."""
         return self.root.as_uri()
@@ -119,6 +123,46 @@ class LocalStore(Store):
             raise self._failed("read", requests[len(values)][0], error) from error
         return values
 
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """As `Store.get_first`; every directory is opened once, and no file that need not be."""
+        found: Found = []
+        prefix = ""
+        try:
+            with Tree(self._root) as tree:
+                for prefix in prefixes:
+                    found.append(self._first_below(tree, prefix, choices))
+        except MISSING:
+            return [{} for _ in prefixes]
+        except StoreError:
+            raise
+        except OSError as error:
+            raise self._failed("read", prefix, error) from error
+        return found
+
+    def _first_below(
+        self, tree: Tree, prefix: str, choices: Sequence[Sequence[str]]
+    ) -> dict[str, bytes | memoryview]:
+        self._check(prefix, check_prefix)
+        try:
+            directory = tree.open(prefix, PLACE) if prefix else tree.descriptor
+        except MISSING:
+            return {}
+        start = prefix and f"{prefix}/"
+        try:
+            for first, *others in choices:
+                value = self._get_in(directory, start + first)
+                if value is not None:
+                    found: dict[str, bytes | memoryview] = {first: value}
+                    for name in others:
+                        value = self._get_in(directory, start + name)
+                        if value is not None:
+                            found[name] = value
+                    return found
+        finally:
+            if prefix:
+                os.close(directory)
+        return {}
+
     def _get_run(self, tree: Tree, above: str, run: Sequence[tuple[str, ByteRange | None]]) -> Values:
         for key, _ in run:
             self._check(key)
@@ -131,7 +175,7 @@ class LocalStore(Store):
         finally:
             os.close(directory)
 
-    def _get_in(self, directory: int, key: str, byte_range: ByteRange | None) -> bytes | None:
+    def _get_in(self, directory: int, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         try:
             descriptor = os.open(key.rpartition("/")[2], VALUE | os.O_NOFOLLOW, dir_fd=directory)
         except MISSING:
@@ -148,7 +192,7 @@ class LocalStore(Store):
             status = os.fstat(descriptor)
             if self._is_value(status, key):
                 begin, end = byte_range.resolve(status.st_size) if byte_range else (0, status.st_size)
-                return _read(descriptor, begin, end - begin)
+                return read_stretch(descriptor, begin, end - begin)
         except StoreError:
             raise
         except OSError as error:
@@ -191,8 +235,13 @@ class LocalStore(Store):
         self.check_writable(key)
         view = memoryview(value)
         view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
-        with self._telling("write", key), self._made_tree() as tree:
-            place_value(tree, key, view)
+        try:
+            with self._made_tree() as tree:
+                place_value(tree, key, view)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise self._failed("write", key, error) from error
 
     def delete(self, key: str) -> None:
         """Remove the file, if it is there, and the directories that are empty without it."""
@@ -322,7 +371,7 @@ class LocalStore(Store):
         try:
             return self._tree()
         except FileNotFoundError:
-            self.root.mkdir(parents=True, exist_ok=True)
+            os.makedirs(self._root, exist_ok=True)  # noqa: PTH103
             return self._tree()
 
     @contextmanager
@@ -347,15 +396,3 @@ class LocalStore(Store):
 
 def _above(request: tuple[str, ByteRange | None]) -> str:
     return request[0].rpartition("/")[0]
-
-
-def _read(descriptor: int, begin: int, size: int) -> bytes:
-    data = os.pread(descriptor, size, begin)
-    if len(data) == size:
-        return data
-    # Linux reads less than 2 GiB at a time.
-    parts = [data]
-    while data and (rest := size - sum(map(len, parts))):
-        data = os.pread(descriptor, rest, begin + size - rest)
-        parts.append(data)
-    return b"".join(parts)

@@ -9,6 +9,9 @@ import struct
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from weakref import WeakValueDictionary
+
+from zstore.locks import Lock
 
 __all__ = ["hold_bytes", "hold_file", "hold_name", "key_offset"]
 
@@ -19,31 +22,19 @@ DOCUMENTS = ("zarr.json", ".zarray", "meta")
 FLOCK = struct.Struct("hhqqi0q")
 
 
-class _Held:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
-
-
 _thread = threading.local()
-_guard = threading.Lock()
-_names: dict[Hashable, _Held] = {}
+_guard = Lock()
+# Each for as long as somebody holds it or waits for it.
+_names: WeakValueDictionary[Hashable, Lock] = WeakValueDictionary()
 
 
 @contextmanager
 def hold_name(name: Hashable) -> Iterator[None]:
     """Exclude the other threads of this process that hold the same name."""
     with _guard:
-        held = _names.setdefault(name, _Held())
-        held.count += 1
-    try:
-        with held.lock:
-            yield
-    finally:
-        with _guard:
-            held.count -= 1
-            if not held.count:
-                del _names[name]
+        lock = _names.setdefault(name, Lock())
+    with lock:
+        yield
 
 
 def key_offset(key: str) -> int:

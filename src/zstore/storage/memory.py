@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
@@ -17,7 +16,6 @@ from zstore.storage.wrappers import PrefixStore
 __all__ = ["MemoryStore"]
 
 _named: dict[str, dict[str, bytes]] = {}
-_named_lock = threading.Lock()
 
 
 class MemoryStore(Store):
@@ -34,8 +32,8 @@ class MemoryStore(Store):
         self.read_only = read_only
         self._values: dict[str, bytes] = {}
         if name:
-            with _named_lock:
-                self._values = _named.setdefault(name, self._values)
+            # In one step, whoever else makes the same name.
+            self._values = _named.setdefault(name, self._values)
 
     @classmethod
     def from_url(

@@ -39,27 +39,34 @@ def place_value(tree: Tree, key: str, view: memoryview) -> None:
 def _put_new(tree: Tree, key: str, view: memoryview) -> bool:
     """Link a file that had no name until it was whole; False where the key is taken or this cannot be."""
     above, _, leaf = key.rpartition("/")
+    is_made = False
     for _ in range(ATTEMPTS):
         try:
             with tree.directory(above) as parent:
-                if tree.has(parent, leaf):
+                # Asked first, so that nothing is written for nothing; of a directory just made, in vain.
+                if not is_made and tree.has(parent, leaf):
                     return False
-                descriptor = os.open(".", NAMELESS, 0o666, dir_fd=parent)
-                try:
-                    _write(descriptor, view, tree.durable)
-                    os.link(f"/proc/self/fd/{descriptor}", leaf, dst_dir_fd=parent, follow_symlinks=True)
-                finally:
-                    os.close(descriptor)
+                _link(parent, leaf, view, tree.durable)
                 tree.synchronize(parent)
             return True
         except FileNotFoundError:
             # Not made yet, or removed by whoever deleted the last other value in it.
             tree.make_directories(above)
+            is_made = True
         except OSError as error:
             if error.errno not in NOT_NAMELESS:
                 raise
             return False
     return False
+
+
+def _link(parent: int, leaf: str, view: memoryview, durable: bool) -> None:
+    descriptor = os.open(".", NAMELESS, 0o666, dir_fd=parent)
+    try:
+        _write(descriptor, view, durable)
+        os.link(f"/proc/self/fd/{descriptor}", leaf, dst_dir_fd=parent, follow_symlinks=True)
+    finally:
+        os.close(descriptor)
 
 
 def _write(descriptor: int, view: memoryview, durable: bool) -> None:

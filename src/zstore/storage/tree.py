@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from zstore.storage.beneath import OutsideError, open_beneath
 from zstore.storage.scratch import ATTEMPTS, SCRATCH
 
-__all__ = ["MISSING", "PLACE", "Listed", "Tree"]
+__all__ = ["MISSING", "PLACE", "Listed", "Tree", "read_stretch"]
 
 # What says that there is nothing under a path; any other error is trouble.
 MISSING = (FileNotFoundError, NotADirectoryError)
@@ -50,6 +50,9 @@ class Tree:
     @contextmanager
     def directory(self, path: str, flags: int = PLACE) -> Iterator[int]:
         """A descriptor of a directory while the block runs."""
+        if not path and flags == PLACE and not self.durable:
+            yield self.descriptor
+            return
         descriptor = self.open(path, READABLE if self.durable else flags)
         try:
             yield descriptor
@@ -78,12 +81,20 @@ class Tree:
 
     def make_directories(self, path: str) -> None:
         """Make a directory and those above it; what is removed again meanwhile is left to the caller."""
-        above = ""
-        for name in path.split("/") if path else ():
-            with suppress(FileExistsError, FileNotFoundError), self.directory(above) as parent:
-                os.mkdir(name, dir_fd=parent)
-                self.synchronize(parent)
-            above = f"{above}/{name}" if above else name
+        above, _, leaf = path.rpartition("/")
+        for is_second in (False, True) if path else ():
+            try:
+                with self.directory(above) as parent:
+                    os.mkdir(leaf, dir_fd=parent)
+                    self.synchronize(parent)
+            except FileExistsError:
+                return
+            except FileNotFoundError:
+                if is_second or not above:
+                    return
+                self.make_directories(above)
+            else:
+                return
 
     def has(self, directory: int, name: str) -> bool:
         """Whether an open directory has an entry of that name, be it a link that leads nowhere."""
@@ -145,3 +156,16 @@ class Tree:
             listed.directories.append(name)
         elif stat.S_ISREG(mode):
             listed.files.append(name)
+
+
+def read_stretch(descriptor: int, begin: int, size: int) -> bytes:
+    """`size` bytes of an open file from `begin`, fewer where it ends before."""
+    data = os.pread(descriptor, size, begin)
+    if len(data) == size:
+        return data
+    # Linux reads less than 2 GiB at a time.
+    parts = [data]
+    while data and (rest := size - sum(map(len, parts))):
+        data = os.pread(descriptor, rest, begin + size - rest)
+        parts.append(data)
+    return b"".join(parts)

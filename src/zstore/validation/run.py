@@ -121,7 +121,11 @@ def _findings(
     # Reading the georeference first: what it cannot read shows in the nodes' troubles.
     grids(hierarchy)
     read = list(readings(hierarchy))
+    damaged = {array.path for array in hierarchy.arrays if array.is_damaged}
     for finding in read:
+        if finding.rule == "GZ-29" and finding.path in damaged:
+            # ZS-03 says so.
+            continue
         rule = looked_at.get(finding.rule)
         if rule is None and finding.rule not in rules:
             # A convention that came with a plugin has rules of its own.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from zstore.engine.documents import Documents, node_kind, parse_node, place, rea
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
+from zstore.once import once
 from zstore.storage.base import Store, join_key
 
 __all__ = ["ArrayView", "GroupView", "Hierarchy", "NodeView", "load_hierarchy"]
@@ -94,7 +94,7 @@ class ArrayView(NodeView):
     is_damaged: bool = False
     _values: np.ndarray[Any, Any] | None = None
 
-    @cached_property
+    @once
     def array(self) -> Array:
         """The array as zstore opens it."""
         model = parse_node(self.raw, place(self.store, self.path))
@@ -238,11 +238,13 @@ def _implied(store: Store, path: str) -> GroupView:
     """What has no document itself but holds nodes: a group that everything but its document is there of."""
     names = store.list_children(path)
     found = read_documents(store, [join_key(path, name) for name in names])
-    formats = [3 if v3.KEY in documents else 2 for documents in found if node_kind(documents) is not None]
-    if not formats:
+    kinds = {kind for documents in found if (kind := node_kind(documents)) is not None}
+    if not kinds:
         where = place(store, path)
         raise NotFoundError("no array or group there; looked for zarr.json, .zarray, .zgroup", path=where)
-    return GroupView(store, path, "", formats[0], {}, {}, [])
+    # v1 has no groups: its arrays are what is there only where there is nothing newer.
+    zarr_format = 3 if "v3" in kinds else 1 if kinds == {"v1"} else 2
+    return GroupView(store, path, "", zarr_format, {}, {}, [])
 
 
 def _list(group: GroupView) -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zstore.errors import StoreError, ZstoreError
+from zstore.errors import ChangedError, StoreError, ZstoreError
 
-__all__ = ["ChangedError", "changed", "failed", "first_line", "is_unsupported", "telling"]
-
-
-class ChangedError(StoreError):
-    """A value that was read in order to be changed was written by somebody else meanwhile; try again."""
+__all__ = ["changed", "failed", "first_line", "is_unsupported", "telling"]
 
 
 def changed(url: str, key: str) -> ChangedError:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from zstore.errors import StoreError
+from zstore.locks import Lock
 from zstore_obstore.library import library
 
 __all__ = ["SCHEME", "Place", "find_place", "make_store", "place_of"]
@@ -18,7 +18,7 @@ SCHEME = "obstore+"
 EXPECTED = "expected obstore+SCHEME://BUCKET/PREFIX"
 
 _memories: dict[str, Any] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 class Place(NamedTuple):

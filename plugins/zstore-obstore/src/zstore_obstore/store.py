@@ -40,7 +40,8 @@ class ObstoreStore(Store):
 
     Every `put` is whole or absent. `lock` excludes the threads of this process, and where the store is a
     directory every process that locks by zstore's protocol. Elsewhere what was read under the lock is written
-    only if nobody wrote it since, else ChangedError is raised and the value stays as the other left it.
+    only if nobody wrote it since, else ChangedError is raised and the value stays as the other left it;
+    arrays read it again then, and change that.
     """
 
     request_count = REQUESTS

@@ -60,7 +60,9 @@ class Time:
         if axis.units is not None:
             attributes |= {"units": axis.units, "calendar": axis.calendar}
         # NaN and NaT are no moments, so that neither hides one; a number could.
-        fill: Any = {"f": float("nan"), "M": np.datetime64("NaT")}.get(axis.values.dtype.kind)
+        blanks = {"f": "nan", "M": "NaT"}
+        blank = blanks.get(axis.values.dtype.kind)
+        fill: Any = None if blank is None else np.array(blank, axis.values.dtype)[()]
         return {
             f"{grid.path}/{axis.name}".lstrip("/"): Document(
                 kind="array",

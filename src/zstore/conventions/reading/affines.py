@@ -35,8 +35,10 @@ def choose_affine(
     stated.sort(key=lambda pair: _rank(pair[0]))
     coordinates = next((f.coordinate_affine for f in facts if f.coordinate_affine is not None), None)
     is_point = any(f.variable is not None and f.variable.area_or_point == "Point" for f in facts)
-    for source, affine in stated:
+    for position, (source, affine) in enumerate(stated, 1):
         if coordinates is None or _bears_out(source, affine, coordinates, shape, is_point, path, findings):
+            for other in stated[position:]:
+                _compare(other, (source, affine), shape, is_point, path, findings)
             return affine
     if coordinates is not None:
         return coordinates
@@ -66,12 +68,7 @@ def _bears_out(
     path: str,
     findings: list[Finding],
 ) -> bool:
-    height, width = affine.cell
-    ends = ((0.5, 0.5), (shape[1] - 0.5, shape[0] - 0.5))
-    shifts = []
-    for column, row in ends:
-        (x, y), (other_x, other_y) = affine.at(column, row), coordinates.at(column, row)
-        shifts.append(((other_x - x) / width, (other_y - y) / height))
+    shifts = _shifts(affine, coordinates, shape)
     largest = max(abs(shift) for pair in shifts for shift in pair)
     if largest <= TOLERANCE:
         return True
@@ -88,6 +85,34 @@ def _bears_out(
     message = f"{source} is up to {largest:.4g} cells off the coordinates; the coordinates count"
     findings.append(Finding("MS-28", "error", path, message, list(coordinates), list(affine)))
     return False
+
+
+def _shifts(affine: Affine, other: Affine, shape: tuple[int, int]) -> list[tuple[float, float]]:
+    """How far another affine is from one, in cells, at the centres of the first cell and of the last."""
+    height, width = affine.cell
+    shifts = []
+    for column, row in ((0.5, 0.5), (shape[1] - 0.5, shape[0] - 0.5)):
+        (x, y), (other_x, other_y) = affine.at(column, row), other.at(column, row)
+        shifts.append(((other_x - x) / width, (other_y - y) / height))
+    return shifts
+
+
+def _compare(
+    other: tuple[str, Affine],
+    chosen: tuple[str, Affine],
+    shape: tuple[int, int],
+    is_point: bool,
+    path: str,
+    findings: list[Finding],
+) -> None:
+    if other[0] == "layout":
+        # What a layout says of its levels has a rule of its own.
+        return
+    largest = max(abs(shift) for pair in _shifts(chosen[1], other[1], shape) for shift in pair)
+    may_be_half = is_point and other[0].endswith("GeoTransform")
+    if largest > (0.5 + TOLERANCE if may_be_half else TOLERANCE):
+        message = f"{other[0]} is up to {largest:.4g} cells off {chosen[0]}, which counts"
+        findings.append(Finding("MS-28", "error", path, message, list(chosen[1]), list(other[1])))
 
 
 def _fits(entry: LevelEntry, shape: tuple[int, int], path: str, findings: list[Finding]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zstore.conventions.base import ArrayNode, Finding, GroupNode, is_array
-from zstore.errors import CodecError, NotFoundError, StoreError
+from zstore.errors import ZstoreError
 
 __all__ = ["CachedArray", "CachedGroup", "read_values"]
 
@@ -17,7 +17,7 @@ def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[An
     """All values of a coordinate; None, with a finding, where they are damaged or gone."""
     try:
         return np.asarray(coordinate[...])
-    except (CodecError, NotFoundError, StoreError) as error:
+    except ZstoreError as error:
         name = coordinate.path.rpartition("/")[2]
         message = f"coordinate {name!r} cannot be read, and is not used: {error}"
         findings.append(Finding("GZ-29", "error", coordinate.path, message))

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from zstore.array import Array
-from zstore.conventions.base import Documents
-from zstore.conventions.model import RESAMPLING_METHODS, GeoModel
-from zstore.conventions.tilesets.naming import name_set
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.group import Group
 from zstore.opening import open_group
 from zstore.pyramid.build import Progress
-from zstore.pyramid.cascade import Pass, Shape
-from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
-from zstore.pyramid.execute import Executor, run_passes
+from zstore.pyramid.dataset import (
+    Dataset,
+    PlaceLike,
+    free_extras,
+    join_attributes,
+    open_dataset,
+    place_of,
+)
+from zstore.pyramid.execute import Executor
 from zstore.pyramid.jobs import DERIVATIONS, Cut, Job, Wishes, make_job
-from zstore.pyramid.levels import create_level, plan_array, prepare_root, rehearse
-from zstore.pyramid.record import MEMBER, Journal, Record, join_member, mark_levels
-from zstore.pyramid.sizes import Budget, trace_levels
-from zstore.pyramid.tiling.cover import meets
+from zstore.pyramid.levels import prepare_root
+from zstore.pyramid.record import MEMBER, Journal, join_member, mark_levels
+from zstore.pyramid.sizes import Budget
+from zstore.pyramid.tiling.building import Building
 from zstore.pyramid.tiling.ground import Ground, count_times
 from zstore.pyramid.tiling.places import TOLERANCE
-from zstore.pyramid.tiling.warp import Warp, make_tiles, window_cells
 from zstore.resampling.sample import SAMPLINGS
 
 __all__ = ["build_tile_pyramid"]
 
-# Coordinates of a whole tile matrix soon outgrow the few tiles that are stored; the affine says the same.
-COORDINATE_LIMIT = 1 << 16
 # What a class, or the least or greatest of some cells, is not between two of them.
 UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
@@ -93,7 +92,7 @@ def build_tile_pyramid(
     dataset = open_dataset(source)
     if place_of(target) in (dataset.place, None if dataset.root is None else place_of(dataset.root)):
         raise MetadataError("source and target are one; expected another target", path=dataset.place)
-    dataset = replace(dataset, root=None, level="", extras=_free_extras(dataset))
+    dataset = replace(dataset, root=None, level="", extras=free_extras(dataset))
     if derive not in DERIVATIONS:
         raise MetadataError(f"derive is {derive!r}; expected {', '.join(map(repr, DERIVATIONS))}")
     if not 0 <= tolerance < 1:
@@ -112,7 +111,7 @@ def build_tile_pyramid(
     if not jobs:
         raise MetadataError("there are no arrays of data to make levels of", path=dataset.place)
     samplings = {job.name: _sampling(job, sampling) for job in jobs}
-    building = _Building(dataset, ground, jobs, samplings, cut, method, profile)
+    building = Building(dataset, ground, jobs, samplings, cut, method, profile)
     budget = Budget.of(memory)
     building.rehearse(budget)
     plan = building.record()
@@ -130,15 +129,6 @@ def build_tile_pyramid(
     group.attrs.put({**joined, MEMBER: join_member(group.attrs.get(MEMBER), {"pyramid": record})})
     journal.drop()
     return group.consolidate()
-
-
-def _free_extras(dataset: Dataset) -> dict[str, Array]:
-    """What lies beside the data and does not lie on their grid."""
-    return {
-        name: array
-        for name, array in dataset.extras.items()
-        if array.ndim == 0 or (array.dims is not None and not set(dataset.geo.dimensions) & set(array.dims))
-    }
 
 
 def _target(
@@ -188,169 +178,3 @@ def _sampling(job: Job, wanted: str | Mapping[str, str]) -> str:
             "expected 'nearest'"
         )
     return chosen
-
-
-class _Building:
-    """A pyramid that is being built: all that was settled before anything was written."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        ground: Ground,
-        jobs: Sequence[Job],
-        samplings: Mapping[str, str],
-        cut: Cut,
-        method: Any,
-        profile: str | None,
-    ) -> None:
-        self.ground, self.jobs, self.samplings, self.cut, self.profile = ground, jobs, samplings, cut, profile
-        levels, used = ground.levels(), {job.method for job in jobs}
-        general = method.get("", "average") if isinstance(method, Mapping) else method
-        named = used.pop() if len(used) == 1 else general
-        self.geo: GeoModel = replace(
-            dataset.geo,
-            crs=ground.crs,
-            affine=levels[0].affine,
-            shape=levels[0].shape,
-            levels=levels,
-            resampling=named if named in RESAMPLING_METHODS else None,
-            variables={job.name: job.variable for job in jobs},
-        )
-        self.dataset = dataset
-        self.documents: Documents = render_geo(self.geo, cut.zarr_format, profile=profile)[0]
-        # The mini spec asks for coordinates, however long.
-        if profile != "geozarr-mini":
-            for level in levels:
-                if max(level.shape) > COORDINATE_LIMIT:
-                    for name in self.geo.dimensions:
-                        self.documents.pop(f"{level.path}/{name}", None)
-        attributes = self.documents[""]["attributes"]
-        if (
-            isinstance(attributes.get("multiscales"), Mapping)
-            and "tile_matrix_set" in attributes["multiscales"]
-        ):
-            attributes["multiscales"] = name_set(
-                attributes["multiscales"], ground.known, ground.times, ground.limits
-            )
-
-    def record(self) -> Record:
-        """What the pyramid says of how it was made."""
-        names, trace = [matrix.id for matrix in self.ground.matrices], self.ground.trace
-        described = {job.name: {**job.describe(), "sampling": self.samplings[job.name]} for job in self.jobs}
-        return {
-            "source": self.dataset.place,
-            "finest": names[0],
-            "levels": names[1:],
-            "copied": True,
-            "tile_matrix_set": self.ground.known.id,
-            "tile": list(self.cut.tile),
-            "tolerance": trace.tolerance,
-            "factors": list(self.cut.factors),
-            "grid": self.cut.grid,
-            "profile": self.profile,
-            "resampling": self.geo.resampling,
-            "affine": list(trace.source_affine),
-            "variables": described,
-        }
-
-    def rehearse(self, budget: Budget) -> None:
-        """Make what nobody keeps, so that nothing fails half-way that could have failed before."""
-        for job in self.jobs:
-            arrays = [
-                rehearse(self.cut.zarr_format, plan_array(self.dataset, level, self.documents, job, self.cut))
-                for level in self.geo.levels
-            ]
-            window_cells(arrays[0], self.dataset.axes(job.name), budget)
-            self._coarser(job, arrays, budget)
-
-    def create(self, group: Group, build: str) -> None:
-        """The levels' groups and arrays, which say that they are being built."""
-        marker = {MEMBER: {"build": build, "state": "building"}}
-        for level in self.geo.levels:
-            create_level(group, self.dataset, level, self.documents, self.jobs, self.cut, marker)
-
-    def fill(
-        self,
-        group: Group,
-        journal: Journal,
-        budget: Budget,
-        executor: Executor | None,
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        """The levels' cells."""
-        works = []
-        for job in self.jobs:
-            arrays = [_array(group, f"{level.path}/{job.name}") for level in self.geo.levels]
-            works.append((job, arrays, self._warp(job, arrays[0], budget)))
-        total, done = sum(_cell_count(warp) for _, _, warp in works), 0
-
-        def tick(cells: int) -> None:
-            nonlocal done
-            done += cells
-            if progress is not None:
-                progress(done, total)
-
-        for job, arrays, warp in works:
-            label = f"{job.name}-tiles"
-            run_passes([warp], make=make_tiles, executor=executor, journal=journal, label=label, tick=tick)
-            passes = self._coarser(job, arrays, budget)
-            run_passes(
-                passes,
-                is_blank=self._blanks(arrays, warp.axes),
-                executor=executor,
-                journal=journal,
-                label=job.name,
-            )
-
-    def _warp(self, job: Job, finest: Array, budget: Budget) -> Warp:
-        axes = self.dataset.axes(job.name)
-        return Warp(
-            job.source,
-            finest,
-            axes,
-            self.ground.trace,
-            self.samplings[job.name],
-            job.nodata,
-            job.mask,
-            self.ground.scale,
-            window_cells(finest, axes, budget),
-            self.ground.tiles[0],
-        )
-
-    def _blanks(self, arrays: Sequence[Array], axes: tuple[int, int]) -> Callable[[Pass, Shape], bool]:
-        """Whether a unit reads none of the tiles that the data show in."""
-
-        def is_blank(work: Pass, origin: Shape) -> bool:
-            level = next(number for number, array in enumerate(arrays) if array is work.source)
-            return not meets(self.ground.tiles[level], work.needs(origin)[0], axes, self.cut.tile)
-
-        return is_blank
-
-    def _coarser(self, job: Job, arrays: Sequence[Array], budget: Budget) -> list[Pass]:
-        """The passes that make the other levels of the finest."""
-        finest = replace(job, source=arrays[0], mask=None)
-        boxes = trace_levels(
-            arrays[0].shape,
-            arrays[1:],
-            job.factors,
-            job.method,
-            self.ground.box(arrays[0].shape, self.dataset.axes(job.name)),
-            job.grid,
-            job.is_chained,
-            job.depth,
-        )
-        return finest.passes(None, arrays[1:], budget, boxes=boxes)
-
-
-def _cell_count(warp: Warp) -> int:
-    cells = 0
-    for origin in warp.origins():
-        sides = [side.stop - side.start for side in warp.own(origin, 1)]
-        cells += int(np.prod(sides, dtype=np.int64))
-    return cells
-
-
-def _array(group: Group, path: str) -> Array:
-    found = group[path]
-    assert isinstance(found, Array)
-    return found

@@ -63,9 +63,15 @@ def _tile_places(trace: Trace, matrix: TileMatrix, rows: Floats, columns: Floats
 
 
 def _jump(rows: Floats, columns: Floats, axis: int, matrix: TileMatrix) -> float:
-    """How many tiles neighbours along an axis are apart at most; across the antimeridian, none."""
+    """How many tiles neighbours along an axis are apart at most; across the antimeridian, none.
+
+    Nor are those that lie beyond the same edge: around a pole they are as far apart as the matrix is wide.
+    """
     steps = np.stack([np.abs(np.diff(rows, axis=axis)), np.abs(np.diff(columns, axis=axis))])
     steps[1][steps[1] > matrix.matrix_shape[1] / 2] = 0
+    for beyond in (rows < -0.5, rows > matrix.matrix_shape[0] + 0.5):
+        pairs = np.moveaxis(beyond, axis, 0)
+        steps[:, np.moveaxis(pairs[1:] & pairs[:-1], 0, axis)] = 0
     return float(np.nanmax(steps, initial=0.0))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,22 @@ class Trace:
 
     def at(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(columns, rows) of the source at those of the target; not finite where there are none."""
-        return self._cells(*self._project(columns, rows))
+        x, y = self._project(columns, rows)
+        return self._turned(*_invert(self.source_affine, x, y))
 
     def back(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(columns, rows) of the target at those of the source."""
         x, y = _apply(self.source_affine, columns, rows)
         return _invert(self.target_affine, *self.source_crs.transform(self.target_crs, x, y))
+
+    def part(self, rows: slice, columns: slice) -> Trace:
+        """To those cells of the source alone."""
+        x, y = self.source_affine.at(columns.start, rows.start)
+        return replace(
+            self,
+            source_affine=self.source_affine._replace(c=x, f=y),
+            source_shape=(rows.stop - rows.start, columns.stop - columns.start),
+        )
 
     def tile(self, row: int, column: int, shape: tuple[int, int], *, corners: bool) -> tuple[Floats, Floats]:
         """(columns, rows) of the source under the cells of a block that begins at (row, column).
@@ -59,10 +70,10 @@ class Trace:
         while self.tolerance > 0 and step > 1:
             found = self._approximate(row, column, shape, step, rows, columns)
             if found is not None:
-                return self._cells(*found)
+                return found
             step //= 2
         grid = np.meshgrid(column + columns, row + rows)
-        return self._cells(*self._project(grid[0], grid[1]))
+        return self.at(grid[0], grid[1])
 
     def scale(self, row: float, column: float) -> tuple[float, float]:
         """(y, x) cells of the target per cell of the source, around a place of the target."""
@@ -77,46 +88,56 @@ class Trace:
         """(x, y) in the source's CRS."""
         return self.target_crs.transform(self.source_crs, *_apply(self.target_affine, columns, rows))
 
-    def _cells(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        if self.source_crs.is_geographic and not self.source_affine.is_rotated:
-            # A grid may begin at any meridian; degrees are for counting round the globe.
-            turn = 2 * math.pi * RADIUS / self.source_crs.metres_per_unit
-            west = self.source_affine.bounds(self.source_shape)[0]
-            with np.errstate(invalid="ignore"):
-                turns = np.floor((x - west) / turn)
-                x = np.where(turns == 0, x, x - turns * turn)
-        return _invert(self.source_affine, x, y)
+    def _turned(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+        """The same places, as many times round the globe as brings them to the source."""
+        if not self.source_crs.is_geographic:
+            return columns, rows
+        # A grid may begin at any meridian; degrees are for counting round the globe.
+        turn = 2 * math.pi * RADIUS / self.source_crs.metres_per_unit
+        affine = self.source_affine
+        edge = affine.bounds(self.source_shape)[0] - affine.c
+        right, down = _invert(affine._replace(c=0, f=0), turn, 0.0)
+        with np.errstate(invalid="ignore"):
+            east = affine.a * columns - edge
+            turns = np.floor((east + affine.b * rows if affine.is_rotated else east) / turn)
+            if turns.any():
+                columns = np.where(turns == 0, columns, columns - right * turns)
+                rows = np.where(turns == 0, rows, rows - down * turns) if affine.is_rotated else rows
+        return columns, rows
 
     def _approximate(
         self, row: int, column: int, shape: tuple[int, int], step: int, rows: Floats, columns: Floats
     ) -> tuple[Floats, Floats] | None:
-        """(x, y) between places `step` cells apart; None where that is too far off half-way."""
+        """(columns, rows) between places `step` cells apart; None where that is too far off half-way."""
         knots = [np.arange(-(-size // step) * 2 + 1) * (step / 2) for size in shape]
         grid = np.meshgrid(column + knots[1], row + knots[0])
         exact = self._project(grid[0], grid[1])
         if not all(np.isfinite(part).all() for part in exact):
             return None
+        # Cells lie evenly, so that it is the same between them as between what they stand for.
+        exact = _invert(self.source_affine, *exact)
         coarse = [part[::2, ::2] for part in exact]
         between = [_interpolate(part, knots[0] / step, knots[1] / step) for part in coarse]
-        y_cell, x_cell = self.source_affine.cell
-        off = max(
-            float(np.abs(between[0] - exact[0]).max()) / x_cell,
-            float(np.abs(between[1] - exact[1]).max()) / y_cell,
-        )
+        off = max(float(np.abs(one - other).max()) for one, other in zip(between, exact, strict=True))
         # Half of what is allowed: between the places that were looked at, it may be a little more.
         if off > self.tolerance / 2:
             return None
         found = [_interpolate(part, rows / step, columns / step) for part in coarse]
-        return found[0], found[1]
+        return self._turned(found[0], found[1])
 
 
 def _interpolate(knots: Floats, rows: Floats, columns: Floats) -> Floats:
-    """Values between knots one apart, linear both ways."""
-    y = np.minimum(rows.astype(np.int64), len(knots) - 2)
+    """Values between knots one apart, linear both ways; `rows` and `columns` run upwards."""
     x = np.minimum(columns.astype(np.int64), knots.shape[1] - 2)
-    right, down = columns - x, (rows - y)[:, None]
+    right = columns - x
     wide = knots[:, x] * (1 - right) + knots[:, x + 1] * right
-    made: Floats = wide[y] * (1 - down) + wide[y + 1] * down
+    made: Floats = np.empty((len(rows), len(columns)))
+    y = np.minimum(rows.astype(np.int64), len(knots) - 2)
+    ends = np.searchsorted(y, np.arange(len(knots)))
+    for knot, (begin, end) in enumerate(pairwise(ends.tolist())):
+        block, down = made[begin:end], (rows[begin:end] - knot)[:, None]
+        np.multiply(down, wide[knot + 1] - wide[knot], out=block)
+        block += wide[knot]
     return made
 
 
@@ -127,7 +148,7 @@ def _apply(affine: Affine, columns: Floats, rows: Floats) -> tuple[Floats, Float
     )
 
 
-def _invert(affine: Affine, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def _invert(affine: Affine, x: Any, y: Any) -> tuple[Any, Any]:
     east, north = x - affine.c, y - affine.f
     size = affine.a * affine.e - affine.b * affine.d
     with np.errstate(invalid="ignore", over="ignore"):

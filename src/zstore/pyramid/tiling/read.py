@@ -34,6 +34,7 @@ class _Grid:
     matrix_shape: tuple[int, int] | None
     begin: tuple[int, int]
     dimensions: tuple[str, str] | None
+    limits: tuple[int, int, int, int] | None
 
 
 class TileReader:
@@ -48,6 +49,19 @@ class TileReader:
     def levels(self) -> list[str]:
         """The tile matrices that are there, as the pyramid lists them."""
         return list(self._grids)
+
+    def window(self, z: int | str, shape: tuple[int, int]) -> tuple[slice, slice]:
+        """(y, x) of a level of that shape that its limits hold; all, where none are stated."""
+        grid = self._grids.get(str(z))
+        if grid is None or grid.limits is None:
+            return slice(0, shape[0]), slice(0, shape[1])
+        sides = []
+        for axis, size in enumerate(shape):
+            first, last = grid.limits[2 * axis : 2 * axis + 2]
+            length, begin = grid.tile_shape[axis], grid.begin[axis]
+            low = min(max(0, first * length - begin), size)
+            sides.append(slice(low, max(low, min((last + 1) * length - begin, size))))
+        return sides[0], sides[1]
 
     def read(self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any) -> Items:
         """The tile in column `x` and row `y` of tile matrix `z`; see `read_tile`."""
@@ -165,6 +179,7 @@ def _grids(group: Group, place: str) -> dict[str, _Grid]:
     entries, _ = parse_tile_matrix_set(stated, group, findings)
     layout = parse_layout(stated["layout"], group.path, findings) if "layout" in stated else []
     affines = {entry.path: entry.affine for entry in layout}
+    limits = stated.get("tile_matrix_limits")
     grids = {}
     for entry in entries:
         node = group.get(entry.path)
@@ -177,10 +192,19 @@ def _grids(group: Group, place: str) -> dict[str, _Grid]:
         names = node.attrs.get("spatial:dimensions", group.attrs.get("spatial:dimensions"))
         pair = (str(names[0]), str(names[1])) if isinstance(names, list) and len(names) == 2 else None
         begin = _begin(entry.path, entry.fallback_affine, own, place)
-        grids[entry.path] = _Grid(node, entry.tile_shape, matrix_shape, begin, pair)
+        within = _limits(limits.get(entry.path)) if isinstance(limits, Mapping) else None
+        grids[entry.path] = _Grid(node, entry.tile_shape, matrix_shape, begin, pair, within)
     if not grids:
         raise MetadataError(f"tile_matrix_set says nothing of tiles: {findings}", path=place)
     return grids
+
+
+def _limits(stated: Any) -> tuple[int, int, int, int] | None:
+    """(first row, last row, first column, last column) of tiles; None where nothing says so."""
+    names = ("minTileRow", "maxTileRow", "minTileCol", "maxTileCol")
+    found = [stated.get(name) for name in names] if isinstance(stated, Mapping) else []
+    whole = [n for n in found if isinstance(n, int) and not isinstance(n, bool)]
+    return (whole[0], whole[1], whole[2], whole[3]) if len(whole) == 4 else None
 
 
 def _stated_affine(node: Group | Array) -> Affine | None:

@@ -12,12 +12,12 @@ from zstore.array import Array
 from zstore.errors import MetadataError
 from zstore.pyramid.cascade import Box, Items, Piece, Shape, outer_chunks, volume
 from zstore.pyramid.masks import Mask
-from zstore.pyramid.sizes import UNITS_AT_ONCE, Budget
+from zstore.pyramid.sizes import Budget, units_at_once
 from zstore.pyramid.tiling.cover import Tiles
 from zstore.pyramid.tiling.places import Floats, Trace
 from zstore.resampling.sample import reach_of, sample
 
-__all__ = ["Warp", "make_tiles", "window_cells"]
+__all__ = ["Warp", "make_tiles", "window_cells", "window_of"]
 
 # What a cell of a tile takes beside the result (places, flags, sums), and one of a window beside its item.
 TILE_CELL_SIZE = 64
@@ -36,6 +36,8 @@ class Warp:
     scale   (y, x) cells of the level per cell of the data
     window  how many cells of the data are read at a time
     tiles   those to make; they stay at home when a unit travels
+    within  what of the dimensions beside y and x is to be made; None: all
+    clears  whether units that nothing of the data lies in are written, too: they may hold what did
     """
 
     data: Array
@@ -48,6 +50,8 @@ class Warp:
     scale: tuple[float, float]
     window: int
     tiles: Tiles = field(repr=False, compare=False)
+    within: Box | None = None
+    clears: bool = False
     run: str = ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -83,9 +87,10 @@ class Warp:
         steps = [self.unit[axis] for axis in self.axes]
         tile = [self.target.chunks[axis] for axis in self.axes]
         places = np.unique(self.tiles * tile // steps, axis=0) * steps
+        within = self.within or tuple(slice(0, size) for size in self.target.shape)
         others = [
-            [0] if axis in self.axes else range(0, size, length)
-            for axis, (size, length) in enumerate(zip(self.target.shape, self.unit, strict=True))
+            [0] if axis in self.axes else range(side.start // length * length, side.stop, length)
+            for axis, (side, length) in enumerate(zip(within, self.unit, strict=True))
         ]
         found = []
         for place in places.tolist():
@@ -95,6 +100,10 @@ class Warp:
                     origin[axis] = begin
                 found.append(tuple(origin))
         return found
+
+    def cell_count(self) -> int:
+        """How many cells the units come to."""
+        return sum(volume(self.own(origin, 1)) for origin in self.origins())
 
 
 def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> int:
@@ -106,9 +115,9 @@ def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> int:
     tile = target.chunks[axes[0]] * target.chunks[axes[1]]
     item_size = target.dtype.itemsize
     own = item_size * int(np.prod(outer_chunks(target))) + TILE_CELL_SIZE * tile
-    window = (budget.limit // UNITS_AT_ONCE - own) // (item_size + WINDOW_CELL_SIZE)
+    window = (budget.limit // units_at_once() - own) // (item_size + WINDOW_CELL_SIZE)
     if window < LEAST_WINDOW and budget.is_firm:
-        least = UNITS_AT_ONCE * (own + LEAST_WINDOW * (item_size + WINDOW_CELL_SIZE))
+        least = units_at_once() * (own + LEAST_WINDOW * (item_size + WINDOW_CELL_SIZE))
         raise MetadataError(f"memory is {budget.limit} bytes; expected at least {least}, for whole chunks")
     return max(window, LEAST_WINDOW)
 
@@ -135,12 +144,14 @@ def make_tiles(work: Warp, origin: Shape) -> list[Piece]:
             on_top[..., rows : rows + shape[0], columns : columns + shape[1]] = cells
     if made is not None:
         work.target[box] = made
+    elif work.clears:
+        work.target[box] = work.nodata
     return []
 
 
 def _fill(work: Warp, box: Box, columns: Floats, rows: Floats) -> Items | None:
     """Cells (..., y, x) at those places; None where nothing of the data lies."""
-    window = _window(work, columns, rows)
+    window = window_of(work, columns, rows)
     if window is None:
         return None
     y, x = work.axes
@@ -188,8 +199,8 @@ def _fill_halves(
     return np.concatenate(whole, axis=axis - 2)
 
 
-def _window(work: Warp, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
-    """(y, x) of the data that the cells at those places are made of."""
+def window_of(work: Warp, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
+    """(y, x) of the data that the cells at those places are made of; None where nothing of the data lies."""
     height, width = work.trace.source_shape
     with np.errstate(invalid="ignore"):
         inside = np.isfinite(columns) & np.isfinite(rows)

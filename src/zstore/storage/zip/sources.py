@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 from zstore.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError
+from zstore.locks import Lock
 from zstore.storage.base import Part, Store
 
 __all__ = ["FileSource", "ObjectSource", "Source", "StoreSource"]
@@ -82,7 +82,7 @@ class ObjectSource(Source):
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.url = f"zip::{getattr(file, 'name', None) or type(file).__name__}"
-        self._turn = threading.Lock()
+        self._turn = Lock()
         with self._telling():
             self.size = file.seek(0, os.SEEK_END)
 

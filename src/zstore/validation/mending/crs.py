@@ -13,6 +13,7 @@ from zstore.conventions.zarr_conventions import declare
 from zstore.errors import MetadataError
 from zstore.opening import create_array
 from zstore.storage.base import join_key
+from zstore.validation.mending.fill import implied_nodata, nodata_attributes
 from zstore.validation.mending.plan import Draft
 from zstore.validation.places import Grid, Pyramid, grids, mapping_of, pyramids
 from zstore.validation.rules.declared import declared
@@ -73,7 +74,8 @@ def _mend_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
     if draft.profile == "gdal" and grid.view.attrs.get("grid_mapping") is None:
         return
     stated, mapping = mapping_of(grid.view)
-    name = stated or CRS_VARIABLE
+    # Of a name that no node of the group can have, nothing is made.
+    name = stated if stated and "/" not in stated and stated.strip(".") else CRS_VARIABLE
     if mapping is None or (mapping.attrs.keys() and mapping.name in (grid.view.dims or ())):
         if mapping is not None:
             # A coordinate that is named for the CRS is not the place for one.
@@ -95,10 +97,14 @@ def _mend_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
         _mend_parameters(draft, mapping, crs)
     listed = str(grid.view.attrs.get("coordinates", "")).split()
     changes: dict[str, Any] = {"grid_mapping": name}
-    if name not in listed and draft.attributes(grid.view).get("grid_mapping") is None:
+    if name not in listed:
         # Without this, xarray reads the variable as data, and rioxarray finds no CRS.
         changes["coordinates"] = " ".join([name, *listed])
-    draft.update("MS-05", grid.view, f"grid_mapping is {name!r}", changes)
+    nodata = implied_nodata(grid.view)
+    if nodata is not None:
+        # With a grid mapping, the array is no longer GDAL's alone, and its fill value no longer nodata.
+        changes |= nodata_attributes(nodata, grid.view.dtype, 3)
+    draft.update("MS-05", grid.view, f"{', '.join(changes)}: {name!r} holds the CRS", changes)
 
 
 def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mapping[str, Any]) -> None:

@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 from zstore.conventions.model import RESAMPLING_METHODS
-from zstore.conventions.variables import decode_fill, encode_fill
-from zstore.errors import MetadataError
 from zstore.model import v2, v3
 from zstore.model.document import render_json
 from zstore.storage.base import join_key
@@ -15,9 +13,8 @@ from zstore.validation.mending.plan import Draft
 from zstore.validation.places import pyramids
 from zstore.validation.rules.attributes import check_conventions
 from zstore.validation.rules.documents import implicit_groups, misplaced_members
-from zstore.validation.rules.variables import is_unreadable_fill
 
-__all__ = ["mend_documents", "mend_fill_values", "mend_methods"]
+__all__ = ["mend_documents", "mend_methods"]
 
 # What other tools call the methods; "near" and "cubicspline" are GDAL's.
 METHOD_NAMES = {
@@ -56,31 +53,6 @@ def mend_documents(draft: Draft) -> None:
         if complaint.found is None:
             changes = {"Conventions": "CF-1.11"}
             draft.update("GZ-17", complaint.node, "Conventions added", changes)
-
-
-def mend_fill_values(draft: Draft) -> None:
-    """`_FillValue` as xarray reads it: base64 for floats in Zarr v3, beside a plain `missing_value`."""
-    for array in draft.hierarchy.arrays:
-        stated: Any = array.attrs.get("_FillValue")
-        if stated is None or array.dtype.kind not in "iuf":
-            continue
-        is_list = isinstance(stated, list)
-        is_text_in_v2 = isinstance(stated, str) and (array.zarr_format == 2 or array.dtype.kind != "f")
-        if not (is_unreadable_fill(array) or is_list or is_text_in_v2):
-            continue
-        try:
-            nodata = decode_fill(stated, array.dtype)
-        except MetadataError as error:
-            draft.refuse("GZ-16", array, error.message)
-            continue
-        encoded = encode_fill(nodata, array.dtype, array.zarr_format)
-        if encoded is None:
-            draft.refuse("GZ-16", array, f"_FillValue {stated!r} has no other spelling")
-            continue
-        changes: dict[str, Any] = {"_FillValue": encoded}
-        if isinstance(encoded, str):
-            changes["missing_value"] = nodata
-        draft.update("GZ-16", array, f"_FillValue {stated!r} written as {encoded!r}", changes)
 
 
 def mend_methods(draft: Draft) -> None:

@@ -12,7 +12,8 @@ from zstore.errors import MetadataError
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 from zstore.validation.mending.crs import mend_crs
-from zstore.validation.mending.documents import mend_documents, mend_fill_values, mend_methods
+from zstore.validation.mending.documents import mend_documents, mend_methods
+from zstore.validation.mending.fill import mend_fill_values
 from zstore.validation.mending.levels import mend_levels
 from zstore.validation.mending.places import mend_places, mend_time
 from zstore.validation.mending.plan import Plan, make_plan
@@ -31,6 +32,7 @@ def plan_fix(
     *,
     crs: Any = None,
     method: str | None = None,
+    fill_value: int | float | None = None,
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -39,6 +41,7 @@ def plan_fix(
     profile  convert `multiscales` to what this document wants, too
     crs      the CRS to write everywhere, where several are stated
     method   how the levels were made, where nothing says it
+    fill_value  what Zarr v3 arrays without a fill value, as GDAL writes them, are to hold where no chunk is
 
     Raises
         MetadataError: no such profile, CRS or method.
@@ -48,7 +51,7 @@ def plan_fix(
         raise MetadataError(f"method is {method!r}; expected one of {', '.join(RESAMPLING_METHODS)}")
     chosen = None if crs is None else Crs.from_user(crs)
     hierarchy = open_hierarchy(target, profile, path=path, storage_options=storage_options)
-    return make_plan(hierarchy, MENDS, crs=chosen, method=method)
+    return make_plan(hierarchy, MENDS, crs=chosen, method=method, fill_value=fill_value)
 
 
 def fix(
@@ -57,6 +60,7 @@ def fix(
     *,
     crs: Any = None,
     method: str | None = None,
+    fill_value: int | float | None = None,
     backup: str | Path | None = None,
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -68,7 +72,15 @@ def fix(
     Raises
         StoreError: no place for the backup, or the store failed.
     """
-    plan = plan_fix(target, profile, crs=crs, method=method, path=path, storage_options=storage_options)
+    plan = plan_fix(
+        target,
+        profile,
+        crs=crs,
+        method=method,
+        fill_value=fill_value,
+        path=path,
+        storage_options=storage_options,
+    )
     if not plan.changes:
         return plan, None
     store = open_store(target, storage_options=storage_options)

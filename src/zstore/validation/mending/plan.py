@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from zstore.conventions.crs import Crs
 from zstore.engine.consolidate import METADATA_NAMES, consolidate_node
 from zstore.engine.documents import ancestors
-from zstore.errors import ZstoreError
+from zstore.errors import MetadataError, ZstoreError
 from zstore.model import v2, v3
 from zstore.model.document import render_json
 from zstore.storage.base import join_key
@@ -19,6 +19,8 @@ from zstore.validation.mending.overlay import OverlayStore
 from zstore.validation.run import check_hierarchy
 from zstore.validation.verdict import Verdict
 from zstore.validation.view import (
+    ArrayView,
+    GroupView,
     Hierarchy,
     NodeView,
     consolidated_documents,
@@ -43,7 +45,7 @@ class Mend(NamedTuple):
 class Draft:
     """Changes in the making, over one reading of the hierarchy.
 
-    crs, method  what the user says, where the hierarchy does not say it, or says two things
+    crs, method, fill_value  what the user says, where the hierarchy does not say it, or says two things
     """
 
     hierarchy: Hierarchy
@@ -51,6 +53,7 @@ class Draft:
     profile: str | None = None
     crs: Crs | None = None
     method: str | None = None
+    fill_value: int | float | None = None
     mended: list[Mend] = field(default_factory=list)
     refused: list[Mend] = field(default_factory=list)
 
@@ -141,13 +144,29 @@ def make_plan(
     *,
     crs: Crs | None = None,
     method: str | None = None,
+    fill_value: int | float | None = None,
 ) -> Plan:
-    """The plan that `mends` come to, one after the other, until they find nothing more."""
+    """The plan that `mends` come to, one after the other, until they find nothing more.
+
+    The last of them are left out as long as something would be wrong after them that was right before.
+    """
     before = check_hierarchy(hierarchy)
-    store = OverlayStore(hierarchy.store)
-    lost = _only_consolidated(hierarchy)
+    lost = _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
-        return Plan(store, {}, (), tuple(lost), before, before)
+        return Plan(OverlayStore(hierarchy.store), {}, (), tuple(lost), before, before)
+    broken: list[Mend] = []
+    for count in range(len(mends), 0, -1):
+        blank = Draft(hierarchy, OverlayStore(hierarchy.store), hierarchy.profile, crs, method, fill_value)
+        plan = _carry_out(mends[:count], blank, before)
+        worse = _made_worse(hierarchy, plan)
+        if not worse:
+            return replace(plan, refused=tuple(dict.fromkeys((*plan.refused, *broken))))
+        broken += worse
+    return Plan(OverlayStore(hierarchy.store), {}, (), tuple(dict.fromkeys(broken)), before, before)
+
+
+def _carry_out(mends: tuple[Callable[[Draft], None], ...], blank: Draft, before: Verdict) -> Plan:
+    hierarchy, store = blank.hierarchy, blank.store
     mended: dict[Mend, None] = {}
     refused: dict[Mend, None] = {}
     seen, now = store.version, hierarchy
@@ -157,18 +176,34 @@ def make_plan(
         for mend in mends:
             if store.version != seen:
                 seen, now = store.version, _reload(hierarchy, store)
-            draft = Draft(now, store, hierarchy.profile, crs, method)
+            draft = replace(blank, hierarchy=now, mended=[], refused=[])
             mend(draft)
             mended |= dict.fromkeys(draft.mended)
             refused |= dict.fromkeys(draft.refused)
         if len(mended) == count:
             break
-    for mend_ in _consolidate(hierarchy, store):
-        mended[mend_] = None
+    try:
+        for mend_ in _consolidate(hierarchy, store):
+            mended[mend_] = None
+    except MetadataError as error:
+        message = f"metadata cannot be consolidated again, so that nothing is changed: {error}"
+        left = Mend("ZS-02", hierarchy.root.path, message)
+        return Plan(OverlayStore(hierarchy.store), {}, (), (*refused, left), before, before)
     _drop_restyled(store)
     changes = store.changes()
     after = check_hierarchy(_reload(hierarchy, store)) if changes else before
     return Plan(store, changes, tuple(mended), tuple(refused), before, after)
+
+
+def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Mend]:
+    """Errors that come with the plan, but for those of nodes that could not be read before it."""
+    known = {(f.rule, f.path) for f in plan.before.findings if f.severity == "error"}
+    read = {node.path for node in hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
+    return [
+        Mend(f.rule, f.path, f"left, as mending more would come to this: {f.message}")
+        for f in plan.after.findings
+        if f.severity == "error" and (f.rule, f.path) not in known and f.path in read
+    ]
 
 
 def _only_consolidated(hierarchy: Hierarchy) -> list[Mend]:
@@ -182,6 +217,13 @@ def _only_consolidated(hierarchy: Hierarchy) -> list[Mend]:
                 message += ", or `zstore consolidate` where it is gone"
                 found.append(Mend("ZS-02", group.path, message))
     return found
+
+
+def _first_format(hierarchy: Hierarchy) -> list[Mend]:
+    """Zarr v1 has no place for what mending writes: groups, and variables without dimensions."""
+    if hierarchy.root.zarr_format != 1:
+        return []
+    return [Mend("GZ-04", hierarchy.root.path, "Zarr v1 is left as it is; expected `zstore convert` first")]
 
 
 def _reload(hierarchy: Hierarchy, store: OverlayStore) -> Hierarchy:

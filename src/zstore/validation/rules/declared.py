@@ -86,11 +86,17 @@ def check_layout(hierarchy: Hierarchy) -> Iterator[Complaint]:
         if not isinstance(layout, list) or not layout:
             yield Complaint(pyramid.group, f"layout is {layout!r}", "a list of levels", layout)
             continue
+        seen: list[Any] = []
         for item in layout:
             asset = item.get("asset", item.get("path", item.get("id"))) if isinstance(item, Mapping) else None
             if not _is_asset(asset):
                 yield Complaint(pyramid.group, f"asset is {asset!r}", "a path relative to the group", asset)
-            elif "derived_from" in item and not isinstance(item.get("transform"), Mapping):
+                continue
+            if asset in seen:
+                message = f"level {asset!r} is there more than once"
+                yield Complaint(pyramid.group, message, "one item for a level", asset, "warning")
+            seen.append(asset)
+            if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
                 yield Complaint(
                     pyramid.group, f"level {asset!r} is derived and has no transform", "transform"
                 )
@@ -161,6 +167,9 @@ def check_spatial(hierarchy: Hierarchy) -> Iterator[Complaint]:
         registration = node.attrs.get("spatial:registration", "pixel")
         if registration not in ("pixel", "node"):
             yield Complaint(node, f"spatial:registration is {registration!r}", "pixel or node", registration)
+        if isinstance(node, GroupView) and used == ["spatial:bbox"]:
+            # What a group covers needs no grid; arrays alone must name their dimensions.
+            continue
         near = [node, *([node.parent] if node.parent is not None else [])]
         if not any("spatial:dimensions" in place.attrs for place in near):
             yield Complaint(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None)

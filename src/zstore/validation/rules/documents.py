@@ -33,6 +33,8 @@ MOST_LOOKUPS = 500
 def implicit_groups(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
     """(a group, a name in it) of every directory that holds nodes but is none; "" is the group itself."""
     root = hierarchy.root
+    if root.zarr_format == 1:
+        return
     if isinstance(root, GroupView) and not root.raw:
         yield root, ""
     for group in hierarchy.groups:
@@ -55,6 +57,9 @@ def check_groups(hierarchy: Hierarchy) -> Iterator[Complaint]:
     for group, name in implicit_groups(hierarchy):
         message = f"{name or '/'!r} holds arrays or groups but is no group itself"
         yield Complaint(group, message, v3.KEY if group.zarr_format == 3 else v2.GROUP_KEY, None)
+    if isinstance(hierarchy.root, GroupView) and hierarchy.root.zarr_format == 1:
+        message = "arrays of Zarr v1, which has no groups: zstore convert makes them members of one"
+        yield Complaint(hierarchy.root, message, "a group", None, "note")
     if isinstance(hierarchy.root, ArrayView) and not hierarchy.root.path:
         yield Complaint(hierarchy.root, "the root is an array", "a group", "an array", "note")
 

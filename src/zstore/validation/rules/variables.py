@@ -13,7 +13,7 @@ from zstore.validation.rule import Complaint, rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.validation.view import ArrayView, GroupView, Hierarchy
 
-__all__ = ["is_unreadable_fill"]
+__all__ = ["has_no_fill", "is_unreadable_fill"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 MINI = ("geozarr-mini",)
@@ -163,6 +163,20 @@ def is_unreadable_fill(array: ArrayView) -> bool:
     found: Any = array.attrs.get("_FillValue")
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     return is_number and array.zarr_format == 3 and array.dtype.kind == "f" and bool(np.isfinite(found))
+
+
+def has_no_fill(array: ArrayView) -> bool:
+    """Whether `fill_value` is null in Zarr v3."""
+    return array.zarr_format == 3 and array.document.get("fill_value", 0) is None
+
+
+@rule("ZS-08", "error", "core", "Zarr v3, fill_value", "A Zarr v3 array has a fill value.",
+      "write one (zstore fix --fill-value does); GDAL takes it for nodata", general="warning")  # fmt: skip
+def check_fill_is_there(hierarchy: Hierarchy) -> Iterator[Complaint]:
+    for array in hierarchy.arrays:
+        if has_no_fill(array):
+            message = "fill_value is null, for which zarr-python refuses the array; GDAL writes it"
+            yield Complaint(array, message, "a value of the array's type", None)
 
 
 @rule("MS-02", "error", "core", "mini spec, DataArray",

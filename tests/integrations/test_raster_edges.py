@@ -1,0 +1,221 @@
+"""Odd rasters to Zarr, then to GeoTIFF and COG: what they say comes back, is refused or left out by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.integrations.raster import RasterWarning, raster_to_zarr, zarr_to_raster
+
+rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
+pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+from rasterio.enums import ColorInterp  # noqa: E402
+from rasterio.shutil import copy  # noqa: E402
+
+Affine = rasterio.Affine
+NORTH_UP = Affine(30, 0, 612825, 0, -30, 6852675)
+PALETTE = {value: (value, 255 - value, value * 7 % 256, 0 if value == 3 else 255) for value in range(256)}
+
+
+def cells(bands: int, rows: int, columns: int, dtype: str) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 100, (bands, rows, columns)).astype(dtype)
+
+
+def write_mask(raster: Any) -> None:
+    mask = np.zeros(raster.shape, np.uint8)
+    mask[:3] = 255
+    raster.write_mask(mask)
+
+
+def tag(raster: Any) -> None:
+    raster.update_tags(title="ä = b", TIFFTAG_DATETIME="2020:01:01 00:00:00", AREA_OR_POINT="Point")
+    raster.update_tags(1, **{"two words": "v=w"})
+    raster.descriptions, raster.units = ("x", "spatial_ref"), ("m", "°C")
+
+
+def pack(raster: Any) -> None:
+    raster.scales, raster.offsets = (-0.5, 1.0), (1e-300, 3.0)
+
+
+def describe_alike(raster: Any) -> None:
+    raster.descriptions = ("a", "a_3", "a", "zarr.json", "a/b", "ж" * 300)
+
+
+def say_colours(*names: str) -> Callable[[Any], None]:
+    def say(raster: Any) -> None:
+        raster.colorinterp = [ColorInterp[name] for name in names]
+
+    return say
+
+
+# What is written: cells, what else is said of them, and options of the file.
+CASES: dict[str, tuple[np.ndarray, Callable[[Any], None] | None, dict[str, Any]]] = {
+    "rotated": (cells(1, 30, 20, "u1"), None, {"transform": Affine(20, 5, 100, 10, -8, 200)}),
+    "sheared": (cells(1, 30, 20, "u1"), None, {"transform": Affine(20, 5, 100, 0, -8, 200)}),
+    "south-up": (cells(1, 30, 20, "u1"), None, {"transform": Affine(20, 0, 100, 0, 8, 200)}),
+    "columns to the west": (cells(1, 30, 20, "u1"), None, {"transform": Affine(-20, 0, 100, 0, -8, 200)}),
+    "one cell": (cells(1, 1, 1, "u1"), None, {}),
+    "one row": (cells(2, 1, 5, "f4"), None, {}),
+    "one column": (cells(2, 5, 1, "f4"), None, {}),
+    "degrees": (
+        cells(1, 9, 9, "u1"),
+        None,
+        {"crs": "EPSG:4326", "transform": Affine(0.1, 0, 10, 0, -0.1, 50)},
+    ),
+    "a height as well": (cells(1, 9, 9, "f4"), None, {"crs": "EPSG:32622+5773"}),
+    "a CRS without a code": (
+        cells(1, 9, 9, "f4"),
+        None,
+        {"crs": "+proj=laea +lat_0=45 +lon_0=-100 +R=6370997"},
+    ),
+    "a mask": (cells(3, 30, 20, "u1"), write_mask, {}),
+    "alpha": (cells(4, 30, 20, "u1"), None, {"photometric": "RGB", "alpha": "YES"}),
+    "alpha of grey": (cells(2, 30, 20, "u2"), None, {"alpha": "YES"}),
+    "four bands of bytes": (cells(4, 30, 20, "u1"), None, {"photometric": "MINISBLACK"}),
+    "blue first": (cells(4, 30, 20, "u1"), say_colours("blue", "green", "red", "undefined"), {}),
+    "nodata NaN": (cells(1, 30, 20, "f4"), None, {"nodata": np.nan}),
+    "nodata infinite": (cells(1, 30, 20, "f8"), None, {"nodata": -np.inf}),
+    "int8": (cells(1, 30, 20, "i1"), None, {"nodata": -128}),
+    "int64": (cells(1, 30, 20, "i8"), None, {"nodata": -9999}),
+    "uint64": (cells(1, 30, 20, "u8"), None, {"nodata": 2**53}),
+    "complex": (cells(2, 30, 20, "c16"), None, {}),
+    "a palette": (cells(1, 30, 20, "u1"), lambda raster: raster.write_colormap(1, PALETTE), {}),
+    "packed": (cells(2, 30, 20, "i2"), pack, {"nodata": 0}),
+    "tags": (cells(2, 30, 20, "i2"), tag, {}),
+    "descriptions alike": (cells(6, 5, 4, "u1"), describe_alike, {"photometric": "MINISBLACK"}),
+    "many bands": (cells(60, 5, 4, "u1"), None, {}),
+    "huge blocks": (cells(1, 700, 300, "u2"), None, {"tiled": True, "blockxsize": 2048, "blockysize": 4096}),
+    "one strip": (cells(1, 700, 300, "u1"), None, {"blockysize": 700}),
+}
+
+
+def make(path: Path, data: np.ndarray, describe: Callable[[Any], None] | None = None, **options: Any) -> Path:
+    profile = {"driver": "GTiff", "crs": "EPSG:32622", "transform": NORTH_UP, "dtype": data.dtype}
+    profile |= {"count": data.shape[0], "height": data.shape[1], "width": data.shape[2]}
+    with (
+        rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
+        rasterio.open(path, "w", **profile | options) as raster,
+    ):
+        if describe is not None:
+            describe(raster)
+        raster.write(data)
+    return path
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """All that a raster says."""
+    with rasterio.open(path) as raster:
+        named = "dtypes shape crs transform colorinterp descriptions units scales offsets mask_flag_enums"
+        said = {name: getattr(raster, name) for name in named.split()}
+        said["nodata"] = [repr(value) for value in raster.nodatavals]
+        said["tags"] = {name: v for name, v in raster.tags().items() if name != "OVR_RESAMPLING_ALG"}
+        said["band tags"] = [raster.tags(band) for band in raster.indexes]
+        said["cells"], said["masks"] = raster.read().tobytes(), raster.read_masks().tobytes()
+        is_palette = raster.colorinterp[0].name == "palette"
+        return {**said, "palette": raster.colormap(1) if is_palette else None}
+
+
+@pytest.mark.parametrize(("zarr_format", "levels", "driver"), [(2, 0, "GTiff"), (3, 1, "COG")])
+@pytest.mark.parametrize("case", CASES)
+def test_all_that_it_says_comes_back(
+    tmp_path: Path, case: str, zarr_format: int, levels: int, driver: str
+) -> None:
+    data, describe, options = CASES[case]
+    path = make(tmp_path / "a.tif", data, describe, **options)
+    raster_to_zarr(path, tmp_path / "z", zarr_format=zarr_format, levels=levels)
+    back = zarr_to_raster(tmp_path / "z", tmp_path / "b.tif", driver=driver)
+    assert facts(back) == facts(path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tif", "b.tif", "z"]
+
+
+def test_a_raster_without_a_crs(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.tif", cells(1, 30, 20, "u1"), crs=None)
+    with pytest.warns(RasterWarning, match="has no CRS"):
+        raster_to_zarr(path, tmp_path / "z")
+    assert facts(zarr_to_raster(tmp_path / "z", tmp_path / "b.tif", driver="COG")) == facts(path)
+
+
+def test_names_are_different_and_fit_a_directory(tmp_path: Path) -> None:
+    data, describe, options = CASES["descriptions alike"]
+    made = raster_to_zarr(make(tmp_path / "a.tif", data, describe, **options), tmp_path / "z")
+    names = made.attrs["bands"]
+    assert names[:5] == ["a", "a_3", "a_3_3", "zarr.json_4", "a_b"] and names[5] == "ж" * 100
+    for band, name in enumerate(names):
+        np.testing.assert_array_equal(made[name][...], data[band])
+
+
+def write_vrt(path: Path, dtype: str, inside: str) -> Path:
+    """One band of `a.tif` beside it, with more in its description."""
+    source = '<SimpleSource><SourceFilename relativeToVRT="1">a.tif</SourceFilename></SimpleSource>'
+    path.write_text(
+        f'<VRTDataset rasterXSize="20" rasterYSize="30"><GeoTransform>0,1,0,50,0,-1</GeoTransform>'
+        f'<SRS>EPSG:4326</SRS><VRTRasterBand dataType="{dtype}" band="1">'
+        f"{inside.format(source=source)}{source}</VRTRasterBand></VRTDataset>"
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodata"),
+    [("int64", -(2**63)), ("int64", 2**63 - 1), ("int64", 2**53 + 1), ("uint64", 2**64 - 1), ("uint64", 7)],
+)
+def test_nodata_of_64_bits_is_exact_or_refused(tmp_path: Path, dtype: str, nodata: int) -> None:
+    make(tmp_path / "a.tif", cells(1, 30, 20, dtype))
+    path = write_vrt(
+        tmp_path / "a.vrt", dtype.replace("i", "I").replace("u", "U"), f"<NoDataValue>{nodata}</NoDataValue>"
+    )
+    copy(path, tmp_path / "b.tif", driver="GTiff")
+    for source in (path, tmp_path / "b.tif"):
+        made = raster_to_zarr(source, tmp_path / "z", overwrite=True)
+        assert made["band_1"].attrs["_FillValue"] == nodata and made["band_1"].fill_value == nodata
+    if nodata > 2**53 or nodata < -(2**53):
+        with pytest.raises(UnsupportedError, match=f"nodata is {nodata}; expected at most"):
+            zarr_to_raster(tmp_path / "z", tmp_path / "c.tif")
+        assert not (tmp_path / "c.tif").exists()
+    else:
+        with rasterio.open(zarr_to_raster(tmp_path / "z", tmp_path / "c.tif")) as raster:
+            assert raster.nodata == nodata
+
+
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    make(tmp_path / "a.tif", cells(1, 30, 20, "u1"))
+    mask = '<MaskBand><VRTRasterBand dataType="Byte">{source}</VRTRasterBand></MaskBand>'
+    with pytest.warns(RasterWarning, match="a mask of its own for each band, which is left out"):
+        raster_to_zarr(write_vrt(tmp_path / "a.vrt", "Byte", mask), tmp_path / "z")
+    path = make(tmp_path / "b.tif", cells(1, 30, 20, "c8"), nodata=5)
+    with pytest.warns(RasterWarning, match=r"nodata is 5\.0; complex64 arrays have none.*left out"):
+        made = raster_to_zarr(path, tmp_path / "y")
+    assert "_FillValue" not in made["band_1"].attrs
+
+
+def scale_by_nothing(raster: Any) -> None:
+    raster.scales, raster.offsets = (0.0,), (2.0,)
+
+
+def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.tif", cells(1, 30, 20, "i2"), scale_by_nothing)
+    with pytest.raises(MetadataError, match=r"scale_factor is 0\.0"):
+        raster_to_zarr(path, tmp_path / "z")
+    path = make(tmp_path / "b.tif", cells(1, 30, 20, "i2").astype("c8"), dtype="complex_int16")
+    with pytest.raises(UnsupportedError, match="'complex_int16', which Zarr does not have"):
+        raster_to_zarr(path, tmp_path / "z")
+    assert not (tmp_path / "z").exists()
+    group = zstore.create_group(tmp_path / "z")
+    group.create_array("a", data=cells(1, 30, 20, "u1")[0], dimension_names=("y", "x"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        with pytest.raises(UnsupportedError, match="compress is 'nope'"):
+            zarr_to_raster(group, tmp_path / "c.tif", compress="nope")
+        with pytest.raises(UnsupportedError, match="compress is 'webp'"):
+            zarr_to_raster(group, tmp_path / "c.tif", compress="webp")
+    group.create_array("b", data=np.zeros((30, 20), "f2"), dimension_names=("y", "x"))
+    with pytest.raises(UnsupportedError, match="cannot hold the data type float16"):
+        zarr_to_raster(group, tmp_path / "c.tif", arrays=["b"])
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tif", "b.tif", "z"]

@@ -1,0 +1,200 @@
+"""Rasters that lie oddly on the globe, or hold next to nothing: right tiles, or an error by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.tilesets.registry import load_tile_matrix_set
+from zstore.conventions.write import render_geo
+from zstore.errors import MetadataError
+from zstore.pyramid.quicklook import preview, quicklook
+from zstore.pyramid.tiling.cover import cover
+from zstore.pyramid.tiling.places import Trace
+from zstore.resampling import grid
+
+pyproj = pytest.importorskip("pyproj")
+
+UTM = Affine(30, 0, 600000, 0, -30, 5300000)
+DEGREES = "OGC:CRS84"
+
+
+def build(place: Path, data: np.ndarray, affine: Affine, crs: Any = DEGREES, **options: Any) -> zstore.Group:
+    """A tile pyramid of a raster whose nodata is 0; the places of its cells are exact."""
+    variables = {"b": Variable(dtype=data.dtype, nodata=0, dimensions=("y", "x"))}
+    geo = GeoModel(Crs.from_user(crs), affine, data.shape, variables=variables)
+    documents = render_geo(geo, 3)[0]
+    group = zstore.create_group(place / "source", attributes=documents[""]["attributes"])
+    said = documents["b"]
+    group.create_array(
+        "b",
+        data=data,
+        fill_value=said["fill_value"],
+        attributes=said["attributes"],
+        dimension_names=said["dimension_names"],
+    )
+    return zstore.build_tile_pyramid(group, place / "made", **{"tolerance": 0, **options})
+
+
+def scene(shape: tuple[int, int] = (40, 40)) -> np.ndarray:
+    return np.random.default_rng(0).integers(1, 5000, shape).astype("u2")
+
+
+def finest_cells(group: zstore.Group) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All cells of the finest level, and the longitudes and latitudes of their centres."""
+    level = group.attrs["multiscales"]["layout"][0]["asset"]
+    affine = Affine.from_user(group[level].attrs["spatial:transform"])
+    cells = group[f"{level}/b"][...]
+    columns, rows = np.meshgrid(np.arange(cells.shape[1]) + 0.5, np.arange(cells.shape[0]) + 0.5)
+    x, y = affine.a * columns + affine.c, affine.e * rows + affine.f
+    return cells, *pyproj.Transformer.from_crs(3857, 4326, always_xy=True).transform(x, y)
+
+
+@pytest.mark.parametrize(
+    "affine",
+    [
+        Affine(0.5, 0, 170, 0, -0.5, 10),
+        Affine(0.5, 0, -190, 0, -0.5, 10),
+        Affine(0.5, 0, 530, 0, -0.5, 10),
+        Affine(-0.5, 0, -170, 0, -0.5, 10),
+        Affine(0.5, 0, 170, 0, 0.5, -10),
+        Affine(0.5, 0.2, 168, 0.2, -0.5, 10),
+        Affine(0.5, -0.2, -182, 0.2, 0.5, -15),
+    ],
+)
+def test_wherever_degrees_begin_and_whichever_way_they_run(tmp_path: Path, affine: Affine) -> None:
+    data = scene()
+    cells, east, north = finest_cells(build(tmp_path, data, affine, method="nearest"))
+    want = np.zeros(cells.shape, "u2")
+    size = affine.a * affine.e - affine.b * affine.d
+    for turn in (-720, -360, 0, 360, 720):
+        x, y = east + turn - affine.c, north - affine.f
+        columns, rows = (affine.e * x - affine.b * y) / size, (affine.a * y - affine.d * x) / size
+        inside = (columns >= 0) & (columns < 40) & (rows >= 0) & (rows < 40)
+        want[inside] = data[rows[inside].astype(int), columns[inside].astype(int)]
+    np.testing.assert_array_equal(cells, want)
+    assert (want[:, : len(want) // 4] > 0).any() and (want[:, -len(want) // 4 :] > 0).any()
+
+
+@pytest.mark.parametrize("north", [89.9, -86.0, 95.0])
+def test_beyond_the_latitudes_of_the_set(tmp_path: Path, north: float) -> None:
+    height = 9 if north > 90 else 39
+    with pytest.raises(MetadataError, match="outside"):
+        build(tmp_path, scene((height, 40)), Affine(0.1, 0, 10, 0, -0.1, north))
+    assert not (tmp_path / "made").exists()
+
+
+def test_across_the_edge_of_the_set_what_lies_inside_is_kept(tmp_path: Path) -> None:
+    data = scene((400, 400))
+    cells, east, north = finest_cells(
+        build(tmp_path, data, Affine(0.01, 0, 10, 0, -0.01, 87), method="nearest", max_zoom=4)
+    )
+    columns, rows = (east - 10) * 100, (87 - north) * 100
+    inside = (columns >= 0) & (columns < 400) & (rows >= 0) & (rows < 400)
+    want = np.zeros(cells.shape, "u2")
+    want[inside] = data[rows[inside].astype(int), columns[inside].astype(int)]
+    assert inside.any()
+    np.testing.assert_array_equal(cells, want)
+
+
+@pytest.mark.parametrize("sampling", ["nearest", "bilinear", "cubic", "average"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 300), (300, 1)])
+def test_one_cell_and_lines_of_cells(tmp_path: Path, shape: tuple[int, int], sampling: str) -> None:
+    group = build(tmp_path, np.full(shape, 7, "u2"), UTM, 32632, sampling=sampling, max_zoom=13)
+    limits = group.attrs["multiscales"]["tile_matrix_limits"]["13"]
+    rows = range(limits["minTileRow"], limits["maxTileRow"] + 1)
+    columns = range(limits["minTileCol"], limits["maxTileCol"] + 1)
+    seen = np.concatenate([group.tile(13, x, y).ravel() for x in columns for y in rows])
+    # As much as the source covers, of that value and of no other.
+    assert set(np.unique(seen)) == {0, 7}
+    ground = shape[0] * shape[1] * 900 / (19.11 * np.cos(np.radians(47.8))) ** 2
+    assert 0.5 * ground <= (seen == 7).sum() <= (2 if sampling != "average" else 5) * ground + 4
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+def test_nothing_but_nodata_stores_nothing(tmp_path: Path, dtype: str) -> None:
+    group = build(tmp_path, np.zeros((60, 60), dtype), UTM, 32632)
+    assert not list((tmp_path / "made").rglob("b/c"))
+    assert not quicklook(group, size=64)[..., -1].any()
+    assert zstore.update_pyramid(group).attrs["multiscales"] == group.attrs["multiscales"]
+
+
+def test_around_a_pole_places_need_not_lie_densely() -> None:
+    affine = Affine(25000, 0, -3800000, 0, -25000, 3200000)
+    matrix = load_tile_matrix_set("WebMercatorQuad")["6"]
+    trace = Trace(Crs.from_user(3413), affine, (300, 300), Crs.from_user(3857), matrix.affine, 0)
+    transformed = 0
+
+    class Counting(Trace):
+        def back(self, columns: Any, rows: Any) -> Any:
+            nonlocal transformed
+            transformed += columns.size
+            return super().back(columns, rows)
+
+    tiles = cover(Counting(**vars(trace)), matrix)
+    assert transformed < 300_000
+    # Each tile on its own: those under which any cell of the source lies are there.
+    every = np.stack(np.meshgrid(np.arange(64), np.arange(64), indexing="ij"), axis=-1).reshape(-1, 2)
+    inside = []
+    for row, column in every.tolist():
+        grid_ = np.meshgrid(column * 256 + np.arange(8) * 32 + 16.0, row * 256 + np.arange(8) * 32 + 16.0)
+        columns, rows = trace.at(grid_[0], grid_[1])
+        if ((columns >= 0) & (columns < 300) & (rows >= 0) & (rows < 300)).any():
+            inside.append((row, column))
+    assert set(inside) <= set(map(tuple, tiles.tolist()))
+    assert len(tiles) < 1.3 * len(inside) + 20
+
+
+def test_levels_finer_than_any_raster_cost_what_the_data_cost(tmp_path: Path) -> None:
+    affine = Affine(0.01, 0, 600000, 0, -0.01, 5300000)
+    group = build(tmp_path, scene((200, 200)), affine, 32632, method="average")
+    finest = group.attrs["multiscales"]["layout"][0]["asset"]
+    assert finest == "23" and group["23/b"].shape == (2**31, 2**31)
+    limits = group.attrs["multiscales"]["tile_matrix_limits"]["23"]
+    tiles = [
+        group.tile(23, x, y)
+        for x in range(limits["minTileCol"], limits["maxTileCol"] + 1)
+        for y in range(limits["minTileRow"], limits["maxTileRow"] + 1)
+    ]
+    assert sum(int((tile > 0).sum()) for tile in tiles) > 10_000
+
+
+@pytest.mark.parametrize("method", ["average", "nearest", "gauss", "bilinear", "lanczos"])
+@pytest.mark.parametrize("kind", grid.GRIDS)
+def test_what_shows_where_is_found_at_the_ends_alone(method: str, kind: str) -> None:
+    for size, factor in ((1, 2), (7, 2), (100, 3), (333, 7), (40, 64), (97, 16)):
+        span = grid.Span(size, factor, kind, 0, 0)
+        span = span._replace(end=span.result_size)
+        gauss = grid.gauss_size(span.ratio)
+        sources = [
+            grid.source_slice(span._replace(begin=n, end=n + 1), method, gauss)
+            for n in range(span.result_size)
+        ]
+        for begin in range(0, size, 3):
+            for end in (begin + 1, min(size, begin + 11), size):
+                found = [n for n, side in enumerate(sources) if side.start < end and side.stop > begin]
+                want = slice(found[0], found[-1] + 1) if found else slice(0, 0)
+                assert grid.result_slice(span, method, gauss, begin, end) == want
+
+
+# Pictures of levels that span the world
+
+
+def test_a_picture_shows_the_data_and_not_the_world(tmp_path: Path) -> None:
+    data = np.full((400, 500), 9, "u2")
+    data[:200] = 5000
+    group = build(tmp_path, data, UTM, 32632, max_zoom=12)
+    for size in (1000, 300, 100):
+        image = quicklook(group, size=size)
+        assert size / 2.3 <= max(image.shape[:2]) <= size or max(image.shape[:2]) > 500
+        assert 0.85 < (image[..., -1] == 255).mean() and image.shape[2] == 2
+        # Bright above, dark below.
+        middle = image.shape[1] // 2
+        assert image[image.shape[0] // 5, middle, 0] > 200 > 50 > image[-image.shape[0] // 5, middle, 0]
+    assert (preview(group, size=64)[..., 3] == 255).mean() > 0.5
