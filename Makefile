@@ -68,26 +68,37 @@ READERS := .readers
 NEW_READERS := .readers-new
 READER_TESTS := tests/integrations/test_readers.py tests/integrations/test_readers_geo.py \
 	tests/integrations/test_readers_mended.py
-readers:
+READERS_NEED := pyproject.toml setup.py $(KERNEL_SOURCES)
+readers: $(READERS)/.installed $(NEW_READERS)/.installed
 	! command -v npm >/dev/null || npm install --silent --prefix $(READERS)/node ol
+	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(READER_TESTS)
+	@if [ -x $(NEW_READERS)/bin/python ]; then \
+		set -ex; \
+		$(NEW_READERS)/bin/python -c 'import rasterio; print("GDAL", rasterio.__gdal_version__)'; \
+		ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(NEW_READERS)/bin/python -m pytest -q $(READER_TESTS); \
+	else \
+		echo "no Python 3.12 here: skipped eopf-geozarr >= 0.12, ndpyramid and rasterio >= 1.5 (GDAL >= 3.12);" \
+			"ZSTORE_READERS_PYTHON may name one"; \
+	fi
+
+$(READERS)/.installed: $(READERS_NEED)
 	test -x $(READERS)/bin/python || $(PYTHON) -m venv $(READERS)
 	$(READERS)/bin/pip install --quiet --upgrade pip
 	$(READERS)/bin/pip install --quiet -e ".[readers]"
-	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(READER_TESTS)
+	touch $@
+
+# Made where there is a Python for it, and looked for again where there was none.
+$(NEW_READERS)/.installed: $(READERS_NEED)
 	@for new in "$$ZSTORE_READERS_PYTHON" python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python ""; do \
 		test -z "$$new" || ! "$$new" -c "" 2>/dev/null || break; \
 	done; \
-	if [ -z "$$new" ]; then \
-		echo "no Python 3.12 here: skipped eopf-geozarr >= 0.12, ndpyramid and rasterio >= 1.5 (GDAL >= 3.12);" \
-			"ZSTORE_READERS_PYTHON may name one"; \
-	else \
+	test -z "$$new" || { \
 		set -ex; \
 		test -x $(NEW_READERS)/bin/python || "$$new" -m venv $(NEW_READERS); \
 		$(NEW_READERS)/bin/pip install --quiet --upgrade pip; \
 		$(NEW_READERS)/bin/pip install --quiet -e ".[readers]"; \
-		$(NEW_READERS)/bin/python -c 'import rasterio; print("GDAL", rasterio.__gdal_version__)'; \
-		ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(NEW_READERS)/bin/python -m pytest -q $(READER_TESTS); \
-	fi
+		touch $@; \
+	}
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -112,7 +123,7 @@ plugins:
 	$(PLUGIN_VENV)/bin/pip install --quiet $(addprefix ./,$(PURE_PLUGINS))
 	$(PLUGIN_VENV)/bin/pip install --quiet --no-build-isolation $(addprefix ./,$(NATIVE_PLUGINS))
 	$(PLUGIN_VENV)/bin/zstore plugins
-	$(PLUGIN_VENV)/bin/python -P -m pytest -q plugins
+	$(PLUGIN_VENV)/bin/python -m pytest -q plugins
 
 bench: $(STAMP)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only

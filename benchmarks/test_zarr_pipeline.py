@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,15 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "16KiB-zstd": {"chunks": (64, 64)},
     "4KiB-raw": {"chunks": (32, 32), "compressors": None},
     "1MiB-zstd": {"chunks": (512, 512)},
+    "256KiB-blosc": {
+        "chunks": (256, 256),
+        "compressors": {"name": "blosc", "configuration": {"cname": "lz4"}},
+    },
     "shards": {"chunks": (32, 32), "shards": (512, 512)},
     "v2-F-order": {"chunks": (64, 64), "zarr_format": 2, "order": "F"},
     "v2-big-endian": {"chunks": (64, 64), "zarr_format": 2, "dtype": ">f4"},
     "strings": {"chunks": (64, 64), "dtype": str},
+    "missing": {"chunks": (64, 64)},
 }
 SORTED = np.sort(np.random.default_rng(1).choice(EDGE, 64, replace=False))
 READS: dict[str, Callable[[Any], Any]] = {
@@ -51,7 +57,9 @@ def pipeline(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-def items(dtype: Any) -> np.ndarray[Any, Any]:
+def items(layout: str, dtype: Any) -> np.ndarray[Any, Any]:
+    if layout == "missing":
+        return np.zeros((EDGE, EDGE), dtype)
     numbers = np.cumsum(np.random.default_rng(0).integers(-3, 4, (EDGE, EDGE)), axis=1)
     return numbers.astype(np.dtypes.StringDType()) if dtype is str else numbers.astype(dtype)
 
@@ -59,10 +67,16 @@ def items(dtype: Any) -> np.ndarray[Any, Any]:
 def make(place: Path, layout: str) -> tuple[Any, np.ndarray[Any, Any]]:
     """The array, stored once by zarr-python's own pipeline and opened with the one that is chosen."""
     options = {"dtype": "f4", **LAYOUTS[layout]}
-    data = items(options["dtype"])
+    data = items(layout, options["dtype"])
     with zarr.config.set({"codec_pipeline.path": PIPELINES["zarr-python"]}):
         zarr.create_array(str(place), shape=data.shape, **options)[...] = data
     return zarr.open_array(str(place), mode="r+"), data
+
+
+def stored(place: Path) -> Any:
+    """What zarr-python's own pipeline, which reads everything, finds there."""
+    with zarr.config.set({"codec_pipeline.path": PIPELINES["zarr-python"]}):
+        return zarr.open_array(str(place), mode="r")[...]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -87,4 +101,20 @@ def test_write(benchmark: Any, tmp_path: Path, pipeline: str, layout: str) -> No
         benchmark.pedantic(array.__setitem__, (Ellipsis, data), rounds=5, warmup_rounds=1)
     except RuntimeError as error:
         pytest.skip(f"{pipeline} refuses: {error}")
-    assert np.array_equal(array[...], data)
+    assert np.array_equal(stored(tmp_path / "a"), data)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_first_write(benchmark: Any, tmp_path: Path, pipeline: str, layout: str) -> None:
+    """Chunks that were not there, where replacing files, which is the file system's work, plays no part."""
+    options = {"dtype": "f4", **LAYOUTS[layout]}
+    data = items(layout, options["dtype"])
+    places = count()
+    benchmark.group = f"first write {layout}"
+
+    def create() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        array = zarr.create_array(str(tmp_path / str(next(places))), shape=data.shape, **options)
+        return (array, Ellipsis, data), {}
+
+    benchmark.pedantic(lambda array, *write: array.__setitem__(*write), setup=create, rounds=5)
+    assert np.array_equal(stored(tmp_path / "0"), data)

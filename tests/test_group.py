@@ -31,6 +31,10 @@ class Counting:
         Counting.reads += 1
         return super().get_many(requests)
 
+    def get_first(self, prefixes, choices):
+        Counting.reads += 1
+        return super().get_first(prefixes, choices)
+
     def get(self, key, byte_range=None):
         Counting.reads += 1
         return super().get(key, byte_range)

@@ -1,7 +1,8 @@
 """Other projects' own test-suites through zstore's codec pipeline, beside zarr-python's.
 
     python tools/parity.py zarr 3.1.6       zarr-python's suite, from its source distribution
-    python tools/parity.py zarr 3.4.2       the same of a version that needs Python 3.12
+    python tools/parity.py zarr 3.4.2       the same of a version that needs Python 3.12: one on PATH, or
+                                            what ZSTORE_PARITY_PYTHON names
     python tools/parity.py xarray 2026.9.0  xarray's tests of its Zarr backend
 
 Each version gets a virtual environment below build/parity/, from PyPI. The suite runs twice there; what
@@ -74,8 +75,8 @@ def interpreter(project: str, version: str) -> str:
     numbers = tuple(int(part) for part in version.split(".")[:2])
     if project != "zarr" or numbers < (3, 2) or sys.version_info >= (3, 12):
         return sys.executable
-    for name in ("python3.13", "python3.12"):
-        found = os.environ.get("ZSTORE_PARITY_PYTHON") or shutil.which(name)
+    named = os.environ.get("ZSTORE_PARITY_PYTHON")
+    for found in (named, shutil.which("python3.13"), shutil.which("python3.12")):
         # What version managers put on PATH may stand for nothing.
         if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
             return found

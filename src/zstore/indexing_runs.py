@@ -1,6 +1,6 @@
 """Points of some dimensions with a slice of each of the others: boxes chunk by chunk, never item by item.
 
-Why, and where the limits come from: docs/design/0007-small-access.md.
+Why, and where the limits come from: docs/design/0013-points-with-slices.md.
 """
 
 from __future__ import annotations

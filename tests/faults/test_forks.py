@@ -1,4 +1,4 @@
-"""Forking while another thread holds a lock: the child does not have that thread, and must not wait for it."""
+"""Forks while another thread holds a lock: the child does not have that thread, and must not wait for it."""
 
 from __future__ import annotations
 

@@ -21,10 +21,11 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import FsspecStore, LocalStore, LoggingStore, MemoryStore, ZipStore
 
 import zstore
-from zstore.errors import ChecksumError, CodecError
+from zstore.errors import ChangedError, ChecksumError, CodecError
 from zstore.integrations.zarr_python import ZstoreStore
 from zstore.integrations.zarr_python_binding import Binding
 from zstore.integrations.zarr_python_selection import Cells
+from zstore.storage import changing
 from zstore.storage.memory import MemoryStore as Memory
 
 OURS = {"codec_pipeline.path": "zstore.integrations.zarr_python.ZstoreCodecPipeline"}
@@ -289,6 +290,25 @@ def test_what_the_store_raises_is_raised():
         array[...]
     with pytest.raises(PermissionError):
         array[3:8] = 1
+
+
+class _Overtaken(Memory):
+    """Somebody else is always faster."""
+
+    in_memory = False
+
+    def put(self, key: str, value: Any) -> None:
+        if "c/" in key:
+            raise ChangedError("value was written by somebody else", path=self.url, key=key)
+        super().put(key, value)
+
+
+def test_who_is_always_too_late_is_told(left, monkeypatch):
+    monkeypatch.setattr(changing, "FIRST_PAUSE", 0.0)
+    array = zarr.create_array(ZstoreStore(_Overtaken()), shape=(20,), chunks=(5,), dtype="i4")
+    with pytest.raises(ChangedError, match="c/0"):
+        array[1] = 1
+    assert left == []
 
 
 def test_read_only_stores_refuse_as_they_do(tmp_path):

@@ -117,6 +117,8 @@ REFERENCE: dict[str, Callable[[list[Any], np.dtype, Any], Any]] = {
 def expected(array: np.ndarray, factors: tuple[int, ...], method: str, nodata: Any = None) -> np.ndarray:
     shape = tuple(-(-n // f) for n, f in zip(array.shape, factors, strict=True))
     result = np.empty(shape, array.dtype.newbyteorder("="))
+    if nodata is None and array.dtype.kind == "f":
+        nodata = np.nan
     for index, cells in windows(array, factors):
         result[index] = REFERENCE[method](cells, result.dtype, nodata)
     return result
@@ -254,8 +256,9 @@ def test_mode_goes_to_the_first_to_reach_the_top_count(cells: list[int], winner:
 
 def test_every_nan_is_one_value_for_mode() -> None:
     payload = np.array([0x7FC00001, 0x7FC00002, 0x3F800000, 0x40000000], "u4").view("f4")
-    assert np.isnan(downsample(payload, (4,), "mode")[0])
+    assert np.isnan(downsample(payload, (4,), "mode", nodata="none")[0])
     assert downsample(payload, (4,), "mode", nodata=np.nan)[0] == 1
+    assert downsample(payload, (4,), "mode")[0] == 1
     assert downsample(np.array([0.0, -0.0, 1, 2], "f8"), (4,), "mode")[0] == 0
 
 
@@ -287,18 +290,18 @@ def test_a_valid_mean_never_reads_as_nodata(dtype: str) -> None:
 
 @pytest.mark.parametrize("method", ["sum", "rms", "max", "min", "med", "q1", "q3"])
 @pytest.mark.parametrize("size", [4, 100, 9000])
-def test_nan_wins_unless_it_is_nodata(method: str, size: int) -> None:
+def test_nan_wins_where_something_else_or_nothing_is_nodata(method: str, size: int) -> None:
     for dtype in FLOATS:
         array = np.arange(size).astype(dtype) % 7
         array[size // 2] = np.nan
-        assert np.isnan(downsample(array, (size,), method)[0])
+        assert np.isnan(downsample(array, (size,), method, nodata="none")[0])
         assert np.isnan(downsample(array, (size,), method, nodata=3)[0])
-        assert downsample(array, (size,), method, nodata=np.nan)[0] == pytest.approx(
-            downsample(np.delete(array, size // 2), (size,), method)[0], rel=1e-3
-        )
+        numbers = downsample(np.delete(array, size // 2), (size,), method)[0]
+        for nodata in (np.nan, None):
+            assert downsample(array, (size,), method, nodata=nodata)[0] == pytest.approx(numbers, rel=1e-3)
 
 
-def test_nan_wins_an_average_unless_it_is_nodata() -> None:
+def test_nan_wins_an_average_where_something_else_is_nodata() -> None:
     for dtype in FLOATS:
         array = np.array([1, np.nan, 3, -9999 if dtype != "f2" else -999], dtype)
         assert np.isnan(downsample(array, (4,), nodata=array[3]))
@@ -356,6 +359,8 @@ def test_empty_and_scalar_inputs(method: str) -> None:
     assert downsample(np.zeros((5, 0), "f4"), (2, 9), method).shape == (3, 0)
     assert downsample(np.float32(3), (), method).item() == 3
     assert downsample([[1, 2], [1, 4]], (1, 1), method).tolist() == [[1, 2], [1, 4]]
+    assert np.isnan(downsample(np.float32(np.nan), (), method))
+    assert downsample(np.full((0, 5), np.nan), (3, 1), method).shape == (0, 5)
     assert downsample(np.arange(3.0), (10**30,), method).shape == (1,)
 
 

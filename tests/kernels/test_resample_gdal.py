@@ -119,6 +119,24 @@ def test_nan_as_nodata(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(found, gdal)
 
 
+@pytest.mark.parametrize(
+    "method", ["nearest", "average", "rms", "mode", "gauss", "bilinear", "cubic", "lanczos"]
+)
+def test_nan_where_nothing_is_nodata(tmp_path: Path, method: str) -> None:
+    # GDAL takes NaN for a value then, and says so in every cell that it shows in.
+    for dtype in ("f4", "f8"):
+        array = raster(dtype, (40, 64))
+        array[np.random.default_rng(1).random(array.shape) < 0.02] = np.nan
+        for factor in (2, 4):
+            gdal = overview(tmp_path, array, factor, method)
+            found = downsample(array, (factor, factor), method, nodata="none")
+            np.testing.assert_allclose(found, gdal, rtol=1e-6, atol=1e-3)
+            default = downsample(array, (factor, factor), method)
+            same = np.isfinite(gdal)
+            np.testing.assert_allclose(default[same], gdal[same], rtol=1e-6, atol=1e-3)
+            assert method == "nearest" or np.isnan(default).sum() < np.isnan(gdal).sum() or method == "mode"
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("factor", [2, 3, 5])
 def test_edges_are_those_of_the_array_padded_with_nodata(tmp_path: Path, dtype: str, factor: int) -> None:

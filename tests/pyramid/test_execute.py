@@ -102,6 +102,50 @@ def test_units_of_any_size_make_the_same(method: str, factors: Any) -> None:
         np.testing.assert_array_equal(small[f"{level}/data"][...], expected)
 
 
+@pytest.mark.parametrize("size", [1, 16 << 10, 1 << 30])
+@pytest.mark.parametrize(("method", "derive"), [("average", "base"), ("max", "cascade"), ("mode", "base")])
+@pytest.mark.parametrize("with_copy", [False, True])
+def test_units_are_made_of_tiles_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, size: int, method: str, derive: str, with_copy: bool
+) -> None:
+    monkeypatch.setattr("zstore.pyramid.sizes.TILE_SIZE", size)
+    data = cells((2, 700, 500), "i2")
+    data[:, 200:300, 100:180] = 7
+    cut = {"dimension_names": ("t", "y", "x"), "chunks": (1, 64, 64), "shards": (1, 256, 256)}
+    source = make_array(MemoryStore(), data, **cut)
+    options = {"levels": 3, "method": method, "derive": derive, "nodata": 7, "copy_base": with_copy}
+    made = zstore.build_pyramid(source, MemoryStore(), **options)
+    for level in range(1, 4):
+        expected = downsample(data, (1, 2**level, 2**level), method, nodata=7)
+        np.testing.assert_array_equal(made[f"{level}/data"][...], expected)
+
+
+@pytest.mark.parametrize("method", ALIGNED)
+@pytest.mark.parametrize(
+    ("dtype", "nodata"),
+    [("u1", 0), ("u1", 255), ("i2", -32768), ("i2", 32767), ("u4", 2**32 - 1), ("i8", -(2**63)), ("u2", 9)],
+)
+def test_tiles_without_nodata_are_made_as_if_there_were_some(
+    monkeypatch: pytest.MonkeyPatch, method: str, dtype: str, nodata: int
+) -> None:
+    monkeypatch.setattr("zstore.pyramid.sizes.TILE_SIZE", 1)
+    limits, rng = np.iinfo(dtype), np.random.default_rng(4)
+    # As near to the type's ends, and so to nodata, as cells can be; holes in one tile of four.
+    data = rng.integers(0, 3, (128, 128)).astype(dtype)
+    data = (
+        data + np.array(7, dtype) if nodata == 9 else limits.max - data if nodata > 0 else limits.min + data
+    )
+    data[data == nodata] = data.max() if nodata in (0, limits.min) else data.min()
+    data[:64, 64:][rng.random((64, 64)) < 0.4] = nodata
+    data = data.astype(dtype)
+    made = zstore.build_pyramid(
+        make_array(MemoryStore(), data), MemoryStore(), levels=3, method=method, nodata=nodata, chunks=32
+    )
+    for level in range(1, 4):
+        expected = downsample(data, (2**level,) * 2, method, nodata=nodata)
+        np.testing.assert_array_equal(made[f"{level}/data"][...], expected)
+
+
 def test_means_are_rounded_once_unless_gdaladdos_numbers_are_asked_for() -> None:
     data = cells((256, 256))
     source = make_array(MemoryStore(), data)
@@ -228,6 +272,34 @@ def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path, calls: int) ->
     made = (tmp_path / "killed" / "zarr.json").stat().st_mtime_ns
     zstore.build_pyramid(tmp_path / "s", tmp_path / "killed", **options)
     assert (tmp_path / "killed" / "zarr.json").stat().st_mtime_ns == made
+
+
+class JournalStore(MemoryStore):
+    """Remembers what was kept of units that are done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[str] = []
+
+    def put(self, key, value):
+        if "zstore-build" in key:
+            self.kept.append(key)
+        super().put(key, value)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("WAITING_SECONDS", -1), ("WAITING_SIZE", -1), (None, None)])
+def test_units_are_kept_where_it_takes_long_to_make_them_again(
+    monkeypatch: pytest.MonkeyPatch, setting: str | None, value: int | None
+) -> None:
+    expected = 0
+    monkeypatch.setattr("zstore.pyramid.record.WAITING_SECONDS", 3600)
+    if setting is not None:
+        expected = 4
+        monkeypatch.setattr(f"zstore.pyramid.record.{setting}", value)
+    source, store = make_array(MemoryStore(), cells((128, 128))), JournalStore()
+    zstore.build_pyramid(source, store, levels=2, chunks=32)
+    assert len(store.kept) == len(set(store.kept)) == expected
+    assert not [key for key in store.list("") if "zstore-build" in key]
 
 
 class FullStore(CountingStore):

@@ -93,7 +93,7 @@ def test_beyond_the_latitudes_of_the_set(tmp_path: Path, north: float) -> None:
 def test_across_the_edge_of_the_set_what_lies_inside_is_kept(tmp_path: Path) -> None:
     data = scene((400, 400))
     cells, east, north = finest_cells(
-        build(tmp_path, data, Affine(0.01, 0, 10, 0, -0.01, 87), method="nearest", max_zoom=4)
+        build(tmp_path, data, Affine(0.01, 0, 10, 0, -0.01, 87), method="nearest", max_zoom=2)
     )
     columns, rows = (east - 10) * 100, (87 - north) * 100
     inside = (columns >= 0) & (columns < 400) & (rows >= 0) & (rows < 400)
@@ -192,8 +192,9 @@ def test_a_picture_shows_the_data_and_not_the_world(tmp_path: Path) -> None:
     group = build(tmp_path, data, UTM, 32632, max_zoom=12)
     for size in (1000, 300, 100):
         image = quicklook(group, size=size)
-        assert size / 2.3 <= max(image.shape[:2]) <= size or max(image.shape[:2]) > 500
-        assert 0.85 < (image[..., -1] == 255).mean() and image.shape[2] == 2
+        # The finest level is about 640 cells wide where there are data.
+        assert min(size, 600) / 2.3 <= max(image.shape[:2]) <= size
+        assert (image[..., -1] == 255).mean() > 0.85 and image.shape[2] == 2
         # Bright above, dark below.
         middle = image.shape[1] // 2
         assert image[image.shape[0] // 5, middle, 0] > 200 > 50 > image[-image.shape[0] // 5, middle, 0]

@@ -20,6 +20,7 @@ from zstore.conventions.read import read_geo
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreError, UnsupportedError
+from zstore.pyramid.dataset import open_dataset
 from zstore.pyramid.tiling.places import Trace
 from zstore.resampling.methods import downsample
 from zstore.storage.base import Store
@@ -166,6 +167,52 @@ def test_numbers_are_gdals(tmp_path: Path, method: str) -> None:
     else:
         assert off[inner].max() <= 1
     assert (cells[(columns < -2) | (columns > 602) | (rows < -2) | (rows > 502)] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "cubic"])
+def test_exact_places_give_gdals_very_numbers(tmp_path: Path, method: str, dtype: str) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    from rasterio.vrt import WarpedVRT
+
+    from zstore.pyramid.tiling.ground import Ground
+
+    data = scene((200, 240), dtype)
+    source = put_raster(tmp_path / "source", {"b": data}, UTM, 32632)
+    group = zstore.build_tile_pyramid(
+        source, tmp_path / "made", sampling=method, min_zoom=12, max_zoom=12, tolerance=0
+    )
+    cells, affine = window(group, "12")
+    known = load_tile_matrix_set("WebMercatorQuad")
+    scale = Ground.choose(open_dataset(source), known, 1, 0, 12, 12).scale
+    stretch = {"XSCALE": repr(scale[1]), "YSCALE": repr(scale[0])} if method != "nearest" else {}
+    profile = {"driver": "GTiff", "count": 1, "dtype": data.dtype, "height": 200, "width": 240}
+    place = {"crs": "EPSG:32632", "transform": rasterio.Affine(*UTM), "nodata": 0}
+    with rasterio.open(tmp_path / "a.tif", "w", **profile, **place) as raster:
+        raster.write(data, 1)
+    options = {"crs": "EPSG:3857", "transform": rasterio.Affine(*affine), "nodata": 0, "tolerance": 1e-9}
+    height, width = cells.shape
+    with (
+        rasterio.open(tmp_path / "a.tif") as raster,
+        WarpedVRT(
+            raster,
+            height=height,
+            width=width,
+            resampling=rasterio.enums.Resampling[method],
+            **options,
+            **stretch,
+        ) as warped,
+    ):
+        want = warped.read(1)
+    columns, rows = exact_places(affine, cells.shape, UTM, 32632)
+    inner = (columns > 0.01) & (columns < 239.99) & (rows > 0.01) & (rows < 199.99)
+    assert inner.sum() > 40_000
+    if dtype == "f4":
+        np.testing.assert_allclose(cells[inner], want[inner], rtol=1e-6)
+    else:
+        # Halves may round to either side.
+        off = np.abs(cells[inner].astype(int) - want[inner].astype(int))
+        assert off.max() <= 1 and (off > 0).mean() < 1e-3
 
 
 @pytest.mark.parametrize("west", [170.0, -190.0, 165.0])

@@ -20,6 +20,7 @@ from zstore.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage import beneath
 from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
 from zstore.storage.scratch import SCRATCH
 
 WRITER = """
@@ -324,6 +325,32 @@ def test_a_range_of_a_file_reads_only_that(tmp_path: Path) -> None:
         file.seek(1 << 39)
         file.write(b"here")
     assert LocalStore(tmp_path).get("sparse", ByteRange(1 << 39, 4)) == b"here"
+
+
+def test_the_first_choice_that_is_there(tmp_path: Path) -> None:
+    store, memory = LocalStore(tmp_path), MemoryStore()
+    for each in (store, memory):
+        for key in ("a/x", "a/y", "b/y", "b/z", "c/d/z", "x", "e/z/1"):
+            each.put(key, key.encode())
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "b" / "x").symlink_to("../a/x")
+    memory.put("link/x", b"a/x")
+    memory.put("link/y", b"a/y")
+    memory.put("b/x", b"a/x")
+    prefixes = ["a", "b", "c", "c/d", "", "e", "nothing", "a/x", "link"]
+    for choices in ([("x", "y"), ("y", "z"), ("z",)], [("z", "x")], [("x",)], [("y", "x"), ("d",)]):
+        found = store.get_first(prefixes, choices)
+        assert found == memory.get_first(prefixes, choices)
+        assert found == [store.get_first([prefix], choices)[0] for prefix in prefixes]
+    assert store.get_first(["b"], [("x", "y", "z")]) == [{"x": b"a/x", "y": b"b/y", "z": b"b/z"}]
+    assert LocalStore(tmp_path / "not there").get_first(["a", ""], [("x",)]) == [{}, {}]
+    assert store.get_first([], [("x",)]) == []
+    for prefix in ("../a", "/a", "a//b", ".zstore-tmp"):
+        with pytest.raises(StoreError):
+            store.get_first([prefix], [("x",)])
+    (tmp_path / "out").symlink_to("/tmp")
+    with pytest.raises(StoreError):
+        store.get_first(["out"], [("x",)])
 
 
 def test_an_unreadable_directory_is_an_error(tmp_path: Path) -> None:

@@ -80,6 +80,17 @@ def test_fix_shows_then_writes_then_takes_back(place: Path) -> None:
     run("fix", place, "--restore", place, code=1)
 
 
+def test_fix_takes_a_fill_value(place: Path) -> None:
+    documents = Documents(LocalStore.from_path(str(place)))
+    documents.edit("0/b02", lambda d: d.update(fill_value=None))
+    documents.set("0/b02", _FillValue=None)
+    documents.set("1/b02", _FillValue=None)
+    assert "left ZS-08 /0/b02" in run("fix", place)
+    assert "mended ZS-08 /0/b02: fill_value is 65535" in run("fix", place, "--fill-value", "65535")
+    assert "left ZS-08 /0/b02" in run("fix", place, "--fill-value", "nan")
+    run("fix", place, "--fill-value", "none", code=2)
+
+
 def test_fix_takes_a_place_for_the_backup(place: Path, tmp_path: Path) -> None:
     spoil(place)
     run("fix", place, "--write", "--backup", tmp_path / "kept")

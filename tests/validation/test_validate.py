@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError
 from zstore.storage.memory import MemoryStore
+from zstore.validation.mending.fix import plan_fix
 from zstore.validation.output import clean, render_json, render_junit, render_text
 from zstore.validation.rule import CLASSES, PROFILES, all_rules
 from zstore.validation.run import validate
@@ -245,3 +247,55 @@ def test_units_of_one_kind(one, other) -> None:
 def test_units_of_other_kinds_and_none() -> None:
     assert dimension_of("m") != dimension_of("s")
     assert dimension_of("parsnip") is None
+
+
+def test_all_transforms_of_a_grid_are_compared() -> None:
+    """Not only the one that counts with the coordinates: GDAL and rioxarray read others."""
+    store = right(3)
+    Documents(store).set("0/spatial_ref", GeoTransform="310000 10 0 5000040 0 -10")
+    found = [f for f in validate(store).findings if f.severity == "error"]
+    assert [(f.rule, f.path) for f in found] == [("MS-28", "0/b02")]
+    assert "1000 cells off spatial:transform" in found[0].message
+
+
+def test_a_group_may_say_what_it_covers_and_no_more() -> None:
+    store = right(3, model(levels=0))
+    zstore.create_group(store, "more", attributes={"spatial:bbox": [0.0, 0.0, 1.0, 1.0]})
+    assert "ZC-05" not in validate(store).by_rule()
+    zstore.create_group(store, "more/less", attributes={"spatial:shape": [2, 2]})
+    assert [f.path for f in validate(store).by_rule()["ZC-05"]] == ["more/less"]
+
+
+def test_a_level_that_is_there_twice() -> None:
+    store = right(3)
+    Documents(store).multiscales(lambda m: m["layout"].append(m["layout"][1]))
+    assert [f.message for f in validate(store).by_rule()["ZC-02"]] == ["level '1' is there more than once"]
+
+
+def test_a_crs_whose_conversion_lacks_a_parameter() -> None:
+    """PROJ has a default for it, CF has no word: it is another CRS than the others state."""
+    store = right(3)
+    group = zstore.open_group(store, mode="r+")
+    stated = group["0/b02"].attrs["_CRS"]
+    stated["projjson"]["conversion"]["parameters"].pop(3)
+    group["0/b02"].attrs["_CRS"] = stated
+    found = {(f.rule, f.path) for f in validate(store).findings if f.severity == "error"}
+    assert found == {("OC-08", "0/b02")}
+
+
+def test_a_crs_that_proj_reads_and_cannot_write() -> None:
+    store = right(3, model("EPSG:4326", DEGREES))
+    group = zstore.open_group(store, mode="r+")
+    stated = group["0/b02"].attrs["_CRS"]
+    stated["projjson"]["coordinate_system"]["axis"][0].pop("unit")
+    group["0/b02"].attrs["_CRS"] = stated
+    assert [(f.severity, f.path) for f in validate(store).by_rule()["OC-07"]] == [("warning", "0/b02")]
+    assert plan_fix(store).after.by_rule().get("OC-07") is None
+
+
+def test_coordinates_whose_codecs_cannot_be_used_are_passed_over() -> None:
+    store = right(3)
+    Documents(store).edit("0/x", lambda d: d["codecs"][0].pop("configuration"))
+    geo, findings = read_geo(zstore.open_group(store, mode="r"))
+    assert geo.affine == UTM
+    assert ("GZ-29", "0/x") in {(finding.rule, finding.path) for finding in findings}

@@ -167,10 +167,25 @@ static size_t zs_blosc_bound(const void *state, size_t src_size) {
     return src_size > SIZE_MAX - ZS_BLOSC_HEADER ? SIZE_MAX : src_size + ZS_BLOSC_HEADER;
 }
 
-static int64_t zs_blosc_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
+static int zs_blosc_flags(const zs_blosc_params *params, int32_t blocksize) {
     static const int formats[] = {ZS_FORMAT_BLOSCLZ, ZS_FORMAT_LZ4,  ZS_FORMAT_LZ4,
                                   ZS_FORMAT_SNAPPY,  ZS_FORMAT_ZLIB, ZS_FORMAT_ZSTD};
     static const int shuffles[] = {0, ZS_BLOSC_SHUFFLE, ZS_BLOSC_BITSHUFFLE};
+    int flags = formats[params->compressor] << 5 | shuffles[params->shuffle];
+    return zs_blosc_splits(params->compressor, params->typesize, blocksize) ? flags : flags | ZS_BLOSC_UNSPLIT;
+}
+
+static void zs_blosc_header(uint8_t *header, int flags, int32_t typesize, int32_t size, int32_t blocksize, int64_t written) {
+    header[0] = ZS_BLOSC_VERSION;
+    header[1] = ZS_BLOSC_COMPRESSOR_VERSION;
+    header[2] = (uint8_t)flags;
+    header[3] = (uint8_t)typesize;
+    zs_store32(header + 4, (uint32_t)size);
+    zs_store32(header + 8, (uint32_t)blocksize);
+    zs_store32(header + 12, (uint32_t)written);
+}
+
+static int64_t zs_blosc_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
     const zs_blosc_params *params = state;
     if (src_size > ZS_BLOSC_SIZE_MAX) return ZSTORE_EINTERNAL;
     if (dst_capacity < ZS_BLOSC_HEADER) return ZSTORE_ECAPACITY;
@@ -178,8 +193,7 @@ static int64_t zs_blosc_encode(const void *state, const void *src, size_t src_si
     size_t stored_size = src_size + ZS_BLOSC_HEADER;
     int32_t capacity = (int32_t)(dst_capacity < stored_size ? dst_capacity : stored_size);
     int32_t blocksize = zs_blosc_blocksize(params, typesize, size);
-    int flags = formats[params->compressor] << 5 | shuffles[params->shuffle];
-    if (!zs_blosc_splits(params->compressor, typesize, blocksize)) flags |= ZS_BLOSC_UNSPLIT;
+    int flags = zs_blosc_flags(params, blocksize);
 
     int64_t written = 0;
     if (params->level > 0 && size >= ZS_BLOSC_MIN_STREAM)
@@ -192,13 +206,7 @@ static int64_t zs_blosc_encode(const void *state, const void *src, size_t src_si
         flags |= ZS_BLOSC_STORED;
         written = (int64_t)stored_size;
     }
-    header[0] = ZS_BLOSC_VERSION;
-    header[1] = ZS_BLOSC_COMPRESSOR_VERSION;
-    header[2] = (uint8_t)flags;
-    header[3] = (uint8_t)typesize;
-    zs_store32(header + 4, (uint32_t)size);
-    zs_store32(header + 8, (uint32_t)blocksize);
-    zs_store32(header + 12, (uint32_t)written);
+    zs_blosc_header(header, flags, typesize, size, blocksize, written);
     return written;
 }
 
@@ -344,6 +352,8 @@ static int64_t zs_blosc_decode_range(const void *state, const void *src, size_t 
     return zs_blosc_decode_part(&frame, (int32_t)start, (int32_t)size, dst);
 }
 
+#include "codec_blosc_replace.h"
+
 static zstore_codec *zs_blosc_new(int compressor, int level, int shuffle, int typesize, int blocksize) {
     static const zstore_codec functions = {
         .encode_bound = zs_blosc_bound,
@@ -351,6 +361,8 @@ static zstore_codec *zs_blosc_new(int compressor, int level, int shuffle, int ty
         .decode = zs_blosc_decode,
         .decode_range = zs_blosc_decode_range,
         .decoded_size = zs_blosc_decoded_size,
+        .block_size = zs_blosc_block_size,
+        .replace_blocks = zs_blosc_replace_blocks,
     };
     zs_blosc_params params = {compressor, level, shuffle, typesize, blocksize};
     return zs_codec_new(&functions, &params, sizeof(params));

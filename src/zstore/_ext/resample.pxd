@@ -19,6 +19,9 @@ cdef extern from "resample_weighted.h" nogil:
         ZR_MAX_METHOD
         ZR_MIN_METHOD
         ZR_QUANTILE_METHOD
+        ZR_PLAIN
+        ZR_F32
+        ZR_F64
         ZR_OK
     ctypedef void (*zr_kernel)(const void *block, void *out)
     ctypedef union zr_value:
@@ -49,6 +52,7 @@ cdef extern from "resample_weighted.h" nogil:
         int source_swapped
         int out_swapped
         int is_half
+        int stray_nan
         zr_kernel kernel
         zr_block block
     zr_kernel zr_find_kernel(int method, int cell_type)
@@ -88,6 +92,7 @@ cdef extern from "resample_weighted.h" nogil:
         int is_half
         int source_swapped
         int out_swapped
+        int stray_nan
         zr_weighted_axis *axes
         zr_axis *outer
         zr_axis lane

@@ -27,6 +27,7 @@ PURPOSES = {"filter": ZR_FILTERED, "mean": ZR_MEAN, "root mean": ZR_ROOT_MEAN, "
 
 cdef enum:
     LANE_LIMIT = 32  # a longer innermost dimension fills vectors by itself
+    STRAY_NAN = 3  # no nodata, but NaN is left out: beside the kernels' ways to skip
 
 
 cdef const void *find_table(object array, int64_t length, int64_t item_size) except NULL:
@@ -52,6 +53,14 @@ cdef int check_windows(const int64_t *first, const int64_t *count, int64_t size,
             raise ValueError(f"window {i} ends before the one before it")
         begin = first[i]
         end = begin + count[i]
+    return 0
+
+
+cdef int check_skip(int skip, int cell_type, bytes nodata, bytes substitute) except -1:
+    if len(nodata) > 8 or len(substitute) > 8:
+        raise ValueError("nodata and substitute are at most 8 bytes")
+    if not ZR_PLAIN <= skip <= STRAY_NAN or (skip == STRAY_NAN and cell_type not in (ZR_F32, ZR_F64)):
+        raise ValueError(f"no way to skip {skip} cells of cell type {cell_type}")
     return 0
 
 
@@ -148,8 +157,7 @@ def downsample(
     cdef int status
     if method == ZR_QUANTILE_METHOD and not 1 <= quarters <= 3:
         raise ValueError(f"quarters is {quarters}, expected 1, 2 or 3")
-    if len(nodata) > 8 or len(substitute) > 8:
-        raise ValueError("nodata and substitute are at most 8 bytes")
+    check_skip(skip, cell_type, nodata, substitute)
     memset(&job, 0, sizeof(job))
     PyObject_GetBuffer(source, &source_buffer, PyBUF_STRIDES)
     try:
@@ -179,7 +187,8 @@ def downsample(
             job.item_size = 4 if is_half else source_buffer.itemsize
             job.source_swapped = source_swapped
             job.out_swapped = out_swapped
-            job.block.skip = skip
+            job.stray_nan = skip == STRAY_NAN
+            job.block.skip = ZR_PLAIN if job.stray_nan else skip
             job.block.quarters = quarters
             memcpy(&job.block.nodata, <const char *> nodata, len(nodata))
             memcpy(&job.block.substitute, <const char *> substitute, len(substitute))
@@ -291,8 +300,7 @@ def weigh(
     cdef int status
     if not 0 <= purpose <= ZR_SUM or zr_cell_size(cell_type) == 0:
         raise ValueError(f"no purpose {purpose} or no cell type {cell_type}")
-    if len(nodata) > 8 or len(substitute) > 8:
-        raise ValueError("nodata and substitute are at most 8 bytes")
+    check_skip(skip, cell_type, nodata, substitute)
     memset(&job, 0, sizeof(job))
     PyObject_GetBuffer(source, &source_buffer, PyBUF_STRIDES)
     try:
@@ -321,7 +329,8 @@ def weigh(
             job.how.purpose = purpose
             job.how.through_float = through_float
             job.how.nearest_square = nearest_square
-            job.how.skip = skip
+            job.stray_nan = skip == STRAY_NAN
+            job.how.skip = ZR_PLAIN if job.stray_nan else skip
             memcpy(&job.how.nodata, <const char *> nodata, len(nodata))
             memcpy(&job.how.substitute, <const char *> substitute, len(substitute))
             job.load = zr_loads[cell_type]

@@ -107,6 +107,15 @@
 #undef ZR_T
 #undef ZR_KEEP
 #undef ZR_LOAD
+#define ZR_T double
+#define ZR_ID f64
+#define ZR_V double
+#define ZR_C int64_t
+#define ZR_H double
+#include "resample_sums.h"
+#undef ZR_T
+#undef ZR_KEEP
+#undef ZR_LOAD
 
 /* ---- rounding: a window sum and how many cells it holds -> the mean. Window sums and counts are exact. ---- */
 #define ZR_NARROW_MEANS(ID, T, H, F, SIGNED)                                                                       \
@@ -256,17 +265,34 @@ ZR_LARGE_AVERAGE(i32, int32_t)
 static void zr_average_u64(const zr_block *b, void *out) { ZR_SUMMED_MEANS(u64, uint64_t, __int128, u64); }
 static void zr_average_i64(const zr_block *b, void *out) { ZR_SUMMED_MEANS(i64, int64_t, __int128, i64); }
 
+enum { ZR_STRETCH = 256 }; /* outputs at a time: their sums and counts stay in the nearest cache */
+
+/* 2 x 2; `skip` is a constant wherever this is called. ZERO + the sum: with 0.0, negative zeros come to a positive one. */
+#define ZR_VALID_QUADS(ID, T, ZERO)                                                                                \
+    ZR_INLINE void zr_valid_quads_##ID(const zr_block *b, T *restrict out, int skip)                               \
+    {                                                                                                              \
+        const T nodata = b->nodata.ID, substitute = b->substitute.ID;                                              \
+        double *restrict sum = (double *)b->scratch, *restrict valid = sum + ZR_STRETCH;                           \
+        for (int64_t from = 0; from < b->count; from += ZR_STRETCH, out += ZR_STRETCH) {                           \
+            const int64_t here = b->count - from < ZR_STRETCH ? b->count - from : ZR_STRETCH;                      \
+            zr_valid_sums4_##ID((const T *)b->rows[0] + 2 * from, (const T *)b->rows[1] + 2 * from, here, sum,     \
+                                valid, skip, nodata);                                                              \
+            for (int64_t i = 0; i < here; i++) out[i] = (T)((ZERO + sum[i]) / valid[i]);                           \
+            for (int64_t i = 0; i < here; i++) {                                                                   \
+                const T mean = out[i] == nodata ? substitute : out[i];                                             \
+                out[i] = valid[i] != 0 ? mean : nodata;                                                            \
+            }                                                                                                      \
+        }                                                                                                          \
+    }
+ZR_VALID_QUADS(f32, float, -0.0)
+ZR_VALID_QUADS(f64, double, 0.0)
+
 ZR_INLINE void zr_valid_average_f32(const zr_block *b, float *restrict out, int skip)
 {
     const float nodata = b->nodata.f32, substitute = b->substitute.f32;
     const int64_t outputs = b->count * b->lanes;
-    double *valid, *sum = (double *)b->scratch;
-    if (ZR_IS_QUAD(b)) {
-        valid = sum + outputs;
-        zr_valid_sums4_f32(b, sum, valid, skip, nodata);
-    } else {
-        sum = window_sums_f32(b, &valid, skip, nodata);
-    }
+    double *valid;
+    const double *sum = window_sums_f32(b, &valid, skip, nodata);
     for (int64_t i = 0; i < outputs; i++) out[i] = (float)(sum[i] / valid[i]);
     for (int64_t i = 0; i < outputs; i++) {
         const float mean = out[i] == nodata ? substitute : out[i];
@@ -276,14 +302,20 @@ ZR_INLINE void zr_valid_average_f32(const zr_block *b, float *restrict out, int 
 
 ZR_CLONES static void zr_average_f32(const zr_block *b, void *out)
 {
-    if (b->skip == ZR_PLAIN && ZR_IS_QUAD(b)) {
+    const int quad = ZR_IS_QUAD(b);
+    if (b->skip == ZR_PLAIN && quad) {
         means4_f32(b, (float *)out);
     } else if (b->skip == ZR_PLAIN) {
         double *valid;
         const double *sum = window_sums_f32(b, &valid, ZR_PLAIN, 0);
         means_f32(sum, b->count * b->lanes, b->row_count * b->factor, (float *)out);
     } else if (b->skip == ZR_SKIP_NAN) {
-        zr_valid_average_f32(b, (float *)out, ZR_SKIP_NAN);
+        if (quad)
+            zr_valid_quads_f32(b, (float *)out, ZR_SKIP_NAN);
+        else
+            zr_valid_average_f32(b, (float *)out, ZR_SKIP_NAN);
+    } else if (quad) {
+        zr_valid_quads_f32(b, (float *)out, ZR_SKIP_VALUE);
     } else {
         zr_valid_average_f32(b, (float *)out, ZR_SKIP_VALUE);
     }
@@ -317,12 +349,17 @@ ZR_INLINE void zr_row_average_f64(const zr_block *b, double *restrict out, int s
 
 ZR_CLONES static void zr_average_f64(const zr_block *b, void *out)
 {
-    if (b->skip == ZR_PLAIN && ZR_IS_QUAD(b))
+    const int quad = ZR_IS_QUAD(b);
+    if (b->skip == ZR_PLAIN && quad)
         means4_f64(b, (double *)out);
     else if (b->skip == ZR_PLAIN)
         zr_row_average_f64(b, (double *)out, ZR_PLAIN);
+    else if (b->skip == ZR_SKIP_NAN && quad)
+        zr_valid_quads_f64(b, (double *)out, ZR_SKIP_NAN);
     else if (b->skip == ZR_SKIP_NAN)
         zr_row_average_f64(b, (double *)out, ZR_SKIP_NAN);
+    else if (quad)
+        zr_valid_quads_f64(b, (double *)out, ZR_SKIP_VALUE);
     else
         zr_row_average_f64(b, (double *)out, ZR_SKIP_VALUE);
 }

@@ -56,6 +56,15 @@ ZR_INLINE float zr_keep_f32(float cell, int keep)
     return cell;
 }
 
+ZR_INLINE double zr_keep_f64(double cell, int keep)
+{
+    uint64_t bits;
+    memcpy(&bits, &cell, sizeof bits);
+    bits &= 0u - (uint64_t)keep;
+    memcpy(&cell, &bits, sizeof bits);
+    return cell;
+}
+
 typedef struct {
     const char *const *rows;
     int64_t row_count;

@@ -20,7 +20,8 @@ typedef struct {
     zr_value nodata, substitute;
 } zr_conversion;
 
-/* Cells into `values`; `valid` gets 1 or 0, and an invalid value 0. Gives how many are valid. */
+/* Cells into `values`; `valid` gets 1 or 0, and an invalid value 0. Gives how many are valid. A filter does not look at
+ * `valid` where all are, and it may be left as it was. */
 typedef int64_t (*zr_load_cells)(const zr_conversion *how, const void *cells, int64_t count, double *values,
                                  double *valid);
 /* `values` are sums, or results where nothing is left to divide; `weights`, the weight in each, is NULL where none
@@ -36,14 +37,13 @@ typedef void (*zr_store_cells)(const zr_conversion *how, double *values, const d
         const T nodata = how->nodata.ID;                                                                            \
         int64_t kept = count;                                                                                       \
         for (int64_t i = 0; i < count; i++) values[i] = (double)p[i];                                               \
-        if (how->skip == ZR_SKIP_NAN)                                                                               \
-            for (int64_t i = 0; i < count; i++) valid[i] = p[i] == p[i] ? 1.0 : 0.0;                                \
-        else if (how->skip == ZR_SKIP_VALUE)                                                                        \
-            for (int64_t i = 0; i < count; i++) valid[i] = p[i] != nodata ? 1.0 : 0.0;                              \
         if (how->skip != ZR_PLAIN) {                                                                                \
+            const int skips_nan = how->skip == ZR_SKIP_NAN;                                                         \
             kept = 0;                                                                                               \
+            for (int64_t i = 0; i < count; i++) kept += skips_nan ? p[i] == p[i] : p[i] != nodata;                  \
+            if (kept == count && how->purpose == ZR_FILTERED) return kept;                                          \
             for (int64_t i = 0; i < count; i++) {                                                                   \
-                kept += valid[i] != 0;                                                                              \
+                valid[i] = (skips_nan ? p[i] == p[i] : p[i] != nodata) ? 1.0 : 0.0;                                 \
                 values[i] = valid[i] != 0 ? values[i] : 0.0;                                                        \
             }                                                                                                       \
         }                                                                                                           \

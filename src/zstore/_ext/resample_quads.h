@@ -77,38 +77,68 @@ ZR_INLINE void zr_valid_means4_u8(const zr_block *b, uint8_t *restrict out, uint
     }
 }
 
-#define ZR_VALID_MEANS4_INTEGER(ID, T, SIGNED, LOW, HIGH)                                                          \
+/* 16-bit: vectors spelt out. Both cells of a word are compared with nodata at once, and holes go as zeros into sums.
+ * (2 sum + n) / 2n as a float32 quotient is exact to the integer below: it lies 1 / 2n from the next, or on it. */
+typedef uint32_t zr_words16 __attribute__((vector_size(64)));
+typedef int32_t zr_sums16 __attribute__((vector_size(64)));
+typedef float zr_floats16 __attribute__((vector_size(64)));
+
+#define ZR_VALID_MEANS4_INTEGER(ID, T, SIGNED)                                                                     \
+    typedef T zr_cells_##ID __attribute__((vector_size(64)));                                                      \
+    typedef T zr_means_##ID __attribute__((vector_size(32)));                                                      \
     ZR_INLINE void zr_valid_means4_##ID(const zr_block *b, T *restrict out, T nodata, T substitute)                \
     {                                                                                                              \
-        const zr_pair16 *restrict p = (const zr_pair16 *)b->rows[0], *restrict q = (const zr_pair16 *)b->rows[1];  \
-        const int32_t hole = nodata, instead = substitute;                                                         \
-        for (int64_t i = 0; i < b->count; i++) {                                                                   \
-            const int32_t a = (int32_t)LOW(p[i]), c = (int32_t)HIGH(p[i]), d = (int32_t)LOW(q[i]), e = (int32_t)HIGH(q[i]); \
-            const int32_t cells = (a != hole) + (c != hole) + (d != hole) + (e != hole);                           \
-            const int32_t sum = a + c + d + e - (4 - cells) * hole;                                                \
-            const float inverse = cells == 4 ? 0.25f : cells == 3 ? 1.0f / 3 : cells == 2 ? 0.5f : 1.0f;           \
-            const int32_t magnitude = SIGNED && sum < 0 ? -sum : sum;                                              \
-            /* a sixteenth over one half: no mean of up to 4 cells comes near the next integer */                       \
-            const int32_t rounded = (int32_t)((float)magnitude * inverse + 0.5625f);                               \
-            int32_t mean = SIGNED && sum < 0 ? -rounded : rounded;                                                 \
-            mean = mean == hole ? instead : mean;                                                                  \
-            out[i] = (T)(cells ? mean : hole);                                                                     \
+        const zr_cells_##ID holes = (zr_cells_##ID){0} + nodata;                                                   \
+        for (int64_t i = 0; i < b->count; i += 16) {                                                               \
+            const int64_t here = b->count - i < 16 ? b->count - i : 16;                                            \
+            zr_cells_##ID p = {0}, q = {0};                                                                        \
+            if (here == 16) {                                                                                      \
+                memcpy(&p, b->rows[0] + 4 * i, sizeof p);                                                          \
+                memcpy(&q, b->rows[1] + 4 * i, sizeof q);                                                          \
+            } else {                                                                                               \
+                memcpy(&p, b->rows[0] + 4 * i, (size_t)here * 4);                                                  \
+                memcpy(&q, b->rows[1] + 4 * i, (size_t)here * 4);                                                  \
+            }                                                                                                      \
+            const zr_cells_##ID p_hole = (zr_cells_##ID)(p == holes), q_hole = (zr_cells_##ID)(q == holes);        \
+            const zr_words16 u = (zr_words16)(p & ~p_hole), v = (zr_words16)(q & ~q_hole);                         \
+            const zr_sums16 missing = (zr_sums16)(p_hole + q_hole); /* minus how many, in both halves */           \
+            const zr_sums16 n = 4 + (missing >> 16) + ((zr_sums16)((zr_words16)missing << 16) >> 16);              \
+            const zr_sums16 sum = SIGNED ? ((zr_sums16)u >> 16) + ((zr_sums16)v >> 16) +                           \
+                                               ((zr_sums16)(u << 16) >> 16) + ((zr_sums16)(v << 16) >> 16)         \
+                                         : (zr_sums16)((u >> 16) + (v >> 16) + (u & 0xFFFF) + (v & 0xFFFF));       \
+            const zr_sums16 sign = SIGNED ? sum >> 31 : (zr_sums16){0}; /* halves go away from zero */             \
+            const zr_sums16 twice = 2 * ((sum ^ sign) - sign) + n, halves = 2 * (n + (zr_sums16)((n == 0) & 1));   \
+            const zr_floats16 mean = __builtin_convertvector(twice, zr_floats16) /                                 \
+                                     __builtin_convertvector(halves, zr_floats16);                                 \
+            const zr_sums16 whole = (__builtin_convertvector(mean, zr_sums16) ^ sign) - sign;                      \
+            const zr_sums16 is_hole = whole == (int32_t)nodata, is_empty = n == 0;                                 \
+            const zr_sums16 moved = (whole & ~is_hole) | ((int32_t)substitute & is_hole);                          \
+            const zr_means_##ID cells =                                                                            \
+                __builtin_convertvector((moved & ~is_empty) | ((int32_t)nodata & is_empty), zr_means_##ID);        \
+            if (here == 16)                                                                                        \
+                memcpy(out + i, &cells, sizeof cells);                                                             \
+            else                                                                                                   \
+                memcpy(out + i, &cells, (size_t)here * sizeof *out);                                               \
         }                                                                                                          \
     }
-ZR_VALID_MEANS4_INTEGER(u16, uint16_t, 0, ZR_LOW16, ZR_HIGH16)
-ZR_VALID_MEANS4_INTEGER(i16, int16_t, 1, ZR_LOW16S, ZR_HIGH16S)
+ZR_VALID_MEANS4_INTEGER(u16, uint16_t, 0)
+ZR_VALID_MEANS4_INTEGER(i16, int16_t, 1)
 
 /* Sums and counts go through memory: in one loop the compiler guards the division with a branch, and scalar code it is. */
-ZR_INLINE void zr_valid_sums4_f32(const zr_block *b, double *restrict sum, double *restrict valid, int skip, float nodata)
-{
-    const float *restrict p = (const float *)b->rows[0], *restrict q = (const float *)b->rows[1];
-    for (int64_t i = 0; i < b->count; i++) {
-        const float a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];
-        const int va = is_valid_f32(a, skip, nodata), vc = is_valid_f32(c, skip, nodata);
-        const int vd = is_valid_f32(d, skip, nodata), ve = is_valid_f32(e, skip, nodata);
-        sum[i] = ((double)zr_keep_f32(a, va) + (double)zr_keep_f32(c, vc)) + ((double)zr_keep_f32(d, vd) + (double)zr_keep_f32(e, ve));
-        valid[i] = (double)(va + vc + vd + ve);
+#define ZR_VALID_SUMS4(ID, T)                                                                                      \
+    ZR_INLINE void zr_valid_sums4_##ID(const T *restrict p, const T *restrict q, int64_t count, double *restrict sum, \
+                                       double *restrict valid, int skip, T nodata)                                 \
+    {                                                                                                              \
+        for (int64_t i = 0; i < count; i++) {                                                                      \
+            const T a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];                                \
+            const int va = is_valid_##ID(a, skip, nodata), vc = is_valid_##ID(c, skip, nodata);                    \
+            const int vd = is_valid_##ID(d, skip, nodata), ve = is_valid_##ID(e, skip, nodata);                    \
+            sum[i] = ((double)zr_keep_##ID(a, va) + (double)zr_keep_##ID(c, vc)) +                                 \
+                     ((double)zr_keep_##ID(d, vd) + (double)zr_keep_##ID(e, ve));                                  \
+            valid[i] = (double)(va + vc + vd + ve);                                                                \
+        }                                                                                                          \
     }
-}
+ZR_VALID_SUMS4(f32, float)
+ZR_VALID_SUMS4(f64, double)
 
 #endif

@@ -66,6 +66,10 @@ ZR_INLINE void ZR_FN(extremes)(const zr_block *b, ZR_T *restrict out, int upward
         ZR_FOLD_EXTREMES(factor)
     }
     if (skip == ZR_PLAIN) return;
+    /* only what no cell got beyond can be a window of holes */
+    uint32_t doubtful = 0;
+    for (int64_t i = 0; i < outputs; i++) doubtful |= (uint32_t)(out[i] == worst);
+    if (!doubtful) return;
     memset(valid, 0, (size_t)outputs);
     for (int64_t r = 0; r < b->row_count; r++)
         for (int64_t k = 0; k < factor; k++) {
@@ -193,32 +197,54 @@ ZR_EXTREMES(zr_min, 0)
 #undef ZR_EXTREMES
 #undef ZR_FOLD_EXTREMES
 
-/* Two by two: the least, the lower and the upper of the middle two. */
-ZR_INLINE void ZR_FN(quantile4)(const zr_block *b, ZR_T *restrict out, int quarters)
+/* Two by two: the least, the lower and the upper of the middle two; holes lie last. */
+ZR_INLINE void ZR_FN(quantile4)(const zr_block *b, ZR_T *restrict out, int quarters, int skip)
 {
     const ZR_T *restrict p = (const ZR_T *)b->rows[0], *restrict q = (const ZR_T *)b->rows[1];
+    const ZR_T nodata = b->nodata.ZR_ID, last = ZR_HIGH;
     for (int64_t i = 0; i < b->count; i++) {
-        const ZR_T a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];
+        ZR_T a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];
+        ZR_S count = 4;
+        if (skip) {
+            const ZR_S va = (ZR_S)ZR_FN(counts)(a, skip, nodata), vc = (ZR_S)ZR_FN(counts)(c, skip, nodata);
+            const ZR_S vd = (ZR_S)ZR_FN(counts)(d, skip, nodata), ve = (ZR_S)ZR_FN(counts)(e, skip, nodata);
+            a = ZR_FN(kept)(a, skip, nodata, last);
+            c = ZR_FN(kept)(c, skip, nodata, last);
+            d = ZR_FN(kept)(d, skip, nodata, last);
+            e = ZR_FN(kept)(e, skip, nodata, last);
+            count = (ZR_S)(va + vc + vd + ve);
+        }
         const ZR_T low1 = a < c ? a : c, high1 = a < c ? c : a, low2 = d < e ? d : e, high2 = d < e ? e : d;
         const ZR_T low = low1 < low2 ? low1 : low2, raised = low1 < low2 ? low2 : low1;
         const ZR_T lowered = high1 < high2 ? high1 : high2;
         const ZR_T second = raised < lowered ? raised : lowered, third = raised < lowered ? lowered : raised;
-        ZR_T found = quarters == 1 ? low : quarters == 2 ? second : third;
-        if (ZR_FLOAT) {
+        ZR_T found = quarters == 1 ? low : quarters == 2 ? (count > 2 ? second : low) : count > 2 ? third : second;
+        if (skip && quarters == 3) found = count == 1 ? low : found;
+        if (ZR_FLOAT && skip != ZR_SKIP_NAN) {
             found = a != a ? a : found;
             found = c != c ? c : found;
             found = d != d ? d : found;
             found = e != e ? e : found;
         }
-        out[i] = found;
+        out[i] = skip && count == 0 ? nodata : found;
     }
 }
 
+/* Only with constants the loop becomes vectors. */
+#define ZR_QUANTILE4(SKIP)                                                                                          \
+    (b->quarters == 1   ? ZR_FN(quantile4)(b, (ZR_T *)out, 1, SKIP)                                                 \
+     : b->quarters == 2 ? ZR_FN(quantile4)(b, (ZR_T *)out, 2, SKIP)                                                 \
+                        : ZR_FN(quantile4)(b, (ZR_T *)out, 3, SKIP))
 /* Bytes count up to 42 valid cells, three times which fit them. */
 ZR_CLONES static void ZR_FN(zr_quantile)(const zr_block *b, void *out)
 {
-    if (b->row_count == 2 && b->factor == 2 && b->lanes == 1 && b->skip == ZR_PLAIN)
-        ZR_FN(quantile4)(b, (ZR_T *)out, b->quarters);
+    const int quad = b->row_count == 2 && b->factor == 2 && b->lanes == 1;
+    if (quad && b->skip == ZR_PLAIN)
+        ZR_QUANTILE4(ZR_PLAIN);
+    else if (quad && ZR_FLOAT && b->skip == ZR_SKIP_NAN)
+        ZR_QUANTILE4(ZR_SKIP_NAN);
+    else if (quad)
+        ZR_QUANTILE4(ZR_SKIP_VALUE);
     else if (b->row_count * b->factor > (b->skip && ZR_SIZE == 1 ? 42 : 64))
         ZR_FN(quantile_selected)(b, (ZR_T *)out, b->quarters);
     else if (b->skip == ZR_PLAIN)
@@ -229,6 +255,7 @@ ZR_CLONES static void ZR_FN(zr_quantile)(const zr_block *b, void *out)
         ZR_FN(quantile_sorted)(b, (ZR_T *)out, b->quarters, ZR_SKIP_VALUE);
 }
 
+#undef ZR_QUANTILE4
 #undef ZR_ID
 #undef ZR_T
 #undef ZR_S

@@ -7,12 +7,11 @@
 #ifndef ZSTORE_RESAMPLE_RUN_H
 #define ZSTORE_RESAMPLE_RUN_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
+#include "pool.h"
 #include "resample_average.h"
 #include "resample_block.h"
 #include "resample_gather.h"
+#include "resample_stray_nan.h"
 #include "resample_mode.h"
 #include "resample_nearest.h"
 #include "resample_rank.h"
@@ -93,6 +92,7 @@ typedef struct {
     int64_t stored_size; /* bytes of a cell in memory; a float16 is computed as a float32 */
     int64_t item_size;
     int source_swapped, out_swapped, is_half;
+    int stray_nan; /* there is no nodata, and cells are floats: see resample_stray_nan.h */
     zr_kernel kernel;
     zr_block block; /* skip, nodata, substitute, item_size filled in */
     /* made by zr_run */
@@ -104,9 +104,15 @@ typedef struct {
 
 typedef struct {
     zr_job *job;
-    char *memory, *gathered, *scattered;
+    char *memory, *gathered, *scattered, *again;
     const char **rows, **windows;
 } zr_worker;
+
+typedef struct {
+    zs_job pooled;
+    zr_worker workers[ZR_MAX_THREADS];
+    _Atomic int joined;
+} zr_crew;
 
 static void zr_gather(const zr_job *job, const char *from, int64_t count, char *to)
 {
@@ -147,6 +153,18 @@ static int64_t zr_find_rows(const zr_job *job, int64_t index, int64_t column, co
     return row_count;
 }
 
+static void zr_make(const zr_worker *worker, zr_block *block, void *out)
+{
+    const zr_job *job = worker->job;
+    const int64_t outputs = block->count * block->lanes;
+    job->kernel(block, out);
+    if (!job->stray_nan || !zr_find_nan(job->item_size, out, outputs)) return;
+    block->skip = ZR_SKIP_NAN;
+    job->kernel(block, worker->again);
+    block->skip = ZR_PLAIN;
+    zr_replace_nan(job->item_size, out, worker->again, outputs);
+}
+
 /* Windows along x that overlap or differ in length: those of one length at a time, side by side in a copy. */
 static void zr_run_uneven(zr_worker *worker, zr_block *block, int64_t begin, int64_t count, char *out)
 {
@@ -171,7 +189,7 @@ static void zr_run_uneven(zr_worker *worker, zr_block *block, int64_t begin, int
             block->count++;
         }
         if (!block->count) continue;
-        job->kernel(block, worker->scattered);
+        zr_make(worker, block, worker->scattered);
         for (int64_t i = begin, done = 0; i < begin + count; i++)
             if (job->x.count[i] == length)
                 zr_scatter(job, worker->scattered + done++ * cell, 1, out + (i - begin) * job->x.stride);
@@ -210,26 +228,28 @@ static void zr_run_task(zr_worker *worker, int64_t task)
     if (full) {
         block.factor = factor;
         block.count = full;
-        job->kernel(&block, results);
+        zr_make(worker, &block, results);
     }
     if (rest) {
         for (int64_t r = 0; r < block.row_count; r++) worker->rows[r] += full * factor * lanes * job->item_size;
         block.factor = rest;
         block.count = 1;
-        job->kernel(&block, results + full * lanes * job->item_size);
+        zr_make(worker, &block, results + full * lanes * job->item_size);
     }
     if (!job->direct_out) zr_scatter(job, results, count, out);
     if (out_of_memory) atomic_store(&job->status, ZR_NO_MEMORY);
 }
 
-static void *zr_work(void *argument)
+static void zr_work(zs_job *pooled, int is_caller)
 {
-    zr_worker *worker = argument;
+    zr_crew *crew = (zr_crew *)pooled;
+    zr_worker *worker = &crew->workers[atomic_fetch_add(&crew->joined, 1)];
     zr_job *job = worker->job;
+    (void)is_caller;
     const int64_t step = 1 + job->task_count / 256;
     for (;;) {
         const int64_t begin = atomic_fetch_add(&job->next, step);
-        if (begin >= job->task_count || atomic_load(&job->status) != ZR_OK) return NULL;
+        if (begin >= job->task_count || atomic_load(&job->status) != ZR_OK) return;
         for (int64_t task = begin; task < zr_least(begin + step, job->task_count); task++) zr_run_task(worker, task);
     }
 }
@@ -239,14 +259,16 @@ static int zr_prepare_worker(zr_job *job, zr_worker *worker)
     const size_t scratch = (size_t)ZR_SCRATCH * (ZR_BLOCK + 16);
     const size_t row = (size_t)(job->x_block * job->x.factor * job->lane.size * job->item_size);
     const size_t gathered = job->direct_source ? 0 : ((size_t)job->window_rows * row + 63) & ~(size_t)63;
-    const size_t scattered = job->direct_out ? 0 : (size_t)(job->x_block * job->lane.size * job->item_size);
+    const size_t results = ((size_t)(job->x_block * job->lane.size * job->item_size) + 63) & ~(size_t)63;
+    const size_t scattered = job->direct_out ? 0 : results, again = job->stray_nan ? results : 0;
     worker->job = job;
     worker->rows = malloc(2 * (size_t)job->window_rows * sizeof *worker->rows);
-    if (posix_memalign((void **)&worker->memory, 64, scratch + gathered + scattered)) worker->memory = NULL;
+    if (posix_memalign((void **)&worker->memory, 64, scratch + gathered + scattered + again)) worker->memory = NULL;
     if (!worker->rows || !worker->memory) return ZR_NO_MEMORY;
     worker->windows = worker->rows + job->window_rows;
     worker->gathered = worker->memory + scratch;
     worker->scattered = worker->gathered + gathered;
+    worker->again = worker->scattered + scattered;
     return ZR_OK;
 }
 
@@ -269,9 +291,8 @@ static void zr_look_at_memory(zr_job *job)
 
 static int zr_run(zr_job *job, int threads)
 {
-    zr_worker workers[ZR_MAX_THREADS] = {{0}};
-    pthread_t ids[ZR_MAX_THREADS];
-    int started = 1, prepared = 0;
+    zr_crew crew = {.pooled = {.work = zr_work}};
+    int prepared = 0;
     zr_look_at_memory(job);
     job->outer_total = job->window_rows = 1;
     for (int d = 0; d < job->outer_count; d++) {
@@ -286,17 +307,14 @@ static int zr_run(zr_job *job, int threads)
     atomic_init(&job->next, 0);
     atomic_init(&job->status, ZR_OK);
     threads = (int)zr_least(zr_least(threads, ZR_MAX_THREADS), job->task_count);
-    for (int t = 0; t < threads && zr_prepare_worker(job, &workers[t]) == ZR_OK; t++) prepared = t + 1;
-    if (prepared == 0) {
+    while (prepared < threads && zr_prepare_worker(job, &crew.workers[prepared]) == ZR_OK) prepared++;
+    if (prepared == 0)
         atomic_store(&job->status, ZR_NO_MEMORY);
-    } else {
-        while (started < prepared && pthread_create(&ids[started], NULL, zr_work, &workers[started]) == 0) started++;
-        zr_work(&workers[0]);
-        for (int t = 1; t < started; t++) pthread_join(ids[t], NULL);
-    }
+    else
+        zs_pool_run(&crew.pooled, prepared);
     for (int t = 0; t < threads; t++) {
-        free(workers[t].rows);
-        free(workers[t].memory);
+        free(crew.workers[t].rows);
+        free(crew.workers[t].memory);
     }
     return atomic_load(&job->status);
 }

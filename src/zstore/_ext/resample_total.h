@@ -32,7 +32,7 @@ ZR_INTEGER_TOTAL(i32, int32_t, i32w, int64_t, INT32_MIN, INT32_MAX)
 ZR_INTEGER_TOTAL(u64, uint64_t, u64, __int128, 0, UINT64_MAX)
 ZR_INTEGER_TOTAL(i64, int64_t, i64, __int128, INT64_MIN, INT64_MAX)
 
-/* ---- sums of squares, and float64 sums ---- */
+/* ---- sums of squares ---- */
 #define ZR_ID u8sq
 #define ZR_T uint8_t
 #define ZR_V double
@@ -129,15 +129,6 @@ ZR_INTEGER_TOTAL(i64, int64_t, i64, __int128, INT64_MIN, INT64_MAX)
 #define ZR_C int64_t
 #define ZR_H double
 #define ZR_LOAD(cell) ((double)(cell) * (double)(cell))
-#include "resample_sums.h"
-#undef ZR_LOAD
-#undef ZR_KEEP
-#undef ZR_T
-#define ZR_ID f64
-#define ZR_T double
-#define ZR_V double
-#define ZR_C int64_t
-#define ZR_H double
 #include "resample_sums.h"
 #undef ZR_LOAD
 #undef ZR_KEEP

@@ -29,6 +29,7 @@ typedef struct {
     const char *source;
     char *out;
     int axis_count, outer_count, needs_runs, is_half, source_swapped, out_swapped;
+    int stray_nan; /* there is no nodata, and cells are floats: see resample_stray_nan.h */
     zr_weighted_axis axes[ZR_MAX_WEIGHTED];
     zr_axis outer[ZR_MAX_OUTER]; /* not resampled: size and strides only */
     zr_axis lane;
@@ -54,9 +55,16 @@ typedef struct {
     zr_plane planes[ZR_MAX_WEIGHTED]; /* what is weighed along each dimension */
     zr_plane phases, result;
     double *run, *best;
-    char *gathered, *scattered;
+    char *gathered, *scattered, *again;
+    zr_conversion how;
     const double **rows;
 } zr_weigher;
+
+typedef struct {
+    zs_job pooled;
+    zr_weigher weighers[ZR_MAX_THREADS];
+    _Atomic int joined;
+} zr_weighing_crew;
 
 /* One output (or, with phases, `count` of them) out of the rows of values and of validity. */
 static int zr_weigh_outputs(zr_weigher *w, const zr_weighted_axis *axis, int64_t i, const double *const *rows,
@@ -67,7 +75,7 @@ static int zr_weigh_outputs(zr_weigher *w, const zr_weighted_axis *axis, int64_t
     zr_weigh(rows, weights, axis->count[i], count, values);
     if (!valid_rows) return 0;
     zr_weigh(valid_rows, weights, axis->count[i], count, valid);
-    if (job->how.purpose != ZR_FILTERED) return 1;
+    if (w->how.purpose != ZR_FILTERED) return 1;
     double all = weights[0];
     for (int64_t k = 1; k < axis->count[i]; k++) all += weights[k];
     if (job->needs_runs) zr_find_longest_runs(valid_rows, axis->count[i], count, w->run, w->best);
@@ -102,7 +110,7 @@ static void zr_weigh_axis(zr_weigher *w, int d, int has_holes, zr_plane out)
             i += alike;
             continue;
         }
-        if (after == 1 && !(has_holes && job->how.purpose == ZR_FILTERED)) {
+        if (after == 1 && !(has_holes && w->how.purpose == ZR_FILTERED)) {
             const double *cell = in.values + from, *kept = in.valid + from, *weight = axis->weights + i * axis->taps;
             double sum = cell[0] * weight[0], valid = has_holes ? kept[0] * weight[0] : 0.0;
             for (int64_t k = 1; k < taps; k++) sum += cell[k] * weight[k];
@@ -135,7 +143,7 @@ static int zr_load_row(zr_weigher *w, int d, const char *from)
                         job->source_swapped, job->is_half, w->gathered);
         from = w->gathered;
     }
-    return job->load(&job->how, from, cells, w->planes[d].values, w->planes[d].valid) < cells;
+    return job->load(&w->how, from, cells, w->planes[d].values, w->planes[d].valid) < cells;
 }
 
 /* The tile from dimension d on, at `from` of the source, into `out`. Gives whether out.valid counts. */
@@ -145,7 +153,7 @@ static int zr_weigh_tile(zr_weigher *w, int d, const char *from, zr_plane out)
     const zr_weighted_axis *axis = &job->axes[d];
     const int64_t inner = w->inner[d + 1];
     /* a filter over valid cells alone needs no validity; sums want theirs always, as other windows will have one */
-    const int always = job->how.skip != ZR_PLAIN && job->how.purpose != ZR_FILTERED;
+    const int always = w->how.skip != ZR_PLAIN && w->how.purpose != ZR_FILTERED;
     int has_holes = always;
     if (d == job->axis_count - 1) {
         has_holes |= zr_load_row(w, d, from + w->low[d] * axis->source_stride);
@@ -194,6 +202,15 @@ static void zr_scatter_tile(const zr_weigher *w, int d, const char *cells, char 
         zr_scatter_tile(w, d + 1, cells + i * w->inner[d + 1] * job->item_size, to + i * axis->stride);
 }
 
+/* The tile that begins at `from` of the source, as cells. */
+static void zr_make_tile(zr_weigher *w, const char *from, char *cells)
+{
+    const int has_holes = zr_weigh_tile(w, 0, from, w->result);
+    const int divides = w->how.purpose == ZR_MEAN || w->how.purpose == ZR_ROOT_MEAN;
+    if (!has_holes && divides) zr_fill_totals(w, 0, 1.0, w->result.valid);
+    w->job->store(&w->how, w->result.values, has_holes || divides ? w->result.valid : NULL, w->inner[0], cells);
+}
+
 static int64_t zr_tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
 static void zr_run_weighted_task(zr_weigher *w, int64_t task)
@@ -220,19 +237,24 @@ static void zr_run_weighted_task(zr_weigher *w, int64_t task)
         to += task % job->outer[d].size * job->outer[d].stride;
         task /= job->outer[d].size;
     }
-    const int has_holes = zr_weigh_tile(w, 0, from, w->result);
-    const int divides = job->how.purpose == ZR_MEAN || job->how.purpose == ZR_ROOT_MEAN;
-    if (!has_holes && divides) zr_fill_totals(w, 0, 1.0, w->result.valid);
-    job->store(&job->how, w->result.values, has_holes || divides ? w->result.valid : NULL, w->inner[0], w->scattered);
+    zr_make_tile(w, from, w->scattered);
+    if (job->stray_nan && zr_find_nan(job->item_size, w->scattered, w->inner[0])) {
+        w->how.skip = ZR_SKIP_NAN;
+        zr_make_tile(w, from, w->again);
+        w->how.skip = ZR_PLAIN;
+        zr_replace_nan(job->item_size, w->scattered, w->again, w->inner[0]);
+    }
     zr_scatter_tile(w, 0, w->scattered, to);
 }
 
-static void *zr_work_weighted(void *argument)
+static void zr_work_weighted(zs_job *pooled, int is_caller)
 {
-    zr_weigher *w = argument;
+    zr_weighing_crew *crew = (zr_weighing_crew *)pooled;
+    zr_weigher *w = &crew->weighers[atomic_fetch_add(&crew->joined, 1)];
+    (void)is_caller;
     for (;;) {
         const int64_t task = atomic_fetch_add(&w->job->next, 1);
-        if (task >= w->job->task_count) return NULL;
+        if (task >= w->job->task_count) return;
         zr_run_weighted_task(w, task);
     }
 }
@@ -273,8 +295,9 @@ static int zr_prepare_weigher(zr_weighted_job *job, zr_weigher *w)
     const int64_t phases = (last->tile_cells + 2 * 64 + 7) & ~(int64_t)7;
     const int64_t results = (inner + 7) & ~(int64_t)7, row = sizes[job->axis_count - 1];
     widest = results > phases ? results : phases;
-    total += 2 * phases + 2 * results + 2 * widest + row + results;
+    total += 2 * phases + 2 * results + 2 * widest + row + 2 * results;
     w->job = job;
+    w->how = job->how;
     w->rows = malloc((size_t)(2 * taps) * sizeof *w->rows);
     if (posix_memalign((void **)&w->memory, 64, (size_t)total * sizeof(double))) w->memory = NULL;
     if (!w->rows || !w->memory) return ZR_NO_MEMORY;
@@ -292,27 +315,22 @@ static int zr_prepare_weigher(zr_weighted_job *job, zr_weigher *w)
     w->best = w->run + widest;
     w->gathered = (char *)(w->best + widest);
     w->scattered = (char *)(w->best + widest + row);
+    w->again = (char *)(w->best + widest + row + results);
     return ZR_OK;
 }
 
 static int zr_run_weighted(zr_weighted_job *job, int threads)
 {
-    zr_weigher weighers[ZR_MAX_THREADS] = {{0}};
-    pthread_t ids[ZR_MAX_THREADS];
-    int started = 1, prepared = 0;
+    zr_weighing_crew crew = {.pooled = {.work = zr_work_weighted}};
+    int prepared = 0;
     zr_choose_tiles(job);
     atomic_init(&job->next, 0);
     threads = (int)zr_least(zr_least(threads, ZR_MAX_THREADS), job->task_count);
-    while (prepared < threads && zr_prepare_weigher(job, &weighers[prepared]) == ZR_OK) prepared++;
-    if (prepared > 0) {
-        while (started < prepared && pthread_create(&ids[started], NULL, zr_work_weighted, &weighers[started]) == 0)
-            started++;
-        zr_work_weighted(&weighers[0]);
-        for (int t = 1; t < started; t++) pthread_join(ids[t], NULL);
-    }
+    while (prepared < threads && zr_prepare_weigher(job, &crew.weighers[prepared]) == ZR_OK) prepared++;
+    if (prepared > 0) zs_pool_run(&crew.pooled, prepared);
     for (int t = 0; t < threads; t++) {
-        free(weighers[t].rows);
-        free(weighers[t].memory);
+        free(crew.weighers[t].rows);
+        free(crew.weighers[t].memory);
     }
     return prepared > 0 ? ZR_OK : ZR_NO_MEMORY;
 }

@@ -7,6 +7,7 @@
 #define ZS_WRITE_H
 
 #include "batch.h"
+#include "recode.h"
 
 #define ZS_MAX_ROWS 1024
 #define ZS_ROW_SIZE 1024
@@ -64,20 +65,6 @@ static inline int zs_is_damage(zs_fault *fault, int is_replaced) {
     if (!is_damage || !is_replaced) return 0;
     fault->code = ZS_OK;
     return 1;
-}
-
-/* The inner chunk that lies at `where`, decoded into `into`. */
-static inline int zs_fetch_decoded(const zs_layout *layout, const zs_source *source, zs_entry where,
-                                   zs_scratch *scratch, char *into, zs_fault *fault) {
-    i64 size = (i64)where.size;
-    const char *raw, *decoded;
-    int is_plain = layout->n_steps == 0;
-    if (is_plain && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
-    zs_buffer lent = {into, (size_t)size}; /* what is stored as it is needs no buffer in between */
-    int code = zs_fetch(source, (i64)where.offset, size, is_plain ? &lent : &scratch->raw, &raw, fault);
-    if (!code) code = zs_decode(layout, scratch, raw, size, into, &decoded, fault);
-    if (!code && decoded != into) memcpy(into, decoded, (size_t)layout->chunk_size);
-    return code;
 }
 
 /* The decoded inner chunk as it is to be stored, in `into`: what was there (`where`), the caller's items over it. */
@@ -179,9 +166,14 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
     }
     if (!zs_takes_all(layout, box)) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
     if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
-    if (!code) code = zs_chunk_to_store(job, task, box, &source, where, thread->scratch, &chunk, fault);
+    int is_replaced = !code && zs_replace_blocks(layout, box, &source, where, job->skip_empty, thread->scratch, &encoded, &size);
+    if (!code && !is_replaced) code = zs_chunk_to_store(job, task, box, &source, where, thread->scratch, &chunk, fault);
     if (source.file >= 0) close(source.file);
     if (code) return code;
+    if (is_replaced) {
+        zs_part part = {encoded, 0, size};
+        return zs_deliver(job, spot->outer, key, &part, 1, -1, &thread->parent, fault);
+    }
     if (job->skip_empty && !zs_takes_all(layout, box) && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
         return zs_deliver(job, spot->outer, key, NULL, 0, -1, &thread->parent, fault);
     code = zs_encode(layout, thread->scratch, chunk, &encoded, &size, fault);
@@ -293,21 +285,24 @@ static inline int zs_make_piece(zs_write_job *job, i64 task, const zs_move *box,
     i64 size = layout->chunk_size;
     int code;
     char *own = NULL;
-    if (layout->n_steps == 0) {
+    int is_replaced = zs_replace_blocks(layout, box, source, where, job->skip_empty, scratch, &encoded, &size);
+    if (is_replaced) {
+        code = ZS_OK;
+    } else if (layout->n_steps == 0) {
         if (!(own = malloc((size_t)size + 1))) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
         code = zs_compose(&job->batch, task, box, source, where, scratch, own, fault);
         chunk = own;
     } else {
         code = zs_chunk_to_store(job, task, box, source, where, scratch, &chunk, fault);
     }
-    int is_empty = !code && job->skip_empty && !zs_takes_all(layout, box) &&
+    int is_empty = !code && !is_replaced && job->skip_empty && !zs_takes_all(layout, box) &&
                    zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item);
     if (code || is_empty) {
         free(own);
         return code;
     }
     if (!own) {
-        code = zs_encode(layout, scratch, chunk, &encoded, &size, fault);
+        if (!is_replaced) code = zs_encode(layout, scratch, chunk, &encoded, &size, fault);
         if (code) return code;
         if (!(own = malloc((size_t)size + 1))) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
         memcpy(own, encoded, (size_t)size);

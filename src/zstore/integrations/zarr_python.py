@@ -24,7 +24,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.registry import register_pipeline
 from zarr.storage._common import StorePath
 
-from zstore.errors import CodecError, NotFoundError, StoreError
+from zstore.errors import ChangedError, CodecError, NotFoundError, StoreError
 from zstore.integrations.zarr_python_binding import Binding, Place
 from zstore.integrations.zarr_python_source import ZarrStore
 from zstore.integrations.zarr_python_store import ZstoreStore
@@ -283,6 +283,8 @@ async def _open(store: Any) -> None:
 
 def _tell(place: Place, error: StoreError) -> None:
     """Raise what zarr-python's store raised; a store of zstore's may refuse what zarr-python's takes."""
+    if isinstance(error, ChangedError):
+        raise error  # zarr-python would write over what somebody else wrote
     if isinstance(place.store, ZarrStore) and error.__cause__ is not None:
         raise error.__cause__
 

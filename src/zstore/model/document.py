@@ -94,8 +94,11 @@ def _render_members(document: Mapping[str, Any]) -> str:
         if kind is str:
             parts.append(encode_basestring(item))
             continue
-        if kind is int:
-            parts.append(int.__repr__(item))
+        if kind is int or (kind is float and math.isfinite(item)):
+            parts.append(repr(item))
+            continue
+        if item is None:
+            parts.append("null")
             continue
         if (kind is not dict and kind is not list) or not item:
             _render(item, "\n  ", parts.append)

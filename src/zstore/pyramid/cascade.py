@@ -36,6 +36,8 @@ __all__ = [
 # What a window of `windows` should come to: enough for every thread, and little beside a machine's memory.
 BLOCK_SIZE = 16 << 20
 
+# What these make lies between the least and the greatest cell, rounded as it may be.
+BETWEEN = frozenset(("average", "mode", "med", "q1", "q3", "max", "min"))
 # The most that a thread keeps to read its next tile into.
 KEPT_SIZE = 8 << 20
 _memory = threading.local()
@@ -257,6 +259,7 @@ def _make_tile(
     veil = Veil(work.source.dtype, work.nodata) if work.mask is None else work.mask.veil(work.nodata)
     if work.mask is not None:
         cells = veil.hide(cells, work.mask.read(needs[0]))
+    nodata = None if is_plain and _is_whole(work, cells) else veil.nodata
     for level in range(1, len(work.levels) + 1):
         if not volume(needs[level]):
             continue
@@ -269,11 +272,22 @@ def _make_tile(
         if is_direct:
             options["out"] = into
         steps = work.factors if work.is_chained else work.scale(level)
-        result = resample(window, steps, nodata=veil.nodata, **options)
+        result = resample(window, steps, nodata=nodata, **options)
         if not is_direct and volume(box):
             into[...] = veil.lift(result[_inside(box, needs[level])])
         if work.is_chained:
             cells = result
+
+
+def _is_whole(work: Pass, cells: Items) -> bool:
+    """Whether no cell is nodata and nothing made of them can be: one look spares the kernels theirs."""
+    dtype = work.source.dtype
+    if work.nodata is None or work.method not in BETWEEN or dtype.kind not in "iu" or dtype.itemsize > 4:
+        return False
+    limits = np.iinfo(dtype)
+    if work.nodata == limits.min:
+        return bool(cells.size) and cells.min() != limits.min
+    return bool(cells.size) and work.nodata == limits.max and cells.max() != limits.max
 
 
 def _put(work: Pass, owned: list[Box], made: list[Items]) -> list[Piece]:

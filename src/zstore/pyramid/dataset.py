@@ -21,13 +21,13 @@ from zstore.storage.url import open_store
 __all__ = [
     "Dataset",
     "PlaceLike",
-    "count_levels",
     "free_extras",
     "group_above",
     "join_attributes",
     "open_dataset",
     "open_level",
     "place_of",
+    "read_levels",
 ]
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
@@ -91,11 +91,6 @@ def place_of(node: Array | Group | PlaceLike) -> str:
     return join_key(url, path)
 
 
-def count_levels(source: Array | Group | PlaceLike) -> int:
-    """How many levels there are to open; 1 where there is no pyramid."""
-    return max(1, len(_levels(source)[1].levels))
-
-
 def open_dataset(source: Array | Group | PlaceLike) -> Dataset:
     """The dataset at `source`: an array, a group of arrays, or the finest level of a pyramid.
 
@@ -122,14 +117,16 @@ def open_dataset(source: Array | Group | PlaceLike) -> Dataset:
     return replace(_group_dataset(finest, geo), root=node, level=level)
 
 
-def open_level(source: Array | Group | PlaceLike, level: int) -> Dataset:
+def open_level(source: Array | Group | PlaceLike, level: int, pyramid: GeoModel | None = None) -> Dataset:
     """The dataset at one level of a pyramid, 0 for the finest; a plain dataset has level 0 only.
+
+    `pyramid` is what `read_levels` gives of the source, where that is known already.
 
     Raises
         NotFoundError: there is no such level, or nothing at all.
         MetadataError: nothing there is a grid of two dimensions.
     """
-    node, geo = _levels(source)
+    node, geo = read_levels(source) if pyramid is None else (_node(source), pyramid)
     count = max(1, len(geo.levels))
     if not 0 <= level < count:
         raise NotFoundError(f"no level {level}; there are {count}, the finest is 0", path=place_of(node))
@@ -149,12 +146,16 @@ def free_extras(dataset: Dataset) -> dict[str, Array]:
     }
 
 
-def _levels(source: Array | Group | PlaceLike) -> tuple[Array | Group, GeoModel]:
+def read_levels(source: Array | Group | PlaceLike) -> tuple[Array | Group, GeoModel]:
     """The node at `source`, and the model of a pyramid that says its levels."""
-    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
+    node = _node(source)
     if isinstance(node, Group) and "multiscales" in node.attrs:
         return node, read_geo(node)[0]
     return node, GeoModel(None, None, (0, 0))
+
+
+def _node(source: Array | Group | PlaceLike) -> Array | Group:
+    return source if isinstance(source, Array | Group) else open_node(source, mode="r")
 
 
 def _name_of(array: Array) -> str:

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from zstore.array import Array
-from zstore.conventions.model import Affine, Variable
-from zstore.conventions.read import read_geo
+from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.group import Group
-from zstore.opening import open as open_node
-from zstore.pyramid.dataset import Dataset, PlaceLike, count_levels, open_level
+from zstore.pyramid.dataset import Dataset, PlaceLike, open_level, read_levels
 from zstore.pyramid.tiling.read import open_tiles
 
 __all__ = ["encode_png", "preview", "quicklook"]
@@ -57,11 +55,15 @@ def quicklook(
     """
     if size < 1:
         raise MetadataError(f"size is {size}; expected at least 1")
-    windows = _windows(source, bands)
+    node, geo = read_levels(source)
+    windows = _windows(node, geo, bands)
     if level is None:
         level = next((n for n, w in enumerate(windows) if max(_lengths(w)) <= size), len(windows) - 1)
-    dataset = open_level(source, level)
-    window = windows[level]
+    dataset = open_level(node, level, geo)
+    return _picture(dataset, windows[level], size, bands)
+
+
+def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Sequence[str] | None) -> Image:
     names = _choose_bands(dataset, bands)
     step = max(1, *(-(-length // size) for length in _lengths(window)))
     read = [_read(dataset, name, window, step) for name in names]
@@ -91,9 +93,10 @@ def preview(
         NotFoundError: there is no such source or band.
         UnsupportedError: values that make no picture.
     """
+    node, geo = read_levels(source)
     pictures = [
-        _opaque(_enlarged(quicklook(source, size=size, bands=bands, level=level), size))
-        for level in range(count_levels(source))
+        _opaque(_enlarged(_picture(open_level(node, level, geo), window, size, bands), size))
+        for level, window in enumerate(_windows(node, geo, bands))
     ]
     width = sum(picture.shape[1] + GAP for picture in pictures) - GAP
     canvas = np.zeros((max(picture.shape[0] for picture in pictures), width, 4), np.uint8)
@@ -119,22 +122,20 @@ def _opaque(image: Image) -> Image:
     return np.concatenate([np.broadcast_to(colours, (*image.shape[:2], 3)), alpha], axis=-1)
 
 
-def _windows(source: Array | Group | PlaceLike, bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
+def _windows(node: Array | Group, geo: GeoModel, bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
     """Level by level, the (y, x) to show: all, but of tile matrices about what holds data."""
-    levels = [open_level(source, level) for level in range(count_levels(source))]
-    shapes = [dataset.geo.shape for dataset in levels]
+    shapes = [level.shape for level in geo.levels] or [open_level(node, 0, geo).geo.shape]
     whole = [(slice(0, rows), slice(0, columns)) for rows, columns in shapes]
-    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
     stated = node.attrs.get("multiscales")
     if not isinstance(node, Group) or not isinstance(stated, Mapping) or "tile_matrix_set" not in stated:
         return whole
-    finest = open_tiles(node).window(read_geo(node)[0].levels[0].path, shapes[0])
+    finest = open_tiles(node).window(geo.levels[0].path, shapes[0])
     if finest == whole[0]:
         return whole
     windows = [_scaled(finest, shapes[0], shape, 0) for shape in shapes]
     # Limits are whole tiles: where the data lie in them shows in a level that is quickly read.
     number = next((n for n, w in enumerate(windows) if max(_lengths(w)) <= PROBE), len(windows) - 1)
-    probe, window = levels[number], windows[number]
+    probe, window = open_level(node, number, geo), windows[number]
     read = [_read(probe, name, window, 1) for name in _choose_bands(probe, bands)]
     valid = np.logical_and.reduce([_valid(values, probe.geo.variables[name]) for name, values in read])
     if not valid.any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from zstore.array import Array
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 MOST_BANDS = 12
+MOST_PYRAMIDS = 12
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -34,6 +35,7 @@ class Report:
 
     time      the earliest and the latest date
     dialects  the names of those that the node, its finest level and their arrays speak
+    below     where the node lies nowhere itself, the first pyramids below it, by path
     """
 
     arrays: Mapping[str, Array]
@@ -41,15 +43,18 @@ class Report:
     findings: tuple[Finding, ...]
     time: tuple[str, str] | None = None
     dialects: tuple[str, ...] = ()
+    below: Mapping[str, GeoModel] = field(default_factory=dict)
 
 
 def make_report(node: Array | Group, depth: int | None = None) -> Report:
     """What there is to say of `node`, with the arrays down to `depth` levels below it; None: all of them."""
     if isinstance(node, Array):
-        arrays = {node.basename: node}
+        arrays, groups = {node.basename: node}, {}
         is_grid = node.ndim > 1
     else:
-        arrays = {path: m for path, m in node.members(depth) if isinstance(m, Array)}
+        members = dict(node.members(depth))
+        arrays = {path: member for path, member in members.items() if isinstance(member, Array)}
+        groups = {path: member for path, member in members.items() if isinstance(member, Group)}
         is_grid = True
     try:
         geo, findings = read_geo(node) if is_grid else (None, [])
@@ -63,7 +68,23 @@ def make_report(node: Array | Group, depth: int | None = None) -> Report:
         except (MetadataError, UnsupportedError) as error:
             extra.append(Finding("MS-09", "warning", node.path, f"time cannot be read: {error}"))
     level = geo.levels[0].path if geo is not None and geo.levels else None
-    return Report(arrays, geo, (*findings, *extra), time, tuple(list_dialects(node, level)))
+    dialects = tuple(list_dialects(node, level))
+    return Report(arrays, geo, (*findings, *extra), time, dialects, {} if geo else _pyramids(groups))
+
+
+def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
+    found: dict[str, GeoModel] = {}
+    for path, group in groups.items():
+        if not {"multiscales", "ome"} & set(group.attrs):
+            continue
+        if len(found) == MOST_PYRAMIDS:
+            break
+        try:
+            found[path] = read_geo(group)[0]
+        except MetadataError:
+            # `zstore info` of the group itself says why.
+            continue
+    return found
 
 
 def list_facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]:
@@ -72,21 +93,31 @@ def list_facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]
     yield "what", f"{kind}, Zarr v{node.zarr_format}"
     yield "where", "/".join(filter(None, (node.store.url, node.path)))
     geo = report.geo
+    for path, pyramid in report.below.items():
+        yield f"pyramid {path}", f"{_crs(pyramid)}, {_grid(pyramid)}, {len(pyramid.levels)} levels"
     if geo is None:
         return
-    yield "CRS", "none" if geo.crs is None else geo.crs.code or geo.crs.wkt.partition(",")[0]
+    yield "CRS", _crs(geo)
     if geo.bounds is not None and geo.cell_size is not None:
         yield "extent", " ".join(f"{number:.12g}" for number in geo.bounds) + "  (xmin ymin xmax ymax)"
         height, width = geo.cell_size
         rotated = " (rotated)" if geo.affine is not None and geo.affine.is_rotated else ""
         unit = "" if geo.crs is None else f" {geo.crs.units}"
         yield "cell size", f"{width:.12g} × {height:.12g}{unit}{rotated}"
-    yield "grid", f"{geo.shape[0]} rows × {geo.shape[1]} columns ({', '.join(geo.dimensions)})"
+    yield "grid", f"{_grid(geo)} ({', '.join(geo.dimensions)})"
     if geo.levels:
         yield "levels", f"{len(geo.levels)}: {', '.join(level.path for level in geo.levels)}"
     if geo.resampling is not None:
         yield "resampling", geo.resampling
     yield from _contents(geo, report)
+
+
+def _crs(geo: GeoModel) -> str:
+    return "none" if geo.crs is None else geo.crs.code or geo.crs.wkt.partition(",")[0]
+
+
+def _grid(geo: GeoModel) -> str:
+    return f"{geo.shape[0]} rows × {geo.shape[1]} columns"
 
 
 def _contents(geo: GeoModel, report: Report) -> Iterator[tuple[str, str]]:

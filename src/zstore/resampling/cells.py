@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import os
@@ -9,7 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.resampling.grid import FILTERS
+
 __all__ = [
+    "NONE",
+    "PLAIN",
+    "SKIP_NAN",
+    "SKIP_STRAY_NAN",
     "Array",
     "Cells",
     "check_out",
@@ -22,8 +29,13 @@ __all__ = [
 
 # In the order of the kernels' table.
 CELL_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
+NONE = "none"  # nodata, of an array in which NaN is a value too
+QUICK = ("average", "sum", "max", "min")  # no slower than memory
 THREADING_SIZE = 1 << 20  # bytes of input from which a second thread pays
-PLAIN, SKIP_VALUE, SKIP_NAN = 0, 1, 2
+# The kernels' ways with cells that count for nothing. A stray NaN is one where no nodata is known.
+PLAIN, SKIP_VALUE, SKIP_NAN, SKIP_STRAY_NAN = 0, 1, 2, 3
+NAN_BYTES = {name: np.array(np.nan, name).tobytes() for name in ("float32", "float64")}
+RAW_TYPES = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # What a method computes with; integers and floats where nothing is said.
 KINDS = {"mode": "iufbmM", "average": "iufc", "sum": "iufc"}
 
@@ -45,12 +57,34 @@ class Cells(NamedTuple):
 
 
 def describe_cells(dtype: np.dtype[Any], method: str, nodata: Any) -> Cells:
-    """`dtype` and `nodata` for `method`.
+    """`dtype` and `nodata` for `method`. Without nodata, NaN is left out; with "none", nothing is.
 
     Raises
         TypeError: the method does not take that type, or none with nodata.
         ValueError: nodata is no value of that type.
     """
+    plain = _describe_plain(dtype, method)
+    if method == "nearest" or (isinstance(nodata, str) and nodata == NONE):
+        return plain
+    if nodata is None:
+        # Filters and the mode come out the same where they could leave NaN out and there is none. All others
+        # give NaN for a window that holds one, which tells where to leave it out.
+        skip = SKIP_NAN if method == "mode" or method in FILTERS else SKIP_STRAY_NAN
+        missing = NAN_BYTES[plain.type_name] if dtype.kind == "f" else b""
+        return Cells(plain.type_code, skip, missing, missing) if missing else plain
+    if dtype.kind == "c":
+        raise TypeError(
+            f"resampling method {method!r} takes no nodata with data type {dtype}, got {nodata!r}"
+        )
+    hole = _check_nodata(nodata, dtype)
+    if dtype.kind == "f":
+        hole = hole.astype(plain.type_name)
+    skip = SKIP_NAN if dtype.kind == "f" and np.isnan(hole) else SKIP_VALUE
+    return Cells(plain.type_code, skip, hole.tobytes(), _substitute(hole, dtype).tobytes())
+
+
+@functools.lru_cache(256)
+def _describe_plain(dtype: np.dtype[Any], method: str) -> Cells:
     if dtype.hasobject:
         raise TypeError(f"cannot downsample data type {dtype}: its cells are Python objects")
     if method == "nearest":
@@ -62,18 +96,7 @@ def describe_cells(dtype: np.dtype[Any], method: str, nodata: Any) -> Cells:
         computed = "float32"
     if dtype.kind not in KINDS.get(method, "iuf") or computed not in CELL_TYPES:
         raise TypeError(f"resampling method {method!r} does not take data type {dtype}")
-    type_code = CELL_TYPES.index(computed)
-    if nodata is None:
-        return Cells(type_code)
-    if dtype.kind == "c":
-        raise TypeError(
-            f"resampling method {method!r} takes no nodata with data type {dtype}, got {nodata!r}"
-        )
-    hole = _check_nodata(nodata, dtype)
-    if dtype.kind == "f":
-        hole = hole.astype(computed)
-    skip = SKIP_NAN if dtype.kind == "f" and np.isnan(hole) else SKIP_VALUE
-    return Cells(type_code, skip, hole.tobytes(), _substitute(hole, dtype).tobytes())
+    return Cells(CELL_TYPES.index(computed))
 
 
 def _check_nodata(nodata: Any, dtype: np.dtype[Any]) -> Array:
@@ -118,8 +141,11 @@ def count_threads(threads: int | None, source: Array, shape: tuple[int, ...], me
         if operator.index(threads) < 1:
             raise ValueError(f"threads {threads!r}: expected at least 1")
         return threads
-    # nearest only moves memory, and touches little of the input: a quarter of what it writes counts
+    # nearest only moves memory, and touches little of the input: a quarter of what it writes counts; the
+    # quick methods are done with a few MiB before another thread comes
     size = source.itemsize * math.prod(shape) // 4 if method == "nearest" else source.nbytes
+    if method in QUICK and source.itemsize <= 4:
+        size //= 8
     if size < THREADING_SIZE:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -156,4 +182,4 @@ def split_complex(array: Array) -> Array:
 def view_raw(array: Array) -> Array:
     """The same cells under a type that every buffer can carry."""
     size = array.dtype.itemsize
-    return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
+    return array.view(RAW_TYPES.get(size, f"V{size}"))

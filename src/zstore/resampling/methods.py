@@ -49,9 +49,13 @@ def downsample(
     `cubic_spline` and `lanczos` weigh the valid cells of wider windows, which overlap; at the edges of the
     input, they are cut. `cubic` and `lanczos` give nodata where fewer than half the cells of a window
     are valid side by side. A window without a valid cell gives nodata; a computed value that happens to
-    equal nodata becomes the next one above (below, at the type's maximum). NaN wins unless it is nodata
-    (`mode` counts it like any value). A plugin's method is known by the name it is offered under.
+    equal nodata becomes the next one above (below, at the type's maximum). A plugin's method is known by the
+    name it is offered under.
 
+    nodata  the value that means nothing is there. None: of floats NaN, and of other types none; cells of the
+            result whose windows hold no NaN are those of "none". "none": every cell counts, and NaN wins
+            (`mode` counts it like any value), as with GDAL where a raster has no nodata. It also wins where
+            another value is nodata
     grid    "aligned": a cell covers `factor` cells, the last one of a row those that are left. "gdal": the
             result covers the input's extent, each cell size / result size cells; where the factor divides
             the size, that is the same
@@ -179,7 +183,7 @@ class Resampler:
             _check_part(part, source.shape, factors, method, grid)
         spans = _spans(source.shape if part is None else part.shape, steps, grid, part and part.result)
         shape = tuple(span.end - span.begin for span in spans)
-        if all(span.size % span.factor == 0 for span in spans):
+        if grid != "aligned" and all(span.size % span.factor == 0 for span in spans):
             spans = [span._replace(grid="aligned") for span in spans]
         thread_count = count_threads(threads, source, shape, method)
         cells = describe_cells(source.dtype, method, nodata)
@@ -188,7 +192,7 @@ class Resampler:
         result = _make_result(source, shape, out, any_order=any_order)
         if result.size and result.dtype.itemsize:
             offsets = [0] * len(spans) if part is None else [box.start for box in part.source]
-            run = Run(method, spans, offsets, cells, nodata is not None, thread_count, any_order)
+            run = Run(method, spans, offsets, cells, thread_count, any_order)
             run.fill(source, result)
         if out is not None and result is not out:
             out[...] = result
@@ -225,10 +229,11 @@ def _spans(
 ) -> list[Span]:
     if grid not in GRIDS:
         raise ValueError(f"unknown grid {grid!r}, expected one of {', '.join(GRIDS)}")
+    if wanted is None:
+        return [Span(n, f, grid, 0, -(-n // f)) for n, f in zip(shape, steps, strict=True)]
     whole = _result_shape(shape, steps)
-    boxes = [slice(0, size) for size in whole] if wanted is None else wanted
-    _check_box(boxes, whole, f"result of shape {whole}")
-    return [Span(n, f, grid, box.start, box.stop) for n, f, box in zip(shape, steps, boxes, strict=True)]
+    _check_box(wanted, whole, f"result of shape {whole}")
+    return [Span(n, f, grid, box.start, box.stop) for n, f, box in zip(shape, steps, wanted, strict=True)]
 
 
 def _check_box(boxes: Sequence[slice], whole: tuple[int, ...], what: str) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zstore._ext import resample as kernels
-from zstore.resampling.cells import Array, Cells, is_swapped, split_complex, view_raw
+from zstore.resampling.cells import PLAIN, SKIP_STRAY_NAN, Array, Cells, is_swapped, split_complex, view_raw
 from zstore.resampling.grid import (
     FILTERS,
     WEIGHTED,
@@ -35,7 +35,6 @@ class Run(NamedTuple):
     spans: list[Span]
     offsets: list[int]
     cells: Cells
-    has_nodata: bool
     threads: int
     any_order: bool
 
@@ -152,7 +151,7 @@ class Run(NamedTuple):
         weighted = [table for table in tables if table is not None]
         if (
             self.method in ("average", "rms")
-            and not self.has_nodata
+            and self.cells.skip in (PLAIN, SKIP_STRAY_NAN)
             and len(weighted) == 2
             and are_pairs(weighted)
         ):

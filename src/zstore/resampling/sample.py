@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from zstore._ext import warp as kernels
-from zstore.resampling.cells import PLAIN, SKIP_NAN, Array, describe_cells
+from zstore.resampling.cells import NONE, PLAIN, SKIP_NAN, Array, describe_cells
 
 __all__ = ["SAMPLINGS", "reach_of", "sample"]
 
@@ -40,6 +40,7 @@ def sample(
     cells around it, as gdalwarp does; `average` gives the mean of the valid cells under an area, each as
     much as lies in it. A place outside the source, in a cell that is not valid, or not finite, gives nodata,
     or `empty` where there is none. A cubic that lacks one of its cells becomes bilinear, unless stretched.
+    Of floats without nodata, NaN is left out, as `downsample` does: a place that has a value stays as it is.
 
     valid  which cells count, beside those that are nodata
     scale  (y, x) cells of the result per cell of the source; below 0.95, kernels are stretched by it
@@ -54,7 +55,26 @@ def sample(
         TypeError: the sampling does not take that data type.
         ValueError: nodata the type cannot hold, places that do not fit.
     """
-    cells = describe_cells(source.dtype, "mode" if sampling == "nearest" else "bilinear", nodata)
+    made = _sample(source, columns, rows, sampling, nodata, valid, empty, scale, threads)
+    if nodata is None and source.dtype.kind == "f" and sampling != "nearest" and np.isnan(made).any():
+        numbers = _sample(source, columns, rows, sampling, np.nan, valid, empty, scale, threads)
+        np.copyto(made, numbers, where=np.isnan(made))
+    return made
+
+
+def _sample(
+    source: Array,
+    columns: Array,
+    rows: Array,
+    sampling: str,
+    nodata: Any,
+    valid: Array | None,
+    empty: Any,
+    scale: tuple[float, float],
+    threads: int,
+) -> Array:
+    method, hole = "mode" if sampling == "nearest" else "bilinear", NONE if nodata is None else nodata
+    cells = describe_cells(source.dtype, method, hole)
     more = 1 if sampling == "average" else 0
     layers = int(np.prod(source.shape[:-2], dtype=np.int64))
     shape = (layers, rows.shape[0] - more, rows.shape[1] - more)
@@ -92,7 +112,7 @@ def sample(
         if cells.skip != SKIP_NAN:
             result[result == np.asarray(nodata).astype(native)] = substitute
     if has_missing:
-        result[missing] = empty if nodata is None else nodata
+        result[missing] = empty if cells.skip == PLAIN else nodata
     return result.reshape(*source.shape[:-2], *shape[1:])
 
 

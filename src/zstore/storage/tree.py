@@ -81,20 +81,25 @@ class Tree:
 
     def make_directories(self, path: str) -> None:
         """Make a directory and those above it; what is removed again meanwhile is left to the caller."""
+        missing: list[str] = []
+        while path and not self._make(path):
+            missing.append(path)
+            path = path.rpartition("/")[0]
+        for path in reversed(missing):
+            self._make(path)
+
+    def _make(self, path: str) -> bool:
+        """Make one directory, unless it is there; False where the one above is not."""
         above, _, leaf = path.rpartition("/")
-        for is_second in (False, True) if path else ():
-            try:
-                with self.directory(above) as parent:
-                    os.mkdir(leaf, dir_fd=parent)
-                    self.synchronize(parent)
-            except FileExistsError:
-                return
-            except FileNotFoundError:
-                if is_second or not above:
-                    return
-                self.make_directories(above)
-            else:
-                return
+        try:
+            with self.directory(above) as parent:
+                os.mkdir(leaf, dir_fd=parent)
+                self.synchronize(parent)
+        except FileExistsError:
+            return True
+        except FileNotFoundError:
+            return False
+        return True
 
     def has(self, directory: int, name: str) -> bool:
         """Whether an open directory has an entry of that name, be it a link that leads nowhere."""

@@ -60,9 +60,9 @@ def _check_level(
             message = (
                 f"{min(found):.2%} of the sampled cells are not what {' or '.join(methods)} makes of them"
             )
-            if nodata is not None:
-                again = [_try(source, grid, factors, methods[0], None) for source, factors in finer]
-                message += "; they are, where nodata count as values" if 0.0 in again else ""
+            if nodata is not None or grid.view.dtype.kind == "f":
+                again = [_try(source, grid, factors, methods[0], "none") for source, factors in finer]
+                message += "; they are, where nodata and NaN count as values" if 0.0 in again else ""
             yield Complaint(grid.view, message, 0.0, min(found))
     except ZstoreError as error:
         yield Complaint(grid.view, f"values cannot be compared: {error}")
