@@ -199,3 +199,21 @@ def test_a_picture_shows_the_data_and_not_the_world(tmp_path: Path) -> None:
         middle = image.shape[1] // 2
         assert image[image.shape[0] // 5, middle, 0] > 200 > 50 > image[-image.shape[0] // 5, middle, 0]
     assert (preview(group, size=64)[..., 3] == 255).mean() > 0.5
+
+
+@pytest.mark.parametrize("west", [0, 10, 170, -180.5])
+@pytest.mark.parametrize("columns", [30, 360])
+def test_an_average_beside_where_the_globe_is_cut_is_of_cells_nearby(
+    tmp_path: Path, west: float, columns: int
+) -> None:
+    data = np.broadcast_to(np.arange(1, columns + 1, dtype="u2") * 100, (40, columns))
+    affine = Affine(1, 0, west, 0, -1, 20)
+    made = {}
+    for sampling in ("average", "nearest"):
+        group = build(tmp_path / sampling, data, affine, sampling=sampling, max_zoom=2, min_zoom=2)
+        made[sampling] = group["2/b"][...].astype(int)
+    has_both = (made["average"] > 0) & (made["nearest"] > 0)
+    assert has_both.sum() >= 0.99 * (made["nearest"] > 0).sum()
+    off = np.abs(made["average"] - made["nearest"])[has_both]
+    # A cell of the level is narrower than one of the raster; beside the cut, the next one may be the last.
+    assert np.minimum(off, columns * 100 - off).max() <= 100

@@ -84,6 +84,39 @@ class Trace:
         y, x = (1 / span if math.isfinite(span) and span > 0 else 1.0 for span in spans)
         return y, x
 
+    def torn(self, columns: Floats, rows: Floats) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Which cells have corners on both sides of where the globe is cut open; None where none have.
+
+        `columns` and `rows` are the places of the corners, (H + 1, W + 1); the result is (H, W).
+        """
+        if not self.source_crs.is_geographic:
+            return None
+        right, down = self._turn()
+        places, most = (columns, abs(right) / 2) if abs(right) >= abs(down) else (rows, abs(down) / 2)
+        corners = (places[:-1, :-1], places[:-1, 1:], places[1:, :-1], places[1:, 1:])
+        with np.errstate(invalid="ignore"):
+            span = np.maximum.reduce(corners) - np.minimum.reduce(corners)
+            found = (span > most) & np.isfinite(span)
+        return found if found.any() else None
+
+    def mended(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
+        """The same places twice, on the near and on the far side of that cut, so that no cell is torn there."""
+        right, down = self._turn()
+        places = columns * right + rows * down
+        with np.errstate(invalid="ignore"):
+            finite = places[np.isfinite(places)]
+            is_far = places > (finite.min() + finite.max()) / 2
+        return [
+            (columns - right * is_far, rows - down * is_far),
+            (columns + right * ~is_far, rows + down * ~is_far),
+        ]
+
+    def _turn(self) -> tuple[float, float]:
+        """(columns, rows) of the source once round the globe eastwards."""
+        turn = 2 * math.pi * RADIUS / self.source_crs.metres_per_unit
+        right, down = _invert(self.source_affine._replace(c=0, f=0), turn, 0.0)
+        return float(right), float(down)
+
     def _project(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(x, y) in the source's CRS."""
         return self.target_crs.transform(self.source_crs, *_apply(self.target_affine, columns, rows))
@@ -96,7 +129,7 @@ class Trace:
         turn = 2 * math.pi * RADIUS / self.source_crs.metres_per_unit
         affine = self.source_affine
         edge = affine.bounds(self.source_shape)[0] - affine.c
-        right, down = _invert(affine._replace(c=0, f=0), turn, 0.0)
+        right, down = self._turn()
         with np.errstate(invalid="ignore"):
             east = affine.a * columns - edge
             turns = np.floor((east + affine.b * rows if affine.is_rotated else east) / turn)

@@ -135,6 +135,9 @@ def make_tiles(work: Warp, origin: Shape) -> list[Piece]:
             )
             places = work.trace.tile(row, column, shape, corners=work.sampling == "average")
             cells = _fill(work, box, *places)
+            torn = work.trace.torn(*places) if work.sampling == "average" else None
+            if cells is not None and torn is not None:
+                _fill_torn(work, box, places, torn, cells)
             if cells is None:
                 continue
             if made is None:
@@ -174,6 +177,19 @@ def _fill(work: Warp, box: Box, columns: Floats, rows: Floats) -> Items | None:
         valid=valid,
         scale=work.scale,
     )
+
+
+def _fill_torn(
+    work: Warp, box: Box, places: tuple[Floats, Floats], torn: np.ndarray[Any, Any], cells: Items
+) -> None:
+    """Make the cells anew whose corners lie on both sides of where the globe is cut open: of one of the sides."""
+    cells[..., torn] = work.nodata
+    for columns, rows in work.trace.mended(*places):
+        side = _fill(work, box, columns, rows)
+        if side is not None:
+            held = cells[..., torn]
+            is_missing = np.isnan(held) if work.nodata != work.nodata else held == work.nodata
+            cells[..., torn] = np.where(is_missing, side[..., torn], held)
 
 
 def _fill_halves(
