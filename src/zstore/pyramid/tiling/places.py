@@ -100,7 +100,7 @@ class Trace:
         return found if found.any() else None
 
     def mended(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
-        """The same places twice, on the near and on the far side of that cut, so that no cell is torn there."""
+        """The same places twice, on either side of that cut, so that no cell is torn there."""
         right, down = self._turn()
         places = columns * right + rows * down
         with np.errstate(invalid="ignore"):

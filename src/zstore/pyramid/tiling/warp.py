@@ -182,7 +182,7 @@ def _fill(work: Warp, box: Box, columns: Floats, rows: Floats) -> Items | None:
 def _fill_torn(
     work: Warp, box: Box, places: tuple[Floats, Floats], torn: np.ndarray[Any, Any], cells: Items
 ) -> None:
-    """Make the cells anew whose corners lie on both sides of where the globe is cut open: of one of the sides."""
+    """Make those cells anew whose corners lie on both sides of where the globe is cut open, of one side."""
     cells[..., torn] = work.nodata
     for columns, rows in work.trace.mended(*places):
         side = _fill(work, box, columns, rows)
