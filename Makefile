@@ -59,7 +59,8 @@ sanitize: $(STAMP)
 	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=src \
 		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels tests/codecs tests/faults \
-		-k "not leave_nothing_behind and not forks_in_the_midst"
+		$(addprefix tests/engine/test_,cache.py many.py puts.py recoding.py) \
+		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
 
 # Stores of every kind, opened by readers that are no test dependencies too, from environments of their own: one of
 # PYTHON, and one of a Python 3.12 or newer, for which some readers have their newest versions (and rasterio a newer

@@ -14,7 +14,7 @@ from zstore.errors import MetadataError, NotFoundError
 from zstore.group import Group
 from zstore.opening import open_group
 from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
-from zstore.pyramid.execute import Executor, run_passes
+from zstore.pyramid.execute import Executor, counter, run_passes
 from zstore.pyramid.jobs import DERIVATIONS, Cut, Job, Wishes, make_job, own_tile, plan_geo
 from zstore.pyramid.levels import create_level, plan_array, prepare_root, rehearse
 from zstore.pyramid.record import MEMBER, Journal, Record, join_member, mark_levels
@@ -274,14 +274,7 @@ class _Building:
         progress: Progress | None,
     ) -> None:
         """The levels' cells."""
-        total, done = sum(job.source.size for job in self.jobs), 0
-
-        def tick(cells: int) -> None:
-            nonlocal done
-            done += cells
-            if progress is not None:
-                progress(done, total)
-
+        tick = counter(sum(job.source.size for job in self.jobs), progress)
         for job in self.jobs:
             arrays = [_array(group, f"{name}/{job.name}") for name in self.made]
             passes = job.passes(*self._divide(arrays), budget)

@@ -17,7 +17,7 @@ from zstore.pyramid.cascade import Box, Pass, Piece, Shape, make_unit, outer_chu
 from zstore.pyramid.record import Journal
 from zstore.pyramid.sizes import units_at_once
 
-__all__ = ["Executor", "run_passes"]
+__all__ = ["Executor", "counter", "run_passes"]
 
 # So many units wait in somebody else's executor: enough for some hundred workers.
 UNITS_AHEAD = 512
@@ -37,6 +37,19 @@ class Executor(Protocol):
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:
         """A future of `function(*args)`."""
+
+
+def counter(total: int, progress: Callable[[int, int], None] | None) -> Callable[[int], None]:
+    """What takes the number of cells just made, and calls `progress` with (all made so far, total)."""
+    done = 0
+
+    def tick(cells: int) -> None:
+        nonlocal done
+        done += cells
+        if progress is not None:
+            progress(done, total)
+
+    return tick
 
 
 def run_passes(

@@ -14,7 +14,7 @@ from zstore.conventions.write import render_geo
 from zstore.group import Group
 from zstore.pyramid.cascade import Box, Pass, Shape
 from zstore.pyramid.dataset import Dataset
-from zstore.pyramid.execute import Executor, run_passes
+from zstore.pyramid.execute import Executor, counter, run_passes
 from zstore.pyramid.jobs import Cut, Job
 from zstore.pyramid.levels import create_level, plan_array, rehearse
 from zstore.pyramid.record import MEMBER, Journal, Record
@@ -130,14 +130,7 @@ class Building:
         for job in self.jobs:
             arrays = self.arrays(group, job)
             works.append((job, arrays, self.warp(job, arrays[0], budget)))
-        total, done = sum(warp.cell_count() for _, _, warp in works), 0
-
-        def tick(cells: int) -> None:
-            nonlocal done
-            done += cells
-            if progress is not None:
-                progress(done, total)
-
+        tick = counter(sum(warp.cell_count() for _, _, warp in works), progress)
         for job, arrays, warp in works:
             label = f"{job.name}-tiles"
             run_passes([warp], make=make_tiles, executor=executor, journal=journal, label=label, tick=tick)

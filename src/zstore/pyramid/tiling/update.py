@@ -12,7 +12,7 @@ from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.group import Group
 from zstore.pyramid.cascade import Box, Pass
 from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, join_attributes, open_dataset
-from zstore.pyramid.execute import Executor, run_passes
+from zstore.pyramid.execute import Executor, counter, run_passes
 from zstore.pyramid.jobs import Cut, Job, Wishes, make_job
 from zstore.pyramid.levels import create_level
 from zstore.pyramid.record import (
@@ -143,14 +143,7 @@ class _Update:
             arrays = self.building.arrays(group, job)
             warp = self.building.warp(job, arrays[0], budget)
             works += [(job, arrays, self._work(warp, box)) for box in boxes[job.name]]
-        total, done = sum(warp.cell_count() for _, _, warp in works), 0
-
-        def tick(cells: int) -> None:
-            nonlocal done
-            done += cells
-            if progress is not None:
-                progress(done, total)
-
+        tick = counter(sum(warp.cell_count() for _, _, warp in works), progress)
         for job, arrays, warp in works:
             run_passes([warp], make=make_tiles, executor=executor, tick=tick)
             for passes in self._coarser(job, arrays, warp, budget):
