@@ -173,7 +173,7 @@ def test_what_a_module_offers_exists_and_has_a_docstring(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["array.Array", "group.Group", "storage.base.Store", "codecs.base.BytesCodec"]
+    "name", ["nodes.array.Array", "nodes.group.Group", "storage.base.Store", "codecs.base.BytesCodec"]
 )
 def test_every_public_member_has_a_docstring(name):
     module, _, kind = name.rpartition(".")

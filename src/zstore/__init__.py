@@ -7,40 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zstore import errors
-    from zstore.array import Array
-    from zstore.converting.convert import convert
-    from zstore.converting.inplace import convert_metadata
     from zstore.engine.cache import set_cache_size
     from zstore.engine.pool import set_threads
-    from zstore.group import Group
     from zstore.integrations.dask import from_dask, to_dask
-    from zstore.opening import consolidate, create_array, create_group, open, open_array, open_group
+    from zstore.nodes.array import Array
+    from zstore.nodes.group import Group
+    from zstore.nodes.open import consolidate, create_array, create_group, open, open_array, open_group
     from zstore.pyramid.build import build_pyramid
     from zstore.pyramid.tiling.build import build_tile_pyramid
     from zstore.pyramid.tiling.read import open_tiles, read_tile
     from zstore.pyramid.update import update_pyramid
     from zstore.resampling.methods import downsample
+    from zstore.upkeep.convert import convert
+    from zstore.upkeep.inplace import convert_metadata
+    from zstore.upkeep.verify import verify
     from zstore.validation.run import validate
-    from zstore.verifying import verify
 
 __version__ = "0.1.0"
 
 # Where each public name lives; imported when first asked for.
 _HOMES = {
-    "Array": "zstore.array",
-    "Group": "zstore.group",
+    "Array": "zstore.nodes.array",
+    "Group": "zstore.nodes.group",
     "build_pyramid": "zstore.pyramid.build",
     "build_tile_pyramid": "zstore.pyramid.tiling.build",
-    "consolidate": "zstore.opening",
-    "convert": "zstore.converting.convert",
-    "convert_metadata": "zstore.converting.inplace",
-    "create_array": "zstore.opening",
-    "create_group": "zstore.opening",
+    "consolidate": "zstore.nodes.open",
+    "convert": "zstore.upkeep.convert",
+    "convert_metadata": "zstore.upkeep.inplace",
+    "create_array": "zstore.nodes.open",
+    "create_group": "zstore.nodes.open",
     "downsample": "zstore.resampling.methods",
     "from_dask": "zstore.integrations.dask",
-    "open": "zstore.opening",
-    "open_array": "zstore.opening",
-    "open_group": "zstore.opening",
+    "open": "zstore.nodes.open",
+    "open_array": "zstore.nodes.open",
+    "open_group": "zstore.nodes.open",
     "open_tiles": "zstore.pyramid.tiling.read",
     "read_tile": "zstore.pyramid.tiling.read",
     "set_cache_size": "zstore.engine.cache",
@@ -48,7 +48,7 @@ _HOMES = {
     "to_dask": "zstore.integrations.dask",
     "update_pyramid": "zstore.pyramid.update",
     "validate": "zstore.validation.run",
-    "verify": "zstore.verifying",
+    "verify": "zstore.upkeep.verify",
 }
 
 __all__ = [

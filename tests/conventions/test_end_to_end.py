@@ -25,7 +25,7 @@ PLACES = {
     "northing first": ("EPSG:2193", Affine(10.0, 0.0, 1500000.0, 0.0, -10.0, 5400000.0)),
     "polar": ("EPSG:3031", Affine(10.0, 0.0, -300000.0, 0.0, -10.0, 500000.0)),
 }
-HAS_ARRAYS = importlib.util.find_spec("zstore.array") is not None
+HAS_ARRAYS = importlib.util.find_spec("zstore.nodes.array") is not None
 
 
 def values(shape, dtype) -> np.ndarray:
@@ -61,7 +61,7 @@ def write_with_zarr_python(path: str, geo, zarr_format: int) -> None:
 
 
 def write_with_zstore(path: str, geo, zarr_format: int) -> None:
-    from zstore.opening import create_group
+    from zstore.nodes.open import create_group
 
     documents, findings = render_geo(geo, zarr_format)
     assert findings == []
@@ -95,7 +95,7 @@ WRITERS = [
     pytest.param(
         write_with_zstore,
         id="by zstore",
-        marks=pytest.mark.skipif(not HAS_ARRAYS, reason="zstore.array is not there"),
+        marks=pytest.mark.skipif(not HAS_ARRAYS, reason="zstore.nodes.array is not there"),
     ),
 ]
 
@@ -135,9 +135,9 @@ def test_zarr_python(written) -> None:
     assert findings == []
 
 
-@pytest.mark.skipif(not HAS_ARRAYS, reason="zstore.array is not there")
+@pytest.mark.skipif(not HAS_ARRAYS, reason="zstore.nodes.array is not there")
 def test_zstore(written) -> None:
-    from zstore.opening import open_group
+    from zstore.nodes.open import open_group
 
     path, geo, _ = written
     found, findings = read_geo(open_group(path, mode="r"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.engine import fetch
 from zstore.engine.locate import Shard, ShardIndexes, ShardReplacedError
 from zstore.errors import CodecError, StoreError

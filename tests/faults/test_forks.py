@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.base.locks import Lock
 from zstore.engine.locate import Shard, ShardIndexes
 from zstore.engine.objects import ObjectTable
 from zstore.extensions import plugins
-from zstore.locks import Lock
 from zstore.storage import locking
 from zstore.storage.memory import MemoryStore
 from zstore.storage.zip.sources import ObjectSource

@@ -11,7 +11,7 @@ import pytest
 
 import zstore
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
-from zstore.integrations.netcdf import is_netcdf, netcdf_to_zarr
+from zstore.integrations.rasters.netcdf import is_netcdf, netcdf_to_zarr
 from zstore.integrations.spelling import SpellingWarning
 
 h5netcdf = pytest.importorskip("h5netcdf", reason="NetCDF is read with h5netcdf (extra 'netcdf')")
@@ -115,7 +115,7 @@ def test_progress_ends_with_everything(file, tmp_path):
 
 
 def test_windows_smaller_than_the_variable(file, tmp_path, monkeypatch):
-    monkeypatch.setattr("zstore.integrations.netcdf.WINDOW_SIZE", 500)
+    monkeypatch.setattr("zstore.integrations.rasters.netcdf.WINDOW_SIZE", 500)
     group = netcdf_to_zarr(file, tmp_path / "out.zarr", chunks=(3, 4))
     with h5py.File(file) as opened:
         np.testing.assert_array_equal(group["t2m"][...], opened["t2m"][...])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import zstore
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.integrations.netcdf import is_netcdf, netcdf_to_zarr
-from zstore.integrations.netcdf_classic import ClassicFile
+from zstore.integrations.rasters.netcdf import is_netcdf, netcdf_to_zarr
+from zstore.integrations.rasters.netcdf_classic import ClassicFile
 from zstore.integrations.spelling import SpellingWarning
 
 netCDF4 = pytest.importorskip("netCDF4", reason="files are written, and compared, by the NetCDF library")
@@ -102,7 +102,7 @@ def test_files_of_other_writers(tmp_path: Path, package: str, name: str) -> None
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("records", [0, 1, 4])
 def test_stored_values_and_windows(tmp_path: Path, kind: str, records: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr("zstore.integrations.netcdf.WINDOW_SIZE", 40)
+    monkeypatch.setattr("zstore.integrations.rasters.netcdf.WINDOW_SIZE", 40)
     path = write(tmp_path / "in.nc", kind, records=records)
     assert is_netcdf(path)
     group = netcdf_to_zarr(path, tmp_path / "out.zarr", chunks=(2, 3))

@@ -15,7 +15,7 @@ import pytest
 import zstore
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
-from zstore.integrations.raster import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.integrations.rasters.raster import RasterWarning, raster_to_zarr, zarr_to_raster
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -294,7 +294,7 @@ def test_rasterio_is_imported_when_called_and_named_when_missing() -> None:
     script = """
         import sys
         sys.modules["rasterio"] = None
-        import zstore.integrations.raster as raster
+        import zstore.integrations.rasters.raster as raster
         try:
             raster.raster_to_zarr("a.tif", "b.zarr")
         except raster.UnsupportedError as error:
@@ -310,7 +310,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     script = """
         import resource, sys
         import numpy as np, rasterio
-        from zstore.integrations.raster import raster_to_zarr, zarr_to_raster
+        from zstore.integrations.rasters.raster import raster_to_zarr, zarr_to_raster
         path, shape = sys.argv[1], {"width": 8192, "height": 24576, "count": 1, "dtype": "uint16"}
         with rasterio.Env(GDAL_CACHEMAX=16):
             with rasterio.open(path + "/a.tif", "w", driver="GTiff", crs="EPSG:32622", **shape) as raster:

@@ -14,7 +14,7 @@ import pytest
 import zstore
 from zstore.conventions.model import Affine
 from zstore.conventions.read import read_geo
-from zstore.validation.mending.fix import fix, plan_fix
+from zstore.validation.fixing.fix import fix, plan_fix
 from zstore.validation.run import validate
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")

@@ -198,8 +198,8 @@ NETCDF = ("example_1.nc", "bears.nc")
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("source", real_files(), ids=lambda path: path.name)
 def test_real_files_are_to_both_engines_the_same(tmp_path, source, zarr_format):
-    from zstore.integrations.netcdf import netcdf_to_zarr
-    from zstore.integrations.raster import raster_to_zarr
+    from zstore.integrations.rasters.netcdf import netcdf_to_zarr
+    from zstore.integrations.rasters.raster import raster_to_zarr
 
     if not source.is_file():
         pytest.skip(f"{source.name} is not there")
@@ -512,7 +512,7 @@ def refused_datasets() -> dict[str, tuple[xr.Dataset, dict[str, object], str]]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::zstore.integrations.xarray_geo.GeoWarning")
+@pytest.mark.filterwarnings("ignore::zstore.integrations.xarray.geo.GeoWarning")
 @pytest.mark.parametrize("reason", refused_datasets())
 def test_geozarr_that_is_refused_leaves_nothing_and_takes_nothing(tmp_path, reason):
     data, options, words = refused_datasets()[reason]
@@ -528,7 +528,7 @@ def test_geozarr_that_is_refused_leaves_nothing_and_takes_nothing(tmp_path, reas
 
 
 def test_geozarr_without_a_place_says_so(tmp_path):
-    from zstore.integrations.xarray_geo import GeoWarning
+    from zstore.integrations.xarray.geo import GeoWarning
 
     data = xr.Dataset({"t": (("y", "x"), np.ones((4, 5)))})
     with pytest.warns(GeoWarning, match="no CRS and no affine"):

@@ -23,8 +23,8 @@ from zarr.storage import FsspecStore, LocalStore, LoggingStore, MemoryStore, Zip
 import zstore
 from zstore.errors import ChangedError, ChecksumError, CodecError
 from zstore.integrations.zarr_python import ZstoreStore
-from zstore.integrations.zarr_python_binding import Binding
-from zstore.integrations.zarr_python_selection import Cells
+from zstore.integrations.zarr_python.binding import Binding
+from zstore.integrations.zarr_python.selection import Cells
 from zstore.storage import changing
 from zstore.storage.memory import MemoryStore as Memory
 

@@ -17,8 +17,8 @@ from zarr.codecs import VLenUTF8Codec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
 from zstore.engine.chunks import Chunks
-from zstore.integrations import zarr_python_binding
 from zstore.integrations.zarr_python import ZstoreStore
+from zstore.integrations.zarr_python import binding as zarr_python_binding
 from zstore.storage.memory import MemoryStore as Memory
 from zstore.testing.sharing import run_forked
 

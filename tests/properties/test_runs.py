@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore import indexing_runs
 from zstore.engine import runs
 from zstore.errors import NotFoundError, SelectionError
+from zstore.indexing.select import runs as indexing_runs
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 

@@ -199,7 +199,7 @@ def test_a_url_with_a_signature_keeps_it_behind_the_key(server: Server) -> None:
 
 
 def test_neighbouring_ranges_become_one_request(server: Server) -> None:
-    from zstore.byterange import ByteRange
+    from zstore.base.byterange import ByteRange
 
     server.values["s/a"] = bytes(range(200)) * 100
     store = FsspecStore(f"{server.url}/s")

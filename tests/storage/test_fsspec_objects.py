@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Part
 from zstore.storage.fsspec import FsspecStore

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage import beneath
 from zstore.storage.local import LocalStore

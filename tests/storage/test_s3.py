@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.url import open_store

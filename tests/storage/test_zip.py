@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, ReadOnlyError, StoreError
 from zstore.storage.base import Part, Parts, Store
 from zstore.storage.local import LocalStore

@@ -12,7 +12,7 @@ import pytest
 import zstore
 from zstore.conventions.crs import Crs
 from zstore.storage.memory import MemoryStore
-from zstore.validation.mending.fix import fix, plan_fix
+from zstore.validation.fixing.fix import fix, plan_fix
 from zstore.validation.run import validate
 
 from .stores import UTM, model, right

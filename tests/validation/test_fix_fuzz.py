@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from zstore.engine.consolidate import METADATA_NAMES
 from zstore.errors import NotFoundError
 from zstore.storage.memory import MemoryStore
-from zstore.validation.mending.fix import plan_fix
-from zstore.validation.mending.plan import Plan
-from zstore.validation.mending.write import restore_backup, write_plan
+from zstore.validation.fixing.fix import plan_fix
+from zstore.validation.fixing.plan import Plan
+from zstore.validation.fixing.write import restore_backup, write_plan
 from zstore.validation.rule import PROFILES
 from zstore.validation.view import ArrayView, GroupView, load_hierarchy
 

@@ -13,7 +13,7 @@ import zstore
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError
 from zstore.storage.memory import MemoryStore
-from zstore.validation.mending.fix import plan_fix
+from zstore.validation.fixing.fix import plan_fix
 from zstore.validation.output import clean, render_json, render_junit, render_text
 from zstore.validation.rule import CLASSES, PROFILES, all_rules
 from zstore.validation.run import validate
@@ -189,7 +189,7 @@ def test_hostile_stores_give_findings(name, profile) -> None:
     verdict = validate(store, profile, deep=True)
     assert name == "huge coordinate" or verdict.findings
     assert render_text(verdict) and render_json(verdict) and render_junit(verdict)
-    from zstore.validation.mending.fix import plan_fix
+    from zstore.validation.fixing.fix import plan_fix
 
     list(plan_fix(store, profile).diff())
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.extensions.registry import list_offers, stores
 from zstore.storage.base import Store

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.extensions.registry import list_offers, stores
 from zstore.storage.base import Store

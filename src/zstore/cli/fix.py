@@ -53,8 +53,8 @@ def fix(
 ) -> None:
     """Mend documents and coordinates of PATH, never data: CRS, transforms, tile matrices, fill values."""
     from zstore.storage.url import open_store
-    from zstore.validation.mending.fix import plan_fix
-    from zstore.validation.mending.write import backup_place, restore_backup, write_plan
+    from zstore.validation.fixing.fix import plan_fix
+    from zstore.validation.fixing.write import backup_place, restore_backup, write_plan
     from zstore.validation.output import clean
 
     if restore is not None:

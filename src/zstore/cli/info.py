@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from zstore.cli.options import show_table
-from zstore.opening import open as open_node
+from zstore.nodes.open import open as open_node
 from zstore.report.readers import Reader, judge_readers
 from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report, stored_size
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zstore.group import Group
-from zstore.opening import open as open_node
+from zstore.nodes.group import Group
+from zstore.nodes.open import open as open_node
 
 __all__ = ["tree"]
 

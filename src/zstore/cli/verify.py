@@ -19,7 +19,7 @@ __all__ = ["verify"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
     """Read every chunk of PATH on all cores, and say what is damaged; any damage fails."""
-    from zstore.verifying import verify as check
+    from zstore.upkeep.verify import verify as check
 
     with show_progress("verifying", unit="chunks") as progress:
         found = check(path, inside, missing="error" if missing else "fill", progress=progress)

@@ -12,6 +12,7 @@ import numpy as np
 
 from zstore._ext.select import Layout, Plan
 from zstore._ext.transfer import Bundle, Folder, covers_outer, read, read_many, write
+from zstore.base.once import once
 from zstore.codecs.sharding import is_filled
 from zstore.engine.cache import open_folder
 from zstore.engine.documents import ARRAY_KEYS
@@ -23,9 +24,8 @@ from zstore.engine.many import read_apart
 from zstore.engine.objects import HANDLE, Table, table_to_read, table_to_write
 from zstore.engine.pool import ahead, map_threads, thread_count
 from zstore.errors import CodecError, ZstoreError
-from zstore.indexing_plans import planner
+from zstore.indexing.plans import planner
 from zstore.model.array import ArrayModel
-from zstore.once import once
 from zstore.storage.base import Store, join_key
 from zstore.storage.changing import change
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zstore._ext.select import Plan
 from zstore._ext.transfer import covers_outer
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.engine.layout import BoundLayout
 from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedError, locate
 from zstore.model.array import ArrayModel

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
+from zstore.base.locks import Lock
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
 from zstore.errors import CodecError, StoreError, ZstoreError
-from zstore.locks import Lock
 from zstore.storage.base import Part, Parts
 
 __all__ = ["Located", "Shard", "ShardIndexes", "ShardReplacedError", "locate"]

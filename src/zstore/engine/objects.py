@@ -11,12 +11,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from zstore.base.locks import Lock
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.reshape import Reshape
 from zstore.codecs.transpose import Transpose
 from zstore.codecs.vlen import Vlen, VlenBytes, VlenUtf8
-from zstore.locks import Lock
 from zstore.model.dtype import DataType
 
 __all__ = ["HANDLE", "Handles", "Items", "Table", "as_items", "single", "table_to_read", "table_to_write"]

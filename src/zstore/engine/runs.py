@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from zstore.engine.chunks import Chunks
-from zstore.engine.uneven import UnevenChunks
-from zstore.indexing_runs import Runs, Share
+from zstore.engine.rectilinear import RectilinearChunks
+from zstore.indexing.runs import Runs, Share
 
 __all__ = ["read_runs"]
 
@@ -18,7 +18,11 @@ BOX_SIZE = 16 << 20
 
 
 def read_runs(
-    chunks: Chunks | UnevenChunks, runs: Runs, out: np.ndarray[Any, Any], *, missing_is_fault: bool = False
+    chunks: Chunks | RectilinearChunks,
+    runs: Runs,
+    out: np.ndarray[Any, Any],
+    *,
+    missing_is_fault: bool = False,
 ) -> None:
     """Fill `out` with what the runs select.
 
@@ -26,7 +30,7 @@ def read_runs(
     """
     if not out.size:
         return
-    if isinstance(chunks, UnevenChunks) or not chunks.reads_together:
+    if isinstance(chunks, RectilinearChunks) or not chunks.reads_together:
         # There, every box would have its chunks fetched and decoded for itself.
         memory = out.reshape(-1)
         chunks.read(runs.by_items(), memory, missing_is_fault=missing_is_fault)  # type: ignore[arg-type]

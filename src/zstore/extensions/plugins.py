@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zstore.base.locks import Lock
 from zstore.errors import ExtensionError
 from zstore.extensions.offers import Offer
-from zstore.locks import Lock
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.errors import MetadataError, SelectionError, UnsupportedError
-from zstore.opening import create_array, open_array
+from zstore.nodes.array import Array
+from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import Store, join_key
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.once import once
 from zstore.errors import MetadataError
 from zstore.model.shapes import LIMIT
-from zstore.once import once
 
 __all__ = ["Edges", "Grid", "RectilinearGrid", "RegularGrid"]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from zstore.array import Array
 from zstore.conventions.base import Documents
 from zstore.conventions.model import GeoModel
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError
-from zstore.group import Group
-from zstore.opening import open_group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import open_group
 from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
 from zstore.pyramid.execute import Executor, counter, run_passes
 from zstore.pyramid.jobs import DERIVATIONS, Cut, Job, Wishes, make_job, own_tile, plan_geo

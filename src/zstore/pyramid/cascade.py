@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zstore.array import Array
+from zstore.base.once import once
 from zstore.engine.pool import thread_count
 from zstore.extensions.registry import resamplers
-from zstore.once import once
+from zstore.nodes.array import Array
 from zstore.pyramid.masks import Mask, Veil
 from zstore.resampling.grid import WEIGHTED
 from zstore.resampling.methods import Part, Resampler, plan_part

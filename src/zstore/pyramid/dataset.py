@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from zstore.array import Array
 from zstore.conventions.model import GeoModel
 from zstore.conventions.read import read_geo
 from zstore.conventions.zarr_conventions import DECLARED
 from zstore.errors import NotFoundError
-from zstore.group import Group
-from zstore.opening import open as open_node
-from zstore.opening import open_group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import open as open_node
+from zstore.nodes.open import open_group
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 

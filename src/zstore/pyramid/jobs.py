@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.conventions.model import RESAMPLING_METHODS, GeoModel, Level, Variable
 from zstore.conventions.variables import fit_nodata
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.opening import open as open_node
+from zstore.nodes.array import Array
+from zstore.nodes.open import open as open_node
 from zstore.pyramid.cascade import Pass, Resample
 from zstore.pyramid.dataset import Dataset, place_of
 from zstore.pyramid.masks import Mask, make_mask

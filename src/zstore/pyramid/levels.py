@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.conventions.base import Document, Documents
 from zstore.conventions.model import Level
 from zstore.errors import MetadataError, StoreError
-from zstore.group import Group
 from zstore.model.array import ArrayModel
-from zstore.opening import create_array, open_group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import create_array, open_group
 from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, place_of
 from zstore.pyramid.execute import run_passes
 from zstore.pyramid.jobs import Cut, Job

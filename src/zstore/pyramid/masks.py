@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.nodes.array import Array
 
 __all__ = ["Mask", "Veil", "make_mask"]
 

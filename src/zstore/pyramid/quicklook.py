@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.group import Group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.pyramid.dataset import Dataset, PlaceLike, open_level, read_levels
 from zstore.pyramid.tiling.read import open_tiles
 

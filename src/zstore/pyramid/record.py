@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.group import Group
+from zstore.nodes.group import Group
 from zstore.pyramid.dataset import place_of
 from zstore.storage.base import Store, join_key
 

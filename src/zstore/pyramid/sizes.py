@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import Any
 
-from zstore.array import Array
 from zstore.engine.pool import thread_count
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.nodes.array import Array
 from zstore.pyramid.cascade import Box, Pass, Shape, is_built_in, outer_chunks, volume
 from zstore.pyramid.masks import Mask
 from zstore.resampling.methods import trace_box

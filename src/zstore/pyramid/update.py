@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from zstore.array import Array
 from zstore.conventions.base import Documents
 from zstore.conventions.model import Affine, GeoModel
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, StoreError
-from zstore.group import Group
-from zstore.opening import open_group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import open_group
 from zstore.pyramid.cascade import Box, volume
 from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
 from zstore.pyramid.execute import Executor, run_passes

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from math import prod
 
-from zstore.array import Array
 from zstore.conventions.model import GeoModel
 from zstore.errors import ZstoreError
-from zstore.group import Group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.pyramid.quicklook import encode_png, quicklook
 from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report
 from zstore.storage.memory import MemoryStore

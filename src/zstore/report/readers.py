@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zstore.array import Array
 from zstore.conventions.dialects import is_declared
 from zstore.conventions.lists.datasets import is_ome
 from zstore.conventions.model import GeoModel
-from zstore.group import Group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.report.summary import Report, list_codecs
 
 __all__ = ["Reader", "judge_readers"]

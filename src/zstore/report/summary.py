@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zstore.array import Array
 from zstore.conventions.base import Finding
 from zstore.conventions.dialects import list_dialects
 from zstore.conventions.model import Band, GeoModel
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.group import Group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 
 __all__ = [
     "Report",

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 
 __all__ = ["Found", "Names", "Part", "Parts", "Store", "Values", "check_key", "check_prefix", "join_key"]

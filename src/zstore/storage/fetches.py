@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from zstore.byterange import ByteRange, merge_ranges
+from zstore.base.byterange import ByteRange, merge_ranges
 from zstore.storage.base import check_key
 
 __all__ = ["Fetch", "merge_requests"]

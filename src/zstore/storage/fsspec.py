@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.answers import MISSING, Answer, Wish, ask_all, choose_ask, is_directory
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix, join_key

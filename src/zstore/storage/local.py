@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
+from zstore.base.once import once
 from zstore.errors import StoreError
-from zstore.once import once
 from zstore.storage.base import Found, Names, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_file
 from zstore.storage.placing import place_value

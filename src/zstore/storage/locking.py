@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
-from zstore.locks import Lock
+from zstore.base.locks import Lock
 
 __all__ = ["hold_bytes", "hold_file", "hold_name", "key_offset"]
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Store, check_key, check_prefix
 from zstore.storage.locking import hold_name

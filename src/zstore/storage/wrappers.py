@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.storage.base import Names, Parts, Store, Values, check_key, check_prefix, join_key
 
 __all__ = ["PrefixStore", "ReadOnlyStore"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 
 __all__ = ["StoreSharing", "run_forked"]
 

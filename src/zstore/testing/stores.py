@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 from zstore.storage.base import Store, check_key
 from zstore.storage.url import open_store

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from zstore.array import Array
 from zstore.conventions.base import Finding
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError
-from zstore.group import Group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 from zstore.validation.places import grids, pyramids, readings, roles

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
+from zstore.base.once import once
 from zstore.engine.consolidate import METADATA_NAMES
 from zstore.engine.documents import Documents, node_kind, parse_node, place, read_documents
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
-from zstore.once import once
+from zstore.nodes.array import Array
 from zstore.storage.base import Store, join_key
 
 __all__ = ["ArrayView", "GroupView", "Hierarchy", "NodeView", "load_hierarchy"]

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import lmdb
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_bytes, key_offset

@@ -12,7 +12,7 @@ import pymongo
 from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Part, Parts, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_name

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from zstore.base.locks import Lock
 from zstore.errors import StoreError
-from zstore.locks import Lock
 from zstore_obstore.library import library
 
 __all__ = ["SCHEME", "Place", "find_place", "make_store", "place_of"]

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
 from zstore.storage.fetches import Fetch, merge_requests

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import Store, check_key, check_prefix
 from zstore.storage.locking import hold_bytes, key_offset

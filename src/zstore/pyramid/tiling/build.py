@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.group import Group
-from zstore.opening import open_group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import open_group
 from zstore.pyramid.build import Progress
 from zstore.pyramid.dataset import (
     Dataset,

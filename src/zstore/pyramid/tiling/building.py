@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from zstore.array import Array
 from zstore.conventions.base import Documents
 from zstore.conventions.model import RESAMPLING_METHODS, GeoModel
 from zstore.conventions.tilesets.naming import name_set
 from zstore.conventions.write import render_geo
-from zstore.group import Group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.pyramid.cascade import Box, Pass, Shape
 from zstore.pyramid.dataset import Dataset
 from zstore.pyramid.execute import Executor, counter, run_passes

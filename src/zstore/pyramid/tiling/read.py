@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.conventions.base import Finding
 from zstore.conventions.layout import parse_layout
 from zstore.conventions.model import Affine
 from zstore.conventions.tiles import parse_tile_matrix_set
 from zstore.conventions.zarr_conventions import parse_numbers
 from zstore.errors import MetadataError, NotFoundError, SelectionError
-from zstore.group import Group
-from zstore.opening import open as open_node
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import open as open_node
 from zstore.pyramid.dataset import PlaceLike, group_above, place_of
 
 __all__ = ["TileReader", "open_tiles", "read_tile"]

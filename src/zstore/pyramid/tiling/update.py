@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zstore.array import Array
 from zstore.conventions.model import Affine
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
-from zstore.group import Group
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.pyramid.cascade import Box, Pass
 from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, join_attributes, open_dataset
 from zstore.pyramid.execute import Executor, counter, run_passes

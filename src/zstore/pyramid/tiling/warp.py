@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.array import Array
 from zstore.errors import MetadataError
+from zstore.nodes.array import Array
 from zstore.pyramid.cascade import Box, Items, Piece, Shape, outer_chunks, volume
 from zstore.pyramid.masks import Mask
 from zstore.pyramid.sizes import Budget, units_at_once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.zip.directory import DEFLATED, LOCAL_SIZE, STORED, Member, parse_local
 from zstore.storage.zip.sources import Bytes, Source

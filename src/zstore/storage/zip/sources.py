@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import BinaryIO
 from urllib.parse import quote
 
-from zstore.byterange import ByteRange
+from zstore.base.byterange import ByteRange
+from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
-from zstore.locks import Lock
 from zstore.storage.base import Part, Store
 
 __all__ = ["FileSource", "ObjectSource", "Source", "StoreSource"]

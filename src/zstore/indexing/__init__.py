@@ -1,0 +1,1 @@
+"""Selections, made into plans of what each chunk gives."""

@@ -1,0 +1,255 @@
+"""Index arrays → a plan: item by item, dimension by dimension, or points with a slice each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.errors import SelectionError
+from zstore.indexing.plans import AnyLayout, AnyPlan, plan_basic, plan_orthogonal, plan_points
+from zstore.indexing.runs import Index, Runs
+
+__all__ = [
+    "Index",
+    "Selected",
+    "index_array",
+    "mask_positions",
+    "position",
+    "positions",
+    "select_arrays",
+    "select_items",
+    "slice_axis",
+]
+
+View = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+
+
+class Selected(NamedTuple):
+    """A plan, and the shape of the result that numpy would give.
+
+    Where the plan's own shape is another: `to_plan` turns memory of shape `shape` into memory of the plan's
+    (a copy where strides leave no choice), `from_plan` the other way round.
+    """
+
+    plan: AnyPlan | Runs
+    shape: tuple[int, ...]
+    to_plan: View | None = None
+    from_plan: View | None = None
+
+
+def mask_positions(mask: Any, axis: int, shape: tuple[int, ...]) -> list[Index]:
+    """Where `mask`, which indexes dimensions from `axis` on, is true."""
+    for d, (length, wanted) in enumerate(zip(mask.shape, shape[axis:], strict=False), axis):
+        if length != wanted:
+            raise SelectionError(
+                f"boolean index did not match the array along axis {d}; "
+                f"size of axis is {wanted} but size of boolean axis is {length}"
+            )
+    return [np.ascontiguousarray(index, np.int64) for index in mask.nonzero()]
+
+
+def index_array(entry: Any, axis: int, length: int) -> Index:
+    """Any index array or 1-d mask as int64 positions (still possibly negative)."""
+    array = np.asarray(entry)
+    if array.size == 0 and not isinstance(entry, np.ndarray):
+        array = array.astype(np.int64)  # an empty list
+    if array.dtype == np.bool_ and array.ndim == 1:
+        return mask_positions(array, axis, (0,) * axis + (length,))[0]
+    if array.dtype.kind not in "iu":
+        raise SelectionError(
+            f"index {entry!r} of axis {axis} is not an integer, slice, ellipsis, new axis, "
+            "integer array or boolean array"
+        )
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise SelectionError(f"index {array.max()} is out of bounds for axis {axis} with size {length}")
+    return array.astype(np.int64, copy=False)
+
+
+def positions(index: Index, length: int, axis: int) -> Index:
+    """Non-negative, contiguous, checked."""
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < -length or high >= length:
+            bad = low if low < -length else high
+            raise SelectionError(f"index {bad} is out of bounds for axis {axis} with size {length}")
+        if low < 0:
+            index = np.where(index < 0, index + length, index)
+    # Not ascontiguousarray, which makes 1-d arrays of 0-d ones.
+    return np.asarray(index, order="C")
+
+
+def position(index: int, length: int, axis: int) -> int:
+    """One position, non-negative, checked."""
+    if not -length <= index < length:
+        raise SelectionError(f"index {index} is out of bounds for axis {axis} with size {length}")
+    return index % length if length else 0
+
+
+def slice_axis(entry: slice, length: int) -> tuple[tuple[int, int, int], int]:
+    """(start, count, step) of a slice, and its count."""
+    start, stop, step = entry.indices(length)
+    count = len(range(start, stop, step))
+    return (start, count, step), count
+
+
+def select_arrays(
+    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
+) -> Selected:
+    """Slices and index arrays, one entry per dimension; the arrays' broadcast dimensions come first."""
+    arrays = {
+        d: positions(index_array(entry, d, shape[d]), shape[d], d)
+        for d, entry in enumerate(entries)
+        if not isinstance(entry, slice)
+    }
+    together = _broadcast_shape([*arrays.values(), *extra])
+    wide = [d for d, index in arrays.items() if index.ndim]
+    if len(wide) == 1 and not extra:
+        return _one_array(layout, shape, entries, arrays, wide[0])
+    if not extra and _is_mesh([*arrays.values()]):
+        return _mesh(layout, shape, entries, arrays, together)
+    if len(arrays) == len(shape):
+        return select_items(layout, shape, [arrays[d] for d in range(len(shape))], together)
+    axes: list[Any] = []
+    lengths: list[int] = []
+    for d, entry in enumerate(entries):
+        if d in arrays:
+            axes.append(np.ascontiguousarray(np.broadcast_to(arrays[d], together)).reshape(-1))
+        else:
+            axis, count = slice_axis(entry, shape[d])
+            axes.append(axis)
+            lengths.append(count)
+    count = int(np.prod(together, dtype=np.int64))
+    runs = Runs(layout, axes, (count, *lengths))
+    final = (*together, *lengths)
+    if len(together) == 1:
+        return Selected(runs, final)
+    return Selected(
+        runs, final, lambda memory: memory.reshape(runs.shape), lambda memory: memory.reshape(final)
+    )
+
+
+def _broadcast_shape(arrays: Sequence[Index]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*(index.shape for index in arrays))
+    except ValueError:
+        shapes = " ".join(str(index.shape) for index in arrays)
+        raise SelectionError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        ) from None
+
+
+def _long_axes(index: Index, ndim: int) -> list[int]:
+    """The axes of `ndim` along which an array is not repeated as a whole."""
+    return [axis for axis, length in enumerate(index.shape, ndim - index.ndim) if length != 1]
+
+
+def _is_mesh(arrays: Sequence[Index]) -> bool:
+    """Whether every array has an axis to itself, as those of `numpy.ix_` have."""
+    ndim = max((index.ndim for index in arrays), default=0)
+    long = [_long_axes(index, ndim) for index in arrays]
+    axes = [axis for found in long for axis in found]
+    return all(len(found) <= 1 for found in long) and len(set(axes)) == len(axes)
+
+
+def _mesh(
+    layout: AnyLayout,
+    shape: tuple[int, ...],
+    entries: Sequence[Any],
+    arrays: dict[int, Index],
+    together: tuple[int, ...],
+) -> Selected:
+    """Index arrays with an axis each: every dimension by itself."""
+    lengths = [length for length in together if length != 1]
+    places = {axis: place for place, axis in enumerate(a for a, n in enumerate(together) if n != 1)}
+    axes: list[Any] = []
+    dims: list[int] = []
+    for d, entry in enumerate(entries):
+        if d not in arrays:
+            axis, count = slice_axis(entry, shape[d])
+            axes.append(axis)
+            dims.append(len(lengths))
+            lengths.append(count)
+        elif found := _long_axes(arrays[d], len(together)):
+            axes.append(arrays[d].reshape(-1))
+            dims.append(places[found[0]])
+        else:
+            axes.append((int(arrays[d].reshape(())), 1, 1))
+            dims.append(-1)
+    plan = plan_orthogonal(layout, axes, dims, tuple(lengths))
+    final = (*together, *lengths[len(places) :])
+    if len(final) == len(lengths):
+        return Selected(plan, final)
+    inner = tuple(lengths)
+    return Selected(plan, final, lambda memory: memory.reshape(inner), lambda memory: memory.reshape(final))
+
+
+def _one_array(
+    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], arrays: dict[int, Index], wide: int
+) -> Selected:
+    """A single index array beside slices and integers: every dimension by itself."""
+    axes: list[Any] = []
+    dims: list[int] = []
+    lengths: list[int] = []
+    for d, entry in enumerate(entries):
+        if d == wide:
+            axis: Any = arrays[d].reshape(-1)
+            count = arrays[d].size
+        elif d in arrays:
+            axes.append((int(arrays[d]), 1, 1))
+            dims.append(-1)
+            continue
+        else:
+            axis, count = slice_axis(entry, shape[d])
+        axes.append(axis)
+        dims.append(len(lengths))
+        lengths.append(count)
+    plan = plan_orthogonal(layout, axes, dims, tuple(lengths))
+    place, together, size = dims[wide], arrays[wide].shape, arrays[wide].size
+    rest = lengths[:place] + lengths[place + 1 :]
+    final = (*together, *rest)
+    if place == 0 and len(together) == 1:
+        return Selected(plan, final)
+    return Selected(
+        plan,
+        final,
+        lambda memory: np.moveaxis(memory.reshape((size, *rest)), 0, place),
+        lambda memory: np.moveaxis(memory, place, 0).reshape(final),
+    )
+
+
+def select_items(
+    layout: AnyLayout, shape: tuple[int, ...], entries: Sequence[Any], together: tuple[int, ...] | None = None
+) -> Selected:
+    """Index arrays for every dimension, broadcast together."""
+    arrays = [index_array(entry, d, shape[d]) for d, entry in enumerate(entries)]
+    if together is None:
+        together = _broadcast_shape(arrays)
+        if len(together) > 1 and _is_mesh(arrays):
+            checked = {d: positions(index, shape[d], d) for d, index in enumerate(arrays)}
+            return _mesh(layout, shape, entries, checked, together)
+    count = int(np.prod(together, dtype=np.int64))
+    flat = [np.ascontiguousarray(np.broadcast_to(index, together)).reshape(-1) for index in arrays]
+    if not flat:
+        return _no_dimension(layout, together)
+    try:
+        plan = plan_points(layout, flat, (count,))
+    except (IndexError, OverflowError) as error:
+        raise SelectionError(str(error)) from None
+    if len(together) == 1:
+        return Selected(plan, together)
+    return Selected(
+        plan, together, lambda memory: memory.reshape(count), lambda memory: memory.reshape(together)
+    )
+
+
+def _no_dimension(layout: AnyLayout, together: tuple[int, ...]) -> Selected:
+    """True and false as the index of a 0-d array: its item, or none."""
+    is_there = 0 not in together
+    return Selected(
+        plan_basic(layout, ()),
+        together,
+        lambda memory: memory.reshape(()) if is_there else np.empty((), memory.dtype),
+        lambda memory: memory.reshape(together) if is_there else np.empty(together, memory.dtype),
+    )

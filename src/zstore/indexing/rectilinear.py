@@ -1,0 +1,232 @@
+"""Selections of arrays whose chunks differ in shape: plans made in Python, chunk by chunk.
+
+They stand in for the kernels' layouts and plans wherever `zstore.indexing.select` makes one; what a
+selection means is decided there, for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.errors import SelectionError
+from zstore.model.grid import RectilinearGrid
+
+__all__ = ["Part", "RectilinearLayout", "RectilinearPlan", "plan_basic", "plan_orthogonal", "plan_points"]
+
+Index = np.ndarray[Any, np.dtype[np.int64]]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RectilinearLayout:
+    """What plans are made against: a shape, and the lines along which it is cut."""
+
+    shape: Shape
+    grid: RectilinearGrid
+
+
+class Part(NamedTuple):
+    """What a plan wants of one chunk: `chunk[inner]` belongs to `memory[outer]`.
+
+    is_whole says that it is every item of the chunk, those past the end of the array too; is_rest that it is
+    every item within the array.
+    """
+
+    cell: Shape
+    shape: Shape
+    inner: Any
+    outer: Any
+    is_whole: bool
+    is_rest: bool
+
+
+class Stretch(NamedTuple):
+    """What a plan wants of the chunks at one place of one dimension."""
+
+    place: int
+    inner: slice | Index
+    outer: slice | Index
+    size: int  # how many different items
+
+
+@dataclass(frozen=True)
+class RectilinearPlan:
+    """Which chunks a selection touches; `shape` is that of the memory it deals with."""
+
+    layout: RectilinearLayout
+    shape: Shape
+    stretches: tuple[list[Stretch], ...] | None
+    dims: tuple[int, ...] = ()  # which dimension of the memory belongs to each of the array, -1 for none
+    points: tuple[Index, ...] = ()
+
+    def parts(self) -> Iterator[Part]:
+        """Chunk by chunk, each of them once."""
+        return self._point_parts() if self.stretches is None else self._box_parts(self.stretches)
+
+    def _box_parts(self, stretches: tuple[list[Stretch], ...]) -> Iterator[Part]:
+        layout = self.layout
+        for chosen in product(*stretches):
+            cell = tuple(stretch.place for stretch in chosen)
+            shape = tuple(edge.length(place) for edge, place in zip(layout.grid.edges, cell, strict=True))
+            counts = tuple(stretch.size for stretch in chosen)
+            is_box = all(isinstance(stretch.inner, slice) for stretch in chosen)
+            make = self._slices if is_box else self._open_mesh
+            yield Part(
+                cell, shape, *make(chosen), counts == shape, counts == layout_rest(layout, cell, shape)
+            )
+
+    def _slices(self, chosen: Sequence[Stretch]) -> tuple[Any, Any]:
+        inner: list[Any] = []
+        outer: list[Any] = [0] * len(self.shape)
+        for stretch, dim in zip(chosen, self.dims, strict=True):
+            assert isinstance(stretch.inner, slice)
+            inner.append(stretch.inner.start if dim < 0 else stretch.inner)
+            if dim >= 0:
+                outer[dim] = stretch.outer
+        return tuple(inner), tuple(outer)
+
+    def _open_mesh(self, chosen: Sequence[Stretch]) -> tuple[Any, Any]:
+        kept = [d for d, dim in enumerate(self.dims) if dim >= 0]
+        inner: list[Any] = [0] * len(chosen)
+        outer: list[Any] = [0] * len(self.shape)
+        for d, stretch in enumerate(chosen):
+            wide = [1] * len(kept)
+            inside = _as_index(stretch.inner)
+            if self.dims[d] < 0:
+                inner[d] = inside[0]
+                continue
+            wide[kept.index(d)] = -1
+            inner[d] = inside.reshape(wide)
+            outer[self.dims[d]] = _as_index(stretch.outer).reshape(wide)
+        return tuple(inner), tuple(outer)
+
+    def _point_parts(self) -> Iterator[Part]:
+        layout = self.layout
+        located = [edge.locate(index) for edge, index in zip(layout.grid.edges, self.points, strict=True)]
+        places = np.stack([place for place, _ in located])
+        order = np.lexsort(places[::-1])
+        ordered = places[:, order]
+        borders = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
+        for group in np.split(order, borders) if order.size else ():
+            cell = tuple(int(place) for place in places[:, group[0]])
+            shape = tuple(edge.length(place) for edge, place in zip(layout.grid.edges, cell, strict=True))
+            yield Part(cell, shape, tuple(inside[group] for _, inside in located), group, False, False)
+
+
+def layout_rest(layout: RectilinearLayout, cell: Shape, shape: Shape) -> Shape:
+    """How much of the chunk at `cell` lies within the array."""
+    grid = layout.grid
+    return tuple(min(length, layout.shape[d] - grid.start(d, cell[d])) for d, length in enumerate(shape))
+
+
+def _as_index(part: slice | Index) -> Index:
+    if not isinstance(part, slice):
+        return part
+    stop = -1 if part.stop is None else part.stop
+    return np.arange(part.start, stop, part.step or 1, dtype=np.int64)
+
+
+def plan_basic(layout: RectilinearLayout, selection: Any) -> RectilinearPlan | None:
+    """A plan for integers, slices, ellipsis and new axes; None where there is something else.
+
+    Raises
+        IndexError: out of range, or too many of them.
+    """
+    items = selection if isinstance(selection, tuple) else (selection,)
+    if not all(item is None or item is Ellipsis or _is_plain(item) for item in items):
+        return None
+    ndim = len(layout.shape)
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    if sum(item is Ellipsis for item in items) > 1:
+        raise SelectionError("an index can only have a single ellipsis ('...')")
+    if used > ndim:
+        raise SelectionError(f"too many indices: array has {ndim} dimensions, but {used} were indexed")
+    rest: list[Any] = [slice(None)] * (ndim - used)
+    entries: list[Any] = []
+    for item in items if any(item is Ellipsis for item in items) else (*items, Ellipsis):
+        entries.extend(rest if item is Ellipsis else [item])
+    axes: list[Any] = []
+    dims: list[int] = []
+    shape: list[int] = []
+    for entry in entries:
+        if entry is None:
+            shape.append(1)
+            continue
+        length = layout.shape[len(axes)]
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(length)
+            axes.append((start, len(range(start, stop, step)), step))
+            dims.append(len(shape))
+            shape.append(axes[-1][1])
+            continue
+        position = int(entry)
+        if not -length <= position < length:
+            raise SelectionError(f"index {position} is out of bounds for axis {len(axes)} with size {length}")
+        axes.append((position % length, 1, 1))
+        dims.append(-1)
+    return plan_orthogonal(layout, axes, dims, tuple(shape))
+
+
+def _is_plain(item: Any) -> bool:
+    return isinstance(item, slice) or (isinstance(item, int | np.integer) and not isinstance(item, bool))
+
+
+def plan_orthogonal(
+    layout: RectilinearLayout, axes: Sequence[tuple[int, int, int] | Index], dims: Sequence[int], shape: Shape
+) -> RectilinearPlan:
+    """A plan that takes every dimension by itself: (start, count, step) or an array of positions."""
+    stretches = tuple(
+        _runs(edge, *axis) if isinstance(axis, tuple) else _groups(edge, axis)
+        for edge, axis in zip(layout.grid.edges, axes, strict=True)
+    )
+    return RectilinearPlan(layout, shape, stretches, tuple(dims))
+
+
+def plan_points(layout: RectilinearLayout, indices: Sequence[Index], shape: Shape) -> RectilinearPlan:
+    """A plan that goes point by point.
+
+    Raises
+        IndexError: an index is out of range.
+    """
+    points = []
+    for d, (index, length) in enumerate(zip(indices, layout.shape, strict=True)):
+        if index.size and not -length <= int(index.min()) <= int(index.max()) < length:
+            bad = int(index.min()) if int(index.min()) < -length else int(index.max())
+            raise SelectionError(f"index {bad} is out of bounds for axis {d} with size {length}")
+        points.append(np.where(index < 0, index + length, index))
+    return RectilinearPlan(layout, shape, None, points=tuple(points))
+
+
+def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
+    """Of each chunk along a dimension, what an even sequence of positions takes."""
+    found: list[Stretch] = []
+    done = 0
+    while done < count:
+        position = start + done * step
+        place = int(edge.locate(np.array([position], np.int64))[0][0])
+        begin, length = edge.start(place), edge.length(place)
+        left = (begin + length - 1 - position) // step if step > 0 else (position - begin) // -step
+        size = min(left + 1, count - done)
+        last = position - begin + (size - 1) * step
+        stop = last + 1 if step > 0 else (last - 1 if last else None)
+        found.append(Stretch(place, slice(position - begin, stop, step), slice(done, done + size), size))
+        done += size
+    return found
+
+
+def _groups(edge: Any, positions: Index) -> list[Stretch]:
+    """Of each chunk along a dimension, which of the positions lie in it."""
+    if not positions.size:
+        return []
+    places, inside = edge.locate(positions)
+    order = np.argsort(places, kind="stable")
+    borders = np.flatnonzero(np.diff(places[order])) + 1
+    return [
+        Stretch(int(places[group[0]]), inside[group], group, len(np.unique(inside[group])))
+        for group in np.split(order, borders)
+    ]

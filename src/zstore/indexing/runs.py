@@ -1,0 +1,114 @@
+"""Points of some dimensions with a slice of each of the others: boxes chunk by chunk, never item by item.
+
+Why, and where the limits come from: docs/design/0013-points-with-slices.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.indexing.plans import AnyLayout, AnyPlan, plan_orthogonal, plan_points
+
+__all__ = ["Index", "Runs", "Share"]
+
+Index = np.ndarray[Any, np.dtype[np.int64]]
+Axis = tuple[int, int, int] | Index
+
+# A plan for one point takes about as long as to move so many bytes that nobody asked for.
+POINT_SIZE = 16 << 10
+
+
+class Share(NamedTuple):
+    """A box, and what of it is wanted: `memory[rows] = box[places]`, whose leading dimensions are one.
+
+    places is None where the box is the one row `rows`.
+    """
+
+    plan: AnyPlan
+    rows: Any
+    places: Index | None
+
+
+class Runs:
+    """Of every dimension a slice (start, count, step) or the positions of all points along it, checked.
+
+    `shape` has the number of points, then the slices' counts.
+    """
+
+    def __init__(self, layout: AnyLayout, axes: Sequence[Axis], shape: tuple[int, ...]) -> None:
+        self.layout = layout
+        self.shape = shape
+        self._axes = list(axes)
+        self._pointed = {d: axis for d, axis in enumerate(axes) if not isinstance(axis, tuple)}
+
+    def by_items(self) -> AnyPlan:
+        """The plan that takes every item as a point of its own; its memory is flat."""
+        count, lengths = self.shape[0], self.shape[1:]
+        indices: list[Index] = []
+        k = 0
+        for axis in self._axes:
+            wide = [1] * len(self.shape)
+            if isinstance(axis, tuple):
+                start, length, step = axis
+                k += 1
+                wide[k] = length
+                index = (start + step * np.arange(length, dtype=np.int64)).reshape(wide)
+            else:
+                wide[0] = count
+                index = axis.reshape(wide)
+            indices.append(np.ascontiguousarray(np.broadcast_to(index, self.shape)).reshape(-1))
+        return plan_points(self.layout, indices, (count * prod(lengths),))
+
+    def shares(self, chunk_shape: tuple[int, ...], item_size: int) -> Iterator[Share]:
+        """The boxes to read, each within one chunk along the dimensions of the points."""
+        order, borders = self._grouped(chunk_shape)
+        points = [index[order] for index in self._pointed.values()]
+        row_size = prod(self.shape[1:]) * item_size
+        begin = 0
+        for end in borders:
+            rows = order[begin:end]
+            here = [index[begin:end] for index in points]
+            begin = end
+            if len(rows) > 1:
+                found = [np.unique(index, return_inverse=True) for index in here]
+                sizes = tuple(len(kept) for kept, _ in found)
+                if (prod(sizes) - len(rows)) * row_size <= len(rows) * POINT_SIZE:
+                    places = np.ravel_multi_index([place for _, place in found], sizes)
+                    yield Share(self._box([kept for kept, _ in found], sizes), rows, places)
+                    continue
+            yield from self._singles(rows, here)
+
+    def _singles(self, rows: Index, points: list[Index]) -> Iterator[Share]:
+        for row, *point in zip(rows.tolist(), *(index.tolist() for index in points), strict=True):
+            yield Share(self._box([(at, 1, 1) for at in point], ()), row, None)
+
+    def _box(self, points: Sequence[Axis], sizes: tuple[int, ...]) -> AnyPlan:
+        """The plan of a box; its memory has `sizes` where points are several, then the slices' counts."""
+        axes = list(self._axes)
+        dims = [0] * len(axes)
+        for k, (d, axis) in enumerate(zip(self._pointed, points, strict=True)):
+            axes[d] = axis
+            dims[d] = k if sizes else -1
+        after = len(sizes)
+        for d, axis in enumerate(self._axes):
+            if isinstance(axis, tuple):
+                dims[d] = after
+                after += 1
+        return plan_orthogonal(self.layout, axes, dims, (*sizes, *self.shape[1:]))
+
+    def _grouped(self, chunk_shape: tuple[int, ...]) -> tuple[Index, list[int]]:
+        """The points in an order in which those of one chunk stand together, and where each chunk's end."""
+        count = self.shape[0]
+        # Without a dimension of their own (`array[True]`) points are one at most.
+        cells = np.array([index // chunk_shape[d] for d, index in self._pointed.items()]).reshape(-1, count)
+        if (cells[:, 1:] >= cells[:, :-1]).all():
+            order = np.arange(count)
+        else:
+            order = np.lexsort(cells[::-1])
+            cells = cells[:, order]
+        borders = np.flatnonzero((cells[:, 1:] != cells[:, :-1]).any(axis=0)) + 1
+        return order, [*borders.tolist(), count]

@@ -1,0 +1,1 @@
+"""Rasters and NetCDF files, into stores and out of them."""

@@ -1,0 +1,228 @@
+"""What a GeoTIFF made of arrays is: its bands, its profile, its tags, and its data window by window."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import lcm
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.model import Variable
+from zstore.errors import NotFoundError, UnsupportedError
+from zstore.nodes.array import Array
+from zstore.pyramid.cascade import windows
+from zstore.pyramid.dataset import Dataset
+
+__all__ = [
+    "WIDE",
+    "Band",
+    "copy_bands",
+    "describe_file",
+    "find_mask",
+    "plan_bands",
+    "plan_file",
+    "usual_colours",
+]
+
+TILE_LENGTH = 256
+# Larger chunks are read in parts rather than held in memory together.
+CHUNK_LENGTH = 4096
+# What the array of a raster's mask says of its values.
+MASK_VALUES = (0, 255)
+MASK_MEANINGS = ("invalid", "valid")
+# Data types whose nodata rasterio hands to GDAL as a float, which has no more than these digits.
+WIDE = ("int64", "uint64")
+WIDE_LIMIT = 1 << 53
+# The names that arrays have of bands without a description.
+UNNAMED = re.compile(r"band_\d+")
+
+
+def usual_colours(count: int) -> list[str]:
+    """What the bands of a file are where nothing says that they are colours."""
+    return ["gray", *["undefined"] * (count - 1)][:count]
+
+
+@dataclass(frozen=True)
+class Band:
+    """One band to write: the array, and the item of its third dimension, if it has one."""
+
+    array: Array
+    axes: tuple[int, int]
+    item: int | None
+    variable: Variable
+
+    def read(self, window: tuple[slice, slice]) -> np.ndarray[Any, Any]:
+        region: list[Any] = [self.item] * self.array.ndim
+        for axis, part in zip(self.axes, window, strict=True):
+            region[axis] = part
+        found: np.ndarray[Any, Any] = self.array[tuple(region)]
+        return found if self.axes[0] < self.axes[1] else found.T
+
+
+def plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[Band]:
+    """The bands that the arrays make, in the order wanted, else in the order that the group states."""
+    names = dataset.band_names if wanted is None else list(wanted)
+    bands: list[Band] = []
+    for name in names:
+        if name not in dataset.arrays:
+            known = ", ".join(dataset.arrays)
+            raise NotFoundError(f"no array {name!r} on the grid; there are {known}", path=dataset.place)
+        array, axes = dataset.arrays[name], dataset.axes(name)
+        if array.ndim > 3:
+            expected = "expected two, or a third for the bands"
+            raise UnsupportedError(f"{name!r} has {array.ndim} dimensions; {expected}", path=dataset.place)
+        third = [n for axis, n in enumerate(array.shape) if axis not in axes]
+        items: list[int | None] = list(range(third[0])) if third else [None]
+        bands += [Band(array, axes, item, dataset.geo.variables[name]) for item in items]
+    return bands
+
+
+def find_mask(dataset: Dataset, bands: Sequence[Band]) -> Band | None:
+    """The array that a raster's mask has become, unless it is among the bands."""
+    for name, variable in dataset.geo.variables.items():
+        array = dataset.arrays.get(name)
+        if array is None or array.ndim != 2 or variable.flag_meanings != MASK_MEANINGS:
+            continue
+        if variable.flag_values == MASK_VALUES and array.basename not in {b.array.basename for b in bands}:
+            return Band(array, dataset.axes(name), None, variable)
+    return None
+
+
+def plan_file(
+    rasterio: ModuleType, dataset: Dataset, bands: Sequence[Band], compress: str | None
+) -> dict[str, Any]:
+    """What the file as a whole is: one data type, one nodata, one place."""
+    kinds = {band.array.dtype.name: band.array.basename for band in bands}
+    holes = {repr(band.variable.nodata): band.array.basename for band in bands}
+    for what, found in (("data types", kinds), ("nodata values", holes)):
+        if len(found) != 1:
+            listed = ", ".join(f"{value} ({name})" for value, name in found.items())
+            expected = "expected one in one GeoTIFF: select arrays"
+            raise UnsupportedError(
+                f"arrays have the {what} {listed or 'of none'}; {expected}", path=dataset.place
+            )
+    (kind,) = kinds
+    if not rasterio.dtypes.check_dtype(kind) or kind == "bool":
+        raise UnsupportedError(f"a GeoTIFF cannot hold the data type {kind}", path=dataset.place)
+    nodata = bands[0].variable.nodata
+    if kind in WIDE and nodata is not None and abs(nodata) > WIDE_LIMIT:
+        raise UnsupportedError(
+            f"nodata is {nodata}; expected at most {WIDE_LIMIT} in a GeoTIFF, for rasterio would round it",
+            path=dataset.place,
+        )
+    profile: dict[str, Any] = {
+        "width": dataset.geo.shape[1],
+        "height": dataset.geo.shape[0],
+        "count": len(bands),
+        "dtype": kind,
+        "nodata": nodata,
+        "crs": None if dataset.geo.crs is None else dataset.geo.crs.code or dataset.geo.crs.wkt,
+        "tiled": True,
+        "blockxsize": TILE_LENGTH,
+        "blockysize": TILE_LENGTH,
+        "bigtiff": "IF_SAFER",
+    }
+    if not _is_palette(bands):
+        # Unless it is told, GDAL takes three bands of bytes for colours, and a fourth for their alpha.
+        is_rgb = _colours(bands)[:3] == ["red", "green", "blue"]
+        profile["photometric"] = "RGB" if is_rgb else "MINISBLACK"
+    if dataset.geo.affine is not None:
+        profile["transform"] = rasterio.Affine(*dataset.geo.affine)
+    if compress is None:
+        return profile
+    _check_compression(rasterio, {**profile, "compress": compress}, dataset.place)
+    return {**profile, "compress": compress}
+
+
+def _check_compression(rasterio: ModuleType, profile: Mapping[str, Any], place: str) -> None:
+    """Try the compression on one cell: one that GDAL does not know it leaves out, with a line in its log."""
+    compress = str(profile["compress"])
+    kept = ("count", "dtype", "compress", "photometric")
+    one = {"driver": "GTiff", "width": 1, "height": 1, **{k: profile[k] for k in kept if k in profile}}
+    refused = (
+        f"compress is {compress!r}, which GDAL has not for GeoTIFF of {one['count']} {one['dtype']} bands"
+    )
+    with rasterio.MemoryFile() as memory, warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        try:
+            with memory.open(**one) as made:
+                made.write(np.zeros((one["count"], 1, 1), one["dtype"]))
+            with memory.open() as made:
+                is_used = made.compression is not None or compress.lower() == "none"
+        except rasterio.errors.RasterioError as error:
+            raise UnsupportedError(f"{refused}: {error.__cause__ or error}", path=place) from error
+    if not is_used:
+        raise UnsupportedError(refused, path=place)
+
+
+def describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Sequence[Band]) -> None:
+    """Give an open file its tags, and the bands theirs: description, unit, packing, colours."""
+    raster.update_tags(**_tags(dataset.attributes.get("tags")))
+    for index, band in enumerate(bands, 1):
+        said, attributes = band.variable, band.variable.attributes
+        name = said.long_name or band.array.basename
+        if band.item is not None or not UNNAMED.fullmatch(name):
+            raster.set_band_description(index, name if band.item is None else f"{name} {band.item}")
+        if said.units is not None:
+            raster.set_band_unit(index, said.units)
+        raster.update_tags(index, **_tags(attributes.get("tags")))
+        table = attributes.get("color_table")
+        if isinstance(table, Mapping) and band.array.dtype.name in ("uint8", "uint16") and index == 1:
+            raster.write_colormap(index, {int(value): tuple(rgba) for value, rgba in table.items()})
+    if any(band.variable.scale_factor is not None or band.variable.add_offset is not None for band in bands):
+        raster.scales = [1.0 if b.variable.scale_factor is None else b.variable.scale_factor for b in bands]
+        raster.offsets = [b.variable.add_offset or 0.0 for b in bands]
+    point = bands[0].variable.area_or_point
+    if point is not None:
+        raster.update_tags(AREA_OR_POINT=point)
+    if not _is_palette(bands):
+        raster.colorinterp = [rasterio.enums.ColorInterp[colour] for colour in _colours(bands)]
+
+
+def _is_palette(bands: Sequence[Band]) -> bool:
+    return bands[0].variable.attributes.get("color_interpretation") == "palette"
+
+
+def _colours(bands: Sequence[Band]) -> list[str]:
+    """What each band is to whoever shows it: its own word, where GDAL has that, or the usual."""
+    import rasterio.enums
+
+    known = rasterio.enums.ColorInterp.__members__
+    stated = [band.variable.attributes.get("color_interpretation") for band in bands]
+    return [
+        str(colour) if colour in known and colour != "palette" else usual
+        for colour, usual in zip(stated, usual_colours(len(bands)), strict=True)
+    ]
+
+
+def _tags(found: Any) -> dict[str, str]:
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
+
+
+def copy_bands(
+    raster: Any, bands: Sequence[Band], mask: Band | None, progress: Callable[[int, int], None] | None
+) -> None:
+    """Fill an open file window by window; of whole tiles, and whole chunks where that can be."""
+    unit = (TILE_LENGTH, TILE_LENGTH)
+    for band in bands:
+        lengths = band.array.shards or band.array.chunks
+        y, x = (lengths[axis] for axis in band.axes)
+        unit = (lcm(unit[0], y), lcm(unit[1], x)) if max(y, x) <= CHUNK_LENGTH else unit
+    total, done = len(bands) * raster.width * raster.height, 0
+    for window in windows(
+        (raster.height, raster.width), unit, sum(band.array.dtype.itemsize for band in bands)
+    ):
+        place = tuple((part.start, part.stop) for part in window)
+        for index, band in enumerate(bands, 1):
+            block = band.read(window)
+            raster.write(block, index, window=place)
+            done += block.size
+            if progress is not None:
+                progress(done, total)
+        if mask is not None:
+            raster.write_mask(mask.read(window), window=place)

@@ -1,0 +1,313 @@
+"""NetCDF and HDF5 files turned into Zarr: every variable as it is stored, window by window.
+
+Values stay packed, times stay numbers, attributes stay as they are; groups become groups, dimensions names.
+What xarray then decodes of the Zarr is what it decodes of the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.integrations.encoding import encode_fill_attribute
+from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
+from zstore.integrations.spelling import spell_attributes
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import create_group
+from zstore.pyramid.levels import rehearse
+from zstore.storage.base import Store
+
+__all__ = ["is_netcdf", "netcdf_to_zarr"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".h5", ".hdf5", ".he5")
+WINDOW_SIZE = 64 << 20
+# A file's own chunks are kept where they are of a size that Zarr stores well.
+KEPT_SIZES = range(128 << 10, (64 << 20) + 1)
+# What the NetCDF library keeps for itself.
+INTERNAL = frozenset(
+    ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_NCProperties", "_nc3_strict")
+)
+
+
+def is_netcdf(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is called and begins as NetCDF (of any version) or HDF5."""
+    place = Path(path)
+    if place.suffix.lower() not in SUFFIXES or not place.is_file():
+        return False
+    with place.open("rb") as file:
+        return file.read(len(SIGNATURE)).startswith((SIGNATURE, *SIGNATURES))
+
+
+def netcdf_to_zarr(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str] | Store | Group,
+    *,
+    zarr_format: int = 3,
+    chunks: Lengths = "auto",
+    shards: Lengths = None,
+    compressors: Any = "auto",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Group:
+    """The group at `target`, with the variables and groups of a NetCDF or HDF5 file.
+
+    chunks    "auto": the file's own where they are 128 KiB to 64 MiB, else to 1 MiB; lengths by dimension
+              (whole ones where it names none); or one length for the last two dimensions of every variable,
+              or several for the last ones (1 along those before them)
+    shards    likewise, multiples of the chunks; along dimensions that it does not name, one chunk
+    progress  called with (items done, items to do)
+
+    Raises
+        NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
+        UnsupportedError: h5netcdf is missing (NetCDF classic does without), or a type that Zarr has not:
+            references, lists of numbers.
+        MetadataError: chunks and shards that do not fit each other.
+    Warns
+        SpellingWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic is
+            no UTF-8.
+    """
+    with _opened(source) as file:
+        groups = dict(_walk(file, ""))
+        plans = {
+            f"{path}/{name}".lstrip("/"): _plan(
+                variable, f"{path}/{name}", zarr_format, chunks, shards, compressors
+            )
+            for path, group in groups.items()
+            for name, variable in group.variables.items()
+        }
+        for plan in plans.values():
+            rehearse(zarr_format, plan)
+        attributes = {path: _attributes(group.attrs, path or "/") for path, group in groups.items()}
+        if isinstance(target, Group):
+            root = target
+            if root.zarr_format != zarr_format:
+                raise MetadataError(f"zarr_format is {zarr_format}; expected the group's {root.zarr_format}")
+        else:
+            root = create_group(target, zarr_format=zarr_format, overwrite=overwrite)
+        for path in groups:
+            if path:
+                root.require_group(path)
+        total, done = sum(prod(plan["shape"]) for plan in plans.values()), 0
+        for path, plan in plans.items():
+            variable = groups[path.rpartition("/")[0]].variables[path.rpartition("/")[2]]
+            for count in _copy(variable, root.create_array(path, overwrite=overwrite, **plan)):
+                done += count
+                if progress is not None:
+                    progress(done, total)
+        # What the groups say comes last: a conversion that was interrupted is not taken for a whole one.
+        for path, stated in attributes.items():
+            member = root[path] if path else root
+            member.attrs.update(stated)
+    return root.consolidate()
+
+
+@contextmanager
+def _opened(source: str | os.PathLike[str]) -> Iterator[Any]:
+    path = os.fspath(source)
+    if not Path(path).is_file():
+        raise NotFoundError("no file there", path=path)
+    with Path(path).open("rb") as raw:
+        is_classic = raw.read(3) == SIGNATURES[0][:3]
+    with ClassicFile(path) if is_classic else _open_hdf5(path) as file:
+        try:
+            yield file
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"file cannot be read: {error}", path=path) from error
+
+
+def _open_hdf5(path: str) -> Any:
+    try:
+        import h5netcdf
+    except ImportError as error:
+        raise UnsupportedError(
+            "NetCDF-4 and HDF5 files can be read only with h5netcdf, which is not installed; "
+            "expected the extra 'netcdf': pip install zstore[netcdf]"
+        ) from error
+    try:
+        return h5netcdf.File(path, "r", decode_vlen_strings=False, phony_dims="sort")
+    except OSError as error:
+        raise StoreError(f"not an HDF5 file: {error}", path=path) from error
+
+
+def _walk(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, group
+    for name, child in group.groups.items():
+        yield from _walk(child, f"{path}/{name}".lstrip("/"))
+
+
+def _attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
+    kept = {}
+    for name in found:
+        if name in INTERNAL or name.startswith("_Netcdf4"):
+            continue
+        value = found[name]
+        if type(value).__name__ == "Empty":
+            value = ""
+        if isinstance(value, np.ndarray) and value.shape == (1,):
+            value = value[0]
+        kept[name] = value
+    return spell_attributes(kept, where)
+
+
+def _plan(
+    variable: Any, where: str, zarr_format: int, chunks: Lengths, shards: Lengths, compressors: Any
+) -> dict[str, Any]:
+    """What `create_array` takes for a variable."""
+    dtype, stated = _type(variable, where)
+    raw = dict(variable.attrs)
+    fill = raw.pop("_FillValue", None)
+    attributes = {**_attributes(raw, where), **stated}
+    shape, names = tuple(variable.shape), tuple(name.rpartition("/")[2] for name in variable.dimensions)
+    if isinstance(fill, np.ndarray) and fill.size == 1:
+        fill = fill.reshape(())[()]
+    stored: Any = None if zarr_format == 2 else "auto"
+    if fill is not None and dtype is not str:
+        stored = fill
+        # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute.
+        if zarr_format == 3 and np.dtype(dtype).kind != "S":
+            attributes["_FillValue"] = encode_fill_attribute(fill, np.dtype(dtype), where)
+    elif fill is not None:
+        attributes["_FillValue"] = fill.decode() if isinstance(fill, bytes) else str(fill)
+    is_named = isinstance(chunks, Mapping)
+    cut = _lengths(chunks, names, shape, [max(n, 1) if is_named else 1 for n in shape])
+    if cut is None:
+        cut = _own_chunks(variable, dtype)
+    options: dict[str, Any] = {"chunks": cut}
+    if shards is not None and shape:
+        basis = list(cut) if isinstance(cut, tuple) else [1] * len(shape)
+        options["shards"] = _lengths(shards, names, shape, basis)
+    return {
+        "shape": shape,
+        "dtype": dtype,
+        "fill_value": stored,
+        "compressors": compressors,
+        "attributes": attributes,
+        "dimension_names": names,
+        **(options if shape else {}),
+    }
+
+
+def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
+    """The dtype of a variable's items, and what attributes say of it."""
+    if isinstance(variable, ClassicVariable):
+        return variable.dtype, {}
+    import h5py
+
+    dtype = variable.dtype
+    if dtype is str or (isinstance(dtype, np.dtype) and h5py.check_string_dtype(dtype) is not None):
+        known = None if dtype is str else h5py.check_string_dtype(dtype)
+        # Of fixed length: bytes, which is what they are in the file too.
+        return (str if known is None or known.length is None else np.dtype(f"S{known.length}")), {}
+    dtype = np.dtype(dtype)
+    words = h5py.check_enum_dtype(dtype)
+    if words is not None:
+        plain = np.dtype(dtype.str)
+        if {name.upper() for name in words} == {"FALSE", "TRUE"}:
+            return np.dtype(bool), {}
+        stated = (
+            {}
+            if "flag_values" in variable.attrs
+            else {
+                "flag_values": [int(value) for value in words.values()],
+                "flag_meanings": " ".join("_".join(name.split()) for name in words),
+            }
+        )
+        return plain, stated
+    if dtype.hasobject or (dtype.kind == "V" and dtype.names is None):
+        raise UnsupportedError(f"variable {where!r} has the type {dtype}, which Zarr does not have")
+    return dtype.newbyteorder("="), {}
+
+
+def _own_chunks(variable: Any, dtype: Any) -> Any:
+    own = variable.chunks
+    if own is None:
+        return "auto"
+    size = prod(own) * (8 if dtype is str else np.dtype(dtype).itemsize)
+    is_larger = any(chunk > max(length, 1) for chunk, length in zip(own, variable.shape, strict=True))
+    return tuple(int(n) for n in own) if size in KEPT_SIZES and not is_larger else "auto"
+
+
+def _lengths(
+    asked: Lengths, names: tuple[str, ...], shape: tuple[int, ...], others: list[int]
+) -> tuple[int, ...] | None:
+    """One length per dimension, `others` along those that are not named; None where nothing is asked."""
+    if asked is None or isinstance(asked, str):
+        return None
+    if isinstance(asked, Mapping):
+        lengths = [asked.get(name, other) for name, other in zip(names, others, strict=True)]
+        return tuple(lengths) if set(asked) & set(names) else None
+    # One length is for both dimensions of a grid; a coordinate has one dimension only.
+    wanted = (asked,) * min(2, len(shape)) if isinstance(asked, int) else tuple(asked)[-len(shape) :]
+    count = len(shape) - len(wanted) if shape else 0
+    return (*others[:count], *(wanted if shape else ()))
+
+
+def _copy(variable: Any, array: Array) -> Iterator[int]:
+    """Write the variable's items window by window; gives how many each has."""
+    if not array.shape:
+        array[...] = _items(variable[...], array)
+        yield 1
+        return
+    windows = list(_windows(variable, array))
+    if not windows:
+        return
+    with ThreadPoolExecutor(1) as reader:
+        # The next window is read while this one is encoded; by one thread, as HDF5 wants it.
+        ahead = reader.submit(variable.__getitem__, windows[0])
+        for window, following in zip(windows, [*windows[1:], None], strict=True):
+            items = _items(ahead.result(), array)
+            if following is not None:
+                ahead = reader.submit(variable.__getitem__, following)
+            array[window] = items
+            yield items.size
+
+
+def _windows(variable: Any, array: Array) -> Iterator[tuple[slice, ...]]:
+    """Whole stored objects, and as far as memory allows whole chunks of the file."""
+    if not array.size:
+        return
+    unit = array.shards or array.chunks
+    own = variable.chunks or unit
+    lengths = [
+        min(-(-source // step) * step, -(-length // step) * step)
+        for step, source, length in zip(unit, own, array.shape, strict=True)
+    ]
+    item = array.dtype.itemsize
+    if prod(lengths) * item > WINDOW_SIZE:
+        lengths = list(unit)
+    for axis in reversed(range(array.ndim)):
+        room = WINDOW_SIZE // max(prod(lengths) * item, 1)
+        lengths[axis] = min(lengths[axis] * max(room, 1), max(array.shape[axis], 1))
+        lengths[axis] = -(-lengths[axis] // unit[axis]) * unit[axis]
+    parts = [
+        [slice(begin, min(begin + step, length)) for begin in range(0, length, step)]
+        for step, length in zip(lengths, array.shape, strict=True)
+    ]
+    yield from product(*parts)
+
+
+def _items(found: Any, array: Array) -> np.ndarray[Any, Any]:
+    """What the file gives, as the array takes it."""
+    items = np.asarray(found)
+    if array.dtype.kind == "T" or (array.dtype.kind == "O" and array.model.data_type.name == "string"):
+        decoded = [item.decode() if isinstance(item, bytes) else str(item) for item in items.ravel().tolist()]
+        made = np.empty(items.shape, object)
+        made[...] = np.array(decoded, object).reshape(items.shape)
+        return made
+    return items

@@ -1,0 +1,237 @@
+"""One of zarr-python's arrays as the engine knows it: its model, and its chunks in a store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from zarr.abc import store as abc
+
+from zstore.base.once import once
+from zstore.engine.chunks import Chunks
+from zstore.engine.layout import bind_layout
+from zstore.errors import ExtensionError, MetadataError, UnsupportedError
+from zstore.integrations.zarr_python.selection import Cells, Recovered, recover
+from zstore.integrations.zarr_python.source import ZarrStore, adopt
+from zstore.model import v2, v3
+from zstore.model.array import ArrayModel, CodecModel
+from zstore.storage.base import Store
+
+__all__ = ["Binding", "Fit", "Place"]
+
+PRESENT = {"status": "present"}
+MISSING = {"status": "missing"}
+
+# Codecs whose bytes are known; anybody else's may do anything under the same name.
+KNOWN = ("zarr.codecs.", "numcodecs.")
+# Chunks of one array are kept for so many shapes that its plans were made for.
+KEPT = 8
+# Arrays whose metadata differs in nothing but attributes share a model; so many are remembered.
+KEPT_MODELS = 128
+# What is known of keys that are not there is forgotten beyond so many.
+NOTED = 100_000
+
+
+class Fit(NamedTuple):
+    """The model by which memory of some dtype is filled and stored.
+
+    is_swapped      memory is seen in this machine's byte order, whatever it is in, and so is the model
+    is_converted    memory is to be converted from and to the model's dtype
+    """
+
+    model: ArrayModel
+    is_swapped: bool = False
+    is_converted: bool = False
+
+    def view(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The memory as the model sees it."""
+        # Strings of any length are lost in a view by another dtype, even an equal one.
+        return memory.view(self.model.dtype) if self.is_swapped else memory
+
+
+class Place:
+    """Where one array's chunks are: its store, as the engine knows it, and what was bound there."""
+
+    def __init__(self, source: abc.Store, prefix: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.source = source
+        self.prefix = prefix
+        self.loop = loop
+        self.store: Store = adopt(source, loop=loop)
+        self._chunks: dict[tuple[Any, ...], Chunks] = {}
+
+    def chunks(self, fit: Fit, shape: tuple[int, ...], *, skip_empty: bool = True) -> Chunks:
+        """The chunks of the array at that shape; threads may make them twice, which does no harm."""
+        name = (shape, fit.is_swapped, skip_empty)
+        found = self._chunks.get(name)
+        if found is None:
+            if len(self._chunks) >= KEPT:
+                self._chunks = {}
+            model = fit.model.with_shape(shape)
+            found = Chunks(self.store, self.prefix.rstrip("/"), model, skip_empty=skip_empty)
+            self._chunks[name] = found
+        return found
+
+    def answers(self, batch: Sequence[tuple[Any, ...]]) -> Sequence[dict[str, str]]:
+        """Of each chunk that was read just now, whether it is there."""
+        if not isinstance(self.store, ZarrStore):
+            return Answers(self.store, batch)
+        absent = self.store.absent
+        if not absent:
+            return (PRESENT,) * len(batch)
+        found = tuple(MISSING if item[0].path in absent else PRESENT for item in batch)
+        if len(absent) > NOTED:
+            absent.clear()
+        return found
+
+
+class Answers(Sequence[dict[str, str]]):
+    """Whether chunks are in a store, looked up when somebody asks, which hardly anybody does."""
+
+    def __init__(self, store: Store, batch: Sequence[tuple[Any, ...]]) -> None:
+        self._store = store
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[k] for k in range(len(self))[index])
+        return MISSING if self._store.size(self._batch[index][0].path) is None else PRESENT
+
+
+class Binding:
+    """What is known of an array from zarr-python's metadata alone."""
+
+    def __init__(self, metadata: Any) -> None:
+        self._metadata = metadata
+
+    @once
+    def model(self) -> ArrayModel | None:
+        """The array's model; None where zstore doesn't know all of it, or codecs of it are somebody's own."""
+        metadata = self._metadata
+        if metadata.zarr_format == 2:
+            codecs = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]
+        else:
+            codecs = [*metadata.codecs]
+        # Asking for the document of another grid fails where zarr-python was told not to write it.
+        is_regular = metadata.zarr_format == 2 or "Regular" in type(metadata.chunk_grid).__name__
+        if not is_regular or not _are_known(codecs):
+            return None
+        document = metadata.to_dict()
+        document.pop("attributes", None)
+        return _parse(metadata.zarr_format, json.dumps(document))
+
+    @once
+    def has_own_order(self) -> bool:
+        """Whether inner chunks are to lie in a shard in an order that only zarr-python knows."""
+        return any(map(_has_own_order, getattr(self._metadata, "codecs", ())))
+
+    @once
+    def swapped_model(self) -> ArrayModel | None:
+        """The model of the items seen in the other byte order; None where codecs look at their values."""
+        model = self.model
+        if model is None or not all(map(_is_blind, model.codecs)):
+            return None
+        fill = model.fill_value
+        if fill is not None:
+            fill = np.asarray(fill, model.dtype).byteswap()[()]
+        return replace(model, codecs=tuple(map(_swapped, model.codecs)), fill_value=fill)
+
+    @once
+    def cells(self) -> Cells:
+        """How keys of chunks are read."""
+        assert self.model is not None
+        return Cells(self.model.keys.name, self.model.keys.separator, self.model.ndim)
+
+    def recover(
+        self, batch: Sequence[tuple[Any, Any, Any, Any, bool]], prefix: str, drop_axes: tuple[int, ...]
+    ) -> Recovered | None:
+        """The selection that a batch came from; None where it is no selection of this array's."""
+        assert self.model is not None
+        chunk_shape = self.model.grid.chunk_shape
+        source, spec = batch[0][0].store, batch[0][1]
+        if spec.shape != chunk_shape:
+            return None
+        for getter, other, *_ in batch:
+            if getter.store is not source or (other is not spec and other.shape != chunk_shape):
+                return None
+        cells = self.cells.parse(prefix, [item[0].path for item in batch])
+        return None if cells is None else recover(batch, cells, chunk_shape, drop_axes)
+
+    def fit(self, dtype: np.dtype[Any]) -> Fit | None:
+        """How items of that dtype go in and out; None where only zarr-python knows."""
+        model = self.model
+        if model is None:
+            return None
+        if dtype == model.dtype:
+            return Fit(model)
+        if dtype.newbyteorder("=") != model.dtype:
+            return None
+        if dtype.fields is None and self.swapped_model is not None:
+            return Fit(self.swapped_model, is_swapped=True)
+        return Fit(model, is_converted=True)
+
+
+@lru_cache(KEPT_MODELS)
+def _parse(zarr_format: int, text: str) -> ArrayModel | None:
+    """The model that a document says; None where zstore doesn't know all of it."""
+    document = json.loads(text)
+    try:
+        if zarr_format == 2:
+            model = v2.parse_array({".zarray": document}, path="")
+        else:
+            model = v3.parse_array({"zarr.json": document}, path="")
+        bind_layout(model)
+    except (MetadataError, UnsupportedError, ExtensionError):
+        return None
+    return model
+
+
+def _is_blind(codec: CodecModel) -> bool:
+    """Whether a codec moves or packs items without looking at what they are."""
+    if codec.name == "sharding_indexed":
+        return all(_is_blind(_model(inner)) for inner in codec.configuration["codecs"])
+    blind = ("blosc", "crc32c", "gzip", "lz4", "zlib", "zstd")
+    return codec.name in ("bytes", "transpose") or codec.name.removeprefix("numcodecs.") in blind
+
+
+def _swapped(codec: CodecModel) -> CodecModel:
+    """The codec for items seen in the other byte order."""
+    options = dict(codec.configuration)
+    if codec.name == "bytes" and options.get("endian") is not None:
+        options["endian"] = "little" if options["endian"] == "big" else "big"
+    elif codec.name == "sharding_indexed":
+        inner = [_swapped(_model(document)) for document in options["codecs"]]
+        options["codecs"] = [
+            {"name": model.name, "configuration": dict(model.configuration)} for model in inner
+        ]
+    return replace(codec, configuration=options)
+
+
+def _model(document: Any) -> CodecModel:
+    if isinstance(document, str):
+        return CodecModel(document)
+    return CodecModel(document["name"], document.get("configuration") or {})
+
+
+def _has_own_order(codec: Any) -> bool:
+    # "morton" is what nobody has asked for.
+    order = getattr(codec, "subchunk_write_order", "morton")
+    is_own = order not in ("morton", "lexicographic", "unordered")
+    return is_own or any(map(_has_own_order, getattr(codec, "codecs", ())))
+
+
+def _are_known(codecs: Sequence[Any]) -> bool:
+    for codec in codecs:
+        if not type(codec).__module__.startswith(KNOWN) or getattr(codec, "codec_id", None) == "pickle":
+            return False
+        inner = [*getattr(codec, "codecs", ()), *getattr(codec, "index_codecs", ())]
+        if inner and not _are_known(inner):
+            return False
+    return True

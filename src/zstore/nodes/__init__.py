@@ -1,0 +1,1 @@
+"""What users hold: arrays and groups, how they are opened and made."""

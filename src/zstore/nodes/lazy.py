@@ -1,0 +1,171 @@
+"""Views of an array that are made of selections and read nothing until somebody wants the items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zstore.errors import SelectionError
+from zstore.storage.base import join_key
+
+if TYPE_CHECKING:
+    from zstore.nodes.array import Array
+
+__all__ = ["LazyArray"]
+
+
+class LazyArray:
+    """Part of an array, not read yet: `array.lazy[10:20][:, ::-1]`.
+
+    Selecting gives another view, as numpy's basic selections do (integers, slices with any step, ellipsis,
+    new axes). `numpy.asarray(view)` or `view.read()` reads all of it at once, `view[...] = value` writes it.
+    """
+
+    __slots__ = ("_array", "_axes", "_places")
+
+    def __init__(
+        self,
+        array: Array,
+        places: tuple[int | range, ...] | None = None,
+        axes: tuple[int | None, ...] | None = None,
+    ) -> None:
+        self._array = array
+        # Of each dimension of the array, the item or the items; of each axis of the view, its dimension.
+        self._places = tuple(map(range, array.shape)) if places is None else places
+        self._axes = tuple(range(array.ndim)) if axes is None else axes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (LazyArray, (self._array, self._places, self._axes))
+
+    @property
+    def array(self) -> Array:
+        """The array that it is a view of."""
+        return self._array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Items per axis."""
+        return tuple(1 if d is None else len(self._range(d)) for d in self._axes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the items in memory."""
+        return self._array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self._axes)
+
+    @property
+    def size(self) -> int:
+        """How many items."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all items in memory."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def selection(self) -> tuple[Any, ...]:
+        """What of the array it is, as one basic selection."""
+        return tuple(self._selectors())
+
+    def _selectors(self) -> Iterator[Any]:
+        given = 0
+        for axis in self._axes:
+            if axis is None:
+                yield None
+                continue
+            yield from self._places[given:axis]
+            yield _as_slice(self._range(axis))
+            given = axis + 1
+        yield from self._places[given:]
+
+    def _range(self, dimension: int) -> range:
+        place = self._places[dimension]
+        assert isinstance(place, range), "an axis of a view is a dimension with several items"
+        return place
+
+    def __len__(self) -> int:
+        if not self._axes:
+            raise TypeError("len() of a 0-d view")
+        return self.shape[0]
+
+    def __getitem__(self, selection: Any) -> LazyArray:
+        places = list(self._places)
+        axes: list[int | None] = []
+        left = list(self._axes)
+        for item in self._expand(selection):
+            if item is None:
+                axes.append(None)
+                continue
+            axis, length = left.pop(0), self.shape[self.ndim - len(left) - 1]
+            taken = self._take(range(length) if axis is None else self._range(axis), item)
+            if axis is not None:
+                places[axis] = taken
+            elif isinstance(taken, range) and len(taken) != 1:
+                raise self._refusal(f"{item!r} empties a new axis; expected a part of the array to be empty")
+            if isinstance(taken, range):
+                axes.append(axis)
+        return LazyArray(self._array, tuple(places), (*axes, *left))
+
+    def _expand(self, selection: Any) -> list[Any]:
+        """One selector per axis that is selected from, None for each new one."""
+        items = list(selection) if isinstance(selection, tuple) else [selection]
+        places = [place for place, item in enumerate(items) if item is Ellipsis]
+        count = sum(item is not None and item is not Ellipsis for item in items)
+        if len(places) > 1 or count > self.ndim:
+            raise self._refusal(f"{selection!r} does not fit {self.ndim} axes")
+        if places:
+            items[places[0] : places[0] + 1] = [slice(None)] * (self.ndim - count)
+        return items
+
+    def _take(self, items: range, selector: Any) -> int | range:
+        if isinstance(selector, slice):
+            return items[selector]
+        if isinstance(selector, bool | np.bool_) or not hasattr(selector, "__index__") or np.ndim(selector):
+            raise self._refusal(
+                f"{selector!r} is no integer, slice, ellipsis or new axis; read the view to select by arrays"
+            )
+        try:
+            place: int = items[selector]
+            return place
+        except IndexError:
+            raise self._refusal(f"index {selector} is out of bounds for {len(items)} items") from None
+
+    def _refusal(self, reason: str) -> SelectionError:
+        where = join_key(self._array.store.url, self._array.path)
+        return SelectionError(f"lazy selection {reason}", path=where)
+
+    def read(self, *, out: np.ndarray[Any, Any] | None = None, missing: str = "fill") -> Any:
+        """The items, into `out` where that is given; see `Array.read`."""
+        return self._array.read(self.selection, out=out, missing=missing)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("an array in a store cannot be had without a copy")
+        items = np.asarray(self.read())
+        return items if dtype is None else items.astype(dtype, copy=False)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        view = self[selection]
+        view._array[view.selection] = value
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return ("zstore.LazyArray", self._array.__dask_tokenize__(), repr(self.selection))
+
+    def __repr__(self) -> str:
+        return f"<LazyArray shape={self.shape} dtype={self.dtype} of {self._array!r}>"
+
+
+def _as_slice(items: range) -> slice:
+    if not items:
+        return slice(0, 0)
+    # Before the first item there is no index: what runs down to it ends nowhere.
+    stop = items[-1] + (1 if items.step > 0 else -1)
+    return slice(items[0], None if stop < 0 else stop, items.step)

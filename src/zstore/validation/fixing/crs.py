@@ -1,0 +1,232 @@
+"""Mending the encodings of the CRS: the grid mapping variable, `_CRS`, and `proj:`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.crs import Crs
+from zstore.conventions.gdal import CRS_VARIABLE
+from zstore.conventions.zarr_conventions import declare
+from zstore.errors import MetadataError
+from zstore.nodes.open import create_array
+from zstore.storage.base import join_key
+from zstore.validation.fixing.fill import implied_nodata, nodata_attributes
+from zstore.validation.fixing.plan import Draft
+from zstore.validation.places import Grid, Pyramid, grids, mapping_of, pyramids
+from zstore.validation.rules.declared import declared
+from zstore.validation.view import ArrayView, GroupView
+
+__all__ = ["crs_of", "mend_crs"]
+
+MEMBERS = ("proj:code", "proj:wkt2", "proj:projjson")
+
+
+def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
+    """The CRS of a grid: what the user says, else the one that all statements agree on.
+
+    Those of the array itself and of its group first; where there is none, those of the groups above and of
+    the tile matrix set.
+    """
+    if draft.crs is not None:
+        return draft.crs
+    stated = [crs for _, crs in grid.stated_crs] or _inherited(draft, grid)
+    if any(not crs.is_same(stated[0]) for crs in stated[1:]):
+        if refuses:
+            names = sorted({crs.code or crs.wkt.partition(",")[0] for crs in stated})
+            message = f"the array's CRS is stated as {' and '.join(names)}; expected --crs"
+            draft.refuse("OC-08", grid.view, message)
+        return None
+    return stated[0] if stated else None
+
+
+def _inherited(draft: Draft, grid: Grid) -> list[Crs]:
+    found = []
+    for group in grid.view.ancestors():
+        for name in MEMBERS:
+            if group.attrs.get(name) is not None:
+                try:
+                    found.append(Crs.from_user(group.attrs[name]))
+                except MetadataError:
+                    continue
+    for pyramid in pyramids(draft.hierarchy):
+        held = any(grid.view is other.view for level in pyramid.levels for other in level.grids.values())
+        if held and not found and pyramid.geo is not None and pyramid.geo.crs is not None:
+            found.append(pyramid.geo.crs)
+    return found
+
+
+def mend_crs(draft: Draft) -> None:
+    """Every grid's grid mapping variable and `_CRS`, and the `proj:` of groups that have one."""
+    for grid in grids(draft.hierarchy).values():
+        crs = crs_of(draft, grid, refuses=True)
+        if crs is None:
+            continue
+        if isinstance(grid.view.parent, GroupView):
+            _mend_mapping(draft, grid, grid.view.parent, crs)
+        _mend_gdal(draft, grid, crs)
+    _mend_groups(draft)
+
+
+def _mend_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
+    if draft.profile == "gdal" and grid.view.attrs.get("grid_mapping") is None:
+        return
+    stated, mapping = mapping_of(grid.view)
+    # Of a name that no node of the group can have, nothing is made.
+    name = stated if stated and "/" not in stated and stated.strip(".") else CRS_VARIABLE
+    if mapping is None or (mapping.attrs.keys() and mapping.name in (grid.view.dims or ())):
+        if mapping is not None:
+            # A coordinate that is named for the CRS is not the place for one.
+            name, mapping = CRS_VARIABLE, None
+        existing = group.arrays.get(name)
+        mapping = existing if existing is not None and existing.shape == () else None
+        if mapping is None and name in group.children:
+            draft.refuse("MS-05", grid.view, f"{name!r} is there, and is no grid mapping variable")
+            return
+    attributes = {
+        **crs.cf,
+        "long_name": "coordinate reference system",
+        "crs_wkt": crs.wkt,
+        "spatial_ref": crs.wkt,
+    }
+    if mapping is None:
+        _create_mapping(draft, group, name, attributes)
+    else:
+        _mend_parameters(draft, mapping, crs)
+    listed = str(grid.view.attrs.get("coordinates", "")).split()
+    changes: dict[str, Any] = {"grid_mapping": name}
+    if name not in listed:
+        # Without this, xarray reads the variable as data, and rioxarray finds no CRS.
+        changes["coordinates"] = " ".join([name, *listed])
+    nodata = implied_nodata(grid.view)
+    if nodata is not None:
+        # With a grid mapping, the array is no longer GDAL's alone, and its fill value no longer nodata.
+        changes |= nodata_attributes(nodata, grid.view.dtype, 3)
+    draft.update("MS-05", grid.view, f"{', '.join(changes)}: {name!r} holds the CRS", changes)
+
+
+def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mapping[str, Any]) -> None:
+    path = join_key(group.path, name)
+    if draft.store.get(join_key(path, "zarr.json" if group.zarr_format == 3 else ".zarray")) is not None:
+        return
+    create_array(
+        draft.store,
+        path,
+        shape=(),
+        dtype=np.int32,
+        chunks=(),
+        compressors=None,
+        fill_value=0,
+        zarr_format=group.zarr_format,
+        dimension_names=(),
+        attributes=attributes,
+    )
+    draft.mend("MS-04", path, "the grid mapping variable is written")
+
+
+def _mend_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
+    stated = draft.attributes(mapping)
+    changes: dict[str, Any] = {}
+    for member in ("crs_wkt", "spatial_ref"):
+        if not _means(stated.get(member), crs):
+            changes[member] = crs.wkt
+    for name, expected in crs.cf.items():
+        found = stated.get(name)
+        if isinstance(expected, int | float) and isinstance(found, int | float):
+            if np.isclose(found, expected, rtol=1e-9, atol=1e-9):
+                continue
+        elif isinstance(expected, list) and isinstance(found, list) and np.allclose(found, expected):
+            continue
+        if found is None or isinstance(expected, int | float) or name == "grid_mapping_name":
+            changes[name] = expected
+    others = {name: value for name, value in changes.items() if stated.get(name) != value}
+    draft.update("OC-05", mapping, f"{', '.join(sorted(others))} say the CRS", others)
+
+
+def _means(value: Any, crs: Crs) -> bool:
+    if value is None:
+        return False
+    try:
+        return Crs.from_user(value).is_same(crs)
+    except MetadataError:
+        return False
+
+
+def _mend_gdal(draft: Draft, grid: Grid, crs: Crs) -> None:
+    stated = draft.attributes(grid.view).get("_CRS")
+    members = {"url": crs.url, "wkt": crs.wkt, "projjson": dict(crs.projjson)}
+    wanted = {name: value for name, value in members.items() if value is not None}
+    if isinstance(stated, dict) and stated:
+        kept = {name: value for name, value in stated.items() if name not in members or _means(value, crs)}
+        wanted = {**kept, **{n: wanted[n] for n in stated if n in wanted and n not in kept}}
+        if not set(wanted) & set(members):
+            wanted = {"wkt": crs.wkt, **wanted}
+    draft.update("OC-06", grid.view, "_CRS says the CRS", {"_CRS": wanted})
+
+
+def _mend_groups(draft: Draft) -> None:
+    held: dict[str, tuple[GroupView, list[Crs]]] = {}
+    for grid in grids(draft.hierarchy).values():
+        crs = crs_of(draft, grid)
+        group = grid.view.parent
+        if crs is not None and group is not None:
+            held.setdefault(group.path, (group, []))[1].append(crs)
+    for pyramid in pyramids(draft.hierarchy):
+        found = [
+            crs for level in pyramid.levels for grid in level.grids.values() if (crs := crs_of(draft, grid))
+        ]
+        if found and pyramid.group.path not in held:
+            held[pyramid.group.path] = (pyramid.group, found)
+        _repeat(draft, pyramid, held)
+    for group, found in held.values():
+        if all(crs.is_same(found[0]) for crs in found):
+            _mend_proj(draft, group, found[0])
+    for group in draft.hierarchy.groups:
+        _declare(draft, group)
+
+
+def _repeat(draft: Draft, pyramid: Pyramid, held: Mapping[str, tuple[GroupView, list[Crs]]]) -> None:
+    """`proj:` of a multiscale group on its levels, which it does not reach."""
+    if not any(name in pyramid.group.attrs for name in MEMBERS):
+        return
+    for level in pyramid.levels:
+        node = level.node
+        if (
+            isinstance(node, GroupView)
+            and node.path in held
+            and not any(name in node.attrs for name in MEMBERS)
+        ):
+            crs = held[node.path][1][0]
+            value = {"proj:code": crs.code} if crs.code else {"proj:wkt2": crs.wkt}
+            draft.update("ZC-07", node, "proj: repeated, as it reaches direct children only", value)
+
+
+def _mend_proj(draft: Draft, group: GroupView, crs: Crs) -> None:
+    attributes = draft.attributes(group)
+    wrong = [name for name in MEMBERS if name in attributes and not _means(attributes[name], crs)]
+    is_empty = "proj" in declared(group) and not any(name in attributes for name in MEMBERS)
+    if not wrong and not is_empty:
+        return
+    kept = {name: value for name, value in attributes.items() if name not in wrong}
+    if not any(name in kept for name in MEMBERS):
+        kept |= {"proj:code": crs.code} if crs.code else {"proj:wkt2": crs.wkt}
+    draft.set_attributes(group, kept)
+    draft.mend("ZC-07", group, "proj: says the CRS")
+
+
+def _declare(draft: Draft, group: GroupView) -> None:
+    attributes = draft.attributes(group)
+    stated = attributes.get("zarr_conventions", [])
+    if not isinstance(stated, list):
+        draft.refuse("ZC-01", group, f"zarr_conventions is {stated!r}")
+        return
+    used = {name.partition(":")[0] for name in attributes if ":" in name} & {"proj", "spatial"}
+    multiscales = attributes.get("multiscales")
+    if isinstance(multiscales, dict) and "layout" in multiscales:
+        used.add("multiscales")
+    missing = [name for name in ("multiscales", "proj", "spatial") if name in used - declared(group)]
+    if missing:
+        changes = {"zarr_conventions": [*stated, *declare(missing)]}
+        draft.update("ZC-01", group, f"{', '.join(missing)} declared", changes)

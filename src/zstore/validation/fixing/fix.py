@@ -1,0 +1,89 @@
+"""The way in: what to mend in a hierarchy, and doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import RESAMPLING_METHODS
+from zstore.errors import MetadataError
+from zstore.storage.base import Store
+from zstore.storage.url import open_store
+from zstore.validation.fixing.crs import mend_crs
+from zstore.validation.fixing.documents import mend_documents, mend_methods
+from zstore.validation.fixing.fill import mend_fill_values
+from zstore.validation.fixing.levels import mend_levels
+from zstore.validation.fixing.places import mend_places, mend_time
+from zstore.validation.fixing.plan import Plan, make_plan
+from zstore.validation.fixing.write import backup_place, write_plan
+from zstore.validation.run import Target, open_hierarchy
+
+__all__ = ["MENDS", "fix", "plan_fix"]
+
+# In this order: what can be read first, then the CRS, then places, then the pyramid that is made of them.
+MENDS = (mend_documents, mend_fill_values, mend_methods, mend_crs, mend_places, mend_time, mend_levels)
+
+
+def plan_fix(
+    target: Target,
+    profile: str | None = None,
+    *,
+    crs: Any = None,
+    method: str | None = None,
+    fill_value: int | float | None = None,
+    path: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """What would mend a hierarchy without touching the chunks of its data. Nothing is written.
+
+    profile  convert `multiscales` to what this document wants, too
+    crs      the CRS to write everywhere, where several are stated
+    method   how the levels were made, where nothing says it
+    fill_value  what Zarr v3 arrays without a fill value, as GDAL writes them, are to hold where no chunk is
+
+    Raises
+        MetadataError: no such profile, CRS or method.
+        NotFoundError, StoreError, UnsupportedError: as `zstore.validate`.
+    """
+    if method is not None and method not in RESAMPLING_METHODS:
+        raise MetadataError(f"method is {method!r}; expected one of {', '.join(RESAMPLING_METHODS)}")
+    chosen = None if crs is None else Crs.from_user(crs)
+    hierarchy = open_hierarchy(target, profile, path=path, storage_options=storage_options)
+    return make_plan(hierarchy, MENDS, crs=chosen, method=method, fill_value=fill_value)
+
+
+def fix(
+    target: str | Path | Store,
+    profile: str | None = None,
+    *,
+    crs: Any = None,
+    method: str | None = None,
+    fill_value: int | float | None = None,
+    backup: str | Path | None = None,
+    path: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[Plan, Path | None]:
+    """Mend a hierarchy; give what was done, and where the copy of what was replaced is (None: nothing to do).
+
+    `backup` is a new directory; by default one beside the store's, where that is a directory.
+
+    Raises
+        StoreError: no place for the backup, or the store failed.
+    """
+    plan = plan_fix(
+        target,
+        profile,
+        crs=crs,
+        method=method,
+        fill_value=fill_value,
+        path=path,
+        storage_options=storage_options,
+    )
+    if not plan.changes:
+        return plan, None
+    store = open_store(target, storage_options=storage_options)
+    place = backup_place(store) if backup is None else Path(backup)
+    write_plan(plan, store, place)
+    return plan, place

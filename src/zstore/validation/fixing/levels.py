@@ -1,0 +1,261 @@
+"""Mending `multiscales`: tile matrices, limits, the layout, and lists of other dialects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from zstore.conventions.geozarr import Geozarr
+from zstore.conventions.lists.multiscales import Multiscales
+from zstore.conventions.lists.ome import Ome
+from zstore.conventions.model import GeoModel, Level
+from zstore.conventions.tiles import parse_tile_matrix_crs, render_tiles, why_no_tiles
+from zstore.conventions.zarr_conventions import is_number, parse_numbers
+from zstore.errors import MetadataError
+from zstore.validation.fixing.crs import crs_of
+from zstore.validation.fixing.places import affine_of
+from zstore.validation.fixing.plan import Draft
+from zstore.validation.places import LevelPlace, Pyramid, pyramids
+from zstore.validation.rules.levels import find_unnamed_levels
+from zstore.validation.rules.tiles import CAMEL, SNAKE, ranges_of, tile_offset
+from zstore.validation.view import GroupView
+
+__all__ = ["mend_levels"]
+
+GEOZARR = ("geozarr-draft", "geozarr-mini")
+LIMITS = {"tile_matrix_set_limits": SNAKE, "tile_matrix_limits": CAMEL}
+
+
+def mend_levels(draft: Draft) -> None:
+    """Every `multiscales` object, or what the profile has in its place."""
+    for group, names in find_unnamed_levels(draft.hierarchy):
+        draft.refuse(
+            "MS-15", group, f"nothing says how the levels {names} were made; expected `zstore pyramid`"
+        )
+    for pyramid in pyramids(draft.hierarchy):
+        geo = _model(draft, pyramid)
+        if geo is None:
+            draft.refuse("GZ-37", pyramid.group, "where the levels lie is not known")
+        elif draft.profile in GEOZARR and not (pyramid.is_object and "tile_matrix_set" in pyramid.stated):
+            _convert(draft, pyramid, geo)
+        elif draft.profile == "multiscale-arrays" and not isinstance(pyramid.stated, list):
+            rendered = Multiscales().render(geo, pyramid.group.zarr_format)
+            draft.update("OC-10", pyramid.group, "multiscales written as a list", rendered[""]["attributes"])
+        elif draft.profile == "ome" and "ome" not in pyramid.group.attrs:
+            _add_ome(draft, pyramid, geo)
+        elif pyramid.is_object:
+            _mend_object(draft, pyramid, geo)
+
+
+def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
+    """The pyramid as mended: each level's own affine and tiles, and one CRS."""
+    geo, levels = pyramid.geo, []
+    if geo is None or not pyramid.levels:
+        return None
+    for place in pyramid.levels:
+        grid = next((g for g in place.grids.values() if g.shape == place.shape), None)
+        if grid is None:
+            return None
+        tiles = {held.tile for held in place.grids.values() if held.shape == place.shape}
+        affine = affine_of(draft, grid)
+        levels.append(
+            Level(place.path, grid.shape, affine, place.factors, tiles.pop() if len(tiles) == 1 else None)
+        )
+    first = next(iter(pyramid.levels[0].grids.values()))
+    base = levels[0]
+    for position, level in enumerate(levels[1:], 1):
+        if level.affine is not None and base.affine is not None:
+            cells = [round(a / b, 9) for a, b in zip(level.affine.cell, base.affine.cell, strict=True)]
+            levels[position] = replace(level, factors=(cells[0], cells[1]))
+    method = geo.resampling or draft.method
+    crs = crs_of(draft, first)
+    return replace(geo, crs=crs, affine=base.affine, levels=tuple(levels), resampling=method)
+
+
+def _convert(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
+    if geo.resampling is None:
+        draft.refuse("GZ-37", pyramid.group, "nothing says how the levels were made; expected --method")
+        return
+    reason = why_no_tiles(geo)
+    if reason is not None:
+        draft.refuse("GZ-37", pyramid.group, f"there can be no tile matrix set: {reason}")
+        return
+    if any("/" in level.path or not isinstance(level.node, GroupView) for level in pyramid.levels):
+        draft.refuse(
+            "GZ-37", pyramid.group, "the levels are no groups right below: the data would have to move"
+        )
+        return
+    rendered = Geozarr().render(geo, pyramid.group.zarr_format)
+    attributes = draft.attributes(pyramid.group)
+    wanted = rendered[""]["attributes"]
+    if isinstance(attributes.get("multiscales"), dict):
+        wanted["multiscales"] = attributes["multiscales"] | wanted["multiscales"]
+    stated = attributes.get("zarr_conventions", [])
+    if isinstance(stated, list):
+        known = [entry for entry in wanted["zarr_conventions"] if entry not in stated]
+        wanted["zarr_conventions"] = [*stated, *known]
+    draft.update("GZ-37", pyramid.group, "multiscales written as GeoZarr's object", wanted)
+
+
+def _add_ome(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
+    try:
+        rendered = Ome().render(geo, pyramid.group.zarr_format)
+    except MetadataError as error:
+        draft.refuse("OME", pyramid.group, error.message)
+        return
+    draft.update("OME", pyramid.group, "ome added", rendered[""]["attributes"])
+
+
+def _mend_object(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
+    stated = draft.attributes(pyramid.group)["multiscales"]
+    changed = dict(stated)
+    if isinstance(stated.get("layout"), list):
+        changed["layout"] = [_mend_item(item, pyramid, geo) for item in stated["layout"]]
+    if isinstance(stated.get("tile_matrix_set"), dict):
+        reason = why_no_tiles(geo)
+        if reason is None:
+            changed |= _mend_tiles(pyramid, geo, stated)
+        elif _has_tile_findings(draft, pyramid):
+            draft.refuse("GZ-44", pyramid.group, f"the tile matrices cannot be worked out: {reason}")
+    draft.update("GZ-44", pyramid.group, "multiscales says what the levels are", {"multiscales": changed})
+
+
+def _has_tile_findings(draft: Draft, pyramid: Pyramid) -> bool:
+    return any(finding.rule in ("GZ-44", "GZ-45") for finding in pyramid.findings)
+
+
+def _mend_item(item: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
+    if not isinstance(item, dict):
+        return item
+    changed = dict(item)
+    asset = item.get("asset")
+    if isinstance(asset, str) and asset.startswith("/") and pyramid.group.below(asset.strip("/")) is not None:
+        changed["asset"] = asset.strip("/")
+    level = next((level for level in geo.levels if level.path == changed.get("asset")), None)
+    if level is None:
+        return changed
+    if "spatial:shape" in item and item["spatial:shape"] != list(level.shape):
+        changed["spatial:shape"] = list(level.shape)
+    if "spatial:transform" in item and level.affine is not None:
+        found = parse_numbers(item["spatial:transform"], 6)
+        small = 1e-6 * min(level.affine.cell)
+        if found is None or any(abs(a - b) > small for a, b in zip(found, level.affine, strict=True)):
+            changed["spatial:transform"] = list(level.affine)
+    transform = item.get("transform")
+    if (
+        "derived_from" in item
+        and not isinstance(transform, dict)
+        and item["derived_from"] == geo.levels[0].path
+    ):
+        changed["transform"] = {"scale": [float(f) for f in level.factors], "translation": [0.0, 0.0]}
+    elif isinstance(transform, dict):
+        translation = transform.get("translation")
+        if isinstance(translation, list) and any(translation):
+            # All levels share their corner: the offset of the first centre is none.
+            changed["transform"] = {**transform, "translation": [0.0] * len(translation)}
+    return changed
+
+
+def _mend_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[str, Any]:
+    """The members of `multiscales` about tiles, with what is wrong in them replaced."""
+    rendered = render_tiles(geo)
+    wanted_set = rendered["tile_matrix_set"]
+    found_set = dict(stated["tile_matrix_set"])
+    wanted = {matrix["id"]: matrix for matrix in wanted_set["tileMatrices"]}
+    matrices = found_set.pop("tile_matrices", found_set.get("tileMatrices"))
+    places = {level.path: level for level in pyramid.levels}
+    mended = [
+        _mend_matrix(matrix, wanted[str(matrix["id"])], pyramid, places[str(matrix["id"])])
+        if isinstance(matrix, dict) and str(matrix.get("id")) in wanted
+        else matrix
+        for matrix in (matrices if isinstance(matrices, list) else ())
+    ]
+    known = {str(matrix.get("id")) for matrix in mended if isinstance(matrix, dict)}
+    mended += [matrix for name, matrix in wanted.items() if name not in known]
+    result = {**found_set, "tileMatrices": mended}
+    result.setdefault("id", wanted_set["id"])
+    if _is_other_crs(pyramid, geo):
+        result |= {"crs": wanted_set["crs"], "orderedAxes": wanted_set["orderedAxes"]}
+        if "supportedCRS" in result:
+            result["supportedCRS"] = wanted_set["crs"]
+    changed: dict[str, Any] = {"tile_matrix_set": result}
+    by_id = {str(matrix.get("id")): matrix for matrix in mended if isinstance(matrix, dict)}
+    for member in ("tile_matrix_set_limits", "tile_matrix_limits"):
+        if isinstance(stated.get(member), dict):
+            changed[member] = {
+                name: _limits(stated, name, by_id[name])[member] for name in stated[member] if name in by_id
+            }
+    return changed
+
+
+def _is_other_crs(pyramid: Pyramid, geo: GeoModel) -> bool:
+    for member in ("crs", "supportedCRS"):
+        if member in pyramid.tile_matrix_set:
+            found = parse_tile_matrix_crs({member: pyramid.tile_matrix_set[member]}, "", [])
+            if found is None or geo.crs is None or not found.is_same(geo.crs):
+                return True
+    return not any(member in pyramid.tile_matrix_set for member in ("crs", "supportedCRS"))
+
+
+def _mend_matrix(
+    matrix: dict[str, Any], wanted: dict[str, Any], pyramid: Pyramid, place: LevelPlace
+) -> dict[str, Any]:
+    changed = {**matrix, "id": str(matrix["id"])}
+    for name in ("cellSize", "scaleDenominator"):
+        if not is_number(matrix.get(name)) or abs(matrix[name] - wanted[name]) > 1e-9 * abs(wanted[name]):
+            changed[name] = wanted[name]
+    for name in ("tileWidth", "tileHeight"):
+        if matrix.get(name) != wanted[name] and not _holds_all(matrix, place):
+            changed[name] = wanted[name]
+    is_same_cut = all(
+        changed.get(name) == matrix.get(name) for name in ("cellSize", "tileWidth", "tileHeight")
+    )
+    offset = tile_offset(pyramid, place.path) if is_same_cut else None
+    first = [round(tiles) for tiles in offset] if offset is not None else [0, 0]
+    is_aligned = offset is not None and all(
+        abs(tiles - near) < 1e-6 and near >= 0 for tiles, near in zip(offset, first, strict=True)
+    )
+    if not is_aligned:
+        first = [0, 0]
+        changed["pointOfOrigin"] = wanted["pointOfOrigin"]
+        if wanted["cornerOfOrigin"] != matrix.get("cornerOfOrigin", "topLeft"):
+            changed["cornerOfOrigin"] = wanted["cornerOfOrigin"]
+    for name, before in (("matrixWidth", first[0]), ("matrixHeight", first[1])):
+        found, needed = matrix.get(name), wanted[name] + before
+        is_right = found == needed if before == 0 else is_number(found) and found >= needed
+        if not is_right:
+            changed[name] = needed
+    return changed
+
+
+def _holds_all(matrix: dict[str, Any], place: LevelPlace) -> bool:
+    """Whether one tile holds the whole level, which then needs no chunk of its size."""
+    shape = place.shape or (0, 0)
+    sizes: tuple[Any, Any] = (matrix.get("tileHeight"), matrix.get("tileWidth"))
+    chunks = [grid.tile for grid in place.grids.values()]
+    return all(
+        is_number(size) and n <= size and all(n <= tile[axis] for tile in chunks)
+        for axis, (size, n) in enumerate(zip(sizes, shape, strict=True))
+    )
+
+
+def _limits(stated: dict[str, Any], name: str, matrix: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The limits of a tile matrix by member: those stated that can be, else all of the matrix."""
+    most = (matrix.get("matrixWidth", 1), matrix.get("matrixHeight", 1))
+    possible = []
+    for member, names in LIMITS.items():
+        found = stated.get(member)
+        numbers = ranges_of(found.get(name) if isinstance(found, dict) else None, names)
+        if (
+            numbers is not None
+            and 0 <= numbers[0] <= numbers[1] < most[0]
+            and 0 <= numbers[2] <= numbers[3] < most[1]
+        ):
+            possible.append(numbers)
+    is_one = bool(possible) and all(numbers == possible[0] for numbers in possible)
+    numbers = possible[0] if is_one else [0, most[0] - 1, 0, most[1] - 1]
+    made: dict[str, dict[str, Any]] = {
+        member: dict(zip(names, numbers, strict=True)) for member, names in LIMITS.items()
+    }
+    made["tile_matrix_limits"] = {"tileMatrix": name, **made["tile_matrix_limits"]}
+    return made

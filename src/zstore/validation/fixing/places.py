@@ -1,0 +1,252 @@
+"""Mending where grids lie: coordinates, GeoTransform and `spatial:`, out of one affine per grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.gdal import parse_geotransform, render_geotransform
+from zstore.conventions.model import Affine
+from zstore.conventions.read import read_geo
+from zstore.conventions.zarr_conventions import parse_numbers
+from zstore.errors import MetadataError
+from zstore.nodes.open import create_array, open_array
+from zstore.storage.base import join_key
+from zstore.validation.fixing.crs import crs_of
+from zstore.validation.fixing.plan import Draft
+from zstore.validation.places import (
+    Grid,
+    LevelPlace,
+    Pyramid,
+    coordinate_of,
+    grids,
+    mapping_of,
+    pyramids,
+    roles,
+)
+from zstore.validation.rules.consistency import coordinate_corner
+from zstore.validation.rules.coordinates import SYNONYMS, TIME_UNITS, axis_attributes
+from zstore.validation.view import ArrayView, GroupView, NodeView
+
+__all__ = ["affine_of", "mend_places", "mend_time"]
+
+# Of a cell: what is nearer is right, but for how numbers are rounded.
+CLOSE = 1e-3
+NEAR = 0.02
+
+
+def affine_of(draft: Draft, grid: Grid) -> Affine | None:
+    """Where a grid lies: by its pyramid's finest level, else as it is read."""
+    for pyramid in pyramids(draft.hierarchy):
+        for level in pyramid.levels:
+            if any(held.view is grid.view for held in level.grids.values()):
+                return _level_affine(draft, pyramid, level, grid)
+    try:
+        return read_geo(grid.view, grid.view.parent)[0].affine
+    except MetadataError:
+        return None
+
+
+def _level_affine(draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid) -> Affine | None:
+    base = pyramid.levels[0]
+    found = level.affine if grid.shape == level.shape else None
+    if level is base or base.affine is None or base.shape is None or base.affine.is_rotated or found is None:
+        return found
+    factors = [
+        round(finer / coarser) if coarser else 0
+        for finer, coarser in zip(base.shape, grid.shape, strict=True)
+    ]
+    whole = all(
+        f >= 1 and m in (n // f, -(-n // f)) for f, n, m in zip(factors, base.shape, grid.shape, strict=True)
+    )
+    place = coordinate_corner(grid)
+    if not whole or place is None:
+        return found
+    expected = base.affine.scaled((factors[0], factors[1]))
+    kinds = []
+    for axis, (corner, step) in enumerate(((expected.f, expected.e), (expected.c, expected.a))):
+        stretch = place[1][axis] / step - 1
+        shift = (place[0][axis] + place[1][axis] / 2 - corner) / step - 0.5
+        length, factor = grid.shape[axis], factors[axis]
+        kinds.append(_kind(shift, stretch, length, factor))
+    if set(kinds) <= {"right", "edges"} and "edges" in kinds:
+        return expected
+    if set(kinds) <= {"right", "every"} and "every" in kinds:
+        method = pyramid.stated.get("resampling_method") if isinstance(pyramid.stated, Mapping) else None
+        if method in (None, "nearest"):
+            message = "coordinates are every so many of the finest level's, as picking cells would have it"
+            draft.refuse("MS-14", grid.view, message)
+            return None
+        return expected
+    return found
+
+
+def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
+    """What is wrong with an axis that begins `shift` cells off and whose steps are `stretch` too long."""
+    if abs(stretch) < 1e-6 and abs(shift) < NEAR:
+        return "right"
+    if abs(stretch) < 1e-6 and abs(shift + 0.5 - 0.5 / factor) < NEAR:
+        return "every"
+    # Odd trailing cells that were dropped while the extent was kept stretch the steps.
+    return "edges" if abs(shift + 0.5) < NEAR and abs(stretch) * length < 1.5 else "other"
+
+
+def mend_time(draft: Draft) -> None:
+    """What CF wants said of coordinates of time, as far as their units tell that they are."""
+    for group in draft.hierarchy.groups:
+        for coordinate in roles(group).coordinates.values():
+            units = coordinate.attrs.get("units")
+            if not isinstance(units, str) or not TIME_UNITS.fullmatch(units):
+                continue
+            # Without a calendar, CF has it for the standard one.
+            wanted = {"standard_name": "time", "axis": "T", "calendar": "standard"}
+            missing = {name: value for name, value in wanted.items() if name not in coordinate.attrs}
+            draft.update("MS-09", coordinate, f"{', '.join(sorted(missing))} added", missing)
+
+
+def mend_places(draft: Draft) -> None:
+    """Coordinates of every grid, and the transforms that are stated of it."""
+    done: set[tuple[str, str]] = set()
+    for grid in grids(draft.hierarchy).values():
+        affine = affine_of(draft, grid)
+        if affine is None:
+            continue
+        centres = affine.coordinates(grid.shape)
+        for axis in (0, 1) if centres is not None else ():
+            dimension = grid.dimensions[axis]
+            parent = grid.view.parent
+            if centres is None or parent is None or not dimension or (parent.path, dimension) in done:
+                continue
+            done.add((parent.path, dimension))
+            _mend_coordinate(draft, grid, parent, axis, centres[axis])
+        if grid.view.attrs.get("AREA_OR_POINT") != "Point":
+            _mend_transforms(draft, grid, affine)
+
+
+def _mend_coordinate(
+    draft: Draft, grid: Grid, group: GroupView, axis: int, centres: np.ndarray[Any, Any]
+) -> None:
+    dimension = grid.dimensions[axis]
+    wanted = _axis_attributes(draft, grid, axis)
+    coordinate = coordinate_of(grid.view, dimension)
+    if coordinate is None:
+        if dimension in group.children or dimension.startswith("/"):
+            return
+        path = join_key(group.path, dimension)
+        create_array(
+            draft.store,
+            path,
+            data=centres,
+            chunks=-1,
+            compressors=None,
+            fill_value=float("nan"),
+            zarr_format=group.zarr_format,
+            dimension_names=(dimension,),
+            attributes=wanted,
+        )
+        draft.mend("MS-11", path, "coordinates written")
+        return
+    missing = {name: value for name, value in wanted.items() if name not in coordinate.attrs}
+    if "units" in missing and coordinate.attrs.get(
+        "standard_name", wanted.get("standard_name")
+    ) != wanted.get("standard_name"):
+        missing = {}
+    draft.update("GZ-14", coordinate, f"{', '.join(sorted(missing))} added", missing)
+    _mend_values(draft, coordinate, centres, wanted)
+
+
+def _axis_attributes(draft: Draft, grid: Grid, axis: int) -> dict[str, Any]:
+    letter = "YX"[axis]
+    named = axis_attributes(grid, letter) if crs_of(draft, grid) is not None else None
+    attributes: dict[str, Any] = {"axis": letter}
+    if named is not None:
+        attributes |= {"standard_name": named[0], "units": named[1]}
+    return attributes
+
+
+def _mend_values(
+    draft: Draft, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
+) -> None:
+    values = coordinate.values()
+    if values is None or coordinate.shape != centres.shape or coordinate.dtype.kind not in "iuf":
+        return
+    units = coordinate.attrs.get("units", wanted.get("units"))
+    if units not in SYNONYMS.get(str(wanted.get("units")), (wanted.get("units"),)):
+        # Written in other units than the CRS's, the numbers say something else.
+        return
+    step = abs(float(centres[-1] - centres[0])) / max(len(centres) - 1, 1) or 1.0
+    rounding = np.finfo(values.dtype).eps * np.abs(centres).max() * 4 if values.dtype.kind == "f" else 0.0
+    off = np.abs(values.astype(np.float64) - centres).max(initial=0.0)
+    if off <= CLOSE * step + rounding:
+        return
+    fitting = centres.astype(values.dtype)
+    if values.dtype.kind in "iu" and not np.array_equal(fitting.astype(np.float64), centres):
+        draft.refuse("GZ-29", coordinate, f"centres are no whole numbers; the coordinates are {values.dtype}")
+        return
+    open_array(draft.store, coordinate.path, mode="r+")[...] = fitting
+    draft.mend(
+        "GZ-29", coordinate, f"centres of the cells written; they were up to {off / step:.3g} cells off"
+    )
+
+
+def _mend_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
+    mapping = mapping_of(grid.view)[1]
+    stating: list[NodeView] = [grid.view] if mapping is None else [grid.view, mapping]
+    for node in stating:
+        stated = draft.attributes(node).get("GeoTransform")
+        if stated is None or not _is_alone(draft, grid, node):
+            continue
+        try:
+            numbers: Any = list(parse_geotransform(stated))
+        except MetadataError:
+            numbers = None
+        if not _is_close(numbers, affine):
+            value = render_geotransform(affine)
+            draft.update("MS-28", node, "GeoTransform is the grid's own", {"GeoTransform": value})
+    group = grid.view.parent
+    placed: list[NodeView] = [grid.view] if group is None else [grid.view, group]
+    for node in placed:
+        if any(name.startswith("spatial:") for name in node.attrs) and _is_alone(draft, grid, node):
+            _mend_spatial(draft, grid, node, affine)
+
+
+def _is_alone(draft: Draft, grid: Grid, node: NodeView) -> bool:
+    """Whether what `node` says of a grid is said of this one only."""
+    others = [g for g in grids(draft.hierarchy).values() if g.view.parent is grid.view.parent]
+    if {other.shape for other in others} == {grid.shape} or node is grid.view:
+        return True
+    draft.refuse("MS-28", node, "its grids have several shapes: one transform cannot be all theirs")
+    return False
+
+
+def _is_close(numbers: Any, affine: Affine) -> bool:
+    if numbers is None:
+        return False
+    small = 1e-6 * min(affine.cell)
+    return all(abs(one - other) <= small for one, other in zip(numbers, affine, strict=True))
+
+
+def _mend_spatial(draft: Draft, grid: Grid, node: NodeView, affine: Affine) -> None:
+    attributes = draft.attributes(node)
+    changes: dict[str, Any] = {}
+    if attributes.get("spatial:registration") not in (None, "pixel"):
+        return
+    if "spatial:dimensions" not in attributes and "spatial:dimensions" not in getattr(
+        node.parent, "attrs", {}
+    ):
+        changes["spatial:dimensions"] = list(grid.dimensions)
+    if "spatial:transform" in attributes:
+        numbers = parse_numbers(attributes["spatial:transform"], 6)
+        if not _is_close(numbers, affine):
+            changes["spatial:transform"] = list(affine)
+    if "spatial:shape" in attributes and attributes["spatial:shape"] != list(grid.shape):
+        changes["spatial:shape"] = list(grid.shape)
+    if "spatial:bbox" in attributes:
+        bounds = affine.bounds(grid.shape)
+        found = parse_numbers(attributes["spatial:bbox"], 4)
+        small = 1e-6 * min(affine.cell)
+        if found is None or any(abs(a - b) > small for a, b in zip(found, bounds, strict=True)):
+            changes["spatial:bbox"] = list(bounds)
+    draft.update("ZC-05", node, f"{', '.join(changes)} are the grid's own", changes)

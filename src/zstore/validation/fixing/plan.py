@@ -1,0 +1,264 @@
+"""What would be changed to mend a hierarchy, and what has to be left."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from zstore.conventions.crs import Crs
+from zstore.engine.consolidate import METADATA_NAMES, consolidate_node
+from zstore.engine.documents import ancestors
+from zstore.errors import MetadataError, ZstoreError
+from zstore.model import v2, v3
+from zstore.model.document import render_json
+from zstore.storage.base import join_key
+from zstore.validation.fixing.overlay import OverlayStore
+from zstore.validation.run import check_hierarchy
+from zstore.validation.verdict import Verdict
+from zstore.validation.view import (
+    ArrayView,
+    GroupView,
+    Hierarchy,
+    NodeView,
+    consolidated_documents,
+    load_hierarchy,
+)
+
+__all__ = ["Draft", "Mend", "Plan", "make_plan"]
+
+# Each round sees what the last one mended: a group that can be read now, a CRS that is stated now.
+ROUNDS = 4
+
+
+class Mend(NamedTuple):
+    """One thing that is mended, or one that is left, with the reason."""
+
+    rule: str
+    path: str
+    message: str
+
+
+@dataclass
+class Draft:
+    """Changes in the making, over one reading of the hierarchy.
+
+    crs, method, fill_value  what the user says, where the hierarchy does not say it, or says two things
+    """
+
+    hierarchy: Hierarchy
+    store: OverlayStore
+    profile: str | None = None
+    crs: Crs | None = None
+    method: str | None = None
+    fill_value: int | float | None = None
+    mended: list[Mend] = field(default_factory=list)
+    refused: list[Mend] = field(default_factory=list)
+
+    def mend(self, rule: str, node: NodeView | str, message: str) -> None:
+        """Note what was mended."""
+        self.mended.append(Mend(rule, node if isinstance(node, str) else node.path, message))
+
+    def refuse(self, rule: str, node: NodeView | str, message: str) -> None:
+        """Note what is left, and why."""
+        self.refused.append(Mend(rule, node if isinstance(node, str) else node.path, message))
+
+    def attributes(self, node: NodeView) -> dict[str, Any]:
+        """A copy of the node's attributes, as they are stored, earlier changes included."""
+        document = self._load(node)
+        found = document.get("attributes", {}) if node.zarr_format == 3 else document
+        return dict(found) if isinstance(found, dict) else {}
+
+    def set_attributes(self, node: NodeView, attributes: Mapping[str, Any]) -> None:
+        """Replace the node's attributes."""
+        key = join_key(node.path, node.attributes_key)
+        document = self._load(node)
+        document = {**document, "attributes": dict(attributes)} if node.zarr_format == 3 else dict(attributes)
+        self.store.put(key, render_json(document))
+
+    def _load(self, node: NodeView) -> dict[str, Any]:
+        data = self.store.get(join_key(node.path, node.attributes_key))
+        document = {} if data is None else json.loads(bytes(data))
+        return document if isinstance(document, dict) else {}
+
+    def update(self, rule: str, node: NodeView, message: str, changes: Mapping[str, Any]) -> bool:
+        """Set attributes that differ; whether any did."""
+        attributes = self.attributes(node)
+        differing = {name: value for name, value in changes.items() if attributes.get(name) != value}
+        if differing:
+            self.set_attributes(node, attributes | differing)
+            self.mend(rule, node, message)
+        return bool(differing)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What mending comes to.
+
+    changes    by key, what would be stored there; None where the key would be deleted
+    mended     what that mends; `refused` what is left because it is not mechanical
+    before, after  the verdicts on the hierarchy as it is, and as it would be
+    """
+
+    store: OverlayStore
+    changes: Mapping[str, bytes | None]
+    mended: tuple[Mend, ...]
+    refused: tuple[Mend, ...]
+    before: Verdict
+    after: Verdict
+
+    def documents(self) -> list[str]:
+        """The keys of metadata documents among the changes."""
+        return [key for key in self.changes if key.rpartition("/")[2] in METADATA_NAMES]
+
+    def diff(self) -> Iterator[str]:
+        """The lines of a unified diff of the documents; chunks of coordinates are named."""
+        for key in self.documents():
+            before, after = self.store.base.get(key), self.changes[key]
+            yield from difflib.unified_diff(
+                _pretty(None if before is None else bytes(before)),
+                _pretty(after),
+                "/dev/null" if before is None else f"a/{key}",
+                "/dev/null" if after is None else f"b/{key}",
+                lineterm="",
+            )
+        for key in self.changes:
+            if key not in self.documents():
+                yield f"Values of coordinates {'removed' if self.changes[key] is None else 'written'}: {key}"
+
+
+def _pretty(data: bytes | None) -> list[str]:
+    if data is None:
+        return []
+    try:
+        return render_json(json.loads(data)).decode("utf-8", "replace").splitlines()
+    except (ValueError, RecursionError, ZstoreError):
+        return data.decode("utf-8", "replace").splitlines()
+
+
+def make_plan(
+    hierarchy: Hierarchy,
+    mends: tuple[Callable[[Draft], None], ...],
+    *,
+    crs: Crs | None = None,
+    method: str | None = None,
+    fill_value: int | float | None = None,
+) -> Plan:
+    """The plan that `mends` come to, one after the other, until they find nothing more.
+
+    The last of them are left out as long as something would be wrong after them that was right before.
+    """
+    before = check_hierarchy(hierarchy)
+    lost = _only_consolidated(hierarchy) or _first_format(hierarchy)
+    if lost:
+        return Plan(OverlayStore(hierarchy.store), {}, (), tuple(lost), before, before)
+    broken: list[Mend] = []
+    for count in range(len(mends), 0, -1):
+        blank = Draft(hierarchy, OverlayStore(hierarchy.store), hierarchy.profile, crs, method, fill_value)
+        plan = _carry_out(mends[:count], blank, before)
+        worse = _made_worse(hierarchy, plan)
+        if not worse:
+            return replace(plan, refused=tuple(dict.fromkeys((*plan.refused, *broken))))
+        broken += worse
+    return Plan(OverlayStore(hierarchy.store), {}, (), tuple(dict.fromkeys(broken)), before, before)
+
+
+def _carry_out(mends: tuple[Callable[[Draft], None], ...], blank: Draft, before: Verdict) -> Plan:
+    hierarchy, store = blank.hierarchy, blank.store
+    mended: dict[Mend, None] = {}
+    refused: dict[Mend, None] = {}
+    seen, now = store.version, hierarchy
+    for _ in range(ROUNDS):
+        count = len(mended)
+        refused = {}
+        for mend in mends:
+            if store.version != seen:
+                seen, now = store.version, _reload(hierarchy, store)
+            draft = replace(blank, hierarchy=now, mended=[], refused=[])
+            mend(draft)
+            mended |= dict.fromkeys(draft.mended)
+            refused |= dict.fromkeys(draft.refused)
+        if len(mended) == count:
+            break
+    try:
+        for mend_ in _consolidate(hierarchy, store):
+            mended[mend_] = None
+    except MetadataError as error:
+        message = f"metadata cannot be consolidated again, so that nothing is changed: {error}"
+        left = Mend("ZS-02", hierarchy.root.path, message)
+        return Plan(OverlayStore(hierarchy.store), {}, (), (*refused, left), before, before)
+    _drop_restyled(store)
+    changes = store.changes()
+    after = check_hierarchy(_reload(hierarchy, store)) if changes else before
+    return Plan(store, changes, tuple(mended), tuple(refused), before, after)
+
+
+def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Mend]:
+    """Errors that come with the plan, but for those of nodes that could not be read before it."""
+    known = {(f.rule, f.path) for f in plan.before.findings if f.severity == "error"}
+    read = {node.path for node in hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
+    return [
+        Mend(f.rule, f.path, f"left, as mending more would come to this: {f.message}")
+        for f in plan.after.findings
+        if f.severity == "error" and (f.rule, f.path) not in known and f.path in read
+    ]
+
+
+def _only_consolidated(hierarchy: Hierarchy) -> list[Mend]:
+    """Nodes that consolidated metadata alone has: consolidating again would lose what is known of them."""
+    by_path = {node.path for node in hierarchy.nodes}
+    found = []
+    for group in hierarchy.groups:
+        for path in consolidated_documents(group):
+            if path and join_key(group.path, path) not in by_path:
+                message = f"{path!r} is in consolidated metadata only; expected its documents"
+                message += ", or `zstore consolidate` where it is gone"
+                found.append(Mend("ZS-02", group.path, message))
+    return found
+
+
+def _first_format(hierarchy: Hierarchy) -> list[Mend]:
+    """Zarr v1 has no place for what mending writes: groups, and variables without dimensions."""
+    if hierarchy.root.zarr_format != 1:
+        return []
+    return [Mend("GZ-04", hierarchy.root.path, "Zarr v1 is left as it is; expected `zstore convert` first")]
+
+
+def _reload(hierarchy: Hierarchy, store: OverlayStore) -> Hierarchy:
+    found = load_hierarchy(store, hierarchy.root.path)
+    found.profile, found.is_deep = hierarchy.profile, hierarchy.is_deep
+    return found
+
+
+def _consolidate(hierarchy: Hierarchy, store: OverlayStore) -> Iterator[Mend]:
+    """Consolidate again every group that was consolidated, the innermost first."""
+    zarr_format = hierarchy.root.zarr_format
+    name = v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY
+    above = list(ancestors(hierarchy.root.path)) if store.changes() else []
+    had = [group.path for group in hierarchy.groups if consolidated_documents(group)]
+    had += [path for path in above if _is_consolidated(store.base.get(join_key(path, name)), zarr_format)]
+    for path in sorted(had, key=lambda path: -path.count("/") - bool(path)):
+        before = store.base.get(join_key(path, name))
+        consolidate_node(store, path, zarr_format)
+        after = store.get(join_key(path, name))
+        if before is None or after is None or json.loads(bytes(before)) != json.loads(bytes(after)):
+            yield Mend("ZS-02", path, "metadata consolidated again")
+
+
+def _is_consolidated(data: bytes | memoryview | None, zarr_format: int) -> bool:
+    return data is not None and (zarr_format == 2 or b'"consolidated_metadata"' in bytes(data))
+
+
+def _drop_restyled(store: OverlayStore) -> None:
+    """Forget changes of documents that say what they said before."""
+    for key, value in store.changes().items():
+        before = store.base.get(key)
+        if value is None or before is None or key.rpartition("/")[2] not in METADATA_NAMES:
+            continue
+        try:
+            if json.loads(value) == json.loads(bytes(before)):
+                store.put(key, bytes(before))
+        except (ValueError, RecursionError):
+            continue

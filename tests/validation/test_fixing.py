@@ -1,0 +1,309 @@
+"""Mending: what it says it mends it mends, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.crs import Crs
+from zstore.conventions.read import read_geo
+from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+from zstore.validation.fixing.fix import fix, plan_fix
+from zstore.validation.fixing.write import restore_backup
+from zstore.validation.rule import all_rules
+from zstore.validation.run import validate
+from zstore.validation.view import load_hierarchy
+
+from . import cases
+from .cases import CASES, Case
+from .stores import DEGREES, UTM, Documents, model, right
+
+pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+
+# Cases of rules that mending is named for, but of which each needs a word of the user, or has no one answer.
+NEEDS_A_WORD = {"OC-08": {"crs": "EPSG:32632"}, "GZ-37": {"method": "average"}}
+
+
+def contents(store) -> dict[str, bytes]:
+    return {key: bytes(store.get(key)) for key in store.list()}
+
+
+def is_mended(case: Case) -> bool:
+    return "zstore fix" in all_rules()[case.rule].mend and not case.deep and case.is_mechanical
+
+
+MENDED = [pytest.param(case, id=f"{case.rule}-{CASES.index(case)}") for case in CASES if is_mended(case)]
+
+
+@pytest.mark.parametrize("case", MENDED)
+def test_a_rule_that_names_fix_is_mended_by_it(case, tmp_path) -> None:
+    store = case.make()
+    case.spoil(Documents(store))
+    before = contents(store)
+    options = NEEDS_A_WORD.get(case.rule, {})
+    plan = plan_fix(store, case.profile, **options)
+    assert contents(store) == before
+    plan, place = fix(store, case.profile, backup=tmp_path / "backup", **options)
+    found = [f for f in validate(store, case.profile).findings if f.rule == case.rule and f.path == case.path]
+    assert found == [], (plan.mended, plan.refused)
+    assert plan.after.count("error") <= plan.before.count("error")
+    for key, value in contents(store).items():
+        is_data = "/b02/c/" in key or "/b02/0." in key
+        assert not is_data or value == before[key]
+    again = plan_fix(store, case.profile, **options)
+    assert again.changes == {} and list(again.diff()) == []
+    assert restore_backup(store, place) == len(plan.changes)
+    assert contents(store) == before
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.is_mechanical], ids=lambda c: c.rule)
+def test_what_has_no_one_answer_is_left(case) -> None:
+    store = case.make()
+    case.spoil(Documents(store))
+    plan = plan_fix(store, case.profile)
+    left = {(finding.rule, finding.path) for finding in plan.after.findings}
+    assert (case.rule, case.path) in left
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("crs, affine", [("EPSG:32632", UTM), ("EPSG:4326", DEGREES), (None, UTM)])
+def test_a_right_store_is_left_as_it_is(zarr_format, crs, affine) -> None:
+    store = right(zarr_format, model(crs, affine))
+    plan = plan_fix(store)
+    assert (dict(plan.changes), plan.mended) == ({}, ())
+
+
+def edges(zarr_format: int, dropped: bool) -> MemoryStore:
+    """Levels of a converter that takes edges for centres, and drops odd cells but keeps the extent."""
+    store = cases.without_transforms() if zarr_format == 3 else _v2_without_transforms()
+    stretch = 1 + 1 / 1000 if dropped else 1.0
+    for name, start, step in (("x", UTM.c, 20.0 * stretch), ("y", UTM.f, -20.0 * stretch)):
+        array = zstore.open_array(store, f"1/{name}", mode="r+")
+        array[...] = start + step * np.arange(array.shape[0])
+    return store
+
+
+def _v2_without_transforms() -> MemoryStore:
+    store = right(2)
+    documents = Documents(store)
+    for path in ("", "0", "1"):
+        documents.attributes(path, lambda a: [a.pop(n) for n in list(a) if n.startswith("spatial:")])
+    documents.multiscales(lambda m: [item.pop("spatial:transform") for item in m["layout"]])
+    for level in ("0", "1"):
+        documents.set(f"{level}/spatial_ref", GeoTransform=None)
+    return store
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_levels_whose_coordinates_are_edges_are_moved_by_half_a_cell(zarr_format, dropped) -> None:
+    store = edges(zarr_format, dropped)
+    assert "MS-14" in {finding.rule for finding in validate(store).findings}
+    plan = plan_fix(store)
+    geo, _ = read_geo(zstore.open_group(plan.store, mode="r"))
+    assert [tuple(level.affine) for level in geo.levels] == [tuple(UTM), tuple(UTM.scaled((2, 2)))]
+    assert zstore.open_array(plan.store, "1/x", mode="r")[0] == 300010.0
+    assert plan.after.count("error") == 0
+
+
+def test_every_second_cell_is_left_where_that_may_be_meant() -> None:
+    store = cases.without_transforms()
+    zstore.open_array(store, "1/x", mode="r+")[...] = 300005.0 + 20.0 * np.arange(48)
+    Documents(store).multiscales(lambda m: m.update(resampling_method="nearest"))
+    plan = plan_fix(store)
+    assert "MS-14" in {mend.rule for mend in plan.refused}
+    assert not [key for key in plan.changes if key.startswith("1/x/c")]
+
+
+def test_two_crss_are_left_until_the_user_says_which() -> None:
+    store = right(3, model(levels=0))
+    Documents(store).set("b02", _CRS={"wkt": Crs.from_user("EPSG:32633").wkt})
+    plan = plan_fix(store)
+    assert [mend.rule for mend in plan.refused] == ["OC-08"]
+    assert dict(plan.changes) == {}
+    plan = plan_fix(store, crs="EPSG:32633")
+    array = zstore.open_group(plan.store, mode="r")["b02"]
+    parent = zstore.open_group(plan.store, mode="r")
+    assert read_geo(array, parent)[0].crs.code == "EPSG:32633"
+    assert parent.attrs["proj:code"] == "EPSG:32633"
+
+
+def test_a_raster_with_gdals_crs_only_gets_a_grid_mapping() -> None:
+    store = right(3, model(levels=0), profile="gdal")
+    assert "spatial_ref" not in zstore.open_group(store, mode="r")
+    group = zstore.open_group(plan_fix(store).store, mode="r")
+    assert group["b02"].attrs["grid_mapping"] == "spatial_ref"
+    assert Crs.from_user(group["spatial_ref"].attrs["crs_wkt"]).code == "EPSG:32632"
+    assert group["spatial_ref"][()] == 0
+
+
+@pytest.mark.parametrize("dtype, nodata", [("uint16", 0), ("float32", -9999.0)])
+def test_the_nodata_of_a_raster_of_gdals_stays(dtype, nodata) -> None:
+    """GDAL alone takes the fill value for nodata; with a grid mapping, the raster is no longer its alone."""
+    store = right(3, model(levels=0, dtype=dtype), profile="gdal")
+    Documents(store).set("b02", _FillValue=None, missing_value=None)
+    before = read_geo(zstore.open_group(store, mode="r"))[0].variables["b02"]
+    assert before.nodata == nodata
+    after = read_geo(zstore.open_group(plan_fix(store).store, mode="r"))[0].variables["b02"]
+    assert after == before
+
+
+def test_a_fill_value_that_is_missing_is_asked_for() -> None:
+    """GDAL writes null for "no nodata", for which zarr-python refuses to open the array."""
+    store = right(3, model(levels=0), profile="gdal")
+    Documents(store).edit("b02", lambda d: d.update(fill_value=None))
+    Documents(store).set("b02", _FillValue=None)
+    plan = plan_fix(store)
+    assert ("ZS-08", "b02") in {(mend.rule, mend.path) for mend in plan.refused}
+    assert zstore.open_array(plan.store, "b02", mode="r").fill_value is None
+    plan = plan_fix(store, fill_value=65535)
+    assert zstore.open_array(plan.store, "b02", mode="r").fill_value == 65535
+    plan = plan_fix(store, fill_value=-1)
+    assert "ZS-08" in {mend.rule for mend in plan.refused}
+
+
+@pytest.mark.parametrize("value, written", [(float("nan"), "NaN"), (float("-inf"), "-Infinity"), (0, 0.0)])
+def test_fill_values_that_json_has_no_numbers_for(value, written) -> None:
+    store = right(3, model(levels=0, dtype="float32"), profile="gdal")
+    Documents(store).edit("b02", lambda d: d.update(fill_value=None))
+    Documents(store).set("b02", _FillValue=None, missing_value=None)
+    plan = plan_fix(store, fill_value=value)
+    assert json.loads(bytes(plan.store.get("b02/zarr.json")))["fill_value"] == written
+    np.testing.assert_equal(zstore.open_array(plan.store, "b02", mode="r").fill_value, np.float32(value))
+
+
+def test_the_crs_is_made_a_coordinate_which_rioxarray_reads_by_default() -> None:
+    store = right(3)
+    Documents(store).set("0/b02", coordinates=None)
+    group = zstore.open_group(plan_fix(store).store, mode="r")
+    assert group["0/b02"].attrs["coordinates"] == "spatial_ref"
+
+
+def test_zarr_v1_is_left_as_it_is(tmp_path) -> None:
+    zstore.create_array(tmp_path / "a", "one", data=np.zeros((3, 4)), zarr_format=1)
+    zstore.create_array(tmp_path / "a", "sub/two", data=np.zeros((3, 4)), zarr_format=1)
+    verdict = validate(tmp_path / "a")
+    assert [(f.severity, f.rule) for f in verdict.findings if not f.path] == [("note", "GZ-04")]
+    assert {f.path for f in verdict.findings} == {"", "one"}
+    plan = plan_fix(tmp_path / "a")
+    assert plan.changes == {} and [mend.rule for mend in plan.refused] == ["GZ-04"]
+    zstore.create_array(tmp_path / "a", "newer", data=np.zeros((3, 4)), zarr_format=2)
+    assert load_hierarchy(LocalStore.from_path(str(tmp_path / "a"))).root.zarr_format == 2
+
+
+def test_coordinates_are_written_where_only_a_transform_says_them() -> None:
+    store = right(3, model(levels=0))
+    for name in ("x", "y"):
+        Documents(store).remove(name)
+    group = zstore.open_group(plan_fix(store).store, mode="r")
+    np.testing.assert_array_equal(group["x"][:3], [300005.0, 300015.0, 300025.0])
+    assert group["y"].attrs["standard_name"] == "projection_y_coordinate"
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_consolidated_metadata_is_kept_up(zarr_format) -> None:
+    store = right(zarr_format, model(levels=0))
+    zstore.consolidate(store)
+    documents = Documents(store)
+    documents.set("b02", grid_mapping=None, long_name="changed behind the group's back")
+    plan = plan_fix(store)
+    assert "ZS-02" in {mend.rule for mend in plan.mended}
+    group = zstore.open_group(plan.store, mode="r")
+    assert group.model.consolidated is not None
+    assert group["b02"].attrs["grid_mapping"] == "spatial_ref"
+    assert plan.after.by_rule().keys() <= {"GZ-35"}
+
+
+def test_nodes_that_only_consolidated_metadata_has_are_not_forgotten() -> None:
+    store = cases.consolidated()
+    Documents(store).remove("1/b02")
+    plan = plan_fix(store)
+    assert dict(plan.changes) == {}
+    assert [(mend.rule, mend.path) for mend in plan.refused] == [("ZS-02", "")]
+
+
+def test_a_list_becomes_an_object_where_the_draft_is_asked_for() -> None:
+    store = cases.listed()
+    assert plan_fix(store).changes == {}
+    plan = plan_fix(store, "geozarr-draft")
+    stated = zstore.open_group(plan.store, mode="r").attrs["multiscales"]
+    assert [item["asset"] for item in stated["layout"]] == ["0", "1"]
+    assert {finding.rule for finding in plan.after.findings} == {"GZ-35"}
+    back = plan_fix(plan.store, "multiscale-arrays")
+    stated = zstore.open_group(back.store, mode="r").attrs["multiscales"]
+    assert [item["path"] for item in stated[0]["datasets"]] == ["0/b02", "1/b02"]
+    assert "ome" in zstore.open_group(plan_fix(right(3), "ome").store, mode="r").attrs
+
+
+def test_a_list_without_a_method_is_left() -> None:
+    store = cases.listed()
+    Documents(store).attributes("", lambda a: a["multiscales"][0].pop("type"))
+    plan = plan_fix(store, "geozarr-draft")
+    assert ("GZ-37", "") in {(mend.rule, mend.path) for mend in plan.refused}
+    plan = plan_fix(store, "geozarr-draft", method="average")
+    assert plan.after.count("error") == 0
+
+
+def test_a_backup_lies_beside_the_store_and_comes_back(tmp_path) -> None:
+    place = tmp_path / "a.zarr"
+    for key, value in contents(right(3)).items():
+        path = place / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(value)
+    Documents(LocalStore.from_path(str(place))).matrix("0", scaleDenominator=35.28)
+    before = contents(LocalStore.from_path(str(place)))
+    _, backup = fix(str(place))
+    assert backup is not None and backup.parent == tmp_path and backup.name.startswith("a.zarr.backup-")
+    assert json.loads((backup / "manifest.json").read_text())["before"] == ["zarr.json"]
+    assert validate(str(place)).count("error") == 0
+    assert fix(str(place))[1] is None
+    restore_backup(LocalStore.from_path(str(place)), backup)
+    assert contents(LocalStore.from_path(str(place))) == before
+
+
+def test_without_a_place_for_the_backup_nothing_is_written(tmp_path) -> None:
+    store = right(3)
+    Documents(store).matrix("0", scaleDenominator=35.28)
+    before = contents(store)
+    with pytest.raises(StoreError, match="backup"):
+        fix(store)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(StoreError, match="backup cannot be made"):
+        fix(store, backup=tmp_path / "there")
+    assert contents(store) == before
+    with pytest.raises(NotFoundError, match="manifest"):
+        restore_backup(store, tmp_path / "there")
+
+
+def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
+    from zstore.validation.fixing.write import write_plan
+
+    store = right(3)
+    Documents(store).matrix("0", scaleDenominator=35.28)
+    plan = plan_fix(store)
+    plan = type(plan)(_frozen(plan), plan.changes, plan.mended, plan.refused, plan.before, plan.after)
+    Documents(store).set("", title="somebody else's")
+    with pytest.raises(StoreError, match="changed since"):
+        write_plan(plan, store, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def _frozen(plan):
+    from zstore.validation.fixing.overlay import OverlayStore
+
+    copy = MemoryStore()
+    for key, value in contents(plan.store.base).items():
+        copy.put(key, value)
+    return OverlayStore(copy)
+
+
+def test_wrong_words_are_refused() -> None:
+    with pytest.raises(MetadataError, match="method"):
+        plan_fix(right(3), method="mean")
+    with pytest.raises(MetadataError, match="profile"):
+        plan_fix(right(3), "geozarr")
