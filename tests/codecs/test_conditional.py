@@ -41,8 +41,8 @@ def test_what_others_chose_is_read():
     codec = make(ZLIB, CRC)
     data = bytes(range(200))
     packed = zlib.compress(data)
-    plain = make(CRC).codecs[0].encode(memoryview(data))
-    both = make(CRC).codecs[0].encode(memoryview(packed))
+    plain = make(CRC).bound[0].encode(memoryview(data))
+    both = make(CRC).bound[0].encode(memoryview(packed))
     for mask, encoded in enumerate([data, packed, plain, both]):
         assert bytes(codec.decode(memoryview(bytes([mask]) + bytes(encoded)), 200)) == data
         with pytest.raises(CodecError):

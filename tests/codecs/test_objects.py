@@ -139,7 +139,7 @@ def test_malformed_options_are_refused(kind, configuration):
 
 
 @pytest.mark.parametrize(
-    "codec", [Json({}), Msgpack({}), Pickle(), CategorizeObjects(("a",), np.dtype("u1"))]
+    "codec", [Json({}), Msgpack({}), Pickle(), CategorizeObjects(("a",), "|O", np.dtype("u1"))]
 )
 def test_items_that_are_no_objects_are_refused(codec):
     with pytest.raises(MetadataError, match="items that are objects"):

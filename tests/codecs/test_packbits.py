@@ -33,8 +33,10 @@ class TestRange(SerializerContract):
 
 def test_bits_are_filled_from_the_lowest():
     chunk = np.array([1, 0, 0, 1, 1, 0, 0, 0, 0, 1], bool)
-    packed = {padding: Packbits(padding).bind(spec_of("?", (10,))).encode(chunk) for padding in
-              ("none", "first_byte", "last_byte")}  # fmt: skip
+    packed = {}
+    for padding in ("none", "first_byte", "last_byte"):
+        codec = Packbits.from_configuration({"padding_encoding": padding})
+        packed[padding] = codec.bind(spec_of("?", (10,))).encode(chunk)
     assert packed == {"none": b"\x19\x02", "first_byte": b"\x06\x19\x02", "last_byte": b"\x19\x02\x06"}
     values = np.array([0x123, 0xABC], "u2")
     assert Packbits(last_bit=11).bind(spec_of("u2", (2,))).encode(values) == bytes([0x23, 0xC1, 0xAB])

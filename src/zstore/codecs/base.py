@@ -12,6 +12,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from zstore.codecs.options import Option, parse_options, render_options
+
 __all__ = ["ArrayCodec", "BytesCodec", "ChunkSpec", "Codec", "Serializer"]
 
 
@@ -31,19 +33,20 @@ class Codec(ABC):
     """What the three kinds of codec share."""
 
     name: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
 
     @classmethod
-    @abstractmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes.
+        """The codec that a metadata document describes: made with its `options` as keywords.
 
         Raises
             MetadataError: an option is unknown, missing, of the wrong type or out of range.
         """
+        return cls(**parse_options(cls.name, cls.options, configuration))
 
-    @abstractmethod
     def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
+        """The configuration to write into a metadata document, from the attributes that `options` name."""
+        return render_options(self, self.options)
 
     def bind(self, spec: ChunkSpec) -> Self:
         """This codec, ready for chunks like `spec` (options that follow from the chunk are filled in)."""

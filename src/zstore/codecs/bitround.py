@@ -11,14 +11,13 @@ infinity and NaT stay as they are. Negative integers are rounded like their abso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
-from zstore.codecs.native import Options
+from zstore.codecs.options import Option, integer, refuse_option
 from zstore.errors import MetadataError
 
 __all__ = ["Bitround"]
@@ -34,18 +33,9 @@ class Bitround(ArrayCodec):
     """`keepbits` counts bits of the mantissa, and of integers those from the first one that is set."""
 
     name: ClassVar[str] = "bitround"
+    options: ClassVar[tuple[Option, ...]] = (integer("keepbits", 0, 64),)
 
     keepbits: int
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        options = Options(cls.name, configuration)
-        keepbits = options.integer("keepbits", 0, 64)
-        options.end()
-        return cls(keepbits)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {"keepbits": self.keepbits}
 
     def bind(self, spec: ChunkSpec) -> Self:
         name = _part(spec.dtype).name
@@ -59,10 +49,7 @@ class Bitround(ArrayCodec):
                 codec=self.name,
             )
         if not low <= self.keepbits <= high:
-            raise MetadataError(
-                f"codec 'bitround' has keepbits {self.keepbits}, expected {low} to {high} for {spec.dtype}",
-                codec=self.name,
-            )
+            raise refuse_option(self.name, "keepbits", self.keepbits, f"{low} to {high} for {spec.dtype}")
         return self
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:

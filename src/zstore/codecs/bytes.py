@@ -11,13 +11,13 @@ in the model, and in no document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.options import Option, choice
 from zstore.errors import CodecError, MetadataError
 from zstore.model.order import Order, split_swaps, unit_size
 
@@ -32,25 +32,11 @@ class Bytes(Serializer):
     """
 
     name: ClassVar[str] = "bytes"
+    options: ClassVar[tuple[Option, ...]] = (choice("endian", ("little", "big"), None, may_be_null=True),)
 
     endian: Order = "little"
     spec: ChunkSpec | None = None
     swaps: tuple[tuple[int, int, int], ...] = ()
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        unknown = set(configuration) - {"endian"}
-        if unknown:
-            raise MetadataError(f"codec 'bytes' has unknown options {sorted(unknown)}", codec="bytes")
-        endian = configuration.get("endian")
-        if endian not in ("little", "big", None):
-            raise MetadataError(
-                f"codec 'bytes': endian {endian!r}, expected 'little' or 'big'", codec="bytes"
-            )
-        return cls(endian)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {} if self.endian is None else {"endian": self.endian}
 
     def bind(self, spec: ChunkSpec) -> Self:
         order = self.endian
@@ -101,20 +87,18 @@ class Bytes(Serializer):
         return items
 
 
+def _parse_orders(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(value)
+    return [part if part in ("little", "big", None) else _parse_orders(part) for part in value]
+
+
 @dataclass(frozen=True)
 class BytesByField(Bytes):
     """`endian` is a list with an order for each field: "little", "big", None, or a list for a nested one."""
 
     name: ClassVar[str] = "zstore.bytes_by_field"
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        endian = configuration.get("endian")
-        if configuration.keys() != {"endian"} or not _is_by_field(endian):
-            raise MetadataError(
-                f"codec {cls.name!r}: endian {endian!r}, expected an order for each field", codec=cls.name
-            )
-        return cls(endian)
+    options: ClassVar[tuple[Option, ...]] = (Option("endian", "an order for each field", _parse_orders),)
 
     def bind(self, spec: ChunkSpec) -> Self:
         if not _fits(self.endian, spec.dtype):
@@ -123,12 +107,6 @@ class BytesByField(Bytes):
                 codec=self.name,
             )
         return super().bind(spec)
-
-
-def _is_by_field(order: Any) -> bool:
-    if not isinstance(order, list):
-        return False
-    return all(part in ("little", "big", None) or _is_by_field(part) for part in order)
 
 
 def _fits(order: Order, dtype: np.dtype[Any]) -> bool:

@@ -13,14 +13,14 @@ The key "NaN" of a map stands for every NaN, a NaN in hex digits for itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
 from zstore.codecs.casting import ROUNDINGS, cast, is_integer, is_number
-from zstore.codecs.native import Options
+from zstore.codecs.options import Option, choice
 from zstore.errors import CodecError, MetadataError, ZstoreError
 from zstore.model.dtype import DataType
 
@@ -30,13 +30,42 @@ __all__ = ["CastValue"]
 Pairs = tuple[tuple[np.generic, np.generic], ...]
 
 
+def _parse_type(name: Any) -> DataType:
+    try:
+        data_type = DataType.from_name(name)
+    except ZstoreError as error:
+        error.codec = error.codec or CastValue.name
+        raise
+    if not is_number(data_type.numpy):
+        raise ValueError(name)
+    return data_type
+
+
+def _parse_maps(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or set(value) - {"encode", "decode"}:
+        raise ValueError(value)
+    for pairs in value.values():
+        if not isinstance(pairs, list | tuple) or not all(
+            isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
+        ):
+            raise ValueError(value)
+    return value
+
+
 @dataclass(frozen=True)
 class CastValue(ArrayCodec):
-    """`target` is the stored type; `source` the chunk's and the maps' scalars are known after `bind`."""
+    """`data_type` is the stored type; `source` the chunk's and the maps' scalars are known after `bind`."""
 
     name: ClassVar[str] = "cast_value"
 
-    target: DataType
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("data_type", "integers or real floats", _parse_type, render=DataType.render_name),
+        choice("rounding", ROUNDINGS, None),
+        choice("out_of_range", ("clamp", "wrap"), None),
+        Option("scalar_map", "an object with 'encode' and 'decode', lists of pairs", _parse_maps, None, dict),
+    )
+
+    data_type: DataType
     rounding: str | None = None
     out_of_range: str | None = None
     scalar_map: Mapping[str, Any] | None = None
@@ -44,50 +73,22 @@ class CastValue(ArrayCodec):
     encode_map: Pairs = ()
     decode_map: Pairs = ()
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        options = Options(cls.name, configuration)
-        try:
-            target = DataType.from_name(options.take("data_type"))
-        except ZstoreError as error:
-            error.codec = error.codec or cls.name
-            raise
-        rounding = options.choice("rounding", ROUNDINGS) if "rounding" in configuration else None
-        out_of_range = None
-        if "out_of_range" in configuration:
-            out_of_range = options.choice("out_of_range", ("clamp", "wrap"))
-        scalar_map = options.take("scalar_map", None)
-        options.end()
-        if not is_number(target.numpy):
-            raise _refuse(f"has data_type {target.name!r}, expected integers or real floats")
-        if out_of_range == "wrap" and not is_integer(target.numpy):
-            raise _refuse(f"has out_of_range 'wrap' and data_type {target.name!r}, expected integers for it")
-        if "scalar_map" in configuration:
-            _check_map(scalar_map)
-        return cls(target, rounding, out_of_range, scalar_map)
-
-    def to_configuration(self) -> dict[str, Any]:
-        options = {
-            "data_type": self.target.render_name(),
-            "rounding": self.rounding,
-            "out_of_range": self.out_of_range,
-            "scalar_map": None if self.scalar_map is None else dict(self.scalar_map),
-        }
-        return {option: value for option, value in options.items() if value is not None}
+    def __post_init__(self) -> None:
+        if self.out_of_range == "wrap" and not is_integer(self.data_type.numpy):
+            raise _refuse(
+                f"has out_of_range 'wrap' and data_type {self.data_type.name!r}, expected integers for it"
+            )
 
     def bind(self, spec: ChunkSpec) -> Self:
         if not is_number(spec.dtype):
             raise _refuse(f"converts integers and real floats, the chunk's items are {spec.dtype}")
         source = DataType.from_numpy(spec.dtype)
         maps = {} if self.scalar_map is None else self.scalar_map
-        return type(self)(
-            self.target,
-            self.rounding,
-            self.out_of_range,
-            self.scalar_map,
-            spec.dtype,
-            _parse_map(maps.get("encode", ()), source, self.target),
-            _parse_map(maps.get("decode", ()), self.target, source),
+        return replace(
+            self,
+            source=spec.dtype,
+            encode_map=_parse_map(maps.get("encode", ()), source, self.data_type),
+            decode_map=_parse_map(maps.get("decode", ()), self.data_type, source),
         )
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
@@ -96,7 +97,7 @@ class CastValue(ArrayCodec):
         Raises
             MetadataError: the fill value does not come back as it is, so partly written chunks would not.
         """
-        dtype = self.target.numpy
+        dtype = self.data_type.numpy
         if spec.fill_value is None:
             return spec._replace(dtype=dtype)
         bound = self if self.source is not None else self.bind(spec)
@@ -111,7 +112,7 @@ class CastValue(ArrayCodec):
         return spec._replace(dtype=dtype, fill_value=encoded[0])
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return self._convert(chunk, self.target.numpy, self.encode_map)
+        return self._convert(chunk, self.data_type.numpy, self.encode_map)
 
     def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         assert self.source is not None, "bound before use"
@@ -141,16 +142,6 @@ class CastValue(ArrayCodec):
 
 def _refuse(what: str) -> MetadataError:
     return MetadataError(f"codec 'cast_value' {what}", codec="cast_value")
-
-
-def _check_map(value: Any) -> None:
-    if not isinstance(value, Mapping) or set(value) - {"encode", "decode"}:
-        raise _refuse(f"has scalar_map {value!r}, expected an object with 'encode' and 'decode'")
-    for pairs in value.values():
-        if not isinstance(pairs, list | tuple) or not all(
-            isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
-        ):
-            raise _refuse(f"has scalar_map {value!r}, expected lists of pairs")
 
 
 def _parse_map(pairs: Any, keys: DataType, values: DataType) -> Pairs:

@@ -20,7 +20,8 @@ import numpy as np
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.numcodecs import NumcodecsFilter
 from zstore.codecs.objects import check_objects
-from zstore.errors import CodecError, MetadataError
+from zstore.codecs.options import Option, choice, item_type, refuse_option
+from zstore.errors import CodecError
 
 __all__ = ["Categorize", "CategorizeObjects"]
 
@@ -39,51 +40,44 @@ class Categorize(NumcodecsFilter):
         return super().from_configuration(configuration)
 
 
+def _parse_labels(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(label, str) for label in value):
+        raise ValueError(value)
+    return tuple(value)
+
+
 class CategorizeObjects(Serializer):
     """The serializer, for arrays of objects: strings that are among the labels, or empty."""
 
     name: ClassVar[str] = "numcodecs.categorize"
 
-    def __init__(self, labels: tuple[str, ...], stored: np.dtype[Any], spec: ChunkSpec | None = None) -> None:
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("labels", "a list of strings", _parse_labels, render=list),
+        choice("dtype", ("|O", "O", "object"), "|O"),
+        item_type("astype", np.dtype("u1")),
+    )
+    dtype: ClassVar[str] = "|O"
+
+    def __init__(
+        self, labels: tuple[str, ...], dtype: str, astype: np.dtype[Any], spec: ChunkSpec | None = None
+    ) -> None:
+        if astype.kind not in "iu" or np.iinfo(astype).max < len(labels):
+            raise refuse_option(self.name, "astype", astype.str, f"integers that count to {len(labels)}")
         self.labels = labels
-        self.stored = stored
+        self.astype = astype
         self.spec = spec
         # Of a label that is there twice the last place counts, as for numcodecs.
         self.codes = {"": 0, **{label: code for code, label in enumerate(labels, 1)}}
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        labels, given = configuration.get("labels"), configuration.get("astype", "u1")
-        if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
-            raise MetadataError(
-                f"codec {cls.name!r}: labels {labels!r}, expected a list of strings", codec=cls.name
-            )
-        unknown = sorted(set(configuration) - {"labels", "dtype", "astype"})
-        if unknown:
-            raise MetadataError(f"codec {cls.name!r} has unknown options {unknown}", codec=cls.name)
-        try:
-            stored = np.dtype(given)
-        except TypeError as error:
-            raise MetadataError(f"codec {cls.name!r}: astype {given!r}: {error}", codec=cls.name) from None
-        if stored.kind not in "iu" or np.iinfo(stored).max < len(labels):
-            raise MetadataError(
-                f"codec {cls.name!r}: astype {given!r}, expected integers that count to {len(labels)}",
-                codec=cls.name,
-            )
-        return cls(tuple(labels), stored)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {"labels": list(self.labels), "dtype": "|O", "astype": self.stored.str}
-
     def bind(self, spec: ChunkSpec) -> Self:
         check_objects(self.name, spec)
-        return type(self)(self.labels, self.stored, spec)
+        return type(self)(self.labels, self.dtype, self.astype, spec)
 
     def encoded_size(self, spec: ChunkSpec) -> int:
-        return prod(spec.shape) * self.stored.itemsize
+        return prod(spec.shape) * self.astype.itemsize
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
-        codes = np.empty(chunk.shape, self.stored)
+        codes = np.empty(chunk.shape, self.astype)
         for place in np.ndindex(chunk.shape):
             item: Any = chunk[place]
             if self._is_unwritten(item):
@@ -109,7 +103,7 @@ class CategorizeObjects(Serializer):
                 f"codec {self.name!r} failed: chunk has {len(data)} bytes, expected {expected}",
                 codec=self.name,
             )
-        codes = np.frombuffer(data, self.stored)
+        codes = np.frombuffer(data, self.astype)
         low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
         if low < 0 or high > len(self.labels):
             raise CodecError(

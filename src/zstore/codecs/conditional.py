@@ -13,13 +13,12 @@ chose is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from zstore.codecs.base import BytesCodec, ChunkSpec
 from zstore.codecs.chain import UNKNOWN_SIZE_LIMIT, make_codec
-from zstore.codecs.native import Options
-from zstore.codecs.sharding import parse_models, render_models
+from zstore.codecs.options import Option, codec_list, integer, refuse_option
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
@@ -28,53 +27,46 @@ __all__ = ["Conditional"]
 
 @dataclass(frozen=True)
 class Conditional(BytesCodec):
-    """`models` are the codecs by name; `codecs` the codecs themselves, bound to the chunk by `bind`."""
+    """`codecs` by name; `bound` are the codecs themselves, bound to the chunk by `bind`."""
 
     name: ClassVar[str] = "conditional"
 
-    models: tuple[CodecModel, ...]
+    options: ClassVar[tuple[Option, ...]] = (codec_list("codecs"), integer("header_bits", 8, 1 << 16, None))
+
+    codecs: tuple[CodecModel, ...]
     header_bits: int | None = None
-    codecs: tuple[BytesCodec, ...] = ()
+    bound: tuple[BytesCodec, ...] = ()
+
+    def __post_init__(self) -> None:
+        bits, count = self.header_bits, len(self.codecs)
+        if bits is not None and (bits % 8 or bits < count):
+            raise refuse_option(self.name, "header_bits", bits, f"a multiple of 8, at least {count}")
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        options = Options(cls.name, configuration)
-        models = parse_models(configuration, "codecs", cls.name)
-        options.take("codecs")
-        bits = options.integer("header_bits", 8, 1 << 16) if "header_bits" in configuration else None
-        options.end()
-        if bits is not None and (bits % 8 or bits < len(models)):
-            raise MetadataError(
-                f"codec 'conditional' has header_bits {bits}, expected a multiple of 8,"
-                f" at least {len(models)}",
-                codec=cls.name,
-            )
-        codecs = tuple(map(make_codec, models))
-        for codec in codecs:
+        """The codec that a metadata document describes."""
+        made = super().from_configuration(configuration)
+        bound = []
+        for codec in map(make_codec, made.codecs):
             if not isinstance(codec, BytesCodec):
                 raise MetadataError(
                     f"codec 'conditional' holds {codec.name!r}, which does not work on bytes", codec=cls.name
                 )
-        return cls(models, bits, tuple(codec for codec in codecs if isinstance(codec, BytesCodec)))
-
-    def to_configuration(self) -> dict[str, Any]:
-        configuration: dict[str, Any] = {"codecs": render_models(self.models)}
-        if self.header_bits is not None:
-            configuration["header_bits"] = self.header_bits
-        return configuration
+            bound.append(codec)
+        return replace(made, bound=tuple(bound))
 
     def bind(self, spec: ChunkSpec) -> Self:
-        return type(self)(self.models, self.header_bits, tuple(codec.bind(spec) for codec in self.codecs))
+        return replace(self, bound=tuple(codec.bind(spec) for codec in self.bound))
 
     @property
     def _header_size(self) -> int:
-        return -(-len(self.models) // 8) if self.header_bits is None else self.header_bits // 8
+        return -(-len(self.codecs) // 8) if self.header_bits is None else self.header_bits // 8
 
     def encode(self, data: memoryview) -> bytes:
         encoded: bytes | memoryview = data
-        for codec in self.codecs:
+        for codec in self.bound:
             encoded = codec.encode(memoryview(encoded))
-        mask = (1 << len(self.codecs)) - 1
+        mask = (1 << len(self.bound)) - 1
         if memoryview(encoded).nbytes >= memoryview(data).nbytes:
             encoded, mask = data, 0
         return b"".join([mask.to_bytes(self._header_size, "little"), encoded])
@@ -87,12 +79,12 @@ class Conditional(BytesCodec):
                 codec=self.name,
             )
         mask = int.from_bytes(data[: self._header_size], "little")
-        if mask >> len(self.codecs):
+        if mask >> len(self.bound):
             raise CodecError(
-                f"codec 'conditional' failed: header {mask:#x} names more than {len(self.codecs)} codecs",
+                f"codec 'conditional' failed: header {mask:#x} names more than {len(self.bound)} codecs",
                 codec=self.name,
             )
-        applied = [codec for i, codec in enumerate(self.codecs) if mask >> i & 1]
+        applied = [codec for i, codec in enumerate(self.bound) if mask >> i & 1]
         limits = [size_limit]
         for codec in applied:
             limits.append(_bound(codec, limits[-1]))
@@ -109,7 +101,7 @@ class Conditional(BytesCodec):
 
     def encoded_bound(self, size: int) -> int | None:
         largest = size
-        for codec in self.codecs:
+        for codec in self.bound:
             bound = codec.encoded_bound(largest)
             if bound is None:
                 return None

@@ -8,54 +8,34 @@ Example  {"name": "crc32c", "configuration": {}}
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 from zstore._ext import native
-from zstore.codecs.native import NativeCodec, Options
+from zstore.codecs.native import NativeCodec
+from zstore.codecs.options import Option, choice
 
 __all__ = ["Crc32c", "NumcodecsCrc32c"]
 
 
+@dataclass(frozen=True)
 class Crc32c(NativeCodec):
-    """The checksum behind the bytes, as Zarr v3 has it."""
+    """The checksum behind the bytes, as Zarr v3 has it; without options."""
 
     name: ClassVar[str] = "crc32c"
 
     def _make_capsule(self) -> object:
         return native.crc32c()
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes; it has no options."""
-        Options(cls.name, configuration).end()
-        return cls()
 
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return {}
-
-
+@dataclass(frozen=True)
 class NumcodecsCrc32c(NativeCodec):
     """The checksum at either end, as numcodecs configures it; behind the bytes by default."""
 
     name: ClassVar[str] = "numcodecs.crc32c"
+    options: ClassVar[tuple[Option, ...]] = (choice("location", ("start", "end"), None),)
 
-    def __init__(self, location: str | None = None) -> None:
-        self.location = location
-        super().__init__()
+    location: str | None = None
 
     def _make_capsule(self) -> object:
         return native.crc32c(at_start=self.location == "start")
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
-        options = Options(cls.name, configuration)
-        location = options.choice("location", ("start", "end")) if "location" in configuration else None
-        options.end()
-        return cls(location)
-
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return {} if self.location is None else {"location": self.location}

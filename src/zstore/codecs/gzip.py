@@ -8,57 +8,40 @@ Example  {"name": "gzip", "configuration": {"level": 5}}
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 from zstore._ext import native
-from zstore.codecs.native import NativeCodec, Options
+from zstore.codecs.native import NativeCodec
+from zstore.codecs.options import Option, integer
 
 __all__ = ["Gzip", "NumcodecsGzip", "NumcodecsZlib"]
 
 
+@dataclass(frozen=True)
 class Gzip(NativeCodec):
     """gzip members, as Zarr v3 configures them."""
 
     name: ClassVar[str] = "gzip"
+    options: ClassVar[tuple[Option, ...]] = (integer("level", 0, 9),)
 
-    def __init__(self, level: int = 5) -> None:
-        self.level = level
-        super().__init__()
+    level: int = 5
 
     def _make_capsule(self) -> object:
         return native.gzip(self.level)
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
-        options = Options(cls.name, configuration)
-        level = options.integer("level", 0, 9)
-        options.end()
-        return cls(level)
 
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return {"level": self.level}
-
-
+@dataclass(frozen=True)
 class NumcodecsGzip(Gzip):
     """gzip members, as numcodecs configures them (level -1 is zlib's default)."""
 
     name: ClassVar[str] = "numcodecs.gzip"
+    options: ClassVar[tuple[Option, ...]] = (integer("level", -1, 9, 1),)
 
-    def __init__(self, level: int = 1) -> None:
-        super().__init__(level)
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
-        options = Options(cls.name, configuration)
-        level = options.integer("level", -1, 9, 1)
-        options.end()
-        return cls(level)
+    level: int = 1
 
 
+@dataclass(frozen=True)
 class NumcodecsZlib(NumcodecsGzip):
     """zlib streams, as numcodecs configures them (level -1 is zlib's default)."""
 

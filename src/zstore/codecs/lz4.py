@@ -8,35 +8,24 @@ Example  {"name": "numcodecs.lz4", "configuration": {"acceleration": 1}}
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 from zstore._ext import native
-from zstore.codecs.native import NativeCodec, Options
+from zstore.codecs.native import NativeCodec
+from zstore.codecs.options import Option, integer
 
 __all__ = ["NumcodecsLz4"]
 
 
+@dataclass(frozen=True)
 class NumcodecsLz4(NativeCodec):
     """LZ4 blocks; a higher `acceleration` is faster and compresses less."""
 
     name: ClassVar[str] = "numcodecs.lz4"
+    options: ClassVar[tuple[Option, ...]] = (integer("acceleration", -(2**31), 2**31 - 1, 1),)
 
-    def __init__(self, acceleration: int = 1) -> None:
-        self.acceleration = acceleration
-        super().__init__()
+    acceleration: int = 1
 
     def _make_capsule(self) -> object:
         return native.lz4(self.acceleration)
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
-        options = Options(cls.name, configuration)
-        acceleration = options.integer("acceleration", -(2**31), 2**31 - 1, 1)
-        options.end()
-        return cls(acceleration)
-
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return {"acceleration": self.acceleration}

@@ -15,7 +15,6 @@ one the part within the chunk counts. Blocks are written whole.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
@@ -25,8 +24,7 @@ import numpy as np
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.bytes import Bytes
 from zstore.codecs.chain import Chain
-from zstore.codecs.native import Options
-from zstore.codecs.sharding import parse_models, render_models
+from zstore.codecs.options import Option, codec_list
 from zstore.codecs.transpose import Transpose
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
@@ -43,21 +41,11 @@ class N5Default(Serializer):
     """`chain` takes whole blocks, after `bind`."""
 
     name: ClassVar[str] = "n5_default"
+    options: ClassVar[tuple[Option, ...]] = (codec_list("codecs"),)
 
     codecs: tuple[CodecModel, ...]
     spec: ChunkSpec | None = None
     chain: Chain | None = None
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        options = Options(cls.name, configuration)
-        codecs = parse_models(configuration, "codecs", cls.name)
-        options.take("codecs")
-        options.end()
-        return cls(codecs)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {"codecs": render_models(self.codecs)}
 
     def bind(self, spec: ChunkSpec) -> Self:
         ndim = len(spec.shape)

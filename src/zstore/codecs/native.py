@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 from zstore._ext import native
 from zstore.codecs.base import BytesCodec
-from zstore.errors import ChecksumError, CodecError, MetadataError
+from zstore.errors import ChecksumError, CodecError
 
-__all__ = ["NativeCodec", "Options"]
+__all__ = ["NativeCodec"]
 
 
 class NativeCodec(BytesCodec):
     """A bytes codec whose encoding and decoding is done by the native codec in its capsule."""
 
+    _capsule: object
+
     def __init__(self) -> None:
-        self._capsule = self._make_capsule()
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Make the capsule; dataclasses call this by themselves, once their options are set."""
+        object.__setattr__(self, "_capsule", self._make_capsule())
 
     @abstractmethod
     def _make_capsule(self) -> object:
@@ -32,10 +37,10 @@ class NativeCodec(BytesCodec):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._capsule = self._make_capsule()
+        self.__post_init__()
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{key}={value!r}" for key, value in self.to_configuration().items())
+        options = ", ".join(f"{name}={value!r}" for name, value in self.to_configuration().items())
         return f"{type(self).__name__}({options})"
 
     def encode(self, data: memoryview) -> bytes | memoryview:
@@ -63,55 +68,3 @@ class NativeCodec(BytesCodec):
     def encoded_bound(self, size: int) -> int | None:
         """The most bytes that `size` bytes become; None where the codec can't encode so many."""
         return native.encoded_bound(self._capsule, size)
-
-
-class Options:
-    """A codec's configuration, read option by option; what is left over at `end` is an error."""
-
-    def __init__(self, codec: str, configuration: Mapping[str, Any]) -> None:
-        if not isinstance(configuration, Mapping):
-            raise MetadataError(
-                f"codec {codec!r} has configuration {configuration!r}, expected an object", codec=codec
-            )
-        self._codec = codec
-        self._left = dict(configuration)
-
-    def _refuse(self, option: str, value: object, expected: str) -> MetadataError:
-        return MetadataError(
-            f"codec {self._codec!r} has {option} {value!r}, expected {expected}", codec=self._codec
-        )
-
-    def take(self, option: str, default: Any = ...) -> Any:
-        """The option as it stands there; without a default it must be there."""
-        if option not in self._left and default is ...:
-            raise MetadataError(f"codec {self._codec!r} lacks the option {option!r}", codec=self._codec)
-        return self._left.pop(option, default)
-
-    def integer(self, option: str, low: int, high: int, default: Any = ...) -> int:
-        """The option, an integer from `low` to `high`."""
-        value = self.take(option, default)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self._refuse(option, value, f"an integer from {low} to {high}")
-        return value
-
-    def flag(self, option: str, default: Any = ...) -> bool:
-        """The option, true or false."""
-        value = self.take(option, default)
-        if not isinstance(value, bool):
-            raise self._refuse(option, value, "true or false")
-        return value
-
-    def choice(self, option: str, choices: tuple[str, ...], default: Any = ...) -> str:
-        """The option, one of `choices`."""
-        value = self.take(option, default)
-        if not isinstance(value, str) or value not in choices:
-            raise self._refuse(option, value, "one of " + ", ".join(map(repr, choices)))
-        return value
-
-    def end(self) -> None:
-        """Refuse the options that nobody took."""
-        if self._left:
-            names = ", ".join(map(repr, sorted(map(str, self._left))))
-            raise MetadataError(f"codec {self._codec!r} has unknown options: {names}", codec=self._codec)

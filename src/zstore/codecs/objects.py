@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.options import Option, anything, flag, parse_options
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
 __all__ = ["Json", "Msgpack", "check_objects"]
@@ -33,22 +34,16 @@ def check_objects(name: str, spec: ChunkSpec) -> None:
 
 
 class _Document(Serializer):
-    """What the two have in common: `options` are the configuration's, with numcodecs' defaults."""
-
-    options: ClassVar[dict[str, Any]]
+    """What the two have in common; the options' defaults are numcodecs'."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
-        self.configuration = {**self.options, **configuration}
+        self.configuration = parse_options(self.name, self.options, configuration)
         self.spec = spec
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        unknown = sorted(set(configuration) - set(cls.options))
-        if unknown:
-            raise MetadataError(f"codec {cls.name!r} has unknown options {unknown}", codec=cls.name)
-        made = cls(configuration)
-        made._check()
-        return made
+        """The codec that a metadata document describes."""
+        return cls(configuration)
 
     def to_configuration(self) -> dict[str, Any]:
         return dict(self.configuration)
@@ -111,10 +106,6 @@ class _Document(Serializer):
                 self._place(item, shape[1:], into[i])
 
     @abstractmethod
-    def _check(self) -> None:
-        """Raise MetadataError where an option has a value that it cannot have."""
-
-    @abstractmethod
     def _dump(self, document: list[Any]) -> bytes: ...
 
     @abstractmethod
@@ -125,27 +116,25 @@ class Json(_Document):
     """JSON, by the options of Python's `json`."""
 
     name: ClassVar[str] = "numcodecs.json2"
-    options: ClassVar[dict[str, Any]] = {
-        "encoding": "utf-8",
-        "skipkeys": False,
-        "ensure_ascii": True,
-        "check_circular": True,
-        "allow_nan": True,
-        "indent": None,
-        "separators": None,
-        "sort_keys": True,
-        "strict": True,
-    }
+    options: ClassVar[tuple[Option, ...]] = (
+        anything("encoding", "utf-8"),
+        anything("skipkeys", False),
+        anything("ensure_ascii", True),
+        anything("check_circular", True),
+        anything("allow_nan", True),
+        anything("indent", None),
+        anything("separators", None),
+        anything("sort_keys", True),
+        anything("strict", True),
+    )
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         super().__init__(configuration, spec)
         if self.configuration["separators"] is None:
             compact = self.configuration["indent"] is None
             self.configuration["separators"] = [",", ":"] if compact else [", ", ": "]
-        self.configuration["separators"] = list(self.configuration["separators"])
-
-    def _check(self) -> None:
         try:
+            self.configuration["separators"] = list(self.configuration["separators"])
             self._load(memoryview(self._dump([])))
         except (TypeError, ValueError, LookupError) as error:
             raise MetadataError(
@@ -155,7 +144,7 @@ class Json(_Document):
 
     def _dump(self, document: list[Any]) -> bytes:
         options = {
-            name: self.configuration[name] for name in self.options if name not in ("encoding", "strict")
+            name: value for name, value in self.configuration.items() if name not in ("encoding", "strict")
         }
         return json.dumps(document, **options).encode(self.configuration["encoding"])
 
@@ -168,12 +157,11 @@ class Msgpack(_Document):
     """MessagePack, by the options of the package `msgpack`, which must be installed."""
 
     name: ClassVar[str] = "numcodecs.msgpack2"
-    options: ClassVar[dict[str, Any]] = {"use_single_float": False, "use_bin_type": True, "raw": False}
-
-    def _check(self) -> None:
-        wrong = {name: value for name, value in self.configuration.items() if not isinstance(value, bool)}
-        if wrong:
-            raise MetadataError(f"codec {self.name!r} has {wrong!r}, expected true or false", codec=self.name)
+    options: ClassVar[tuple[Option, ...]] = (
+        flag("use_single_float", False),
+        flag("use_bin_type", True),
+        flag("raw", False),
+    )
 
     def _package(self) -> Any:
         try:

@@ -11,7 +11,6 @@ copies of the sign.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Self
@@ -19,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
-from zstore.codecs.native import Options
+from zstore.codecs.options import Option, integer, refuse_option
 from zstore.errors import CodecError, MetadataError
 
 __all__ = ["Packbits"]
@@ -38,42 +37,32 @@ BIT_COUNTS = {
 SIGNED = {"int2", "int4"}
 
 
+def _parse_padding(value: Any) -> str | None:
+    if value not in ("none", "first_byte", "last_byte"):
+        raise ValueError(value)
+    return None if value == "none" else str(value)
+
+
 @dataclass(frozen=True)
 class Packbits(Serializer):
-    """`padding` is "none", "first_byte" or "last_byte"; the bits are those of one part of an item."""
+    """Bits `first_bit` to `last_bit` of every item (of complex ones, of each part), one behind the other."""
 
     name: ClassVar[str] = "packbits"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("padding_encoding", "'none', 'first_byte' or 'last_byte'", _parse_padding, None),
+        integer("first_bit", 0, 127, None, may_be_null=True),
+        integer("last_bit", 0, 127, None, may_be_null=True),
+    )
 
-    padding: str = "none"
+    padding_encoding: str | None = None
     first_bit: int | None = None
     last_bit: int | None = None
     spec: ChunkSpec | None = None
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        options = Options(cls.name, configuration)
-        padding = options.choice("padding_encoding", ("none", "first_byte", "last_byte"), "none")
-        first, last = (
-            None if configuration.get(option) is None else options.integer(option, 0, 127)
-            for option in ("first_bit", "last_bit")
-        )
-        for option in ("first_bit", "last_bit"):
-            options.take(option, None)
-        options.end()
-        if last is not None and last < (first or 0):
-            raise MetadataError(
-                f"codec 'packbits' has last_bit {last}, expected at least first_bit {first or 0}",
-                codec=cls.name,
-            )
-        return cls(padding, first, last)
-
-    def to_configuration(self) -> dict[str, Any]:
-        options = {
-            "padding_encoding": None if self.padding == "none" else self.padding,
-            "first_bit": self.first_bit,
-            "last_bit": self.last_bit,
-        }
-        return {option: value for option, value in options.items() if value is not None}
+    def __post_init__(self) -> None:
+        if self.last_bit is not None and self.last_bit < (self.first_bit or 0):
+            expected = f"at least first_bit {self.first_bit or 0}"
+            raise refuse_option(self.name, "last_bit", self.last_bit, expected)
 
     def bind(self, spec: ChunkSpec) -> Self:
         dtype = spec.dtype
@@ -87,7 +76,7 @@ class Packbits(Serializer):
                 f"codec 'packbits' takes bits {self.first_bit or 0} to {last}, {dtype} has {bit_count}",
                 codec=self.name,
             )
-        return type(self)(self.padding, self.first_bit, self.last_bit, spec)
+        return type(self)(self.padding_encoding, self.first_bit, self.last_bit, spec)
 
     def _bits(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         """The first bit and how many."""
@@ -101,7 +90,7 @@ class Packbits(Serializer):
         return -(-bits // 8), -bits % 8
 
     def encoded_size(self, spec: ChunkSpec) -> int:
-        return self._sizes(spec)[0] + (self.padding != "none")
+        return self._sizes(spec)[0] + (self.padding_encoding is not None)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
         assert self.spec is not None, "bound before use"
@@ -115,9 +104,9 @@ class Packbits(Serializer):
             bits = np.unpackbits(parts, axis=1, bitorder="little")[:, first : first + count]
             packed = np.packbits(bits, bitorder="little").tobytes()
         padding = bytes([self._sizes(self.spec)[1]])
-        if self.padding == "none":
+        if not self.padding_encoding:
             return packed
-        return padding + packed if self.padding == "first_byte" else packed + padding
+        return padding + packed if self.padding_encoding == "first_byte" else packed + padding
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None, "bound before use"
@@ -128,8 +117,8 @@ class Packbits(Serializer):
             )
         size, padding = self._sizes(self.spec)
         start = 0
-        if self.padding != "none":
-            start = int(self.padding == "first_byte")
+        if self.padding_encoding:
+            start = int(self.padding_encoding == "first_byte")
             said = data[0] if start else data[-1]
             if said != padding:
                 raise CodecError(

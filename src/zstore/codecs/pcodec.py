@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
-from zstore.codecs.native import Options
+from zstore.codecs.options import Option, choice, integer, parse_options, refuse_option
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
 __all__ = ["NumcodecsPcodec"]
@@ -29,6 +29,14 @@ class NumcodecsPcodec(Serializer, BytesCodec):
     """Takes chunks in the serializer's place, and their bytes behind another serializer, where v2 has it."""
 
     name: ClassVar[str] = "numcodecs.pcodec"
+    options: ClassVar[tuple[Option, ...]] = (
+        integer("level", 0, 12, 8),
+        choice("mode_spec", ("auto", "classic"), "auto"),
+        choice("delta_spec", DELTAS, "auto"),
+        choice("paging_spec", ("equal_pages_up_to",), "equal_pages_up_to"),
+        integer("equal_pages_up_to", 1, 1 << 31, 1 << 18),
+        integer("delta_encoding_order", 0, 7, None, may_be_null=True),
+    )
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self._configuration = dict(configuration)
@@ -37,22 +45,12 @@ class NumcodecsPcodec(Serializer, BytesCodec):
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         """The codec that a metadata document describes."""
-        options = Options(cls.name, configuration)
-        options.integer("level", 0, 12, 8)
-        options.choice("mode_spec", ("auto", "classic"), "auto")
-        delta = options.choice("delta_spec", DELTAS, "auto")
-        options.choice("paging_spec", ("equal_pages_up_to",), "equal_pages_up_to")
-        options.integer("equal_pages_up_to", 1, 1 << 31, 1 << 18)
-        if configuration.get("delta_encoding_order") is not None:
-            options.integer("delta_encoding_order", 0, 7)
+        values = parse_options(cls.name, cls.options, configuration)
+        if values["delta_encoding_order"] is not None:
+            delta = values["delta_spec"]
             if delta not in ("auto", "try_consecutive"):
-                raise MetadataError(
-                    f"codec {cls.name!r} has delta_encoding_order and delta_spec {delta!r}, expected"
-                    " 'try_consecutive' with it",
-                    codec=cls.name,
-                )
-        options.take("delta_encoding_order", None)
-        options.end()
+                expected = "'try_consecutive' with delta_encoding_order"
+                raise refuse_option(cls.name, "delta_spec", delta, expected)
         return cls(configuration)
 
     def to_configuration(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ can allow it.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -20,7 +19,8 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.objects import check_objects
-from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.codecs.options import Option, integer
+from zstore.errors import CodecError, UnsupportedError
 
 __all__ = ["Pickle"]
 
@@ -30,22 +30,10 @@ class Pickle(Serializer):
     """`protocol` is pickle's."""
 
     name: ClassVar[str] = "numcodecs.pickle"
+    options: ClassVar[tuple[Option, ...]] = (integer("protocol", -1, 5, 5),)
 
     protocol: int = 5
     spec: ChunkSpec | None = None
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        protocol = configuration.get("protocol", 5)
-        if set(configuration) - {"protocol"} or type(protocol) is not int or not -1 <= protocol <= 5:
-            raise MetadataError(
-                f"codec {cls.name!r} has the options {dict(configuration)!r}, expected a protocol up to 5",
-                codec=cls.name,
-            )
-        return cls(protocol)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {"protocol": self.protocol}
 
     def bind(self, spec: ChunkSpec) -> Self:
         check_objects(self.name, spec)

@@ -11,7 +11,6 @@ what is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -20,9 +19,29 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
+from zstore.codecs.options import Option
 from zstore.errors import MetadataError
 
 __all__ = ["Reshape"]
+
+
+Shape = tuple[int | tuple[int, ...], ...]
+
+
+def _parse_shape(value: Any) -> Shape:
+    entries = tuple(tuple(entry) if isinstance(entry, list | tuple) else entry for entry in value)
+    for entry in entries:
+        lengths, low = (entry, 0) if isinstance(entry, tuple) else ((entry,), 1)
+        if not all(type(n) is int and (n >= low or entry == -1) for n in lengths):
+            raise ValueError(value)
+    dimensions = [d for entry in entries if isinstance(entry, tuple) for d in entry]
+    if entries.count(-1) > 1 or any(a >= b for a, b in pairwise(dimensions)):
+        raise ValueError(value)
+    return entries
+
+
+def _render_shape(shape: Shape) -> list[Any]:
+    return [list(entry) if isinstance(entry, tuple) else entry for entry in shape]
 
 
 @dataclass(frozen=True)
@@ -30,39 +49,25 @@ class Reshape(ArrayCodec):
     """`shape` as configured; `decoded` and `encoded` are the shapes on either side, after `bind`."""
 
     name: ClassVar[str] = "reshape"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "shape",
+            "a list of lengths of at least 1, lists of dimensions, each once and in ascending order, and -1"
+            " at most once",
+            _parse_shape,
+            render=_render_shape,
+        ),
+    )
 
-    shape: tuple[int | tuple[int, ...], ...]
+    shape: Shape
     decoded: tuple[int, ...] | None = None
     encoded: tuple[int, ...] | None = None
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        shape = configuration.get("shape")
-        if set(configuration) != {"shape"} or not isinstance(shape, list | tuple):
-            raise _refuse(f"has configuration {dict(configuration)!r}, expected 'shape', a list, only")
-        entries = tuple(tuple(entry) if isinstance(entry, list | tuple) else entry for entry in shape)
-        for entry in entries:
-            lengths = entry if isinstance(entry, tuple) else (entry,)
-            low = 0 if isinstance(entry, tuple) else 1
-            if not all(type(n) is int and (n >= low or entry == -1) for n in lengths):
-                raise _refuse(
-                    f"has shape {shape!r}, expected lengths of at least 1, -1 and lists of dimensions"
-                )
-        if entries.count(-1) > 1:
-            raise _refuse(f"has shape {shape!r}, expected -1 at most once")
-        dimensions = [d for entry in entries if isinstance(entry, tuple) for d in entry]
-        if any(a >= b for a, b in pairwise(dimensions)):
-            raise _refuse(f"has shape {shape!r}, expected each dimension once and in ascending order")
-        return cls(entries)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {"shape": [list(entry) if isinstance(entry, tuple) else entry for entry in self.shape]}
 
     def bind(self, spec: ChunkSpec) -> Self:
         return type(self)(self.shape, spec.shape, self._encoded_shape(spec.shape))
 
     def _encoded_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        configured = self.to_configuration()["shape"]
+        configured = _render_shape(self.shape)
         dimensions = [d for entry in self.shape if isinstance(entry, tuple) for d in entry]
         if dimensions and dimensions[-1] >= len(shape):
             raise _refuse(f"has shape {configured}, the chunk has {len(shape)} dimensions")

@@ -11,18 +11,23 @@ that would become infinite. Followed by "cast_value" it packs a range of values 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
-from zstore.codecs.native import Options
+from zstore.codecs.options import Option
 from zstore.errors import CodecError, MetadataError
 from zstore.model.dtype import DataType
 
 __all__ = ["ScaleOffset"]
+
+
+def _not_null(value: Any) -> Any:
+    if value is None:
+        raise ValueError(value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -30,25 +35,15 @@ class ScaleOffset(ArrayCodec):
     """`offset` and `scale` as configured, None where they are left out; `bind` makes scalars of them."""
 
     name: ClassVar[str] = "scale_offset"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("offset", "a number", _not_null, None),
+        Option("scale", "a number", _not_null, None),
+    )
 
     offset: Any = None
     scale: Any = None
     subtracted: Any = None
     factor: Any = None
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        options = Options(cls.name, configuration)
-        offset, scale = options.take("offset", None), options.take("scale", None)
-        options.end()
-        for option, value in (("offset", offset), ("scale", scale)):
-            if option in configuration and value is None:
-                raise _refuse(f"has {option} None, expected a number")
-        return cls(offset, scale)
-
-    def to_configuration(self) -> dict[str, Any]:
-        options = {"offset": self.offset, "scale": self.scale}
-        return {option: value for option, value in options.items() if value is not None}
 
     def bind(self, spec: ChunkSpec) -> Self:
         dtype = spec.dtype

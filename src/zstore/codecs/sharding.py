@@ -14,8 +14,8 @@ handles a whole shard at a time, for chains that hold something else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar, Self
 
@@ -23,13 +23,13 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.chain import Chain
+from zstore.codecs.options import Option, choice, codec_list
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
-__all__ = ["ShardIndex", "ShardingIndexed", "parse_models", "render_models"]
+__all__ = ["ShardIndex", "ShardingIndexed", "is_filled"]
 
 EMPTY = 2**64 - 1
-OPTIONS = {"chunk_shape", "codecs", "index_codecs", "index_location"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,23 @@ class ShardIndex:
         return None if offset == EMPTY and size == EMPTY else (offset, size)
 
 
+def _parse_shape(value: Any) -> tuple[int, ...]:
+    if not all(type(length) is int and length > 0 for length in value):
+        raise ValueError(value)
+    return tuple(value)
+
+
 @dataclass(frozen=True)
 class ShardingIndexed(Serializer):
     """`chunk_shape` is the inner chunks' shape; `inner` and `index` are bound chains (after `bind`)."""
 
     name: ClassVar[str] = "sharding_indexed"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("chunk_shape", "positive integers", _parse_shape, render=list),
+        codec_list("codecs"),
+        codec_list("index_codecs"),
+        choice("index_location", ("start", "end"), "end"),
+    )
 
     chunk_shape: tuple[int, ...]
     codecs: tuple[CodecModel, ...]
@@ -57,41 +69,6 @@ class ShardingIndexed(Serializer):
     spec: ChunkSpec | None = None
     inner: Chain | None = None
     index: Chain | None = None
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        unknown = set(configuration) - OPTIONS
-        if unknown:
-            raise MetadataError(
-                f"codec 'sharding_indexed' has unknown options {sorted(unknown)}", codec=cls.name
-            )
-        shape = configuration.get("chunk_shape")
-        if not isinstance(shape, list | tuple) or not all(
-            isinstance(length, int) and not isinstance(length, bool) and length > 0 for length in shape
-        ):
-            raise MetadataError(
-                f"codec 'sharding_indexed': chunk_shape {shape!r}, expected positive integers", codec=cls.name
-            )
-        location = configuration.get("index_location", "end")
-        if location not in ("start", "end"):
-            raise MetadataError(
-                f"codec 'sharding_indexed': index_location {location!r}, expected 'start' or 'end'",
-                codec=cls.name,
-            )
-        return cls(
-            tuple(shape),
-            parse_models(configuration, "codecs", cls.name),
-            parse_models(configuration, "index_codecs", cls.name),
-            location,
-        )
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {
-            "chunk_shape": list(self.chunk_shape),
-            "codecs": render_models(self.codecs),
-            "index_codecs": render_models(self.index_codecs),
-            "index_location": self.index_location,
-        }
 
     def bind(self, spec: ChunkSpec) -> Self:
         if len(spec.shape) != len(self.chunk_shape) or any(
@@ -107,9 +84,7 @@ class ShardingIndexed(Serializer):
         index = Chain.bind(self.index_codecs, index_spec)
         if index.encoded_size() is None:
             raise MetadataError("codecs of a shard index must give a fixed size", codec=self.name)
-        return type(self)(
-            self.chunk_shape, self.codecs, self.index_codecs, self.index_location, spec, inner, index
-        )
+        return replace(self, spec=spec, inner=inner, index=index)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -187,34 +162,6 @@ class ShardingIndexed(Serializer):
             pieces.append(piece)
         index = self.index.encode(entries.reshape(*self.counts, 2))
         return b"".join([index, *pieces] if self.index_location == "start" else [*pieces, index])
-
-
-def parse_models(configuration: Mapping[str, Any], option: str, codec: str) -> tuple[CodecModel, ...]:
-    """The codecs that `codec` holds under an option of its configuration.
-
-    Raises
-        MetadataError: no list of at least one codec, each with a name.
-    """
-    entries = configuration.get(option)
-    if not isinstance(entries, list | tuple) or not entries:
-        raise MetadataError(
-            f"codec {codec!r}: {option} is {entries!r}, expected a list of codecs", codec=codec
-        )
-    models = []
-    for entry in entries:
-        if isinstance(entry, str):
-            entry = {"name": entry}
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-            raise MetadataError(
-                f"codec {codec!r}: {option} holds {entry!r}, expected a codec with a name", codec=codec
-            )
-        models.append(CodecModel(entry["name"], entry.get("configuration") or {}))
-    return tuple(models)
-
-
-def render_models(models: tuple[CodecModel, ...]) -> list[dict[str, Any]]:
-    """The inverse of `parse_models`."""
-    return [{"name": model.name, "configuration": dict(model.configuration)} for model in models]
 
 
 def _fill(spec: ChunkSpec) -> Any:

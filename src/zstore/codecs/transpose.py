@@ -8,16 +8,22 @@ Example  {"name": "transpose", "configuration": {"order": [1, 0]}}
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
+from zstore.codecs.options import Option
 from zstore.errors import MetadataError
 
 __all__ = ["Transpose"]
+
+
+def _permutation(value: Any) -> tuple[int, ...]:
+    if not all(type(axis) is int for axis in value) or sorted(value) != list(range(len(value))):
+        raise ValueError(value)
+    return tuple(value)
 
 
 @dataclass(frozen=True)
@@ -25,27 +31,11 @@ class Transpose(ArrayCodec):
     """Dimension i of the encoded chunk is dimension `order[i]` of the chunk."""
 
     name: ClassVar[str] = "transpose"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("order", "a permutation of the dimensions", _permutation, render=list),
+    )
 
     order: tuple[int, ...]
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        order = configuration.get("order")
-        if (
-            set(configuration) != {"order"}
-            or not isinstance(order, list | tuple)
-            or not all(type(axis) is int for axis in order)
-            or sorted(order) != list(range(len(order)))
-        ):
-            raise MetadataError(
-                f"codec 'transpose' has configuration {dict(configuration)!r}, "
-                "expected {'order': a permutation of the dimensions}",
-                codec="transpose",
-            )
-        return cls(tuple(order))
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {"order": list(self.order)}
 
     def bind(self, spec: ChunkSpec) -> Self:
         if len(self.order) != len(spec.shape):

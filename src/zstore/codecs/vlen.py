@@ -11,7 +11,6 @@ data, strings are UTF-8, nothing follows the last item. So a damaged chunk alloc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -27,17 +26,10 @@ __all__ = [
     "Vlen",
     "VlenBytes",
     "VlenUtf8",
-    "check_no_options",
     "scan_items",
 ]
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
-
-
-def check_no_options(name: str, configuration: Mapping[str, Any]) -> None:
-    """Raise MetadataError where a codec that has no options is given some."""
-    if configuration:
-        raise MetadataError(f"codec {name!r} has unknown options {sorted(configuration)}", codec=name)
 
 
 def scan_items(name: str, data: memoryview, shape: tuple[int, ...], *, is_text: bool, fill: bytes) -> Handles:
@@ -90,14 +82,6 @@ class Vlen(Serializer):
         self.spec = spec
         fill = None if spec is None else spec.fill_value
         self.fill: bytes = fill.encode() if isinstance(fill, str) else bytes(fill or b"")
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        check_no_options(cls.name, configuration)
-        return cls()
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {}
 
     def bind(self, spec: ChunkSpec) -> Self:
         is_held = spec.dtype.kind in ("TO" if self.is_text else "O")

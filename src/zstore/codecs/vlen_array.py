@@ -8,13 +8,13 @@ Example  {"name": "numcodecs.vlen-array", "configuration": {"dtype": "<i4"}}
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from zstore._ext import vlen
 from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.options import Option, item_type, refuse_option
 from zstore.codecs.vlen import scan_items
 from zstore.errors import CodecError, MetadataError
 
@@ -22,38 +22,19 @@ __all__ = ["VlenArray"]
 
 
 class VlenArray(Serializer):
-    """`stored` is the dtype of the ragged items' own items, byte order included; in memory it is native.
+    """`dtype` is that of the ragged items' own items, byte order included; in memory it is native.
 
     An item that was never written is the array's fill value, where that is no array an empty one.
     """
 
     name: ClassVar[str] = "numcodecs.vlen-array"
+    options: ClassVar[tuple[Option, ...]] = (item_type("dtype"),)
 
-    def __init__(self, stored: np.dtype[Any], spec: ChunkSpec | None = None) -> None:
-        self.stored = stored
+    def __init__(self, dtype: np.dtype[Any], spec: ChunkSpec | None = None) -> None:
+        if dtype.hasobject or dtype.kind == "T" or not dtype.itemsize:
+            raise refuse_option(self.name, "dtype", dtype.str, "one of items of a fixed size")
+        self.dtype = dtype
         self.spec = spec
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        given = configuration.get("dtype")
-        unknown = set(configuration) - {"dtype"}
-        if unknown or not isinstance(given, str):
-            raise MetadataError(
-                f"codec {cls.name!r} has the options {dict(configuration)!r}, expected a dtype alone",
-                codec=cls.name,
-            )
-        try:
-            stored = np.dtype(given)
-        except TypeError as error:
-            raise MetadataError(f"codec {cls.name!r}: dtype {given!r}: {error}", codec=cls.name) from None
-        if stored.hasobject or stored.kind == "T" or not stored.itemsize:
-            raise MetadataError(
-                f"codec {cls.name!r}: dtype {given!r}, expected one of items of a fixed size", codec=cls.name
-            )
-        return cls(stored)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return {"dtype": self.stored.str}
 
     def bind(self, spec: ChunkSpec) -> Self:
         if spec.dtype.kind != "O":
@@ -61,26 +42,26 @@ class VlenArray(Serializer):
                 f"codec {self.name!r} is for items that are arrays, the array's are {spec.dtype}",
                 codec=self.name,
             )
-        return type(self)(self.stored, spec)
+        return type(self)(self.dtype, spec)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None, "bound before use"
         scanned = scan_items(self.name, data, self.spec.shape, is_text=False, fill=b"").reshape(-1)
         raw = np.frombuffer(data, np.uint8)
-        native = self.stored.newbyteorder("=")
+        native = self.dtype.newbyteorder("=")
         offsets = np.where(scanned, scanned - np.uint64(raw.ctypes.data), 0).tolist()
         chunk = np.empty(self.spec.shape, object)
         flat = chunk.reshape(-1)
         for i, offset in enumerate(offsets):
             size = int.from_bytes(data[offset : offset + 4], "little") if offset else 0
-            if size % self.stored.itemsize:
+            if size % self.dtype.itemsize:
                 raise CodecError(
                     f"codec {self.name!r} failed: item {i} has {size} bytes, expected a multiple of"
-                    f" {self.stored.itemsize}",
+                    f" {self.dtype.itemsize}",
                     codec=self.name,
                 )
             part = raw[offset + 4 : offset + 4 + size] if size else raw[:0]
-            flat[i] = np.frombuffer(part.tobytes(), self.stored).astype(native)
+            flat[i] = np.frombuffer(part.tobytes(), self.dtype).astype(native)
         return chunk
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
@@ -104,12 +85,12 @@ class VlenArray(Serializer):
                 return b""
             raise self._misfit(item, place)
         try:
-            given = np.asarray(item, self.stored if is_list and not item else None)
-            stored = given.astype(self.stored)
+            given = np.asarray(item, self.dtype if is_list and not item else None)
+            stored = given.astype(self.dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise self._misfit(item, place) from error
         # Floats may lose digits, as they do in numpy; nothing else may change.
-        is_rounded = given.dtype.kind == self.stored.kind == "f"
+        is_rounded = given.dtype.kind == self.dtype.kind == "f"
         if stored.ndim != 1 or not (is_rounded or np.array_equal(given, stored)):
             raise self._misfit(item, place)
         return stored.tobytes()
@@ -118,6 +99,6 @@ class VlenArray(Serializer):
         what = f"{item.dtype} of shape {item.shape}" if isinstance(item, np.ndarray) else repr(item)
         return CodecError(
             f"codec {self.name!r} failed: item {place} is {what}, expected an array of one dimension"
-            f" whose items {self.stored.str} can hold",
+            f" whose items {self.dtype.str} can hold",
             codec=self.name,
         )

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
-from zstore.codecs.native import Options
+from zstore.codecs.options import Option, anything, integer, parse_options
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
 __all__ = ["ITEM_TYPES", "NumcodecsZfpy", "decode_stream", "zfpy"]
@@ -36,10 +36,22 @@ class Header(NamedTuple):
     rate_bits: int
 
 
+def _parse_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError(value)
+    return value
+
+
 class NumcodecsZfpy(Serializer, BytesCodec):
     """Takes chunks in the serializer's place, and their bytes behind another serializer, where v2 has it."""
 
     name: ClassVar[str] = "numcodecs.zfpy"
+    options: ClassVar[tuple[Option, ...]] = (
+        integer("mode", FIXED_RATE, REVERSIBLE, FIXED_ACCURACY),
+        *(Option(name, "a number", _parse_number, -1) for name in ("tolerance", "rate", "precision")),
+        # numcodecs writes down what it passes on, which follows from the others.
+        anything("compression_kwargs", None),
+    )
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self._configuration = dict(configuration)
@@ -48,17 +60,7 @@ class NumcodecsZfpy(Serializer, BytesCodec):
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         """The codec that a metadata document describes."""
-        options = Options(cls.name, configuration)
-        options.integer("mode", FIXED_RATE, REVERSIBLE, FIXED_ACCURACY)
-        for option in ("tolerance", "rate", "precision"):
-            value = options.take(option, -1)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-                raise MetadataError(
-                    f"codec {cls.name!r} has {option} {value!r}, expected a number", codec=cls.name
-                )
-        # numcodecs writes down what it passes on, which follows from the others.
-        options.take("compression_kwargs", None)
-        options.end()
+        parse_options(cls.name, cls.options, configuration)
         return cls(configuration)
 
     def to_configuration(self) -> dict[str, Any]:

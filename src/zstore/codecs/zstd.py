@@ -8,45 +8,34 @@ Example  {"name": "zstd", "configuration": {"level": 3, "checksum": false}}
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 from zstore._ext import native
-from zstore.codecs.native import NativeCodec, Options
+from zstore.codecs.native import NativeCodec
+from zstore.codecs.options import Option, flag, integer
 
 __all__ = ["NumcodecsZstd", "Zstd"]
 
 _LOWEST, _HIGHEST = -131072, 22
 
 
+@dataclass(frozen=True)
 class Zstd(NativeCodec):
-    """Zstandard frames, as Zarr v3 configures them."""
+    """Zstandard frames, as Zarr v3 configures them; `level` 0 is zstd's default (3)."""
 
     name: ClassVar[str] = "zstd"
+    # Writers before the codec was specified left these two out.
+    options: ClassVar[tuple[Option, ...]] = (integer("level", _LOWEST, _HIGHEST, 0), flag("checksum", False))
 
-    def __init__(self, level: int = 0, checksum: bool = False) -> None:
-        self.level = level
-        self.checksum = checksum
-        super().__init__()
+    level: int = 0
+    checksum: bool | None = False
 
     def _make_capsule(self) -> object:
-        return native.zstd(min(max(self.level, _LOWEST), _HIGHEST), self.checksum)
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes; `level` 0 is zstd's default (3)."""
-        options = Options(cls.name, configuration)
-        # Writers before the codec was specified left these two out.
-        level = options.integer("level", _LOWEST, _HIGHEST, 0)
-        checksum = options.flag("checksum", False)
-        options.end()
-        return cls(level, checksum)
-
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return {"level": self.level, "checksum": self.checksum}
+        return native.zstd(min(max(self.level, _LOWEST), _HIGHEST), bool(self.checksum))
 
 
+@dataclass(frozen=True)
 class NumcodecsZstd(Zstd):
     """Zstandard frames, as numcodecs configures them.
 
@@ -55,21 +44,6 @@ class NumcodecsZstd(Zstd):
     """
 
     name: ClassVar[str] = "numcodecs.zstd"
+    options: ClassVar[tuple[Option, ...]] = (integer("level", -(2**31), 2**31 - 1, 0), flag("checksum", None))
 
-    def __init__(self, level: int = 0, checksum: bool | None = None) -> None:
-        self._is_checksum_given = checksum is not None
-        super().__init__(level, bool(checksum))
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
-        options = Options(cls.name, configuration)
-        level = options.integer("level", -(2**31), 2**31 - 1, 0)
-        checksum = options.flag("checksum") if "checksum" in configuration else None
-        options.end()
-        return cls(level, checksum)
-
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        checksum = {"checksum": self.checksum} if self._is_checksum_given else {}
-        return {"level": self.level, **checksum}
+    checksum: bool | None = None

@@ -16,13 +16,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
-from zstore.codecs.native import Options
+from zstore.codecs.options import Option, choice, integer, parse_options
 from zstore.codecs.zfpy import ITEM_TYPES, decode_stream, zfpy
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
 __all__ = ["Zfp"]
 
-MODES = ("reversible", "expert", "fixed_accuracy", "fixed_rate", "fixed_precision")
 # What zfp.h calls ZFP_MIN_BITS, ZFP_MAX_BITS, ZFP_MAX_PREC and ZFP_MIN_EXP: bounds that bind nothing.
 MIN_BITS, MAX_BITS, MAX_PRECISION, MIN_EXPONENT = 1, 16658, 64, -1074
 
@@ -31,40 +30,47 @@ PROMOTED = {"int8": ("int32", 23), "uint8": ("int32", 23), "int16": ("int32", 15
 SAME_RANGE = {"uint32": "int32", "uint64": "int64", "float16": "float32", "bfloat16": "float32"}
 
 
+def _parse_positive(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(value)
+    return value
+
+
+# Of each mode its own options.
+MODES: dict[str, tuple[Option, ...]] = {
+    "reversible": (),
+    "expert": (
+        *(integer(name, 0, 1 << 16) for name in ("minbits", "maxbits", "maxprec")),
+        integer("minexp", -(1 << 15), 1 << 15),
+    ),
+    "fixed_accuracy": (Option("tolerance", "a number above 0", _parse_positive),),
+    "fixed_rate": (Option("rate", "a number above 0", _parse_positive),),
+    "fixed_precision": (integer("precision", 1, MAX_PRECISION),),
+}
+
+
 @dataclass(frozen=True)
 class Zfp(Serializer):
-    """`options` are the mode's own; `settings` are what zfpy is told, which follows from them in `bind`."""
+    """`given` are the mode's own options; `settings` are what zfpy is told, which `bind` makes of them."""
 
     name: ClassVar[str] = "zfp"
 
     mode: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
     spec: ChunkSpec | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        options = Options(cls.name, configuration)
-        mode = options.choice("mode", MODES)
-        found: dict[str, Any] = {}
-        if mode == "expert":
-            found = {name: options.integer(name, 0, 1 << 16) for name in ("minbits", "maxbits", "maxprec")}
-            found["minexp"] = options.integer("minexp", -(1 << 15), 1 << 15)
-        elif mode == "fixed_precision":
-            found = {"precision": options.integer("precision", 1, MAX_PRECISION)}
-        elif mode != "reversible":
-            name = "tolerance" if mode == "fixed_accuracy" else "rate"
-            value = options.take(name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise MetadataError(
-                    f"codec 'zfp' has {name} {value!r}, expected a number above 0", codec=cls.name
-                )
-            found = {name: value}
-        options.end()
-        return cls(mode, found)
+        """The codec that a metadata document describes."""
+        mode = configuration.get("mode") if isinstance(configuration, Mapping) else None
+        options = (choice("mode", tuple(MODES)), *(MODES.get(mode, ()) if isinstance(mode, str) else ()))
+        given = parse_options(cls.name, options, configuration)
+        return cls(given.pop("mode"), given)
 
     def to_configuration(self) -> dict[str, Any]:
-        return {"mode": self.mode, **self.options}
+        """The configuration to write into a metadata document."""
+        return {"mode": self.mode, **self.given}
 
     def bind(self, spec: ChunkSpec) -> Self:
         name = spec.dtype.name
@@ -74,13 +80,13 @@ class Zfp(Serializer):
                 f" the chunk has {len(spec.shape)} and items of type {name}",
                 codec=self.name,
             )
-        settings = self._expert(spec) if self.mode == "expert" else dict(self.options)
-        return type(self)(self.mode, self.options, spec, settings)
+        settings = self._expert(spec) if self.mode == "expert" else dict(self.given)
+        return type(self)(self.mode, self.given, spec, settings)
 
     def _expert(self, spec: ChunkSpec) -> dict[str, Any]:
         """The mode that the four numbers come to."""
         least, most, precision, exponent = (
-            self.options[name] for name in ("minbits", "maxbits", "maxprec", "minexp")
+            self.given[name] for name in ("minbits", "maxbits", "maxprec", "minexp")
         )
         are_bits_free = least <= MIN_BITS and most >= MAX_BITS
         if are_bits_free and precision >= MAX_PRECISION and exponent < MIN_EXPONENT:
@@ -92,7 +98,7 @@ class Zfp(Serializer):
         if least == most > 0 and precision >= MAX_PRECISION and exponent == MIN_EXPONENT:
             return {"rate": most / 4 ** max(1, len(spec.shape))}
         raise UnsupportedError(
-            f"codec 'zfp' has mode 'expert' with {dict(self.options)}, which comes to no mode of zfpy's:"
+            f"codec 'zfp' has mode 'expert' with {dict(self.given)}, which comes to no mode of zfpy's:"
             " a rate, a precision, a tolerance of a power of two, or reversible",
             codec=self.name,
         )
