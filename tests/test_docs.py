@@ -22,7 +22,7 @@ from zstore.extensions.registry import codecs
 
 ROOT = Path(__file__).resolve().parent.parent
 # Rooms of what codecs share.
-NO_CODEC = {"base", "casting", "chain", "native"}
+NO_CODEC = {"base", "casting", "chain", "native", "options"}
 CODEC_FILES = [
     module.name for module in pkgutil.iter_modules(zstore.codecs.__path__) if module.name not in NO_CODEC
 ]
