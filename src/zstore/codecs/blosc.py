@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.native import NativeCodec, Options
 from zstore.errors import CodecError, UnsupportedError

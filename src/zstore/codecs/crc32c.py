@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.native import NativeCodec, Options
 
 __all__ = ["Crc32c", "NumcodecsCrc32c"]

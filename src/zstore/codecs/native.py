@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.base import BytesCodec
 from zstore.errors import ChecksumError, CodecError, MetadataError
 
