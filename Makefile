@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-KERNEL_SOURCES := $(wildcard src/zstore/_ext/*.pyx src/zstore/_ext/*.pxi src/zstore/_ext/*.h src/zstore/_ext/include/*.h)
+EXT := src/zstore/_ext
+KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd pxi h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 # Those with kernels of their own are compiled against the zstore that is installed, so after it.
 NATIVE_PLUGINS := $(patsubst %/setup.py,%,$(wildcard plugins/zstore-*/setup.py))
@@ -153,4 +154,4 @@ bench-pyramids: $(STAMP)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .readers .readers-new .docs .plugins site build demo src/zstore/_ext/*.c src/zstore/_ext/*.so
+	rm -rf $(VENV) .readers .readers-new .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.so

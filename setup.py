@@ -1,6 +1,7 @@
 """The kernels: which there are, how they are compiled, what they link."""
 
 import os
+import re
 from pathlib import Path
 
 import blosc2
@@ -11,12 +12,12 @@ from setuptools import Extension, setup
 EXT = Path("src/zstore/_ext")
 BLOSC2 = Path(blosc2.__file__).parent
 DEBUG = os.environ.get("ZSTORE_DEBUG_KERNELS") == "1"
+# Rooms or kernels, such as "codecs,engine.select"; all where it is empty, and "none" for none.
 ONLY = set(os.environ.get("ZSTORE_KERNELS", "").split(",")) - {""}
 
 # The C codecs come from the static archive in the blosc2 wheel. Its symbols stay inside the extension, so
 # that another zstd or lz4 in the same process is never mixed with ours.
 CODEC_LIBRARIES = {
-    "include_dirs": [str(BLOSC2 / "include")],
     "extra_objects": [str(BLOSC2 / "lib" / "libblosc2.a")],
     "extra_link_args": ["-Wl,--exclude-libs,ALL", "-pthread", "-lm", "-ldl"],
 }
@@ -29,13 +30,13 @@ NUMPY_STRINGS = {
     ],
 }
 KERNELS = {
-    "native": CODEC_LIBRARIES,
-    "order": {"extra_link_args": ["-pthread"]},
-    "resample": {"extra_link_args": ["-pthread", "-lm"]},
-    "select": {},
-    "transfer": {"extra_link_args": ["-pthread"]},
-    "vlen": NUMPY_STRINGS,
-    "warp": {"extra_link_args": ["-pthread", "-lm"]},
+    "codecs.native": CODEC_LIBRARIES,
+    "codecs.order": {"extra_link_args": ["-pthread"]},
+    "codecs.vlen": NUMPY_STRINGS,
+    "engine.select": {},
+    "engine.transfer": {"extra_link_args": ["-pthread"]},
+    "resample.blocks": {"extra_link_args": ["-pthread", "-lm"]},
+    "resample.warp": {"extra_link_args": ["-pthread", "-lm"]},
 }
 DIRECTIVES = {
     "language_level": 3,
@@ -48,14 +49,34 @@ DIRECTIVES = {
 }
 
 
+# What a source names that is read with it: headers, parts in Cython, and declarations of other kernels.
+NAMED = re.compile(
+    r'^(?:#include|include|cdef extern from) "(.+)"|^from zstore\._ext\.(\S+) cimport', re.MULTILINE
+)
+
+
+def sources(path: Path, seen: dict[Path, None]) -> dict[Path, None]:
+    """`path` and every file of ours that compiling it reads."""
+    if path.is_file() and path not in seen:
+        seen[path] = None
+        for file, module in NAMED.findall(path.read_text()):
+            named = Path(file) if file else Path(*module.split(".")).with_suffix(".pxd")
+            for folder in (path.parent, EXT, EXT / "include"):
+                sources(folder / named, seen)
+        if path.suffix == ".pyx":
+            sources(path.with_suffix(".pxd"), seen)
+    return seen
+
+
 def kernel(name: str, options: dict) -> Extension:
+    source = EXT.joinpath(*name.split(".")).with_suffix(".pyx")
     options = {"include_dirs": [], **options}
     options["include_dirs"] = [*options["include_dirs"], str(EXT), str(EXT / "include")]
     optimise = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
     return Extension(
         f"zstore._ext.{name}",
-        [str(EXT / f"{name}.pyx")],
-        depends=[str(header) for header in EXT.glob("**/*.h")],
+        [str(source)],
+        depends=[str(path) for path in sources(source, {})],
         extra_compile_args=[
             *optimise,
             "-std=gnu11",
@@ -67,9 +88,14 @@ def kernel(name: str, options: dict) -> Extension:
     )
 
 
+def is_wanted(name: str) -> bool:
+    return not ONLY or bool(ONLY & {name, name.partition(".")[0]})
+
+
 setup(
     ext_modules=cythonize(
-        [kernel(name, options) for name, options in KERNELS.items() if not ONLY or name in ONLY],
+        [kernel(name, options) for name, options in KERNELS.items() if is_wanted(name)],
         compiler_directives=DIRECTIVES,
+        nthreads=os.cpu_count() or 1,
     )
 )

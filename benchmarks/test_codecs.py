@@ -10,7 +10,7 @@ import numcodecs
 import numpy as np
 import pytest
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 
 PAIRS = {
     "blosc lz4 5 shuffle": (native.blosc("lz4", 5, 1, 4), numcodecs.Blosc("lz4", 5, 1)),

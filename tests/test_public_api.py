@@ -18,7 +18,15 @@ import zstore
 from zstore.storage.local import LocalStore
 
 SOURCE = Path(zstore.__file__).parents[1]
-KERNELS = ["native", "order", "resample", "select", "transfer", "vlen"]
+KERNELS = [
+    "zstore._ext.codecs.native",
+    "zstore._ext.codecs.order",
+    "zstore._ext.codecs.vlen",
+    "zstore._ext.engine.select",
+    "zstore._ext.engine.transfer",
+    "zstore._ext.resample.blocks",
+    "zstore._ext.resample.warp",
+]
 
 
 def parameters(function) -> list[str]:
@@ -190,15 +198,15 @@ def test_types_of_compiled_modules_are_those_of_the_stubs(tmp_path):
     # Cython's own: for pickling, and for doctests.
     allowed.write_text(
         "".join(
-            rf"zstore\._ext\.\w+\.__{name}__" + "\n" for name in ("reduce_cython", "setstate_cython", "test")
+            rf"zstore\._ext\.\w+\.\w+\.__{name}__" + "\n"
+            for name in ("reduce_cython", "setstate_cython", "test")
         )
     )
-    names = [f"zstore._ext.{kernel}" for kernel in KERNELS]
     command = [
         sys.executable,
         "-m",
         "mypy.stubtest",
-        *names,
+        *KERNELS,
         "--allowlist",
         str(allowed),
         "--ignore-unused-allowlist",

@@ -10,7 +10,7 @@ import numcodecs
 import numpy as np
 import pytest
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.blosc import Blosc, NumcodecsBlosc
 from zstore.errors import CodecError, MetadataError, UnsupportedError

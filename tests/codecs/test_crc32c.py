@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.crc32c import Crc32c, NumcodecsCrc32c
 from zstore.errors import ChecksumError, CodecError, MetadataError
 from zstore.testing.codecs import CodecContract

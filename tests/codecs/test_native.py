@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.blosc import Blosc, NumcodecsBlosc
 from zstore.codecs.crc32c import Crc32c
 from zstore.codecs.gzip import Gzip, NumcodecsZlib

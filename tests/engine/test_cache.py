@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore._ext.transfer import kept_size
+from zstore._ext.engine.transfer import kept_size
 from zstore.errors import CodecError
 
 CHUNK = 64 * 64 * 4
@@ -174,7 +174,7 @@ def test_the_size_is_checked() -> None:
 def test_the_environment_sets_the_size(tmp_path: Path, array: zstore.Array) -> None:
     script = (
         "import sys, zstore\n"
-        "from zstore._ext.transfer import kept_size\n"
+        "from zstore._ext.engine.transfer import kept_size\n"
         "array = zstore.open_array(sys.argv[1])\n"
         "for _ in range(3): array[0, 0]\n"
         "print(kept_size() > 0)\n"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore._ext.select import plan_basic
-from zstore._ext.transfer import Bundle
+from zstore._ext.engine.select import plan_basic
+from zstore._ext.engine.transfer import Bundle
 from zstore.engine.chunks import Chunks
 from zstore.errors import CodecError, NotFoundError, SelectionError
 from zstore.storage.base import Store

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zstore._ext.select import plan_basic, plan_orthogonal, plan_points
-from zstore._ext.transfer import read, write
+from zstore._ext.engine.select import plan_basic, plan_orthogonal, plan_points
+from zstore._ext.engine.transfer import read, write
 
 from .test_select import layout
 

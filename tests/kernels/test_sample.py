@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zstore._ext import warp
+from zstore._ext.resample import warp
 from zstore.resampling.sample import SAMPLINGS, sample
 
 CELL = 30.0

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zstore._ext.select import Layout, Plan, plan_basic, plan_orthogonal, plan_points
-from zstore._ext.transfer import covers_outer
+from zstore._ext.engine.select import Layout, Plan, plan_basic, plan_orthogonal, plan_points
+from zstore._ext.engine.transfer import covers_outer
 
 
 def layout(shape, chunk, counts=None, item=4, **options: Any) -> Layout:

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from zstore._ext import vlen
+from zstore._ext.codecs import vlen
 
 STRINGS = [
     "",

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.native import NativeCodec
 from zstore.codecs.options import Option, choice, integer, refuse_option

@@ -59,7 +59,7 @@ class Bytes(Serializer):
 
     def turn(self) -> Any:
         """A capsule of a native codec that reverses parts of items; None where they are too many."""
-        from zstore._ext import order
+        from zstore._ext.codecs import order
 
         assert self.spec is not None, "bound before use"
         return (

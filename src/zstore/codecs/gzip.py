@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.native import NativeCodec
 from zstore.codecs.options import Option, integer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.base import BytesCodec
 from zstore.errors import ChecksumError, CodecError
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore._ext import vlen
+from zstore._ext.codecs import vlen
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.errors import CodecError, MetadataError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from zstore._ext.transfer import Folder, limit_chunks
+from zstore._ext.engine.transfer import Folder, limit_chunks
 
 __all__ = ["open_folder", "set_cache_size"]
 

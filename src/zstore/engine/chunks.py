@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore._ext.select import Layout, Plan
-from zstore._ext.transfer import Bundle, Folder, covers_outer, read, read_many, write
+from zstore._ext.engine.select import Layout, Plan
+from zstore._ext.engine.transfer import Bundle, Folder, covers_outer, read, read_many, write
 from zstore.base.once import once
 from zstore.codecs.sharding import is_filled
 from zstore.engine.cache import open_folder

@@ -8,8 +8,8 @@ from itertools import groupby, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
-from zstore._ext.select import Plan
-from zstore._ext.transfer import covers_outer
+from zstore._ext.engine.select import Plan
+from zstore._ext.engine.transfer import covers_outer
 from zstore.base.byterange import ByteRange
 from zstore.engine.layout import BoundLayout
 from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedError, locate

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore._ext.select import Layout
+from zstore._ext.engine.select import Layout
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.bytes import Bytes
 from zstore.codecs.chain import Chain

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore._ext import select as kernels
-from zstore._ext.select import Layout, Plan
+from zstore._ext.engine import select as kernels
+from zstore._ext.engine.select import Layout, Plan
 from zstore.indexing import rectilinear
 from zstore.indexing.rectilinear import RectilinearLayout, RectilinearPlan
 

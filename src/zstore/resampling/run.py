@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zstore._ext import resample as kernels
+from zstore._ext.resample import blocks as kernels
 from zstore.resampling.cells import PLAIN, SKIP_STRAY_NAN, Array, Cells, is_swapped, split_complex, view_raw
 from zstore.resampling.grid import (
     FILTERS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore._ext import warp as kernels
+from zstore._ext.resample import warp as kernels
 from zstore.resampling.cells import NONE, PLAIN, SKIP_NAN, Array, describe_cells
 
 __all__ = ["SAMPLINGS", "reach_of", "sample"]

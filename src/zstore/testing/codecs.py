@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zstore._ext import native
+from zstore._ext.codecs import native
 from zstore.codecs.base import BytesCodec
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 

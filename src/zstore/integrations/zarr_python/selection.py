@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore._ext.select import Layout, Plan, plan_orthogonal, plan_points
+from zstore._ext.engine.select import Layout, Plan, plan_orthogonal, plan_points
 
 __all__ = ["Cells", "Recovered", "recover"]
 

@@ -1,0 +1,1 @@
+"""Codecs between bytes and chunks: compressors and checksums, byte order, items of any length."""

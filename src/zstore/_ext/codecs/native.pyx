@@ -1,0 +1,301 @@
+"""The built-in native codecs as capsules, and calling the codec in any such capsule."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_XDECREF
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+
+cdef extern from "Python.h":
+    PyObject *PyBytes_FromStringAndSize(const char *source, Py_ssize_t size) except NULL
+    char *PyBytes_AS_STRING(PyObject *target) nogil
+    int _PyBytes_Resize(PyObject **target, Py_ssize_t size) except -1
+    const Py_ssize_t PY_SSIZE_T_MAX
+
+cdef extern from "zstore_codec.h" nogil:
+    const char *ZSTORE_CODEC_CAPSULE
+    int64_t ZSTORE_EDAMAGED
+    int64_t ZSTORE_ECAPACITY
+    int64_t ZSTORE_ECHECKSUM
+    int64_t ZSTORE_EMEMORY
+    ctypedef struct zstore_codec:
+        uint32_t struct_size
+        void *state
+        size_t (*encode_bound)(const void *, size_t) noexcept nogil
+        int64_t (*encode)(const void *, const void *, size_t, void *, size_t) noexcept nogil
+        int64_t (*decode)(const void *, const void *, size_t, void *, size_t) noexcept nogil
+        void (*destroy)(zstore_codec *) noexcept nogil
+        int64_t (*decode_range)(const void *, const void *, size_t, size_t, size_t, void *, size_t) noexcept nogil
+        int64_t (*decoded_size)(const void *, const void *, size_t) noexcept nogil
+
+cdef extern from *:
+    """
+    #define ZS_HAS_RANGE(codec) ZSTORE_CODEC_HAS(codec, decode_range)
+    #define ZS_HAS_SIZE(codec) ZSTORE_CODEC_HAS(codec, decoded_size)
+    #define ZS_BASE_SIZE (offsetof(zstore_codec, destroy) + sizeof(void (*)(void)))
+    """
+    bint ZS_HAS_RANGE(zstore_codec *) noexcept nogil
+    bint ZS_HAS_SIZE(zstore_codec *) noexcept nogil
+    const uint32_t ZS_BASE_SIZE
+
+cdef extern from "zstd.h" nogil:
+    zstore_codec *zs_zstd_new(int level, int checksum)
+
+cdef extern from "deflate.h" nogil:
+    const int ZS_GZIP
+    const int ZS_ZLIB
+    zstore_codec *zs_deflate_new(int format, int level)
+
+cdef extern from "lz4.h" nogil:
+    zstore_codec *zs_lz4_new(int acceleration)
+
+cdef extern from "crc32c.h" nogil:
+    zstore_codec *zs_crc32c_new(int at_start)
+    uint32_t zs_crc32c_extend(uint32_t crc, const void *data, size_t size)
+    uint32_t zs_crc32c_portable(uint32_t crc, const uint8_t *data, size_t size)
+
+cdef extern from "blosc.h" nogil:
+    zstore_codec *zs_blosc_new(int compressor, int level, int shuffle, int typesize, int blocksize)
+
+
+BLOSC_COMPRESSORS = {"blosclz": 0, "lz4": 1, "lz4hc": 2, "zlib": 4, "zstd": 5}
+
+# Where the encoded bytes don't say what they decode to, this much room is given at first; pages that are never
+# written cost nothing.
+cdef size_t FIRST_ROOM = 64 << 20
+
+
+cdef void _destroy(object capsule) noexcept:
+    cdef zstore_codec *codec = <zstore_codec *> PyCapsule_GetPointer(capsule, ZSTORE_CODEC_CAPSULE)
+    codec.destroy(codec)
+
+
+cdef object _capsule(zstore_codec *codec):
+    if codec == NULL:
+        raise MemoryError
+    return PyCapsule_New(codec, ZSTORE_CODEC_CAPSULE, _destroy)
+
+
+cdef zstore_codec *_codec(object capsule) except NULL:
+    cdef zstore_codec *codec = <zstore_codec *> PyCapsule_GetPointer(capsule, ZSTORE_CODEC_CAPSULE)
+    if codec.struct_size < ZS_BASE_SIZE or codec.encode_bound == NULL or codec.encode == NULL or codec.decode == NULL:
+        raise TypeError(
+            f"the capsule's struct has {codec.struct_size} bytes, expected at least {ZS_BASE_SIZE}"
+            " and encode_bound, encode and decode"
+        )
+    return codec
+
+
+cdef int _between(str name, int64_t value, int64_t low, int64_t high) except -1:
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}, expected {low} to {high}")
+    return 0
+
+
+def zstd(int level=3, bint checksum=False):
+    """A capsule for Zstandard frames."""
+    _between("level", level, -131072, 22)
+    return _capsule(zs_zstd_new(level, checksum))
+
+
+def gzip(int level=6):
+    """A capsule for gzip members; -1 is zlib's default level."""
+    _between("level", level, -1, 9)
+    return _capsule(zs_deflate_new(ZS_GZIP, level))
+
+
+def zlib(int level=6):
+    """A capsule for zlib streams; -1 is zlib's default level."""
+    _between("level", level, -1, 9)
+    return _capsule(zs_deflate_new(ZS_ZLIB, level))
+
+
+def lz4(int acceleration=1):
+    """A capsule for numcodecs' LZ4 format."""
+    return _capsule(zs_lz4_new(acceleration))
+
+
+def crc32c(bint at_start=False):
+    """A capsule for the CRC-32C codec; the checksum stands behind the bytes, or before them."""
+    return _capsule(zs_crc32c_new(at_start))
+
+
+def blosc(str cname="lz4", int clevel=5, int shuffle=1, int typesize=1, int blocksize=0):
+    """A capsule for Blosc1 frames; `shuffle` is 0 none, 1 bytes, 2 bits."""
+    if cname not in BLOSC_COMPRESSORS:
+        raise ValueError(f"cname is {cname!r}, expected one of {', '.join(BLOSC_COMPRESSORS)}")
+    _between("clevel", clevel, 0, 9)
+    _between("shuffle", shuffle, 0, 2)
+    _between("typesize", typesize, 1, 255)
+    _between("blocksize", blocksize, 0, 0x7FFFFFFF)
+    return _capsule(zs_blosc_new(BLOSC_COMPRESSORS[cname], clevel, shuffle, typesize, blocksize))
+
+
+cdef object _failure(int64_t status, str verb):
+    """The exception that stands for a codec's status: the one table."""
+    if status == ZSTORE_EDAMAGED:
+        return ValueError("the encoded bytes are damaged")
+    if status == ZSTORE_ECAPACITY:
+        return BufferError(f"{verb} to more bytes than allowed")
+    if status == ZSTORE_ECHECKSUM:
+        return ArithmeticError("the stored checksum does not match the bytes")
+    if status == ZSTORE_EMEMORY:
+        return MemoryError()
+    return RuntimeError(f"the codec library refused (status {status})")
+
+
+cdef object _finished(PyObject *room, size_t capacity, int64_t size):
+    """The bytes object that was written to, cut to `size`; takes over the reference."""
+    if <size_t> size > capacity:
+        Py_XDECREF(room)
+        raise RuntimeError(f"the codec wrote {size} bytes, at most {capacity} allowed")
+    if <size_t> size < capacity:
+        _PyBytes_Resize(&room, size)
+    result = <object> room
+    Py_DECREF(result)
+    return result
+
+
+def encode(capsule, data):
+    """`data` as the codec of `capsule` encodes it, without the GIL.
+
+    Raises
+        BufferError: more bytes than the codec can encode.
+        RuntimeError: the codec library refused.
+    """
+    cdef zstore_codec *codec = _codec(capsule)
+    cdef Py_buffer view
+    cdef PyObject *room = NULL
+    cdef size_t capacity
+    cdef int64_t status
+    cdef void *target
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        capacity = codec.encode_bound(codec.state, view.len)
+        if capacity > <size_t> PY_SSIZE_T_MAX:
+            raise BufferError(f"{view.len} bytes are more than the codec can encode")
+        room = PyBytes_FromStringAndSize(NULL, capacity)
+        target = PyBytes_AS_STRING(room)
+        with nogil:
+            status = codec.encode(codec.state, view.buf, view.len, target, capacity)
+    finally:
+        PyBuffer_Release(&view)
+    if status < 0:
+        Py_XDECREF(room)
+        raise _failure(status, "encodes")
+    return _finished(room, capacity, status)
+
+
+def decode(capsule, data, Py_ssize_t size_limit, exact_size=None):
+    """`data` as it was before the codec of `capsule` encoded it, without the GIL.
+
+    Never allocates more than `size_limit` bytes; with `exact_size`, any other size is an error too.
+
+    Raises
+        ValueError: damaged, or of another size than `exact_size`.
+        BufferError: decodes to more than `size_limit` bytes.
+        ArithmeticError: a stored checksum does not match.
+    """
+    cdef zstore_codec *codec = _codec(capsule)
+    cdef Py_buffer view
+    cdef PyObject *room = NULL
+    cdef size_t limit = max(size_limit, 0), capacity
+    cdef int64_t status, claimed = -1
+    cdef void *target
+    if exact_size is not None:
+        limit = min(limit, <size_t> exact_size)
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if ZS_HAS_SIZE(codec):
+            claimed = codec.decoded_size(codec.state, view.buf, view.len)
+        if claimed >= 0 and <size_t> claimed > limit:
+            raise BufferError(f"the bytes claim to hold {claimed} bytes, at most {limit} allowed")
+        capacity = claimed if claimed >= 0 else min(limit, max(FIRST_ROOM, 8 * <size_t> view.len))
+        while True:
+            room = PyBytes_FromStringAndSize(NULL, capacity)
+            target = PyBytes_AS_STRING(room)
+            with nogil:
+                status = codec.decode(codec.state, view.buf, view.len, target, capacity)
+            if status != ZSTORE_ECAPACITY or capacity >= limit:
+                break
+            Py_XDECREF(room)
+            room = NULL
+            capacity = min(limit, max(2 * FIRST_ROOM, 4 * capacity))
+    finally:
+        PyBuffer_Release(&view)
+    if status < 0:
+        Py_XDECREF(room)
+        if status == ZSTORE_ECAPACITY:
+            raise BufferError(f"decodes to more than the {limit} bytes allowed")
+        raise _failure(status, "decodes")
+    if exact_size is not None and status != exact_size:
+        Py_XDECREF(room)
+        raise ValueError(f"decodes to {status} bytes, expected {exact_size}")
+    return _finished(room, capacity, status)
+
+
+def decode_range(capsule, data, Py_ssize_t start, Py_ssize_t size):
+    """Only bytes `start` to `start + size` of what `data` decodes to; None where the codec can't do that.
+
+    Raises
+        ValueError: damaged, or there are no such bytes.
+    """
+    cdef zstore_codec *codec = _codec(capsule)
+    cdef Py_buffer view
+    cdef PyObject *room = NULL
+    cdef int64_t status
+    cdef void *target
+    if not ZS_HAS_RANGE(codec):
+        return None
+    if start < 0 or size < 0:
+        raise ValueError(f"range is {size} bytes from {start}, expected neither to be negative")
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        room = PyBytes_FromStringAndSize(NULL, size)
+        target = PyBytes_AS_STRING(room)
+        with nogil:
+            status = codec.decode_range(codec.state, view.buf, view.len, start, size, target, size)
+    finally:
+        PyBuffer_Release(&view)
+    if status != size:
+        Py_XDECREF(room)
+        raise _failure(status, "decodes") if status < 0 else RuntimeError(f"the codec wrote {status} bytes of {size}")
+    return _finished(room, size, status)
+
+
+def decoded_size(capsule, data):
+    """How many bytes `data` claims to decode to, unverified; None where it doesn't say."""
+    cdef zstore_codec *codec = _codec(capsule)
+    cdef Py_buffer view
+    cdef int64_t size
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        size = codec.decoded_size(codec.state, view.buf, view.len) if ZS_HAS_SIZE(codec) else -1
+    finally:
+        PyBuffer_Release(&view)
+    return size if size >= 0 else None
+
+
+def encoded_bound(capsule, size_t size):
+    """The most bytes that `size` bytes become; None where the codec can't encode so many."""
+    cdef zstore_codec *codec = _codec(capsule)
+    cdef size_t bound = codec.encode_bound(codec.state, size)
+    return bound if bound <= <size_t> PY_SSIZE_T_MAX else None
+
+
+def checksum_crc32c(data, uint32_t start=0, *, bint portable=False):
+    """The CRC-32C of `data`, continuing from `start`; `portable` leaves the CPU's instruction out."""
+    cdef Py_buffer view
+    cdef uint32_t checksum
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            if portable:
+                checksum = ~zs_crc32c_portable(~start, <const uint8_t *> view.buf, view.len)
+            else:
+                checksum = zs_crc32c_extend(start, view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return checksum

@@ -1,0 +1,1 @@
+"""Selections as plans, and plans carried out on files and buffers."""

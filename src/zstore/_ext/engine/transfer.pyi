@@ -1,0 +1,63 @@
+"""Batches of reads and writes: (file range | buffer) to decoded items and back, without the GIL."""
+
+from typing import Any, final
+
+from zstore._ext.engine.select import Plan
+
+__test__: dict[str, Any]
+
+# (kind, errno, step, got, expected, outer cell, inner cell or None)
+_Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
+
+def limit_chunks(size: int) -> None: ...
+def kept_size() -> int: ...
+@final
+class Folder:
+    def __new__(cls, path: str, *, cache_size: int = ..., keeps_chunks: bool = False) -> Folder: ...
+    @property
+    def path(self) -> str: ...
+
+@final
+class Buffers:
+    def __new__(cls, values: list[Any], n: int) -> Buffers: ...
+
+def covers_outer(plan: Plan, cell: tuple[int, ...]) -> int: ...
+def read(
+    plan: Plan,
+    out: Any,
+    *,
+    folder: Folder | None = None,
+    outer: list[Any] | None = None,
+    inner: list[Any] | None = None,
+    window: tuple[int, int] | None = None,
+    threads: int = 1,
+    missing_is_fault: bool = False,
+) -> _Fault | None: ...
+
+@final
+class Bundle:
+    def __new__(cls, plans: list[Plan]) -> Bundle: ...
+    def outer_cells(self) -> list[tuple[int, ...]]: ...
+
+def read_many(
+    bundle: Bundle,
+    outs: list[Any],
+    *,
+    folder: Folder | None = None,
+    outer: list[Any] | None = None,
+    window: tuple[int, int] | None = None,
+    threads: int = 1,
+    missing_is_fault: bool = False,
+) -> _Fault | None: ...
+def write(
+    plan: Plan,
+    value: Any,
+    *,
+    folder: Folder | None = None,
+    outer: list[Any] | None = None,
+    document: str = "",
+    durable: bool = False,
+    skip_empty: bool = True,
+    window: tuple[int, int] | None = None,
+    threads: int = 1,
+) -> tuple[_Fault | None, list[Any]]: ...

@@ -1,0 +1,355 @@
+"""Batches of reads and writes: (file range | buffer) to decoded items and back, without the GIL."""
+
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from zstore._ext.engine.select cimport Layout, Plan, zs_layout, zs_plan, zs_points
+
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals()  # what a handler raised stays pending, where cpython.exc would raise it there and then
+
+
+cdef extern from "read.h" nogil:
+    enum:
+        ZS_FAULT_SIGNAL
+
+    ctypedef struct zs_fault:
+        int code, error_number, step, has_inner
+        int64_t got, expected
+        int64_t cell[32]
+        int64_t inner[32]
+
+    ctypedef struct zs_bytes:
+        const char *data
+        int64_t size
+
+    ctypedef struct zs_cache:
+        int64_t bytes
+        int64_t limit
+
+    ctypedef struct zs_owner:
+        int64_t id
+        int has_kept
+
+    ctypedef struct zs_place:
+        int directory
+        const char *document
+        int is_durable
+
+    ctypedef struct zs_batch:
+        const zs_layout *layout
+        const zs_plan *plan
+        const zs_points *points
+        char *memory
+        int64_t stride[32]
+        zs_place place
+        const zs_bytes *outer
+        const zs_bytes *inner
+        zs_cache *cache
+        int keeps_chunks, missing_is_fault
+        zs_owner *owner
+        int (*poll)() noexcept
+        int64_t n_tasks
+        int64_t next
+        zs_fault fault
+
+    zs_cache *zs_cache_make(int64_t limit)
+    void zs_cache_free(zs_cache *)
+    void zs_cache_forget(zs_cache *, int64_t base)
+    void zs_cache_limit(zs_cache *, int64_t limit)
+    zs_cache zs_shared
+    int zs_folder_is_gone(int directory)
+    void zs_leave_scratch(int directory)
+    int zs_close "close" (int file)
+    int zs_covers_outer(const zs_batch *, const int64_t *cell)
+    void zs_read_run(zs_batch *, int threads)
+
+
+cdef extern from "write.h" nogil:
+    enum:
+        ZS_REPLACED, ZS_REMOVED
+
+    ctypedef struct zs_result:
+        int kind
+        char *data
+        int64_t size
+
+    ctypedef struct zs_write_job:
+        zs_batch batch
+        int skip_empty
+        zs_result *result
+
+    void zs_write_run(zs_write_job *, int threads)
+
+
+# In the order of the enum in layout.h.
+cdef tuple FAULTS = ("", "store", "memory", "codec", "size", "missing", "short", "checksum", "entry", "signal")
+
+
+cdef int check_signals() noexcept with gil:
+    return PyErr_CheckSignals() != 0
+
+
+cdef int raise_pending() except -1:
+    return -1
+
+
+def limit_chunks(int64_t size):
+    """Let the decoded chunks that all arrays keep together have at most `size` bytes."""
+    zs_cache_limit(&zs_shared, size)
+
+
+def kept_size():
+    """How many bytes the decoded chunks have that all arrays keep together."""
+    return zs_shared.bytes
+
+
+cdef int64_t folders = 0
+
+
+cdef class Folder:
+    """The directory of one array, kept open, and what was read from it: shard indexes, and decoded chunks too where
+    `keeps_chunks`, of `cache_size` bytes at most. Other chunks are kept with those of all arrays."""
+
+    cdef readonly str path
+    cdef int directory
+    cdef bint has_written, keeps_chunks
+    cdef zs_cache *cache
+    cdef zs_owner owner
+
+    def __cinit__(self, str path, *, int64_t cache_size=32 << 20, bint keeps_chunks=False):
+        global folders
+        folders += 1
+        self.owner.id = folders
+        self.path = path
+        self.keeps_chunks = keeps_chunks
+        self.directory = -1
+        self.cache = zs_cache_make(cache_size)
+        if self.cache == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.cache != NULL and self.directory >= 0:
+            if self.has_written:
+                zs_leave_scratch(self.directory)
+            zs_close(self.directory)
+        zs_cache_free(self.cache)
+        if self.owner.has_kept:
+            zs_cache_forget(&zs_shared, -self.owner.id)
+
+    cdef int descriptor(self) except -1:
+        """The open directory; opened again when it was removed and made anew since."""
+        if self.directory >= 0 and not zs_folder_is_gone(self.directory):
+            return self.directory
+        if self.directory >= 0:
+            zs_close(self.directory)
+            self.directory = -1
+        cdef int opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if self.directory >= 0:
+            zs_close(opened)  # another thread was faster
+        else:
+            self.directory = opened
+        return self.directory
+
+
+cdef class Buffers:
+    """Borrowed memory of several objects, given back when this goes."""
+
+    cdef Py_buffer *views
+    cdef zs_bytes *items
+    cdef Py_ssize_t count
+
+    def __cinit__(self, list values, Py_ssize_t n):
+        if len(values) != n:
+            raise ValueError(f"{len(values)} chunks given, expected {n}")
+        self.views = <Py_buffer *> calloc(n + 1, sizeof(Py_buffer))
+        self.items = <zs_bytes *> calloc(n + 1, sizeof(zs_bytes))
+        if self.views == NULL or self.items == NULL:
+            raise MemoryError
+        for value in values:
+            if value is not None:
+                PyObject_GetBuffer(value, &self.views[self.count], PyBUF_SIMPLE)
+                self.items[self.count].data = <const char *> self.views[self.count].buf
+                self.items[self.count].size = self.views[self.count].len
+            self.count += 1
+
+    def __dealloc__(self):
+        cdef Py_ssize_t k
+        for k in range(self.count):
+            if self.items[k].data != NULL:
+                PyBuffer_Release(&self.views[k])
+        free(self.views)
+        free(self.items)
+
+
+cdef int strides_of(Plan plan, Py_buffer *view, char **base, int64_t *stride) except -1:
+    """The caller's memory seen from the array's dimensions: where the plan's first item lies, and byte strides."""
+    cdef int d, r
+    if view.itemsize != plan.layout.c.item:
+        raise ValueError(f"items of {view.itemsize} bytes, expected {plan.layout.c.item}")
+    shape = tuple([view.shape[d] for d in range(view.ndim)])
+    if shape != plan.shape:
+        raise ValueError(f"memory of shape {shape}, expected {plan.shape}")
+    base[0] = <char *> view.buf
+    if plan.has_points:
+        stride[0] = view.strides[0] if view.ndim else 0
+        return 0
+    for d in range(plan.c.ndim):
+        r = plan.result_dim[d]
+        stride[d] = view.strides[r] if r >= 0 else 0
+        if plan.c.axis[d].flip:
+            base[0] += (view.shape[r] - 1) * stride[d]
+            stride[d] = -stride[d]
+    return 0
+
+
+cdef object fault_of(const zs_fault *fault, int ndim):
+    """(kind, errno, step, got, expected, outer cell, inner cell or None), or None when all went well."""
+    if fault.code == 0:
+        return None
+    if fault.code == ZS_FAULT_SIGNAL:
+        raise_pending()
+    cell = tuple([fault.cell[d] for d in range(ndim)])
+    inner = tuple([fault.inner[d] for d in range(ndim)]) if fault.has_inner else None
+    return FAULTS[fault.code], fault.error_number, fault.step, fault.got, fault.expected, cell, inner
+
+
+# Below so many decoded bytes, waking another thread takes longer than the work.
+cdef int64_t ALONE_SIZE = 131072
+
+
+cdef int prepare(zs_batch *batch, Plan plan, tuple window, int *threads, int64_t *first_outer, int64_t *outers) except -1:
+    """The batch of the outer chunks that `window` names (None: all of them)."""
+    cdef const int64_t *start = plan.points.outer_start if plan.has_points else plan.c.outer_start
+    memset(batch, 0, sizeof(batch[0]))
+    batch.layout = &plan.layout.c
+    batch.plan = &plan.c
+    batch.points = &plan.points if plan.has_points else NULL
+    batch.place.directory = -1
+    batch.poll = check_signals
+    first_outer[0], outers[0] = 0, plan.outer_count
+    batch.n_tasks = plan.task_count
+    if window is not None:
+        first_outer[0], outers[0] = window[0], window[1] - window[0]
+        if not 0 <= window[0] <= window[1] <= plan.outer_count:
+            raise ValueError(f"outer chunks {window} of {plan.outer_count}")
+        if start != NULL and batch.n_tasks:
+            batch.next, batch.n_tasks = start[window[0]], start[window[1]]
+        else:
+            batch.next, batch.n_tasks = window
+    if (batch.n_tasks - batch.next) * plan.layout.c.chunk_size < ALONE_SIZE:
+        threads[0] = 1
+    return 0
+
+
+def covers_outer(Plan plan, tuple cell):
+    """How much of the outer chunk at `cell` the plan takes in: 2 all of it, 1 what lies in the array, 0 less."""
+    cdef zs_batch batch
+    cdef int64_t place[32]
+    cdef int64_t first, count
+    cdef int d, threads = 1
+    prepare(&batch, plan, None, &threads, &first, &count)
+    for d in range(plan.layout.c.ndim):
+        place[d] = cell[d]
+    return zs_covers_outer(&batch, place)
+
+
+def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None, tuple window=None, int threads=1,
+         bint missing_is_fault=False):
+    """Fill `out` (of the plan's shape; for points 1-d) from files of `folder`, or from given bytes.
+
+    `outer` holds the bytes of every outer chunk in the plan's order, `inner` those of every inner chunk; None in
+    either is a chunk that is not there. `window` limits the work (and both lists) to those outer chunks of the
+    plan. Gives None, or the first fault.
+    """
+    cdef zs_batch batch
+    cdef Py_buffer view
+    cdef Buffers given
+    cdef int64_t first_outer, outers
+    prepare(&batch, plan, window, &threads, &first_outer, &outers)
+    if batch.n_tasks == batch.next:
+        return None
+    batch.missing_is_fault = missing_is_fault
+    if folder is not None:
+        batch.place.directory = folder.descriptor()
+        batch.cache = folder.cache
+        batch.keeps_chunks = folder.keeps_chunks
+        batch.owner = &folder.owner
+    elif outer is not None:
+        given = Buffers(outer, outers)
+        batch.outer = given.items - first_outer
+    else:
+        given = Buffers(inner, batch.n_tasks - batch.next)
+        batch.inner = given.items - batch.next
+    PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
+    try:
+        strides_of(plan, &view, &batch.memory, batch.stride)
+        with nogil:
+            zs_read_run(&batch, threads)
+        return fault_of(&batch.fault, plan.layout.c.ndim)
+    finally:
+        PyBuffer_Release(&view)
+
+
+include "transfer_many.pxi"
+
+
+def write(Plan plan, value, *, Folder folder=None, list outer=None, str document="", bint durable=False,
+          bint skip_empty=True, tuple window=None, int threads=1):
+    """Store `value` (of the plan's shape; for points 1-d) in the files of `folder`, or over given bytes.
+
+    `document` is the array's metadata document in `folder`, on which chunks are locked. Without a folder, `outer`
+    holds the bytes of every outer chunk as they are (None: not there, or replaced whole). `window` limits the work
+    (and that list) to those outer chunks of the plan. Gives (fault, results): the first fault or None, and per outer
+    chunk None (unchanged), bytes (its new value) or False (to be removed).
+    """
+    cdef zs_write_job job
+    cdef Py_buffer view
+    cdef Buffers given
+    cdef bytes name = os.fsencode(document)
+    cdef int64_t k, first_outer, outers
+    cdef zs_result *made = NULL
+    cdef list results = []
+    memset(&job, 0, sizeof(job))
+    prepare(&job.batch, plan, window, &threads, &first_outer, &outers)
+    if job.batch.n_tasks == job.batch.next:
+        return None, results
+    job.skip_empty = skip_empty
+    if folder is not None:
+        job.batch.place.directory = folder.descriptor()
+        folder.has_written = True
+        job.batch.place.document = name
+        job.batch.place.is_durable = durable
+        job.batch.cache = folder.cache
+    else:
+        given = Buffers(outer, outers)
+        job.batch.outer = given.items - first_outer
+        made = <zs_result *> calloc(outers + 1, sizeof(zs_result))
+        if made == NULL:
+            raise MemoryError
+        job.result = made - first_outer
+    try:
+        PyObject_GetBuffer(value, &view, PyBUF_STRIDES)
+        try:
+            strides_of(plan, &view, &job.batch.memory, job.batch.stride)
+            with nogil:
+                zs_write_run(&job, threads)
+        finally:
+            PyBuffer_Release(&view)
+        if made != NULL:
+            for k in range(outers):
+                if made[k].kind == ZS_REPLACED and made[k].data != NULL:
+                    results.append(PyBytes_FromStringAndSize(made[k].data, made[k].size))
+                else:
+                    results.append(False if made[k].kind == ZS_REMOVED else None)
+        return fault_of(&job.batch.fault, plan.layout.c.ndim), results
+    finally:
+        if made != NULL:
+            for k in range(outers):
+                free(made[k].data)
+            free(made)

@@ -1,0 +1,22 @@
+"""The sampling kernel: contiguous buffers in, contiguous buffers out, on the pool's threads without the GIL."""
+
+from typing import Any
+
+__test__: dict[str, Any]
+
+METHODS: dict[str, int]
+
+def sample(
+    source: Any,
+    valid: Any,
+    columns: Any,
+    rows: Any,
+    out: Any,
+    found: Any,
+    *,
+    method: int,
+    x_scale: float = 1.0,
+    y_scale: float = 1.0,
+    limits: tuple[float, float] | None = None,
+    threads: int = 1,
+) -> None: ...
