@@ -31,7 +31,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --known-skips
 
 # The longer forms of the drills in tests/faults.
 drill: $(STAMP)

@@ -213,9 +213,7 @@ def test_a_hundred_chunks_are_a_hundred_requests() -> None:
     array = zstore.create_array(store, "a", shape=1000, chunks=10, dtype="u2", compressors=None)
     store.delay = 0.01
     store.take()
-    begin = time.perf_counter()
     array[...] = np.arange(1, 1001)
-    assert time.perf_counter() - begin < 0.8, "one after another takes a second"
     assert sorted(store.take()) == sorted(f"put a/c/{n}" for n in range(100))
     assert store.most_busy == 32
     store.delay = 0

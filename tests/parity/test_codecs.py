@@ -102,7 +102,7 @@ def test_numcodecs_in_v3(tmp_path, place, codec_id, configuration, dtype, shards
     read = ours[...]
     np.testing.assert_allclose(read.astype("f8"), items.astype("f8"), atol=0.3)
     if codec_id in ZARR_V3_LACKS:
-        pytest.skip(f"zarr-python: {ZARR_V3_LACKS[codec_id]}")
+        return
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "ours", mode="r")[...], read)
     theirs = zarr.create_array(
         tmp_path / "theirs",
@@ -133,7 +133,7 @@ def test_numcodecs_in_v2(tmp_path, place, codec_id, configuration, dtype, order)
     np.testing.assert_allclose(read.astype("f8"), items.astype("f8"), atol=0.3)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "ours", mode="r")[...], read)
     if codec_id == "zfpy" and order == "F":
-        pytest.skip("numcodecs compresses by zfp in C order only")
+        return  # numcodecs compresses by zfp in C order only
     import numcodecs
 
     made = numcodecs.get_codec(codec)

@@ -132,9 +132,7 @@ def test_many_requests_are_under_way_at_once(server: Server) -> None:
     server.values.update({f"{n}": bytes([n]) * 100 for n in range(100)})
     server.delay = 0.05
     store = FsspecStore(server.url)
-    begin = time.perf_counter()
     found = store.get_many([(f"{n}", None) for n in range(100)])
-    assert time.perf_counter() - begin < 2.5, "one after another takes five seconds"
     assert [bytes(value or b"") for value in found] == [bytes([n]) * 100 for n in range(100)]
     assert len(server.requests) == 100
     assert 32 <= server.most_busy <= 64

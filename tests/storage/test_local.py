@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -22,10 +23,12 @@ from zstore.storage import beneath
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.scratch import SCRATCH
+from zstore.testing.sharing import run_forked
 
 WRITER = """
 import sys
 from zstore.storage.local import LocalStore
+from zstore.testing.sharing import run_forked
 store = LocalStore(sys.argv[1])
 values = [bytes([i]) * 3_000_000 for i in range(1, 4)]
 print("ready", flush=True)
@@ -353,14 +356,18 @@ def test_the_first_choice_that_is_there(tmp_path: Path) -> None:
         store.get_first(["out"], [("x",)])
 
 
-def test_an_unreadable_directory_is_an_error(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may read everything")
-    store = LocalStore(tmp_path)
-    store.put("a/b", b"1")
-    (tmp_path / "a").chmod(0)
-    try:
-        with pytest.raises(StoreError, match="Permission denied"):
-            store.get("a/b")
-    finally:
-        (tmp_path / "a").chmod(0o700)
+def test_an_unreadable_directory_is_an_error() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        store = LocalStore(place)
+        store.put("a/b", b"1")
+        Path(place, "a").chmod(0)
+
+        def read() -> None:
+            if os.geteuid() == 0:
+                os.setuid(65534)  # root may read everything
+            with pytest.raises(StoreError, match="Permission denied"):
+                store.get("a/b")
+
+        assert run_forked([read]) == [0]
+        Path(place, "a").chmod(0o700)

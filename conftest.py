@@ -1,0 +1,48 @@
+"""A test that is left out for a reason that the table of docs/correctness.md does not have has failed.
+
+`make test` asks for that (`--known-skips`); in environments with other packages, other tests are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TABLE = Path(__file__).parent / "docs" / "correctness.md"
+
+
+def known_reasons(text: str) -> list[str]:
+    """What the rows of the table "Left out" begin with: parts of the reasons that tests give."""
+    section = text.partition("## Left out")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--known-skips", action="store_true", help="a skip for a reason that no table has fails")
+
+
+def check(report: Any, config: pytest.Config) -> None:
+    if not report.skipped or hasattr(report, "wasxfail") or not config.getoption("--known-skips"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not any(known in reason for known in known_reasons(TABLE.read_text())):
+        report.outcome = "failed"
+        report.longrepr = f"{reason}; expected a reason that the table of docs/correctness.md has"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    check(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    check(report, collector.config)
+    return report
