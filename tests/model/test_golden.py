@@ -226,7 +226,7 @@ CASES = {
         {
             "shape": (100,),
             "dtype": [("x", ">f4"), ("t", ">M8[s]")],
-            "fill_value": {"x": 1.5, "t": np.datetime64("NaT")},
+            "fill_value": {"x": 1.5, "t": np.datetime64("NaT", "s")},
             "compressors": None,
         },
     ),

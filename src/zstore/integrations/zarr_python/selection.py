@@ -214,6 +214,8 @@ def _positions(table: dict[int, tuple[Any, Any]], chunk: int) -> Index | None:
     parts = []
     for cell, (inside, outside) in table.items():
         index = np.arange(chunk)[inside] if isinstance(inside, slice) else np.asarray(inside).reshape(-1)
+        if index.dtype == bool and len(index) == chunk:
+            index = np.flatnonzero(index)  # as zarr-python 3.4 gives a mask over one dimension alone
         if index.dtype.kind not in "iu" or (index.size and not 0 <= index.min() <= index.max() < chunk):
             return None
         parts.append((index.astype(np.int64) + cell * chunk, outside))
