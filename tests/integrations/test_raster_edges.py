@@ -85,6 +85,7 @@ CASES: dict[str, tuple[np.ndarray, Callable[[Any], None] | None, dict[str, Any]]
     "int8": (cells(1, 30, 20, "i1"), None, {"nodata": -128}),
     "int64": (cells(1, 30, 20, "i8"), None, {"nodata": -9999}),
     "uint64": (cells(1, 30, 20, "u8"), None, {"nodata": 2**53}),
+    "float16": (cells(1, 30, 20, "f2"), None, {"nodata": -999}),
     "complex": (cells(2, 30, 20, "c16"), None, {}),
     "a palette": (cells(1, 30, 20, "u1"), lambda raster: raster.write_colormap(1, PALETTE), {}),
     "packed": (cells(2, 30, 20, "i2"), pack, {"nodata": 0}),
@@ -128,6 +129,8 @@ def test_all_that_it_says_comes_back(
     tmp_path: Path, case: str, zarr_format: int, levels: int, driver: str
 ) -> None:
     data, describe, options = CASES[case]
+    if not rasterio.dtypes.check_dtype(data.dtype.name):
+        pytest.skip(f"GDAL {rasterio.__gdal_version__} has no {data.dtype.name}")
     path = make(tmp_path / "a.tif", data, describe, **options)
     raster_to_zarr(path, tmp_path / "z", zarr_format=zarr_format, levels=levels)
     back = zarr_to_raster(tmp_path / "z", tmp_path / "b.tif", driver=driver)
@@ -215,7 +218,7 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
             zarr_to_raster(group, tmp_path / "c.tif", compress="nope")
         with pytest.raises(UnsupportedError, match="compress is 'webp'"):
             zarr_to_raster(group, tmp_path / "c.tif", compress="webp")
-    group.create_array("b", data=np.zeros((30, 20), "f2"), dimension_names=("y", "x"))
-    with pytest.raises(UnsupportedError, match="cannot hold the data type float16"):
+    group.create_array("b", data=np.zeros((30, 20), "?"), dimension_names=("y", "x"))
+    with pytest.raises(UnsupportedError, match="cannot hold the data type bool"):
         zarr_to_raster(group, tmp_path / "c.tif", arrays=["b"])
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tif", "b.tif", "z"]

@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 DTYPES = ("u1", "u2", "i2", "i4", "f4", "f8")
+GDAL = tuple(map(int, rasterio.__gdal_version__.split(".")[:2]))
 
 
 def overview(path: Path, array: np.ndarray, factor: int, method: str, nodata: Any = None) -> np.ndarray:
@@ -65,15 +66,30 @@ def raster(dtype: str, shape: tuple[int, int], nodata: Any = None, *, few: bool 
     return array
 
 
+def rounding(found: np.ndarray, source: np.ndarray, factor: int) -> np.ndarray:
+    """How far apart two means of the same items may be, each added in an order and scale of its own."""
+    count = factor * factor
+    items = np.abs(source.astype("f8")).reshape(found.shape[0], factor, found.shape[1], factor)
+    # In either mean, each of count additions and three scalings rounds by half an epsilon of the items.
+    bound = (count + 3) * np.finfo("f8").eps * items.mean(axis=(1, 3))
+    return bound if found.dtype == "f8" else bound + np.spacing(np.abs(found))
+
+
 def assert_same(
     found: np.ndarray, gdal: np.ndarray, source: np.ndarray, nodata: Any, factor: int, method: str
 ) -> None:
-    """Bit for bit, but for two things GDAL does: they are named, and everything outside them is compared."""
+    """Bit for bit, but for three things GDAL does: they are named, and all outside them is compared."""
     ignored = np.zeros(gdal.shape, bool)
+    is_float_mean = method == "average" and nodata is None and source.dtype.kind == "f"
+    if is_float_mean and GDAL >= (3, 12) and (factor != 2 or source.dtype.name == "float64"):
+        # From 3.12, GDAL scales items by 1 / count before it adds them, so that no sum overflows, and the
+        # total back; of pairs of float64 it adds columns first. Before, it added all and divided, as we do.
+        assert (np.abs(found - gdal) <= rounding(found, source, factor)).all()
+        return
     if method == "average" and nodata is not None and source.dtype.name in ("int16", "int32"):
         # GDAL compares with nodata before it rounds, so that some valid means do become nodata.
         ignored |= (gdal == nodata) & (found == nodata + 1)
-    if method == "average" and nodata is None and factor == 2 and source.dtype.name == "float32":
+    if is_float_mean and factor == 2 and source.dtype.name == "float32":
         # GDAL adds in another order in the last columns of a row, those that do not fill a vector.
         ignored[:, -(gdal.shape[1] % 8) or gdal.shape[1] :] = True
         np.testing.assert_allclose(found, gdal, rtol=1e-6, atol=1e-3)
@@ -96,14 +112,12 @@ def test_same_as_gdaladdo(tmp_path: Path, dtype: str, factor: int, method: str) 
 
 @pytest.mark.parametrize("dtype", ["i1", "u4"])
 def test_same_as_gdaladdo_in_the_rarer_types(tmp_path: Path, dtype: str) -> None:
+    # So large because GDAL 3.12 leaves an overview empty whose size the next power of two gives as well.
     for method in ("nearest", "average", "mode"):
-        array = raster(dtype, (60, 66))
+        array = raster(dtype, (480, 510))
         for factor in (2, 3, 30):
-            found = downsample(
-                array[: 60 // factor * factor, : 66 // factor * factor], (factor, factor), method
-            )
-            gdal = overview(tmp_path, array[: 60 // factor * factor, : 66 // factor * factor], factor, method)
-            np.testing.assert_array_equal(found, gdal)
+            found = downsample(array, (factor, factor), method)
+            np.testing.assert_array_equal(found, overview(tmp_path, array, factor, method))
 
 
 def test_nan_as_nodata(tmp_path: Path) -> None:

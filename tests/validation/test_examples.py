@@ -209,6 +209,7 @@ def test_sentinel_products_of_eopf() -> None:
 )
 def test_after_mending_nothing_is_wrong_and_gdal_opens_it_right(name, tmp_path) -> None:
     rasterio = pytest.importorskip("rasterio", reason="GDAL opens the store through rasterio")
+    version = tuple(map(int, rasterio.__gdal_version__.split(".")[:2]))
     place = tmp_path / "a.zarr"
     shutil.copytree(STORES / "geo" / name, place)
     fix(place)
@@ -219,8 +220,10 @@ def test_after_mending_nothing_is_wrong_and_gdal_opens_it_right(name, tmp_path) 
     for level in levels:
         data = next(n for n, a in (group[level] if level else group).arrays() if a.ndim >= 2)
         array = group[f"{level}/{data}".strip("/")]
-        if array.zarr_format == 3 and rasterio.__gdal_version__ < "3.12":
+        if array.zarr_format == 3 and version < (3, 11):
             pytest.skip(f"GDAL {rasterio.__gdal_version__} does not read Zarr v3")
+        if array.shards is not None and version < (3, 13):
+            pytest.skip(f"GDAL {rasterio.__gdal_version__} has no codec for shards")
         with rasterio.open(f'ZARR:"{place}":/{array.path}') as source:
             from zstore.conventions.read import read_geo
 
