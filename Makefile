@@ -1,4 +1,5 @@
-# The same words here, in CI and in the docs. Each makes .venv and installs what it needs by itself.
+# The same words here, in CI and in the docs. Each makes .venv and installs what it needs by itself; another Python
+# takes an environment of its own: `make test PYTHON=python3.13 VENV=.venv-3.13`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +23,7 @@ $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproje
 
 build: $(STAMP)
 
-# Only the extensions, in place, against what .venv holds already.
+# Only the extensions, in place, against what $(VENV) holds already.
 kernels:
 	$(BIN)/pip install --quiet setuptools cython blosc2 "numpy>=2"
 	$(BIN)/python setup.py -q build_ext --inplace -j 2
@@ -64,8 +65,8 @@ sanitize: $(STAMP)
 		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
 
 # Stores of every kind, opened by readers that are no test dependencies too, from environments of their own: one of
-# PYTHON, and one of a Python 3.12 or newer, for which some readers have their newest versions (and rasterio a newer
-# GDAL) only. ZSTORE_READERS_PYTHON names that Python; else it is python3.12 on PATH, or pyenv's.
+# PYTHON, and one of the newest Python here (3.12 at least), for which some readers have their newest versions (and
+# rasterio a newer GDAL) only. ZSTORE_READERS_PYTHON names that Python; else tools/pythons finds it.
 READERS := .readers
 NEW_READERS := .readers-new
 READER_TESTS := tests/integrations/test_readers.py tests/integrations/test_readers_geo.py \
@@ -79,7 +80,7 @@ readers: $(READERS)/.installed $(NEW_READERS)/.installed
 		$(NEW_READERS)/bin/python -c 'import rasterio; print("GDAL", rasterio.__gdal_version__)'; \
 		ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(NEW_READERS)/bin/python -m pytest -q $(READER_TESTS); \
 	else \
-		echo "no Python 3.12 here: skipped eopf-geozarr >= 0.12, ndpyramid and rasterio >= 1.5 (GDAL >= 3.12);" \
+		echo "no Python 3.12 or newer here: skipped eopf-geozarr >= 0.12, ndpyramid and rasterio >= 1.5 (GDAL >= 3.12);" \
 			"ZSTORE_READERS_PYTHON may name one"; \
 	fi
 
@@ -91,16 +92,14 @@ $(READERS)/.installed: $(READERS_NEED)
 
 # Made where there is a Python for it, and looked for again where there was none.
 $(NEW_READERS)/.installed: $(READERS_NEED)
-	@for new in "$$ZSTORE_READERS_PYTHON" python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python ""; do \
-		test -z "$$new" || ! "$$new" -c "" 2>/dev/null || break; \
-	done; \
-	test -z "$$new" || { \
+	@new=$${ZSTORE_READERS_PYTHON:-$$(tools/pythons | tail -n 1 | cut -d " " -f 2)}; \
+	if [ -n "$$new" ] && "$$new" -c "import sys; sys.exit(sys.version_info < (3, 12))"; then \
 		set -ex; \
 		test -x $(NEW_READERS)/bin/python || "$$new" -m venv $(NEW_READERS); \
 		$(NEW_READERS)/bin/pip install --quiet --upgrade pip; \
 		$(NEW_READERS)/bin/pip install --quiet -e ".[readers]"; \
 		touch $@; \
-	}
+	fi
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -154,4 +153,4 @@ bench-pyramids: $(STAMP)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .readers .readers-new .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.so
+	rm -rf $(VENV) .venv-* .readers .readers-new .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.so

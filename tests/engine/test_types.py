@@ -128,6 +128,17 @@ def test_defaults_mean_nothing_there():
         assert array[...].tolist() == ["", "", ""]
 
 
+@pytest.mark.parametrize("dtype", ["M8[D]", "m8[7us]", "M8", "m8"])
+def test_fill_values_of_times_as_text(dtype):
+    def count(fill: str | bytes) -> int:
+        array = zstore.create_array(MemoryStore(), shape=3, dtype=dtype, fill_value=fill)
+        return int(array[...].view("i8")[0])
+
+    assert {count(text) for text in ("NaT", "nat", b"NaT")} == {-(2**63)}
+    assert dtype[0] == "M" or [count(text) for text in ("5", "-5", b"5")] == [5, -5, 5]
+    assert dtype != "M8[D]" or count("1970-01-08") == 7
+
+
 @pytest.mark.parametrize(
     ("dtype", "fill", "reason"),
     [

@@ -350,7 +350,7 @@ def test_mode_of_flags_and_dates() -> None:
     assert downsample(flags, (2, 2), "mode", nodata=True).tolist() == [[False]]
     dates = np.array(["2020-01-01", "NaT", "2021-01-01", "2021-01-01"], "M8[D]")
     assert downsample(dates, (4,), "mode")[0] == np.datetime64("2021-01-01")
-    assert downsample(dates[:2], (2,), "mode", nodata=np.datetime64("NaT"))[0] == dates[0]
+    assert downsample(dates[:2], (2,), "mode", nodata=np.datetime64("NaT", "s"))[0] == dates[0]
 
 
 @pytest.mark.parametrize("method", REFERENCE)

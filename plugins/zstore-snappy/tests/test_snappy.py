@@ -73,11 +73,19 @@ def test_what_is_no_block(block: bytes) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 60, 61, 256, 257, 65535, 65536, 65537, 300_000])
 def test_imagecodecs_reads_and_writes_the_same(size: int) -> None:
-    imagecodecs = pytest.importorskip("imagecodecs", reason="the peer")
+    peers = pytest.importorskip("imagecodecs.numcodecs", reason="the peer")
     draw = random.Random(size)
     for data in (draw.randbytes(size), bytes(size), bytes(draw.choices(b"abc", k=size))):
-        assert imagecodecs.snappy_decode(Snappy().encode(memoryview(data))) == data
-        assert decode(imagecodecs.snappy_encode(data), size) == data
+        assert peers.Snappy().decode(Snappy().encode(memoryview(data))) == data
+        assert decode(peers.Snappy().encode(data), size) == data
+
+
+def test_options_that_imagecodecs_writes_are_taken() -> None:
+    peers = pytest.importorskip("imagecodecs.numcodecs", reason="the peer")
+    for written in (peers.Snappy().get_config(), {"id": "imagecodecs_snappy", "level": None}):
+        assert written.pop("id") == "imagecodecs_snappy"
+        assert Snappy.from_configuration(written).to_configuration() == {}
+    assert Snappy.from_configuration({"level": 2}).to_configuration() == {"level": 2}
 
 
 @pytest.mark.parametrize(("zarr_format", "shards"), [(2, None), (3, None), (3, (40, 60))])

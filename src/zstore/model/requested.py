@@ -131,15 +131,25 @@ def _make_bytes(value: Any, data_type: DataType, zarr_format: int) -> Any:
 
 def _make_time(value: Any, data_type: DataType, zarr_format: int) -> Any:
     dtype = data_type.numpy
-    if isinstance(value, np.integer) and not isinstance(value, np.timedelta64):
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    # Nothing without a unit of its own reaches numpy, which no longer likes that.
+    if isinstance(value, str) and value.lower() in ("nat", ""):
+        return data_type.parse_fill("NaT", zarr_format)
+    is_count = isinstance(value, np.integer) and not isinstance(value, np.timedelta64)
+    if dtype.kind == "m":
+        is_count |= isinstance(value, bool) or (isinstance(value, str) and value.lstrip("+-").isdecimal())
+    if is_count:
         value = int(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return data_type.parse_fill(value, zarr_format)
+    if isinstance(value, list | tuple | np.ndarray):
+        raise _refusal(value, data_type, "a time")
     try:
         given = np.asarray(value, None if isinstance(value, np.generic) else dtype.kind + "8")
     except (TypeError, ValueError) as error:
         raise _refusal(value, data_type, f"a time ({error})") from None
-    if given.dtype.kind != dtype.kind or given.ndim:
+    if given.dtype.kind != dtype.kind:
         raise _refusal(value, data_type, "a time")
     made = given.astype(dtype)
     if not np.isnat(given) and (np.isnat(made) or made.astype(given.dtype) != given):

@@ -1,4 +1,4 @@
-"""Snappy compression, raw blocks; without options.
+"""Snappy compression, raw blocks.
 
 Spec     github.com/google/snappy, format_description.txt
 v3 name  numcodecs.imagecodecs_snappy
@@ -8,18 +8,27 @@ Example  {"name": "numcodecs.imagecodecs_snappy", "configuration": {}}
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from zstore.codecs.native import NativeCodec
+from zstore.codecs.options import Option, integer
 from zstore_snappy import native
 
 __all__ = ["Snappy"]
 
 
+@dataclass(frozen=True)
 class Snappy(NativeCodec):
-    """Fast compression of bytes; blocks of at most 2³² - 1 bytes."""
+    """Fast compression of bytes; blocks of at most 2³² - 1 bytes.
+
+    `level` is what imagecodecs writes from 2026.10 on, mostly null. It is kept, and changes nothing here.
+    """
 
     name: ClassVar[str] = "numcodecs.imagecodecs_snappy"
+    options: ClassVar[tuple[Option, ...]] = (integer("level", -(2**31), 2**31 - 1, None, may_be_null=True),)
+
+    level: int | None = None
 
     def _make_capsule(self) -> object:
         return native.snappy()
