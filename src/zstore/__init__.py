@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from zstore.nodes import above
+
 if TYPE_CHECKING:
     from zstore import errors
-    from zstore.engine.cache import set_cache_size
-    from zstore.engine.pool import set_threads
+    from zstore.engine.pool import set_cache_size, set_threads
     from zstore.integrations.dask import from_dask, to_dask
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
@@ -43,7 +44,7 @@ _HOMES = {
     "open_group": "zstore.nodes.open",
     "open_tiles": "zstore.pyramid.tiling.read",
     "read_tile": "zstore.pyramid.tiling.read",
-    "set_cache_size": "zstore.engine.cache",
+    "set_cache_size": "zstore.engine.pool",
     "set_threads": "zstore.engine.pool",
     "to_dask": "zstore.integrations.dask",
     "update_pyramid": "zstore.pyramid.update",
@@ -86,16 +87,33 @@ def get_include() -> str:
     return str(Path(__file__).parent / "_ext" / "include")
 
 
-def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("zstore.errors")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'zstore' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+def _read_tile(*given: Any, **named: Any) -> Any:
+    from zstore.pyramid.tiling.read import read_tile
+
+    return read_tile(*given, **named)
+
+
+def _render_html(node: Any) -> str:
+    from zstore.report.notebook import render_html
+
+    return render_html(node)
+
+
+# What nodes show of what is built on them.
+above.read_tile, above.render_html = _read_tile, _render_html
+
+if not TYPE_CHECKING:  # type checkers are to find names that are not there
+
+    def __getattr__(name: str) -> Any:
+        if name == "errors":
+            return import_module("zstore.errors")
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'zstore' has no attribute {name!r}")
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

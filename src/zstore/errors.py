@@ -76,6 +76,23 @@ class ZstoreError(Exception):
         return (_rebuild, (type(self), self.message, fields))
 
 
+class located:
+    """A context whose errors of zstore get the place filled in where it was not known yet."""
+
+    __slots__ = ("_key", "_path")
+
+    def __init__(self, path: str | None = None, key: str | None = None) -> None:
+        self._path = path
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ZstoreError):
+            error.locate(path=self._path, key=self._key)
+
+
 def _rebuild(kind: type[ZstoreError], message: str, fields: dict[str, object]) -> ZstoreError:
     return kind(message, **fields)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ import pytest
 import zstore
 from zstore._ext.engine.select import plan_basic
 from zstore._ext.engine.transfer import Bundle
-from zstore.engine.chunks import Chunks
+from zstore.engine.regular import RegularChunks
 from zstore.errors import CodecError, NotFoundError, SelectionError
 from zstore.storage.base import Store
 from zstore.storage.fsspec import FsspecStore
@@ -91,9 +91,9 @@ def test_a_chunk_is_asked_for_once(kind):
 def test_a_chunk_is_decoded_once(tmp_path, monkeypatch):
     array = make(tmp_path, "python")
     decoded = []
-    decode = Chunks._decode
+    decode = RegularChunks._decode
     monkeypatch.setattr(
-        Chunks, "_decode", lambda chunks, *given: decoded.append(given[1][1]) or decode(chunks, *given)
+        RegularChunks, "_decode", lambda chunks, *given: decoded.append(given[1][1]) or decode(chunks, *given)
     )
     array.read_many(TILES)
     assert sorted(decoded) == sorted(f"a/c/{y}/{x}" for y in range(3) for x in range(3))

@@ -16,7 +16,7 @@ import zarr
 from zarr.codecs import VLenUTF8Codec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
-from zstore.engine.chunks import Chunks
+from zstore.engine.regular import RegularChunks
 from zstore.integrations.zarr_python import ZstoreStore
 from zstore.integrations.zarr_python import binding as zarr_python_binding
 from zstore.storage.memory import MemoryStore as Memory
@@ -171,14 +171,14 @@ class _Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.may_go = threading.Event(), threading.Event()
         for name in ("read", "write"):
-            method = getattr(Chunks, name)
+            method = getattr(RegularChunks, name)
 
             def waiting(chunks: Any, *arguments: Any, _method: Any = method, **named: Any) -> None:
                 self.begun.set()
                 assert self.may_go.wait(20), "the event loop did nothing meanwhile"
                 _method(chunks, *arguments, **named)
 
-            monkeypatch.setattr(Chunks, name, waiting)
+            monkeypatch.setattr(RegularChunks, name, waiting)
 
     async def reach(self) -> None:
         """Wait, on the loop, until a read or write has begun."""

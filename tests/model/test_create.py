@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.array import CodecModel
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.model.keys import ChunkKeys
 
 
 def make(shape=(100, 200), dtype="float32", **options):
-    model = make_array_model(shape=shape, dtype=dtype, **options)
+    model = ArrayRequest(shape=shape, dtype=dtype, **options).model()
     # Whatever is made can be written, and reads back as the same.
     module = v3 if model.zarr_format == 3 else v2
     again = module.parse_array(module.render_array(model), path="")

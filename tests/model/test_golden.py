@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zstore.model import v2, v3
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 
@@ -265,7 +265,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_arrays_are_written_so(case):
     text, options = CASES[case]
-    model = make_array_model(**options)
+    model = ArrayRequest(**options).model()
     module, key = (v2, ".zarray") if model.zarr_format == 2 else (v3, "zarr.json")
     assert render_json(module.render_array(model)[key]).decode() == text
     assert module.parse_array({key: parse_json(text.encode(), path="a")}, path="a") == model

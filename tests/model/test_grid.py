@@ -9,7 +9,7 @@ import pytest
 
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.model.grid import Edges, RectilinearGrid, RegularGrid
 
 SHAPE = (6, 6, 6, 6, 6)
@@ -93,7 +93,7 @@ def test_growing_adds_a_chunk_and_shrinking_keeps_them():
 
 
 def document(**changes):
-    model = make_array_model(shape=(6, 6), dtype="i4", chunks=[[1, 2, 3], 4])
+    model = ArrayRequest(shape=(6, 6), dtype="i4", chunks=[[1, 2, 3], 4]).model()
     return {**v3.render_array(model)["zarr.json"], **changes}
 
 
@@ -136,7 +136,7 @@ def test_documents_that_mean_nothing(configuration):
     ],
 )
 def test_chunks_as_arguments(chunks, rendered):
-    assert make_array_model(shape=(6, 6), dtype="i4", chunks=chunks).grid.render() == rendered
+    assert ArrayRequest(shape=(6, 6), dtype="i4", chunks=chunks).model().grid.render() == rendered
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ def test_chunks_as_arguments(chunks, rendered):
 )
 def test_arguments_that_make_no_grid(options):
     with pytest.raises(MetadataError, match=r"chunks|shards"):
-        make_array_model(shape=(6, 6), dtype="i4", **options)
+        ArrayRequest(shape=(6, 6), dtype="i4", **options).model()
 
 
 def test_zarr_v2_has_chunks_of_one_shape():
     with pytest.raises(UnsupportedError, match="only v3 has chunks of several shapes"):
-        make_array_model(shape=(6,), dtype="i4", chunks=[[1, 5]], zarr_format=2)
-    uneven = make_array_model(shape=(6,), dtype="i4", chunks=[[1, 5]], chunk_key_encoding=("v2", "."))
+        ArrayRequest(shape=(6,), dtype="i4", chunks=[[1, 5]], zarr_format=2).model()
+    uneven = ArrayRequest(shape=(6,), dtype="i4", chunks=[[1, 5]], chunk_key_encoding=("v2", ".")).model()
     with pytest.raises(UnsupportedError, match="cannot be said in Zarr v2"):
         v2.render_array(uneven)

@@ -12,7 +12,7 @@ import zarr
 
 from zstore.errors import UnsupportedError
 from zstore.model import v2, v3
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 
@@ -103,9 +103,9 @@ def test_zarr_python_v2_arrays_are_read(tmp_path, dtype, order):
 def test_zarr_python_and_tensorstore_read_ours(tmp_path, dtype, zarr_format):
     fill_value = fill_for(dtype)
     options = {"dimension_names": ("y", "x"), "attributes": {"units": "K"}, "order": "F"}
-    model = make_array_model(
+    model = ArrayRequest(
         shape=(30, 40), dtype=dtype, chunks=(5, 10), fill_value=fill_value, zarr_format=zarr_format, **options
-    )
+    ).model()
     write(tmp_path, (v3 if zarr_format == 3 else v2).render_array(model))
     array = zarr.open_array(tmp_path, mode="r")
     assert (array.shape, array.chunks, array.dtype) == ((30, 40), (5, 10), np.dtype(dtype))
@@ -123,9 +123,9 @@ def test_zarr_python_and_tensorstore_read_ours(tmp_path, dtype, zarr_format):
 
 
 def test_zarr_python_and_tensorstore_read_our_shards(tmp_path):
-    model = make_array_model(
+    model = ArrayRequest(
         shape=(30, 40), dtype="float32", chunks=(5, 10), shards=(10, 20), compressors=["zstd", "crc32c"]
-    )
+    ).model()
     write(tmp_path, v3.render_array(model))
     assert zarr.open_array(tmp_path, mode="r").shards == (10, 20)
     kvstore = {"driver": "file", "path": f"{tmp_path}/"}
@@ -141,7 +141,7 @@ def test_zarr_python_and_tensorstore_read_our_shards(tmp_path):
 )
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
 def test_zarr_python_takes_the_codecs_that_names_stand_for(tmp_path, compressor):
-    model = make_array_model(shape=(8,), dtype="int32", compressors=compressor)
+    model = ArrayRequest(shape=(8,), dtype="int32", compressors=compressor).model()
     write(tmp_path, v3.render_array(model))
     array = zarr.open_array(tmp_path, mode="r+")
     array[:] = np.arange(8)

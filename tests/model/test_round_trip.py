@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zstore.model import v2, v3
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.model.document import parse_json, render_json
 
 FIELDS = np.dtype([("a", "<i4"), ("b", "S3"), ("c", [("x", "<f8"), ("t", "<M8[ms]")])])
@@ -69,8 +69,8 @@ def test_models_come_back(data, zarr_format, is_sharded):
         "compressors": data.draw(st.sampled_from([None, "auto", "blosc", "gzip"])),
         "attributes": {"a": 1},
     }
-    model = make_array_model(**options)
-    model = make_array_model(**options, fill_value=draw_fill(data, model))
+    model = ArrayRequest(**options).model()
+    model = ArrayRequest(**options, fill_value=draw_fill(data, model)).model()
     module = MODULES[zarr_format]
     documents = {key: render_json(document) for key, document in module.render_array(model).items()}
     parsed = {key: parse_json(text, path="a") for key, text in documents.items()}
@@ -81,7 +81,7 @@ def test_models_come_back(data, zarr_format, is_sharded):
 
 def test_fill_values_differ_where_their_bits_do():
     def make(fill):
-        return make_array_model(shape=(1,), dtype="f4", fill_value=fill)
+        return ArrayRequest(shape=(1,), dtype="f4", fill_value=fill).model()
 
     assert make(np.nan) == make(np.nan)
     assert make(0.0) != make(-0.0)
@@ -93,9 +93,9 @@ def test_fill_values_differ_where_their_bits_do():
 def test_fields_of_different_orders_stay_in_v2():
     from zstore.errors import UnsupportedError
 
-    model = make_array_model(shape=(1,), dtype=[("a", "<i4"), ("b", ">f8")], zarr_format=2)
+    model = ArrayRequest(shape=(1,), dtype=[("a", "<i4"), ("b", ">f8")], zarr_format=2).model()
     assert model.codecs[0].name == "zstore.bytes_by_field"
     with pytest.raises(UnsupportedError, match="different byte orders"):
         v3.render_array(model)
-    model = make_array_model(shape=(1,), dtype=[("a", "<i4"), ("b", ">f8")])
+    model = ArrayRequest(shape=(1,), dtype=[("a", "<i4"), ("b", ">f8")]).model()
     assert model.codecs[0].configuration == {"endian": "little"}

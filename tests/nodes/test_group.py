@@ -17,6 +17,7 @@ from zstore.errors import (
     UnsupportedError,
 )
 from zstore.nodes.group import Group
+from zstore.nodes.node import Access
 from zstore.nodes.open import consolidate, create_array, create_group, open_array, open_group
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -274,7 +275,7 @@ def test_what_is_opened_for_reading_refuses_changes(root):
         lambda: array.attrs.update(a=1),
         lambda: reader.__delitem__("a"),
         lambda: reader.consolidate(),
-        lambda: Group(root.store, "", root.model, read_only=True).attrs.update(a=1),
+        lambda: Group(root.store, "", root.model, Access(read_only=True)).attrs.update(a=1),
     ):
         with pytest.raises(ReadOnlyError):
             change()

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import zstore
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -213,9 +213,9 @@ def _filled(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """A codec with the options that `create_array` would fill in at the outermost level."""
     if codec["name"] in ("bytes", "sharding_indexed", "transpose", "crc32c"):
         return codec
-    model = make_array_model(
+    model = ArrayRequest(
         shape=(1,), dtype=dtype, compressors=[codec if codec.get("configuration") else codec["name"]]
-    )
+    ).model()
     made = model.codecs[-1]
     return {"name": made.name, "configuration": dict(made.configuration)}
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zstore.engine.consolidate import METADATA_NAMES
+from zstore.engine.documents import METADATA_NAMES
 from zstore.errors import NotFoundError
 from zstore.storage.memory import MemoryStore
 from zstore.validation.fixing.fix import plan_fix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from zstore.engine.documents import node_kind, place, read_documents, read_node, render_node
+from zstore.engine.documents import list_nodes, node_kind, place, read_node, render_node
 from zstore.errors import NotFoundError
 from zstore.model import v2, v3
 from zstore.model.consolidated import Consolidated
@@ -13,10 +13,7 @@ from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-__all__ = ["METADATA_NAMES", "consolidate_node"]
-
-# Names below a group that are its own documents, never members.
-METADATA_NAMES = frozenset((v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY, v2.CONSOLIDATED_KEY))
+__all__ = ["consolidate_node"]
 
 
 def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
@@ -45,10 +42,7 @@ def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
 
 
 def _gather(store: Store, base: str, below: str, zarr_format: int, nodes: dict[str, dict[str, Any]]) -> None:
-    here = join_key(base, below)
-    names = [name for name in store.list_children(here) if name not in METADATA_NAMES]
-    found = read_documents(store, [join_key(here, name) for name in names], zarr_format)
-    for name, documents in zip(names, found, strict=True):
+    for name, documents in list_nodes(store, join_key(base, below), zarr_format):
         if node_kind(documents) is None:
             continue
         path = join_key(below, name)

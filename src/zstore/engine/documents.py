@@ -11,7 +11,7 @@ from typing import Any
 
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
-from zstore.model.array import ArrayModel
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
@@ -20,6 +20,7 @@ __all__ = [
     "ARRAY_KEYS",
     "GROUP_KEYS",
     "KEYS",
+    "METADATA_NAMES",
     "Documents",
     "ancestors",
     "check_above",
@@ -27,6 +28,7 @@ __all__ = [
     "create_node",
     "delete_node",
     "find_documents",
+    "list_nodes",
     "node_kind",
     "parse_node",
     "place",
@@ -47,6 +49,8 @@ ARRAY_AND_GROUP = ((v2.ARRAY_KEY, v2.ATTRIBUTES_KEY), (v2.GROUP_KEY, v2.ATTRIBUT
 CHOICES = {1: (V1_KEYS,), 2: ARRAY_AND_GROUP, 3: ((v3.KEY,),), None: ((v3.KEY,), *ARRAY_AND_GROUP)}
 # What a new node finds in its place: one, or attributes that belong to none.
 ANY = (*CHOICES[None], (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
+# Names below a group that are its own documents, never members.
+METADATA_NAMES = frozenset((v3.KEY, *V2_KEYS, v2.CONSOLIDATED_KEY))
 # The document that is an array, and is locked while it or a chunk changes.
 ARRAY_KEYS = {1: v1.ARRAY_KEY, 2: v2.ARRAY_KEY, 3: v3.KEY}
 GROUP_KEYS = {2: v2.GROUP_KEY, 3: v3.KEY}
@@ -129,6 +133,23 @@ def find_documents(
         for index, documents in zip(others, old, strict=True):
             found[index] = documents
     return found
+
+
+def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Iterator[tuple[str, Documents]]:
+    """(name, documents) of all that lies right below the group at `path`, be it a node or not.
+
+    Names are listed by the call, which fails where the store cannot; documents are read with the first pair.
+
+    Raises
+        UnsupportedError, StoreError: as `find_documents`.
+    """
+    names = [name for name in store.list_children(path) if name not in METADATA_NAMES]
+
+    def pairs() -> Iterator[tuple[str, Documents]]:
+        paths = [join_key(path, name) for name in names]
+        yield from zip(names, find_documents(store, paths, zarr_format), strict=True)
+
+    return pairs()
 
 
 def node_kind(documents: Mapping[str, Any]) -> str | None:
@@ -361,7 +382,7 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
             )
 
 
-def _create_group(store: Store, path: str, zarr_format: int) -> None:
+def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
     key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
     with store.lock(key):
         # Somebody else may have made the same group meanwhile, with attributes.

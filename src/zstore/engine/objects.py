@@ -1,4 +1,4 @@
-"""Items that the kernels cannot move, strings and other objects: handles go through a plan in their place.
+"""Items that the kernels cannot move (strings, objects, single fields): handles go through a plan for them.
 
 A handle is a uint64 that stands for one item as long as its table is there; 0 is the fill value. Why, and
 what else was thought of: docs/design/0005-handles.md.
@@ -19,7 +19,17 @@ from zstore.codecs.transpose import Transpose
 from zstore.codecs.vlen import Vlen, VlenBytes, VlenUtf8
 from zstore.model.dtype import DataType
 
-__all__ = ["HANDLE", "Handles", "Items", "Table", "as_items", "single", "table_to_read", "table_to_write"]
+__all__ = [
+    "HANDLE",
+    "FieldTable",
+    "Handles",
+    "Items",
+    "Table",
+    "as_items",
+    "single",
+    "table_to_read",
+    "table_to_write",
+]
 
 HANDLE = np.dtype(np.uint64)
 
@@ -148,6 +158,44 @@ class ObjectTable(Table):
 
     def fork(self) -> Self:
         return type(self)(self._fill_value, tuple(self._parts))
+
+
+class FieldTable(Table):
+    """A handle is a place among the items that are written; 0 leaves the item as it was.
+
+    `values` has the fields to be written, and no others.
+    """
+
+    keeps_old = True
+
+    def __init__(self, spec: ChunkSpec, values: Items, old: Items | None = None) -> None:
+        self._spec = spec
+        self._values = values
+        self._old = old
+
+    def handles(self) -> Handles:
+        """Those of the items that are written, in their shape."""
+        return np.arange(1, self._values.size + 1, dtype=HANDLE).reshape(self._values.shape)
+
+    def take_in(self, items: Items) -> Handles:
+        self._old = items
+        return np.zeros(items.shape, HANDLE)
+
+    def items(self, handles: Handles) -> Items:
+        spec = self._spec
+        if self._old is None:
+            made: Items = np.empty(spec.shape, spec.dtype)
+            made[...] = spec.fill_value
+        else:
+            made = self._old.copy()
+        chosen = handles > 0
+        written = self._values.reshape(-1)[(handles[chosen] - np.uint64(1)).astype(np.intp)]
+        for name in written.dtype.names or ():
+            made[name][chosen] = written[name]
+        return made
+
+    def fork(self) -> Self:
+        return type(self)(self._spec, self._values, self._old)
 
 
 def table_to_read(chain: Chain) -> Table:

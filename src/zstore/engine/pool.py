@@ -1,4 +1,4 @@
-"""How many threads the engine uses, and the Python threads for work that is not native."""
+"""How much of the machine the engine uses: its threads, and the memory for chunks that are kept decoded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["ahead", "map_threads", "set_threads", "thread_count"]
+from zstore._ext.engine.transfer import limit_chunks
+
+__all__ = ["ahead", "map_threads", "set_cache_size", "set_threads", "thread_count"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+CACHE_SIZE = 128 << 20
 
 _chosen: int | None = None
 _inside = threading.local()
@@ -82,3 +86,24 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
         while (item := coming.result()) is not _END:
             coming = pool.submit(next, items, _END)
             yield item
+
+
+def set_cache_size(size: int | None) -> None:
+    """Keep at most `size` bytes of decoded chunks, of all arrays of this process together; None: the default.
+
+    A chunk is kept when it was read in part for the second time, for native codecs and chunks in a
+    directory, and used again only while its file is the same (device, inode, size and times). What is kept
+    goes when others are used more, and with its array. The default is ZSTORE_CACHE_SIZE, else 128 MiB; 0
+    keeps none.
+
+    Raises
+        ValueError: fewer than none.
+    """
+    if size is None:
+        size = int(os.environ.get("ZSTORE_CACHE_SIZE") or CACHE_SIZE)
+    if size < 0:
+        raise ValueError(f"cache size {size}, expected 0 or more bytes")
+    limit_chunks(size)
+
+
+set_cache_size(None)

@@ -9,7 +9,7 @@ import numpy as np
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.engine.objects import single
-from zstore.engine.rectilinear import RectilinearChunks, open_chunks
+from zstore.engine.rectilinear import open_chunks
 from zstore.errors import NotFoundError
 from zstore.indexing.plans import plan_basic
 from zstore.model.array import ArrayModel
@@ -65,7 +65,7 @@ def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[
             yield key, cell
 
 
-def _clear_outside(chunks: Chunks | RectilinearChunks, new: ArrayModel) -> None:
+def _clear_outside(chunks: Chunks, new: ArrayModel) -> None:
     """Delete the chunks that lie outside `new`, and empty what edge chunks hold beyond it."""
     store, path, old = chunks.store, chunks.path, chunks.model
     start = old.grid.start

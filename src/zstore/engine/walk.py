@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zstore.engine.consolidate import METADATA_NAMES
-from zstore.engine.documents import Documents, find_documents, node_kind, parse_node, place, read_node
+from zstore.engine.documents import Documents, list_nodes, node_kind, parse_node, place, read_node
 from zstore.errors import MetadataError, NotFoundError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
@@ -54,7 +53,7 @@ def _below(
         yield path, MetadataError(f"groups are nested more than {DEPTH_LIMIT} deep", path=place(store, path))
         return
     try:
-        names = [name for name in store.list_children(path) if name not in METADATA_NAMES]
+        members = list_nodes(store, path, zarr_format)
     except ZstoreError:
         # A server that cannot list still has what was gathered for it.
         if group is None or group.consolidated is None:
@@ -62,8 +61,8 @@ def _below(
         for name in group.consolidated:
             yield _load_consolidated(group, name, join_key(path, name))
         return
-    paths = [join_key(path, name) for name in names]
-    for child, documents in zip(paths, find_documents(store, paths, zarr_format), strict=True):
+    for name, documents in members:
+        child = join_key(path, name)
         if node_kind(documents) is None:
             if group is None:
                 yield from _below(store, child, None, None, depth + 1)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.errors import SelectionError
-from zstore.indexing.plans import AnyLayout, AnyPlan, plan_basic, plan_orthogonal, plan_points
-from zstore.indexing.runs import Index, Runs
+from zstore.indexing.plans import AnyLayout, Plan, plan_basic, plan_orthogonal, plan_points
+from zstore.indexing.rectilinear import Index
+from zstore.indexing.runs import Runs
 
 __all__ = [
     "Index",
@@ -33,7 +34,7 @@ class Selected(NamedTuple):
     (a copy where strides leave no choice), `from_plan` the other way round.
     """
 
-    plan: AnyPlan | Runs
+    plan: Plan
     shape: tuple[int, ...]
     to_plan: View | None = None
     from_plan: View | None = None

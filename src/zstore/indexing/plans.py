@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Any, Protocol, overload
 
 from zstore._ext.engine import select as kernels
-from zstore._ext.engine.select import Layout, Plan
+from zstore._ext.engine.select import Layout
 from zstore.indexing import rectilinear
-from zstore.indexing.rectilinear import RectilinearLayout, RectilinearPlan
+from zstore.indexing.rectilinear import Index, RectilinearLayout
 
-__all__ = ["AnyLayout", "AnyPlan", "plan_basic", "plan_orthogonal", "plan_points", "planner"]
+__all__ = ["AnyLayout", "Plan", "plan_basic", "plan_orthogonal", "plan_points"]
 
 AnyLayout = Layout | RectilinearLayout
-AnyPlan = Plan | RectilinearPlan
 
 
-def plan_basic(layout: AnyLayout, selection: Any) -> Any:
+class Plan(Protocol):
+    """What a selection takes of each chunk, made against a layout and carried out by whoever made that."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the memory to read into or to write from."""
+
+
+@overload
+def plan_basic(layout: AnyLayout, selection: tuple[slice, ...]) -> Plan: ...
+@overload
+def plan_basic(layout: AnyLayout, selection: Any) -> Plan | None: ...
+def plan_basic(layout: AnyLayout, selection: Any) -> Plan | None:
     """A plan for integers, slices, ellipsis and new axes; None where there is something else.
 
     Raises
         IndexError: out of range, or too many of them.
     """
+    plan: Plan | None
     if isinstance(layout, Layout):
-        return kernels.plan_basic(layout, selection)
-    return rectilinear.plan_basic(layout, selection)
-
-
-def planner(layout: AnyLayout) -> Callable[[Any], Any]:
-    """`plan_basic` for selections of this layout."""
-    if isinstance(layout, Layout):
-        return partial(kernels.plan_basic, layout)
-    return partial(rectilinear.plan_basic, layout)
+        plan = kernels.plan_basic(layout, selection)
+    else:
+        plan = rectilinear.plan_basic(layout, selection)
+    return plan
 
 
 def plan_orthogonal(
     layout: AnyLayout,
-    axes: list[tuple[int, int, int] | np.ndarray[Any, np.dtype[np.int64]]],
+    axes: list[tuple[int, int, int] | Index],
     result_dims: list[int],
     shape: tuple[int, ...],
-) -> AnyPlan:
+) -> Plan:
     """A plan that takes every dimension by itself: (start, count, step) or an array of positions."""
     if isinstance(layout, Layout):
         return kernels.plan_orthogonal(layout, axes, result_dims, shape)
     return rectilinear.plan_orthogonal(layout, axes, result_dims, shape)
 
 
-def plan_points(
-    layout: AnyLayout, indices: Sequence[np.ndarray[Any, np.dtype[np.int64]]], shape: tuple[int, ...]
-) -> AnyPlan:
+def plan_points(layout: AnyLayout, indices: Sequence[Index], shape: tuple[int, ...]) -> Plan:
     """A plan that goes point by point.
 
     Raises

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zstore.indexing.plans import AnyLayout, AnyPlan, plan_orthogonal, plan_points
+from zstore.indexing.plans import AnyLayout, Plan, plan_orthogonal, plan_points
+from zstore.indexing.rectilinear import Index
 
-__all__ = ["Index", "Runs", "Share"]
+__all__ = ["Runs", "Share"]
 
-Index = np.ndarray[Any, np.dtype[np.int64]]
 Axis = tuple[int, int, int] | Index
 
 # A plan for one point takes about as long as to move so many bytes that nobody asked for.
@@ -28,7 +28,7 @@ class Share(NamedTuple):
     places is None where the box is the one row `rows`.
     """
 
-    plan: AnyPlan
+    plan: Plan
     rows: Any
     places: Index | None
 
@@ -45,7 +45,7 @@ class Runs:
         self._axes = list(axes)
         self._pointed = {d: axis for d, axis in enumerate(axes) if not isinstance(axis, tuple)}
 
-    def by_items(self) -> AnyPlan:
+    def by_items(self) -> Plan:
         """The plan that takes every item as a point of its own; its memory is flat."""
         count, lengths = self.shape[0], self.shape[1:]
         indices: list[Index] = []
@@ -86,7 +86,7 @@ class Runs:
         for row, *point in zip(rows.tolist(), *(index.tolist() for index in points), strict=True):
             yield Share(self._box([(at, 1, 1) for at in point], ()), row, None)
 
-    def _box(self, points: Sequence[Axis], sizes: tuple[int, ...]) -> AnyPlan:
+    def _box(self, points: Sequence[Axis], sizes: tuple[int, ...]) -> Plan:
         """The plan of a box; its memory has `sizes` where points are several, then the slices' counts."""
         axes = list(self._axes)
         dims = [0] * len(axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from zstore.model.grid import Grid
 from zstore.model.keys import ChunkKeys
 from zstore.model.shapes import parse_chunk_shape, parse_shape
 
-__all__ = ["ArrayModel", "CodecModel"]
+__all__ = ["ArrayModel", "CodecModel", "ZarrFormat"]
+
+ZarrFormat: TypeAlias = int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class ArrayModel:
     extra            members of the document that zstore does not know and may ignore; written back unchanged
     """
 
-    zarr_format: int
+    zarr_format: ZarrFormat
     shape: tuple[int, ...]
     data_type: DataType
     grid: Grid
@@ -82,6 +84,13 @@ class ArrayModel:
     def dtype(self) -> np.dtype[Any]:
         """The numpy dtype of the items in memory."""
         return self.data_type.numpy
+
+    @property
+    def effective_fill_value(self) -> Any:
+        """What items are where nothing was written: null reads as zeros, of objects as their default."""
+        if self.fill_value is not None:
+            return self.fill_value
+        return self.data_type.default_fill() if self.data_type.is_object else np.zeros((), self.dtype)[()]
 
     @property
     def ndim(self) -> int:

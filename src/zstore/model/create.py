@@ -7,10 +7,13 @@ Codecs may be named in any of the forms that people have at hand: a name, a v3 o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.cutting import cut, parse_integers
 from zstore.model.dtype import DataType
 from zstore.model.keys import ChunkKeys
@@ -20,7 +23,7 @@ from zstore.model.shapes import check_chunk_size, parse_shape
 from zstore.model.translate import to_v2
 from zstore.model.typestr import OBJECT_CODECS
 
-__all__ = ["make_array_model"]
+__all__ = ["ArrayRequest"]
 
 # What a bare name means. zarr-python's default is zstd's own default level, which is 3. The checksum costs a
 # few per cent, and without it a chunk with flipped bits can decode to wrong values; v2's zstd has none.
@@ -37,58 +40,76 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
 
 
-def make_array_model(
-    *,
-    shape: Any,
-    dtype: Any,
-    chunks: Any = "auto",
-    shards: Any = None,
-    filters: Any = "auto",
-    compressors: Any = "auto",
-    serializer: Any = "auto",
-    fill_value: Any = "auto",
-    order: str = "C",
-    zarr_format: int = 3,
-    attributes: Mapping[str, Any] | None = None,
-    chunk_key_encoding: Any = None,
-    dimension_names: Iterable[str | None] | None = None,
-) -> ArrayModel:
-    """The array that these arguments describe; `attributes` are taken as they are.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArrayRequest:
+    """A new array, as the arguments of `zstore.create_array` describe it."""
 
-    Raises
-        MetadataError: arguments that are malformed or contradict each other.
-        UnsupportedError: a dtype or combination that the format or zstore does not have.
-    """
-    if zarr_format not in (1, 2, 3):
-        raise UnsupportedError(f"zarr_format is {zarr_format!r}; zstore writes 1, 2 and 3")
-    if zarr_format == 1 and isinstance(compressors, str) and compressors == "auto":
-        compressors = V1_COMPRESSOR
-    # v1 is v2 with less in it; its renderer refuses what v1 has not.
-    written_format, zarr_format = zarr_format, max(zarr_format, 2)
-    shape = parse_shape([int(n) for n in parse_integers(shape, "shape")])
-    data_type, endian = make_data_type(dtype, _codec_names(filters, serializer), zarr_format)
-    item_size = data_type.numpy.itemsize
-    if order not in ("C", "F"):
-        raise MetadataError(f"order is {order!r}; expected 'C' or 'F'")
-    grid, chunk_shape = cut(chunks, shards, shape, item_size, zarr_format)
-    check_chunk_size(grid.chunk_shape, item_size)
-    if zarr_format == 2:
-        chain = _v2_chain(filters, serializer, compressors, order, len(shape), endian, data_type)
-    else:
-        chain = _v3_chain(filters, serializer, compressors, order, len(shape), endian, data_type)
-    if chunk_shape is not None:
-        chain = (_sharding(chunk_shape, chain),)
-    return ArrayModel(
-        written_format,
-        shape,
-        data_type,
-        grid,
-        _chunk_keys(chunk_key_encoding, zarr_format),
-        chain,
-        make_fill_value(fill_value, data_type, zarr_format),
-        {} if attributes is None else attributes,
-        _dimension_names(dimension_names, shape),
-    )
+    shape: Any = None
+    dtype: Any = None
+    data: Any = None
+    chunks: Any = "auto"
+    shards: Any = None
+    filters: Any = "auto"
+    compressors: Any = "auto"
+    serializer: Any = "auto"
+    fill_value: Any = "auto"
+    order: str = "C"
+    zarr_format: ZarrFormat = 3
+    attributes: Mapping[str, Any] | None = None
+    chunk_key_encoding: Any = None
+    dimension_names: Iterable[str | None] | None = None
+
+    def complete(self) -> ArrayRequest:
+        """This, with `data` as an array, and the shape and dtype that come from it.
+
+        Raises
+            MetadataError: a shape that is not the data's was given as well, or no shape or dtype and no data.
+        """
+        shape, dtype = self.shape, self.dtype
+        if self.data is None:
+            if shape is None or dtype is None:
+                raise MetadataError(f"shape is {shape!r} and dtype is {dtype!r}; expected both, or data")
+            return self
+        data = np.asarray(self.data)
+        if shape is not None and (tuple(shape) if isinstance(shape, Iterable) else (shape,)) != data.shape:
+            raise MetadataError(f"shape is {shape!r}; expected {data.shape} as the data has")
+        return replace(self, data=data, shape=data.shape, dtype=data.dtype if dtype is None else dtype)
+
+    def model(self) -> ArrayModel:
+        """The model of the array; attributes are taken as they are.
+
+        Raises
+            MetadataError: arguments that are malformed or contradict each other.
+            UnsupportedError: a dtype or combination that the format or zstore does not have.
+        """
+        if self.zarr_format not in (1, 2, 3):
+            raise UnsupportedError(f"zarr_format is {self.zarr_format!r}; zstore writes 1, 2 and 3")
+        # v1 is v2 with less in it; its renderer refuses what v1 has not.
+        zarr_format = max(self.zarr_format, 2)
+        shape = parse_shape([int(n) for n in parse_integers(self.shape, "shape")])
+        data_type, endian = make_data_type(
+            self.dtype, _codec_names(self.filters, self.serializer), zarr_format
+        )
+        item_size = data_type.numpy.itemsize
+        if self.order not in ("C", "F"):
+            raise MetadataError(f"order is {self.order!r}; expected 'C' or 'F'")
+        grid, chunk_shape = cut(self.chunks, self.shards, shape, item_size, zarr_format)
+        check_chunk_size(grid.chunk_shape, item_size)
+        make_chain = _v2_chain if zarr_format == 2 else _v3_chain
+        chain = _order_codecs(self.order, len(shape)) + make_chain(self, endian, data_type)
+        if chunk_shape is not None:
+            chain = (_sharding(chunk_shape, chain),)
+        return ArrayModel(
+            self.zarr_format,
+            shape,
+            data_type,
+            grid,
+            _chunk_keys(self.chunk_key_encoding, zarr_format),
+            chain,
+            make_fill_value(self.fill_value, data_type, zarr_format),
+            {} if self.attributes is None else self.attributes,
+            _dimension_names(self.dimension_names, shape),
+        )
 
 
 def _codec_names(*arguments: Any) -> list[str]:
@@ -119,24 +140,21 @@ def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> Co
     )
 
 
-def _v3_chain(
-    filters: Any, serializer: Any, compressors: Any, order: str, ndim: int, endian: Order, data_type: DataType
-) -> tuple[CodecModel, ...]:
+def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType) -> tuple[CodecModel, ...]:
     item_size = _item_size(data_type)
-    default = _bytes_codec(endian)
-    if data_type.is_object:
-        default = CodecModel(_object_codec(data_type))
-    chain = _order_codecs(order, ndim) + _codecs(filters, (), item_size, 3)
-    chain += _codecs(serializer, (default,), item_size, 3)
-    return chain + _codecs(compressors, (CodecModel("zstd", DEFAULTS["zstd"]),), item_size, 3)
+    default = CodecModel(_object_codec(data_type)) if data_type.is_object else _bytes_codec(endian)
+    chain = _codecs(request.filters, (), item_size, 3)
+    chain += _codecs(request.serializer, (default,), item_size, 3)
+    return chain + _codecs(request.compressors, (CodecModel("zstd", DEFAULTS["zstd"]),), item_size, 3)
 
 
-def _v2_chain(
-    filters: Any, serializer: Any, compressors: Any, order: str, ndim: int, endian: Order, data_type: DataType
-) -> tuple[CodecModel, ...]:
+def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType) -> tuple[CodecModel, ...]:
     """The chain of a v2 array: numcodecs' codecs only, one compressor at most."""
+    serializer, compressors = request.serializer, request.compressors
     if not isinstance(serializer, str) or serializer not in ("auto", "bytes"):
         raise UnsupportedError(f"serializer {serializer!r} cannot be said in Zarr v2; it has 'bytes' only")
+    if request.zarr_format == 1 and isinstance(compressors, str) and compressors == "auto":
+        compressors = V1_COMPRESSOR
     item_size = _item_size(data_type)
     zstd = CodecModel("numcodecs.zstd", DEFAULTS["numcodecs.zstd"])
     compressor = _codecs(compressors, (zstd,), item_size, 2)
@@ -145,14 +163,14 @@ def _v2_chain(
         raise UnsupportedError(
             f"compressors {names} cannot be said in Zarr v2; it has one only, the others are filters"
         )
-    filter_codecs = _codecs(filters, (), item_size, 2)
-    chain = _order_codecs(order, ndim)
-    if not data_type.is_object:
-        chain += (_bytes_codec(endian),)
-    elif not any(codec.name.removeprefix("numcodecs.") in OBJECT_CODECS for codec in filter_codecs):
+    filter_codecs = _codecs(request.filters, (), item_size, 2)
+    chain: tuple[CodecModel, ...] = () if data_type.is_object else (_bytes_codec(endian),)
+    if data_type.is_object and not any(
+        codec.name.removeprefix("numcodecs.") in OBJECT_CODECS for codec in filter_codecs
+    ):
         filter_codecs = (CodecModel("numcodecs." + _object_codec(data_type)), *filter_codecs)
-    chain += tuple(_with_role(codec, "filter") for codec in filter_codecs)
-    return chain + tuple(_with_role(codec, "compressor") for codec in compressor)
+    chain += tuple(replace(codec, role="filter") for codec in filter_codecs)
+    return chain + tuple(replace(codec, role="compressor") for codec in compressor)
 
 
 def _item_size(data_type: DataType) -> int:
@@ -168,10 +186,6 @@ def _object_codec(data_type: DataType) -> str:
     raise UnsupportedError(
         f"data type {data_type.name!r} needs a codec for objects: {', '.join(OBJECT_CODECS)}"
     )
-
-
-def _with_role(codec: CodecModel, role: str) -> CodecModel:
-    return CodecModel(codec.name, codec.configuration, codec.must_understand, role)
 
 
 def _order_codecs(order: str, ndim: int) -> tuple[CodecModel, ...]:

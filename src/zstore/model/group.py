@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zstore.model.array import ArrayModel
+from zstore.model.array import ArrayModel, ZarrFormat
 
 __all__ = ["GroupModel"]
 
@@ -20,7 +20,7 @@ class GroupModel:
     extra            members of the document that zstore does not know and may ignore; written back unchanged
     """
 
-    zarr_format: int
+    zarr_format: ZarrFormat
     attributes: Mapping[str, Any] = field(default_factory=dict)
     consolidated: Mapping[str, ArrayModel | GroupModel] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)

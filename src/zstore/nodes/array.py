@@ -2,34 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from math import prod
+from types import EllipsisType
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
 from zstore.engine.objects import as_items
-from zstore.engine.rectilinear import RectilinearChunks, open_chunks
-from zstore.engine.runs import read_runs
-from zstore.errors import CodecError, NotFoundError, SelectionError, ZstoreError
-from zstore.indexing.fields import Fields, pack_fields, split_fields
-from zstore.indexing.plans import AnyLayout, plan_basic
-from zstore.indexing.runs import Runs
+from zstore.engine.rectilinear import open_chunks
+from zstore.engine.resize import resize
+from zstore.errors import NotFoundError, SelectionError, located
+from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
+from zstore.indexing.plans import AnyLayout, Plan, plan_basic
 from zstore.indexing.select import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.model.array import ArrayModel
-from zstore.nodes.indexers import Indexer, Selector
-from zstore.nodes.info import ArrayInfo, check_missing
+from zstore.model.grid import RegularGrid
 from zstore.nodes.lazy import LazyArray
-from zstore.nodes.output import land
-from zstore.storage.base import Store, join_key
+from zstore.nodes.node import Access, Missing, Node, is_fault
+from zstore.storage.base import Store
 from zstore.storage.locking import hold_name
 
-__all__ = ["Array"]
+__all__ = ["Array", "Indexer"]
+
+Items: TypeAlias = npt.NDArray[Any]
+Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
+
+# Selections that give an array whatever the number of dimensions; others may give a single item.
+_Several: TypeAlias = slice | EllipsisType | list[Any] | npt.NDArray[Any] | None
+Several: TypeAlias = _Several | tuple[_Several, ...]
 
 
-class Array(ArrayInfo):
+class Indexer:
+    """Another way to select from an array: reading and writing by it."""
+
+    __slots__ = ("_read", "_write")
+
+    def __init__(self, read: Callable[[Any], Items], write: Callable[[Any, Any], None]) -> None:
+        self._read = read
+        self._write = write
+
+    def __getitem__(self, selection: Any) -> Items:
+        return self._read(selection)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._write(selection, value)
+
+
+class Output(NamedTuple):
+    """A plan and the memory to read it into; once that is done, `result` gives what the caller gets."""
+
+    plan: Plan
+    memory: Items
+    result: Callable[[], Items]
+
+
+class Array(Node[ArrayModel]):
     """Chunked items of one dtype; `array[selection]` reads and `array[selection] = value` writes.
 
     Selections mean what they mean to numpy, and results equal numpy's: integers, slices with any step,
@@ -37,56 +70,36 @@ class Array(ArrayInfo):
     itself, `vindex` goes point by point, `blocks` by whole chunks. Safe to use from many threads at once.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        path: str,
-        model: ArrayModel,
-        *,
-        read_only: bool = False,
-        allow_pickle: bool = False,
-        missing: str = "fill",
-    ) -> None:
-        super().__init__(store, path, model, read_only=read_only)
-        if not self._read_only:
+    def __init__(self, store: Store, path: str, model: ArrayModel, access: Access = Access()) -> None:  # noqa: B008
+        super().__init__(store, path, model, access)
+        if not self.read_only:
             store.purge(path)
-        self._made: Chunks | RectilinearChunks | None = None
-        self._cache_size = 0
-        self._allow_pickle = allow_pickle
-        self._when_missing = check_missing(missing)
+        self._made: Chunks | None = None
+        self._missing_is_fault = is_fault(access.missing)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = partial(
-            Array,
-            read_only=self._read_only,
-            allow_pickle=self._allow_pickle,
-            missing=self._when_missing,
-        )
-        return (make, (self._store, self._path, self._model))
+        return (Array, (self._store, self._path, self._model, self._access))
 
     @property
-    def _chunks(self) -> Any:
+    def _chunks(self) -> Chunks:
         chunks = self._made
         if chunks is None or chunks.model is not self._model:
             chunks = self._made = self._make_chunks(self._model)
         return chunks
 
-    def _make_chunks(self, model: ArrayModel) -> Any:
-        try:
+    def _make_chunks(self, model: ArrayModel) -> Chunks:
+        access = self._access
+        with located(self._where()):
             return open_chunks(
                 self._store,
                 self._path,
                 model,
-                cache_size=self._cache_size,
-                allow_pickle=self._allow_pickle,
+                cache_size=access.cache_size,
+                allow_pickle=access.allow_pickle,
             )
-        except ZstoreError as error:
-            error.locate(path=join_key(self._store.url, self._path))
-            raise
 
     def __repr__(self) -> str:
-        where = join_key(self._store.url, self._path)
-        return f"<Array {where} shape={self.shape} dtype={self.dtype}>"
+        return f"<Array {self._where()} shape={self.shape} dtype={self.dtype}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
@@ -95,8 +108,104 @@ class Array(ArrayInfo):
 
     __hash__ = None  # type: ignore[assignment]
 
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Items per dimension."""
+        return self._model.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the items in memory: always in native byte order."""
+        return self._model.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions."""
+        return len(self._model.shape)
+
+    @property
+    def size(self) -> int:
+        """How many items."""
+        return prod(self._model.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all items in memory."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The shape of what is encoded on its own: of inner chunks where there are shards.
+
+        Of the largest one where chunks differ in shape; `write_chunk_sizes` has them all.
+        """
+        with located(self._where()):
+            inner = self._model.inner_chunk_shape
+        return self._model.grid.chunk_shape if inner is None else inner
+
+    @property
+    def shards(self) -> tuple[int, ...] | None:
+        """The shape of the shards, None where chunks are stored one by one."""
+        is_sharded = any(codec.name == "sharding_indexed" for codec in self._model.codecs)
+        return self._model.grid.chunk_shape if is_sharded else None
+
+    @property
+    def write_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """How much of each dimension every stored chunk (shard, where there are) along it holds."""
+        return tuple(self._model.grid.lengths(d, length) for d, length in enumerate(self.shape))
+
+    @property
+    def read_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """As `write_chunk_sizes`, of inner chunks where there are shards."""
+        if self.shards is None:
+            return self.write_chunk_sizes
+        # Shards are whole multiples of their inner chunks, so these are cut as if there were no shards.
+        inner = RegularGrid(self.chunks)
+        return tuple(inner.lengths(d, length) for d, length in enumerate(self.shape))
+
+    @property
+    def fill_value(self) -> Any:
+        """What items are where nothing was written; None where the metadata leaves it open (then zeros)."""
+        return self._model.fill_value
+
+    @property
+    def dims(self) -> tuple[str | None, ...] | None:
+        """The names of the dimensions, where they have names."""
+        return self._model.dimension_names
+
+    @property
+    def info(self) -> str:
+        """What it is, line by line."""
+        lines = {
+            "Name": self.name,
+            "Zarr format": self.zarr_format,
+            "Data type": self.dtype,
+            "Shape": self.shape,
+            "Chunks": self.chunks,
+            "Shards": self.shards,
+            "Dimensions": self.dims,
+            "Fill value": self.fill_value,
+            "Codecs": ", ".join(codec.name for codec in self._model.codecs),
+            "Store": self._store.url,
+            "Read-only": self.read_only,
+            "Bytes": f"{self.nbytes:,}",
+        }
+        width = max(map(len, lines))
+        return "\n".join(f"{label:<{width}} : {value}" for label, value in lines.items() if value is not None)
+
     # Reading
 
+    @overload
+    def __getitem__(self, selection: Several) -> Items: ...
+    @overload
+    def __getitem__(self, selection: Any) -> Any: ...
     def __getitem__(self, selection: Any) -> Any:
         chunks = self._made
         if chunks is None or chunks.model is not self._model:
@@ -104,23 +213,18 @@ class Array(ArrayInfo):
         try:
             plan = chunks.plan(selection)
         except IndexError as error:
-            raise SelectionError(str(error), path=join_key(self._store.url, self._path)) from None
+            raise SelectionError(str(error), path=self._where()) from None
         if plan is None:
-            fields, rest = self._split_fields(selection)
-            out = self._read(self._select(rest), fields=fields)
-            selection = rest
+            fields, selection = self._split_fields(selection)
+            out = self._read(self._select(chunks, selection), chunks, fields=fields)
         else:
             out = np.empty(plan.shape, chunks.dtype)
-            chunks.read(plan, out, missing_is_fault=self._when_missing == "error")
+            chunks.read(plan, out, missing_is_fault=self._missing_is_fault)
         return out if out.shape or _has_ellipsis(selection) else out[()]
 
     def read(
-        self,
-        selection: Any = Ellipsis,
-        *,
-        out: np.ndarray[Any, Any] | None = None,
-        missing: str | None = None,
-    ) -> Any:
+        self, selection: Any = Ellipsis, *, out: Items | None = None, missing: Missing | None = None
+    ) -> Items:
         """What `array[selection]` gives, into `out` where that is given (any strides, same shape and dtype).
 
         Of structured items, a name (or a list of names) anywhere in the selection gives those fields alone.
@@ -135,15 +239,16 @@ class Array(ArrayInfo):
             ValueError: `out` has another shape or dtype.
         """
         missing_is_fault = self._is_fault(missing)
+        chunks = self._chunks
         fields, rest = self._split_fields(selection)
-        return self._read(self._select(rest), out, fields, missing_is_fault=missing_is_fault)
+        return self._read(self._select(chunks, rest), chunks, out, fields, missing_is_fault)
 
     def read_many(
         self,
         selections: Iterable[Any],
         *,
-        out: Sequence[np.ndarray[Any, Any]] | None = None,
-        missing: str | None = None,
+        out: Sequence[Items] | None = None,
+        missing: Missing | None = None,
     ) -> list[Any]:
         """`[array[selection] for selection in selections]`, read together.
 
@@ -156,61 +261,54 @@ class Array(ArrayInfo):
         if out is not None and len(out) != len(wanted):
             raise ValueError(f"out has {len(out)} arrays, expected {len(wanted)}, one for each selection")
         chunks = self._chunks
-        landings = []
+        outputs = []
         for k, selection in enumerate(wanted):
             fields, rest = self._split_fields(selection)
-            selected = self._select(rest, chunks=chunks)
-            landings.append(land(selected, chunks.model.dtype, None if out is None else out[k], fields))
-        boxes = [one for one in landings if not isinstance(one.plan, Runs)]
-        plans, memory = [one.plan for one in boxes], [one.memory for one in boxes]
+            selected = self._select(chunks, rest)
+            outputs.append(_output(selected, chunks.dtype, None if out is None else out[k], fields))
+        plans, memory = [one.plan for one in outputs], [one.memory for one in outputs]
         chunks.read_many(plans, memory, missing_is_fault=missing_is_fault)
-        for one in landings:
-            if isinstance(one.plan, Runs):
-                read_runs(chunks, one.plan, one.memory, missing_is_fault=missing_is_fault)
-        results = [one.result() for one in landings]
+        results = [one.result() for one in outputs]
         if out is not None:
             return results
         pairs = zip(results, wanted, strict=True)
         return [items if items.shape or _has_ellipsis(selection) else items[()] for items, selection in pairs]
 
     def _is_fault(self, missing: str | None) -> bool:
-        return (self._when_missing if missing is None else check_missing(missing)) == "error"
+        return self._missing_is_fault if missing is None else is_fault(missing)
 
     def _split_fields(self, selection: Any) -> tuple[Fields, Any]:
-        try:
+        with located(self._where()):
             return split_fields(selection, self.dtype)
-        except SelectionError as error:
-            raise error.locate(path=join_key(self._store.url, self._path)) from None
 
     def _select(
-        self, selection: Any, selector: Selector = select, layout: AnyLayout | None = None, chunks: Any = None
+        self,
+        chunks: Chunks,
+        selection: Any,
+        selector: Selector = select,
+        layout: AnyLayout | None = None,
     ) -> Selected:
-        chunks = chunks or self._chunks
-        try:
+        with located(self._where()):
             return selector(layout or chunks.layout, chunks.model.shape, selection)
-        except SelectionError as error:
-            raise error.locate(path=join_key(self._store.url, self._path)) from None
 
     def _read(
         self,
         selected: Selected,
-        out: np.ndarray[Any, Any] | None = None,
+        chunks: Chunks,
+        out: Items | None = None,
         fields: Fields = None,
-        *,
         missing_is_fault: bool | None = None,
-    ) -> Any:
-        landing = land(selected, self.dtype, out, fields)
-        is_fault = self._is_fault(None) if missing_is_fault is None else missing_is_fault
-        if isinstance(landing.plan, Runs):
-            read_runs(self._chunks, landing.plan, landing.memory, missing_is_fault=is_fault)
-        else:
-            self._chunks.read(landing.plan, landing.memory, missing_is_fault=is_fault)
-        return landing.result()
+    ) -> Items:
+        output = _output(selected, chunks.dtype, out, fields)
+        if missing_is_fault is None:
+            missing_is_fault = self._missing_is_fault
+        chunks.read(output.plan, output.memory, missing_is_fault=missing_is_fault)
+        return output.result()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Items:
         if copy is False:
             raise ValueError("an array in a store cannot be had without a copy")
-        items: np.ndarray[Any, Any] = self[...]
+        items = self[...]
         return items if dtype is None else items.astype(dtype, copy=False)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
@@ -226,8 +324,8 @@ class Array(ArrayInfo):
     def _write(self, selection: Any, value: Any, selector: Selector = select) -> None:
         chunks = self._chunks
         fields, rest = self._split_fields(selection)
-        layout = chunks.write_layout if fields is None else chunks.handle_layout
-        selected = self._select(rest, selector, layout)
+        layout = chunks.write_layout if fields is None else chunks.field_layout
+        selected = self._select(chunks, rest, selector, layout)
         shape = selected.shape
         items = self._as_items(value, shape) if fields is None else value
         try:
@@ -240,26 +338,20 @@ class Array(ArrayInfo):
         except ValueError as error:
             raise SelectionError(
                 f"could not broadcast input array from shape {np.shape(items)} into shape {shape}: {error}",
-                path=join_key(self._store.url, self._path),
+                path=self._where(),
             ) from None
-        if items.size == 0:
+        if not items.size:
             self._store.check_writable(self._path)
             return
         if selected.to_plan is not None:
             items = selected.to_plan(items)
-        plan = selected.plan
-        if isinstance(plan, Runs):
-            plan, items = plan.by_items(), items.reshape(-1)
-        chunks.write(plan, items, has_fields=fields is not None)
+        chunks.write(selected.plan, items, has_fields=fields is not None)
 
-    def _as_items(self, value: Any, shape: tuple[int, ...] | None = None) -> np.ndarray[Any, Any]:
+    def _as_items(self, value: Any, shape: tuple[int, ...] | None = None) -> Items:
         """`value` as numpy would assign it to an array of this dtype, to a place of that shape."""
         if self._model.data_type.is_object:
-            try:
+            with located(self._where()):
                 return as_items(value, self._model.data_type, shape)
-            except CodecError as error:
-                error.locate(path=join_key(self._store.url, self._path))
-                raise
         if isinstance(value, np.ndarray | np.generic):
             return np.asarray(value).astype(self.dtype, copy=False)
         return np.asarray(value, self.dtype)
@@ -271,37 +363,36 @@ class Array(ArrayInfo):
         anybody replaces is read anew. Chunks in a directory and of native codecs only; elsewhere nothing is
         kept.
         """
-        array = Array(
-            self._store,
-            self._path,
-            self._model,
-            read_only=self._read_only,
-            allow_pickle=self._allow_pickle,
-            missing=self._when_missing,
-        )
-        array._cache_size = size
-        return array
+        return Array(self._store, self._path, self._model, replace(self._access, cache_size=size))
 
     # Other ways to select
 
     @property
     def oindex(self) -> Indexer:
         """Every dimension by itself: `array.oindex[[0, 5], :, mask]`."""
-        return Indexer(self, select_orthogonal)
+        return self._indexer(select_orthogonal)
 
     @property
     def vindex(self) -> Indexer:
         """Point by point: `array.vindex[[0, 5], [7, 9]]` has 2 items."""
-        return Indexer(self, select_points)
+        return self._indexer(select_points)
 
     @property
     def blocks(self) -> Indexer:
         """By whole chunks (shards, where there are): `array.blocks[0, 1:3]`."""
         grid = self._model.grid
-        return Indexer(self, lambda layout, shape, key: select_blocks(layout, shape, grid, key))
+        return self._indexer(lambda layout, shape, key: select_blocks(layout, shape, grid, key))
+
+    def _indexer(self, selector: Selector) -> Indexer:
+        def read(selection: Any) -> Items:
+            chunks = self._chunks
+            fields, rest = self._split_fields(selection)
+            return self._read(self._select(chunks, rest, selector), chunks, fields=fields)
+
+        return Indexer(read, partial(self._write, selector=selector))
 
     @property
-    def lazy(self) -> LazyArray:
+    def lazy(self) -> LazyArray[Array]:
         """A view that reads when its items are wanted: `array.lazy[10:20][:, ::-1].read()`."""
         return LazyArray(self)
 
@@ -313,24 +404,26 @@ class Array(ArrayInfo):
         Growing costs the same however large the array. Shrinking removes the chunks outside and clears what
         the chunks at the new edge held beyond it, so that growing again never brings old values back.
         """
-        from zstore.engine.resize import resize
-
         wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
-        with hold_name(("resize", id(self))):
-            self._set_model(
-                resize(
-                    self._store,
-                    self._path,
-                    self.zarr_format,
-                    lambda old: self._new_shape(old, wanted),
-                    allow_pickle=self._allow_pickle,
-                )
-            )
 
-    def _new_shape(self, old: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-        if len(wanted) != len(old) or any(length < 0 for length in wanted):
-            raise ValueError(f"cannot resize {old} to {wanted}: expected {len(old)} lengths of 0 or more")
-        return wanted
+        def resized(old: tuple[int, ...]) -> tuple[int, ...]:
+            if len(wanted) != len(old) or any(length < 0 for length in wanted):
+                raise ValueError(f"cannot resize {old} to {wanted}: expected {len(old)} lengths of 0 or more")
+            return wanted
+
+        self._resize(resized)
+
+    def _resize(self, new_shape: Callable[[tuple[int, ...]], tuple[int, ...]]) -> ArrayModel:
+        with hold_name(("resize", id(self))):
+            model = resize(
+                self._store,
+                self._path,
+                self.zarr_format,
+                new_shape,
+                allow_pickle=self._access.allow_pickle,
+            )
+            self._set_model(model)
+        return model
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Put `data` behind what is there along `axis`; gives the new shape.
@@ -340,8 +433,6 @@ class Array(ArrayInfo):
         Raises
             ValueError: the other dimensions of `data` are not the array's.
         """
-        from zstore.engine.resize import resize
-
         is_list = isinstance(data, list | tuple)
         items = self._as_items(data, (len(data),) if is_list and self.ndim == 1 else None)
         if (
@@ -357,9 +448,7 @@ class Array(ArrayInfo):
             begin = old[axis]
             return (*old[:axis], begin + items.shape[axis], *old[axis + 1 :])
 
-        with hold_name(("resize", id(self))):
-            model = resize(self._store, self._path, self.zarr_format, grown)
-            self._set_model(model)
+        model = self._resize(grown)
         region = [slice(0, length) for length in model.shape]
         region[axis] = slice(begin, begin + items.shape[axis])
         # As part of a larger array: the chunks at the end may hold what others have appended meanwhile, and
@@ -373,7 +462,7 @@ class Array(ArrayInfo):
         """Read the metadata again, e.g. after somebody else has resized the array."""
         model = read_node(self._store, self._path, self.zarr_format)
         if not isinstance(model, ArrayModel):
-            raise NotFoundError("array is gone", path=join_key(self._store.url, self._path))
+            raise NotFoundError("array is gone", path=self._where())
         self._set_model(model)
         return self
 
@@ -385,3 +474,38 @@ def _has_ellipsis(selection: Any) -> bool:
         if item is Ellipsis:
             return True
     return False
+
+
+def _output(
+    selected: Selected,
+    dtype: np.dtype[Any],
+    out: Items | None = None,
+    fields: Fields = None,
+) -> Output:
+    """The memory for items of `dtype`: `out` as far as strides allow, else in memory of their own.
+
+    Raises
+        ValueError: `out` has another shape or dtype than the result.
+    """
+    plan, from_plan = selected.plan, selected.from_plan
+    if out is not None and fields is None:
+        _check_out(out, selected.shape, dtype)
+        view = out if selected.to_plan is None else selected.to_plan(out)
+        if from_plan is None or np.may_share_memory(view, out):
+            return Output(plan, view, lambda: out)
+    memory: Items = np.empty(plan.shape, dtype)
+
+    def result() -> Items:
+        items = take_fields(memory if from_plan is None else from_plan(memory), fields)
+        if out is None:
+            return items
+        _check_out(out, items.shape, items.dtype)
+        out[...] = items
+        return out
+
+    return Output(plan, memory, result)
+
+
+def _check_out(out: Items, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {shape} and {dtype}")

@@ -3,75 +3,53 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
+from zstore.codecs.base import ChunkSpec
+from zstore.codecs.chain import Chain
 from zstore.engine.documents import create_node, place
-from zstore.errors import MetadataError, ZstoreError
+from zstore.errors import located
 from zstore.model.array import ArrayModel
+from zstore.model.create import ArrayRequest
+from zstore.model.document import check_attributes
+from zstore.nodes.array import Array
+from zstore.nodes.node import Access
 from zstore.storage.base import Store
 
-if TYPE_CHECKING:
-    from zstore.nodes.array import Array
-
-__all__ = ["describe_data", "put_array"]
+__all__ = ["make_array"]
 
 _bound: set[tuple[Any, ...]] = set()
 
 
-def describe_data(data: Any, shape: Any, dtype: Any) -> tuple[np.ndarray[Any, Any], Any, Any]:
-    """(data as an array, shape, dtype) for an array made from data.
-
-    Raises
-        MetadataError: a shape that is not the data's was given as well.
-    """
-    values = np.asarray(data)
-    if shape is not None and (tuple(shape) if isinstance(shape, Iterable) else (shape,)) != values.shape:
-        raise MetadataError(f"shape is {shape!r}; expected {values.shape} as the data has")
-    return values, values.shape, values.dtype if dtype is None else dtype
-
-
-def put_array(
-    store: Store,
-    path: str,
-    model: ArrayModel,
-    *,
-    data: Any = None,
-    overwrite: bool = False,
-    allow_pickle: bool = False,
-    missing: str = "fill",
-) -> Array:
-    """Write the new array's metadata, then its data; `missing` is what the array is told, as by opening.
+def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *, overwrite: bool) -> Array:
+    """Write the new array's metadata, then its data; `access` is what the array is told, as by opening.
 
     The codecs are bound before anything is written, so that what cannot work replaces nothing.
 
     Raises
+        MetadataError, UnsupportedError: what is asked for makes no array.
         MetadataError, UnknownExtensionError: codecs that do not exist, or do not fit together or the array.
         UnsupportedError: chunks would be pickled, and the caller does not allow that.
         StoreError: as `create_node`.
     """
-    from zstore.nodes.array import Array
-
-    try:
-        _check_codecs(model, allow_pickle=allow_pickle)
-    except ZstoreError as error:
-        error.locate(path=place(store, path))
-        raise
+    where = place(store, path)
+    with located(where):
+        request = request.complete()
+        if request.attributes:
+            request = replace(request, attributes=check_attributes(request.attributes, path=where))
+        model = request.model()
+        _check_codecs(model, allow_pickle=access.allow_pickle)
     create_node(store, path, model, overwrite=overwrite)
-    array = Array(store, path, model, read_only=False, allow_pickle=allow_pickle, missing=missing)
-    if data is not None:
-        array[...] = data
+    array = Array(store, path, model, access)
+    if request.data is not None:
+        array[...] = request.data
     return array
 
 
 def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
     """Bind the codecs to chunks of every shape, unless those of an array with all of that have been bound."""
-    from zstore.codecs.base import ChunkSpec
-    from zstore.codecs.chain import Chain
-
-    fill_value = model.data_type.default_fill() if model.fill_value is None else model.fill_value
+    fill_value = model.effective_fill_value
     shapes = tuple(model.grid.shapes())
     names = [(codec.name, codec.configuration, codec.must_understand) for codec in model.codecs]
     try:

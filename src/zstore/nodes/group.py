@@ -3,59 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Literal
 
 import numpy as np
 
-from zstore.engine.consolidate import METADATA_NAMES, consolidate_node
+from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
     Documents,
     check_path,
     create_node,
     delete_node,
     find_documents,
+    list_nodes,
     node_kind,
     parse_node,
     place,
 )
-from zstore.errors import MetadataError, NotFoundError
-from zstore.model.array import ArrayModel
+from zstore.errors import MetadataError, NotFoundError, ZstoreError
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
-from zstore.nodes.create import describe_data, put_array
-from zstore.nodes.info import check_missing
-from zstore.nodes.node import Node
-from zstore.nodes.tree import Tree
+from zstore.nodes.array import Array
+from zstore.nodes.create import make_array
+from zstore.nodes.node import Access, Node
 from zstore.storage.base import Store, join_key
 
-if TYPE_CHECKING:
-    from zstore.nodes.array import Array
-
-__all__ = ["Group", "MemberNotFoundError", "node"]
+__all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "node"]
 
 
 class MemberNotFoundError(NotFoundError, KeyError):
     """A group has no child of that name."""
 
 
-def node(
-    store: Store,
-    path: str,
-    model: ArrayModel | GroupModel,
-    *,
-    read_only: bool,
-    allow_pickle: bool = False,
-    missing: str = "fill",
-) -> Array | Group:
+def node(store: Store, path: str, model: ArrayModel | GroupModel, access: Access) -> Array | Group:
     """The array or group that `model` describes."""
     if isinstance(model, GroupModel):
-        return Group(store, path, model, read_only=read_only, missing=missing)
-    from zstore.nodes.array import Array
+        return Group(store, path, model, access)
+    return Array(store, path, model, access)
 
-    return Array(store, path, model, read_only=read_only, allow_pickle=allow_pickle, missing=missing)
+
+def make_group(
+    store: Store,
+    path: str,
+    zarr_format: ZarrFormat,
+    access: Access,
+    *,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Group:
+    """Write a new group's metadata, and groups on the way to it where there are none.
+
+    Raises
+        StoreError: as `create_node`.
+        MetadataError: attributes that JSON has no words for.
+    """
+    plain = check_attributes(attributes, path=place(store, path)) if attributes else {}
+    model = GroupModel(zarr_format, plain)
+    create_node(store, path, model, overwrite=overwrite)
+    return Group(store, path, model, access)
+
+
+class Tree:
+    """A group and what is below it, drawn as text (`str` or `repr`)."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
 
 
 class Group(Node[GroupModel]):
@@ -65,19 +88,7 @@ class Group(Node[GroupModel]):
     writable one always asks the store, so that it never shows what is not there.
     """
 
-    __slots__ = ("_when_missing",)
-
-    def __init__(
-        self,
-        store: Store,
-        path: str,
-        model: GroupModel,
-        *,
-        read_only: bool = False,
-        missing: str = "fill",
-    ) -> None:
-        super().__init__(store, path, model, read_only=read_only)
-        self._when_missing = check_missing(missing)
+    __slots__ = ()
 
     def __getitem__(self, name: str) -> Array | Group:
         path = self._member_path(name)
@@ -87,7 +98,7 @@ class Group(Node[GroupModel]):
                 raise self._missing(name)
             return self._open(path, known[path])
         documents = find_documents(self._store, [join_key(self._path, path)], self.zarr_format)[0]
-        model = parse_node(documents, place(self._store, join_key(self._path, path)))
+        model = parse_node(documents, f"{self._where()}/{path}")
         if model is None:
             raise self._missing(name)
         return self._open(path, model)
@@ -137,13 +148,13 @@ class Group(Node[GroupModel]):
         """(name, array) of the group's own arrays."""
         for name, model in self._models():
             if isinstance(model, ArrayModel):
-                yield name, cast("Array", self._open(name, model))
+                yield name, Array(self._store, join_key(self._path, name), model, self._access)
 
     def groups(self) -> Iterator[tuple[str, Group]]:
         """(name, group) of the group's own groups."""
         for name, model in self._models():
             if isinstance(model, GroupModel):
-                yield name, cast("Group", self._open(name, model))
+                yield name, Group(self._store, join_key(self._path, name), model, self._access)
 
     def array_keys(self) -> Iterator[str]:
         """The names of the group's own arrays."""
@@ -158,8 +169,29 @@ class Group(Node[GroupModel]):
         return tuple(self._walk("", max_depth))
 
     def tree(self, level: int | None = None) -> Tree:
-        """The group and what is below it, down to `level` levels, as a drawing (`str` or `repr`)."""
-        return Tree(self, level)
+        """The group and what is below it, down to `level` levels, as a drawing (`str` or `repr`).
+
+        A member that cannot be read shows why.
+        """
+        return Tree("\n".join([self.name, *self._draw("", level)]))
+
+    def _draw(self, indent: str, level: int | None) -> Iterator[str]:
+        if level is not None and level < 1:
+            return
+        members = list(self._loaders())
+        for index, (name, load) in enumerate(members):
+            branch, further = ("└── ", "    ") if index == len(members) - 1 else ("├── ", "│   ")
+            try:
+                model = load()
+            except ZstoreError as error:
+                yield f"{indent}{branch}{name} ({error.message})"
+                continue
+            if isinstance(model, ArrayModel):
+                yield f"{indent}{branch}{name} {model.shape} {model.dtype}"
+                continue
+            yield f"{indent}{branch}{name}"
+            below = Group(self._store, join_key(self._path, name), model, self._access)
+            yield from below._draw(indent + further, None if level is None else level - 1)
 
     def create_group(
         self, name: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False
@@ -170,12 +202,15 @@ class Group(Node[GroupModel]):
             StoreError: there is a node of that name (unless `overwrite`, which replaces it).
             ReadOnlyError: the group was opened for reading.
         """
-        path = self._member_path(name)
-        where = join_key(self._path, path)
-        plain = check_attributes(attributes, path=place(self._store, where)) if attributes else {}
-        model = GroupModel(self.zarr_format, plain)
-        create_node(self._store, where, model, overwrite=overwrite)
-        return Group(self._store, where, model, read_only=False, missing=self._when_missing)
+        path = join_key(self._path, self._member_path(name))
+        return make_group(
+            self._store,
+            path,
+            self.zarr_format,
+            self._to_write(),
+            attributes=attributes,
+            overwrite=overwrite,
+        )
 
     def create_array(
         self,
@@ -190,7 +225,7 @@ class Group(Node[GroupModel]):
         compressors: Any = "auto",
         serializer: Any = "auto",
         fill_value: Any = "auto",
-        order: str = "C",
+        order: Literal["C", "F"] = "C",
         attributes: Mapping[str, Any] | None = None,
         chunk_key_encoding: Any = None,
         dimension_names: Iterable[str | None] | None = None,
@@ -202,13 +237,10 @@ class Group(Node[GroupModel]):
             StoreError: there is a node of that name (unless `overwrite`, which replaces it).
             ReadOnlyError: the group was opened for reading.
         """
-        path = join_key(self._path, self._member_path(name))
-        store = self._store
-        if data is not None:
-            data, shape, dtype = describe_data(data, shape, dtype)
-        model = make_array_model(
+        request = ArrayRequest(
             shape=shape,
             dtype=dtype,
+            data=data,
             chunks=chunks,
             shards=shards,
             filters=filters,
@@ -217,11 +249,12 @@ class Group(Node[GroupModel]):
             fill_value=fill_value,
             order=order,
             zarr_format=self.zarr_format,
-            attributes=check_attributes(attributes, path=place(store, path)) if attributes else {},
+            attributes=attributes,
             chunk_key_encoding=chunk_key_encoding,
             dimension_names=dimension_names,
         )
-        return put_array(store, path, model, data=data, overwrite=overwrite, missing=self._when_missing)
+        path = join_key(self._path, self._member_path(name))
+        return make_array(self._store, path, request, self._to_write(), overwrite=overwrite)
 
     def require_group(self, name: str, *, overwrite: bool = False) -> Group:
         """The group of that name, made where there is none.
@@ -234,7 +267,7 @@ class Group(Node[GroupModel]):
             return self.create_group(name, overwrite=overwrite)
         if isinstance(member, Group):
             return member
-        raise MetadataError(f"{name!r} is an array, expected a group", path=place(self._store, self._path))
+        raise MetadataError(f"{name!r} is an array, expected a group", path=self._where())
 
     def require_array(
         self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any
@@ -286,41 +319,33 @@ class Group(Node[GroupModel]):
         return hash((self._path, self.zarr_format, self._store.url))
 
     def __repr__(self) -> str:
-        ending = " read-only" if self._read_only else ""
-        return f"<zstore.Group {place(self._store, self._path)} v{self.zarr_format}{ending}>"
+        ending = " read-only" if self.read_only else ""
+        return f"<zstore.Group {self._where()} v{self.zarr_format}{ending}>"
 
     def _member_path(self, name: str) -> str:
         path = check_path(name)
         if path:
             return path
-        raise MemberNotFoundError(f"member name {name!r} names nothing", path=place(self._store, self._path))
+        raise MemberNotFoundError(f"member name {name!r} names nothing", path=self._where())
 
     def _missing(self, name: str) -> MemberNotFoundError:
-        return MemberNotFoundError(
-            f"group has no array and no group {name!r}", path=place(self._store, self._path)
-        )
+        return MemberNotFoundError(f"group has no array and no group {name!r}", path=self._where())
 
     def _consolidated(self) -> Consolidated | None:
         consolidated = self._model.consolidated
-        return consolidated if self._read_only and isinstance(consolidated, Consolidated) else None
+        return consolidated if self.read_only and isinstance(consolidated, Consolidated) else None
 
     def _open(self, path: str, model: ArrayModel | GroupModel) -> Array | Group:
-        return node(
-            self._store,
-            join_key(self._path, path),
-            model,
-            read_only=self._read_only,
-            missing=self._when_missing,
-        )
+        return node(self._store, join_key(self._path, path), model, self._access)
+
+    def _to_write(self) -> Access:
+        """How what is made below is opened."""
+        return replace(self._access, read_only=False)
 
     def _stored(self) -> Iterator[tuple[str, Documents]]:
         """(name, documents) of the members, from the store."""
-        names = [name for name in self._store.list_children(self._path) if name not in METADATA_NAMES]
-        paths = [join_key(self._path, name) for name in names]
-        found = find_documents(self._store, paths, self.zarr_format)
-        return (
-            (name, documents) for name, documents in zip(names, found, strict=True) if node_kind(documents)
-        )
+        found = list_nodes(self._store, self._path, self.zarr_format)
+        return ((name, documents) for name, documents in found if node_kind(documents))
 
     def _loaders(self) -> Iterator[tuple[str, Callable[[], ArrayModel | GroupModel]]]:
         """(name, what gives its model) of the members, so that one that cannot be read spoils no other."""
@@ -329,9 +354,8 @@ class Group(Node[GroupModel]):
             for name in known.names():
                 yield name, partial(known.__getitem__, name)
             return
-        base = place(self._store, self._path)
         for name, documents in self._stored():
-            yield name, partial(_load, documents, f"{base}/{name}")
+            yield name, partial(_load, documents, f"{self._where()}/{name}")
 
     def _models(self) -> Iterator[tuple[str, ArrayModel | GroupModel]]:
         return ((name, load()) for name, load in self._loaders())

@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+from zstore.engine.documents import place
 from zstore.errors import SelectionError
-from zstore.storage.base import join_key
+from zstore.nodes.node import Missing
+from zstore.storage.base import Store
 
-if TYPE_CHECKING:
-    from zstore.nodes.array import Array
-
-__all__ = ["LazyArray"]
+__all__ = ["LazyArray", "Viewed"]
 
 
-class LazyArray:
+class Viewed(Protocol):
+    """An array, as far as views of it need one."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def read(
+        self, selection: Any, *, out: npt.NDArray[Any] | None, missing: Missing | None
+    ) -> npt.NDArray[Any]: ...
+    def __setitem__(self, selection: Any, value: Any) -> None: ...
+    def __dask_tokenize__(self) -> tuple[Any, ...]: ...
+
+
+A = TypeVar("A", bound=Viewed)
+
+
+class LazyArray(Generic[A]):
     """Part of an array, not read yet: `array.lazy[10:20][:, ::-1]`.
 
     Selecting gives another view, as numpy's basic selections do (integers, slices with any step, ellipsis,
@@ -28,20 +49,20 @@ class LazyArray:
 
     def __init__(
         self,
-        array: Array,
+        array: A,
         places: tuple[int | range, ...] | None = None,
         axes: tuple[int | None, ...] | None = None,
     ) -> None:
         self._array = array
         # Of each dimension of the array, the item or the items; of each axis of the view, its dimension.
         self._places = tuple(map(range, array.shape)) if places is None else places
-        self._axes = tuple(range(array.ndim)) if axes is None else axes
+        self._axes = tuple(range(len(array.shape))) if axes is None else axes
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (LazyArray, (self._array, self._places, self._axes))
 
     @property
-    def array(self) -> Array:
+    def array(self) -> A:
         """The array that it is a view of."""
         return self._array
 
@@ -96,7 +117,7 @@ class LazyArray:
             raise TypeError("len() of a 0-d view")
         return self.shape[0]
 
-    def __getitem__(self, selection: Any) -> LazyArray:
+    def __getitem__(self, selection: Any) -> LazyArray[A]:
         places = list(self._places)
         axes: list[int | None] = []
         left = list(self._axes)
@@ -139,17 +160,19 @@ class LazyArray:
             raise self._refusal(f"index {selector} is out of bounds for {len(items)} items") from None
 
     def _refusal(self, reason: str) -> SelectionError:
-        where = join_key(self._array.store.url, self._array.path)
+        where = place(self._array.store, self._array.path)
         return SelectionError(f"lazy selection {reason}", path=where)
 
-    def read(self, *, out: np.ndarray[Any, Any] | None = None, missing: str = "fill") -> Any:
+    def read(
+        self, *, out: npt.NDArray[Any] | None = None, missing: Missing | None = None
+    ) -> npt.NDArray[Any]:
         """The items, into `out` where that is given; see `Array.read`."""
         return self._array.read(self.selection, out=out, missing=missing)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
             raise ValueError("an array in a store cannot be had without a copy")
-        items = np.asarray(self.read())
+        items = self.read()
         return items if dtype is None else items.astype(dtype, copy=False)
 
     def __setitem__(self, selection: Any, value: Any) -> None:

@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
 
-from zstore.model.array import ArrayModel
+from zstore.engine.documents import place
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
+from zstore.nodes import above
 from zstore.nodes.attributes import Attributes
 from zstore.storage.base import Store
 
-__all__ = ["Node"]
+__all__ = ["Access", "Missing", "Node", "is_fault"]
 
 Model = TypeVar("Model", bound=ArrayModel | GroupModel)
+Missing = Literal["fill", "error"]
+
+
+def is_fault(missing: str) -> bool:
+    """Whether to read a chunk that is not stored is an error ("error"), or gives the fill value ("fill").
+
+    Raises
+        ValueError: `missing` is neither.
+    """
+    if missing not in ("fill", "error"):
+        raise ValueError(f"missing={missing!r}, expected 'fill' or 'error'")
+    return missing == "error"
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a node was opened, and with it whatever is below.
+
+    read_only     nothing is changed
+    allow_pickle  chunks may be unpickled, which runs code that they hold
+    missing       what chunks that are not stored are, "fill" or "error"
+    cache_size    bytes of decoded chunks that an array keeps by itself
+    """
+
+    read_only: bool = False
+    allow_pickle: bool = False
+    missing: Missing = "fill"
+    cache_size: int = 0
+
+    def __post_init__(self) -> None:
+        is_fault(self.missing)
 
 
 class Node(Generic[Model]):
     """An array or a group, as of opening or of the last change made here."""
 
-    __slots__ = ("_model", "_path", "_read_only", "_store")
+    __slots__ = ("_access", "_model", "_path", "_store")
 
-    def __init__(self, store: Store, path: str, model: Model, *, read_only: bool = False) -> None:
-        self._store = store if not read_only or store.read_only else store.as_read_only()
+    def __init__(self, store: Store, path: str, model: Model, access: Access = Access()) -> None:
+        self._store = store if not access.read_only or store.read_only else store.as_read_only()
         self._path = path
         self._model = model
-        self._read_only = read_only or store.read_only
+        self._access = access
 
     @property
     def store(self) -> Store:
@@ -52,14 +85,14 @@ class Node(Generic[Model]):
         return self._model
 
     @property
-    def zarr_format(self) -> int:
+    def zarr_format(self) -> ZarrFormat:
         """1, 2 or 3."""
         return self._model.zarr_format
 
     @property
     def read_only(self) -> bool:
         """Whether it was opened for reading only."""
-        return self._read_only
+        return self._store.read_only
 
     @property
     def attrs(self) -> Attributes:
@@ -72,16 +105,19 @@ class Node(Generic[Model]):
         Of an array, its own cells at that level; of a group, those of `array`, or of the only one there is.
         See `zstore.read_tile`.
         """
-        return import_module("zstore.pyramid.tiling.read").read_tile(self, z, x, y, array, **indexers)
+        return above.read_tile(self, z, x, y, array, **indexers)
 
     def _repr_html_(self) -> str | None:
         """What notebooks show; None, for which they take `repr`, where that cannot be made."""
         try:
-            made: str = import_module("zstore.report.notebook").render_html(self)
+            return above.render_html(self)
         except Exception:
             # To show an object must never fail: whatever is wrong comes up again when it is used.
             return None
-        return made
 
     def _set_model(self, model: Model) -> None:
         self._model = model
+
+    def _where(self) -> str:
+        """How errors name it."""
+        return place(self._store, self._path)

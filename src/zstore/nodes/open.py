@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from zstore.engine.documents import (
-    check_path,
-    create_node,
-    place,
-    read_node,
-)
+from zstore.engine.documents import check_path, place, read_node
 from zstore.errors import MetadataError, NotFoundError
-from zstore.model.array import ArrayModel
-from zstore.model.create import make_array_model
-from zstore.model.document import check_attributes
+from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.create import ArrayRequest
 from zstore.model.group import GroupModel
-from zstore.nodes.create import describe_data, put_array
-from zstore.nodes.group import Group, node
-from zstore.nodes.info import check_missing
+from zstore.nodes.array import Array
+from zstore.nodes.create import make_array
+from zstore.nodes.group import Group, make_group, node
+from zstore.nodes.node import Access, Missing
 from zstore.storage.base import Store
-
-if TYPE_CHECKING:
-    from zstore.nodes.array import Array
+from zstore.storage.url import open_store
 
 __all__ = [
     "consolidate",
@@ -39,6 +32,7 @@ __all__ = [
 ]
 
 StoreLike: TypeAlias = str | os.PathLike[str] | Store
+Mode: TypeAlias = Literal["r", "r+", "a", "w", "w-"]
 MODES = ("r", "r+", "a", "w", "w-")
 LOOKED_FOR = {
     1: "meta",
@@ -51,12 +45,12 @@ LOOKED_FOR = {
 def open(
     store: StoreLike,
     path: str | None = None,
-    mode: str | None = None,
-    zarr_format: int | None = None,
+    mode: Mode | None = None,
+    zarr_format: ZarrFormat | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
-    missing: str = "fill",
+    missing: Missing = "fill",
     **options: Any,
 ) -> Array | Group:
     """The array or group at `path` of the store.
@@ -71,32 +65,24 @@ def open(
         NotFoundError: there is nothing, and the mode makes nothing.
         MetadataError, UnsupportedError: what is there cannot be read.
     """
-    mode = _default_mode(store, mode)
-    opened = _open_store(store, mode, storage_options)
-    path = check_path(path)
-    if mode in ("r", "r+", "a"):
-        model = read_node(opened, path, zarr_format)
-        if model is not None:
-            return node(
-                opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle, missing=missing
-            )
-        if mode != "a":
-            raise _nothing(opened, path, zarr_format, "array or group")
-    options = {**options, "zarr_format": zarr_format or 3, "overwrite": mode == "w"}
-    if options.get("shape") is None and options.get("data") is None:
-        return create_group(opened, path, missing=missing, **options)
-    return create_array(opened, path, allow_pickle=allow_pickle, missing=missing, **options)
+    at = _look(store, path, mode, zarr_format, storage_options, "array or group")
+    if at.model is not None:
+        return node(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
+    options = {**options, "zarr_format": zarr_format, "overwrite": at.mode == "w", "missing": missing}
+    if not _makes_array(options):
+        return create_group(at.store, at.path, **options)
+    return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 
 def open_array(
     store: StoreLike,
     path: str | None = None,
-    mode: str | None = None,
-    zarr_format: int | None = None,
+    mode: Mode | None = None,
+    zarr_format: ZarrFormat | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
-    missing: str = "fill",
+    missing: Missing = "fill",
     **options: Any,
 ) -> Array:
     """The array at `path` of the store; `mode` is "a" by default, `options` are those of `create_array`.
@@ -108,34 +94,26 @@ def open_array(
         NotFoundError: there is nothing, and the mode (or the lack of a `shape`) makes nothing.
         MetadataError: a group is there, or the metadata cannot be read.
     """
-    from zstore.nodes.array import Array
-
-    mode = _default_mode(store, mode)
-    opened = _open_store(store, mode, storage_options)
-    path = check_path(path)
-    if mode in ("r", "r+", "a"):
-        model = read_node(opened, path, zarr_format)
-        if isinstance(model, ArrayModel):
-            return Array(
-                opened, path, model, read_only=mode == "r", allow_pickle=allow_pickle, missing=missing
-            )
-        if model is not None:
-            raise MetadataError("a group is there, expected an array", path=place(opened, path))
-        if mode != "a" or (options.get("shape") is None and options.get("data") is None):
-            raise _nothing(opened, path, zarr_format, "array")
-    options = {**options, "zarr_format": zarr_format or 3, "overwrite": mode == "w"}
-    return create_array(opened, path, allow_pickle=allow_pickle, missing=missing, **options)
+    at = _look(store, path, mode, zarr_format, storage_options, "array")
+    if isinstance(at.model, ArrayModel):
+        return Array(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
+    if at.model is not None:
+        raise MetadataError("a group is there, expected an array", path=place(at.store, at.path))
+    if at.mode == "a" and not _makes_array(options):
+        raise _nothing(at.store, at.path, zarr_format, "array")
+    options = {**options, "zarr_format": zarr_format, "overwrite": at.mode == "w", "missing": missing}
+    return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 
 def open_group(
     store: StoreLike,
     path: str | None = None,
-    mode: str = "a",
-    zarr_format: int | None = None,
+    mode: Mode = "a",
+    zarr_format: ZarrFormat | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
     attributes: Mapping[str, Any] | None = None,
-    missing: str = "fill",
+    missing: Missing = "fill",
 ) -> Group:
     """The group at `path` of the store; `attributes` are for a group that is made, `missing` as for `open`.
 
@@ -143,24 +121,15 @@ def open_group(
         NotFoundError: there is nothing, and the mode makes nothing.
         MetadataError: an array is there, or the metadata cannot be read.
     """
-    mode = _default_mode(store, mode)
-    opened = _open_store(store, mode, storage_options)
-    path = check_path(path)
-    if mode in ("r", "r+", "a"):
-        model = read_node(opened, path, zarr_format)
-        if isinstance(model, GroupModel):
-            return Group(opened, path, model, read_only=mode == "r", missing=missing)
-        if model is not None:
-            raise MetadataError("an array is there, expected a group", path=place(opened, path))
-        if mode != "a":
-            raise _nothing(opened, path, zarr_format, "group")
-    return create_group(
-        opened,
-        path,
-        zarr_format=zarr_format or 3,
-        attributes=attributes,
-        overwrite=mode == "w",
-        missing=missing,
+    at = _look(store, path, mode, zarr_format, storage_options, "group")
+    access = Access(at.mode == "r", missing=missing)
+    if isinstance(at.model, GroupModel):
+        return Group(at.store, at.path, at.model, access)
+    if at.model is not None:
+        raise MetadataError("an array is there, expected a group", path=place(at.store, at.path))
+    is_replaced = at.mode == "w"
+    return make_group(
+        at.store, at.path, zarr_format or 3, access, attributes=attributes, overwrite=is_replaced
     )
 
 
@@ -177,15 +146,15 @@ def create_array(
     compressors: Any = "auto",
     serializer: Any = "auto",
     fill_value: Any = "auto",
-    order: str = "C",
-    zarr_format: int | None = 3,
+    order: Literal["C", "F"] = "C",
+    zarr_format: ZarrFormat | None = 3,
     attributes: Mapping[str, Any] | None = None,
     chunk_key_encoding: Any = None,
     dimension_names: Iterable[str | None] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
-    missing: str = "fill",
+    missing: Missing = "fill",
 ) -> Array:
     """Make an array at `name` of the store (its root by default), and groups above it where there are none.
 
@@ -205,18 +174,11 @@ def create_array(
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
         MetadataError, UnsupportedError: arguments that make no array, or none of that format.
     """
-    check_missing(missing)
-    opened = _open_store(store, "a", storage_options)
-    path = check_path(name)
-    if data is not None:
-        data, shape, dtype = describe_data(data, shape, dtype)
-    if shape is None or dtype is None:
-        raise MetadataError(
-            f"shape is {shape!r} and dtype is {dtype!r}; expected both, or data", path=place(opened, path)
-        )
-    model = make_array_model(
+    access = Access(allow_pickle=allow_pickle, missing=missing)
+    request = ArrayRequest(
         shape=shape,
         dtype=dtype,
+        data=data,
         chunks=chunks,
         shards=shards,
         filters=filters,
@@ -225,24 +187,23 @@ def create_array(
         fill_value=fill_value,
         order=order,
         zarr_format=zarr_format or 3,
-        attributes=check_attributes(attributes, path=place(opened, path)) if attributes else {},
+        attributes=attributes,
         chunk_key_encoding=chunk_key_encoding,
         dimension_names=dimension_names,
     )
-    return put_array(
-        opened, path, model, data=data, overwrite=overwrite, allow_pickle=allow_pickle, missing=missing
-    )
+    opened = open_store(store, storage_options=storage_options)
+    return make_array(opened, check_path(name), request, access, overwrite=overwrite)
 
 
 def create_group(
     store: StoreLike,
     path: str | None = None,
     *,
-    zarr_format: int | None = 3,
+    zarr_format: ZarrFormat | None = 3,
     attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    missing: str = "fill",
+    missing: Missing = "fill",
 ) -> Group:
     """Make a group at `path` of the store (its root by default), and groups above it where there are none.
 
@@ -251,13 +212,11 @@ def create_group(
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
     """
-    check_missing(missing)
-    opened = _open_store(store, "a", storage_options)
-    path = check_path(path)
-    plain = check_attributes(attributes, path=place(opened, path)) if attributes else {}
-    model = GroupModel(zarr_format or 3, plain)
-    create_node(opened, path, model, overwrite=overwrite)
-    return Group(opened, path, model, read_only=False, missing=missing)
+    access = Access(missing=missing)
+    opened = open_store(store, storage_options=storage_options)
+    return make_group(
+        opened, check_path(path), zarr_format or 3, access, attributes=attributes, overwrite=overwrite
+    )
 
 
 def consolidate(
@@ -281,21 +240,40 @@ def consolidate(
     return group.consolidate()
 
 
-def _default_mode(store: StoreLike, mode: str | None) -> str:
+class _Found(NamedTuple):
+    """Where a node is looked for, in which mode, and what is there; None where the mode takes nothing."""
+
+    store: Store
+    path: str
+    mode: Mode
+    model: ArrayModel | GroupModel | None
+
+
+def _look(
+    store: StoreLike,
+    path: str | None,
+    mode: Mode | None,
+    zarr_format: ZarrFormat | None,
+    storage_options: Mapping[str, Any] | None,
+    what: str,
+) -> _Found:
     if mode is None:
-        return "r" if isinstance(store, Store) and store.read_only else "a"
-    if mode in MODES:
-        return mode
-    raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
+        mode = "r" if isinstance(store, Store) and store.read_only else "a"
+    if mode not in MODES:
+        raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
+    opened = open_store(store, read_only=mode == "r", storage_options=storage_options)
+    path = check_path(path)
+    model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
+    if model is None and mode in ("r", "r+"):
+        raise _nothing(opened, path, zarr_format, what)
+    return _Found(opened, path, mode, model)
 
 
-def _open_store(store: StoreLike, mode: str, storage_options: Mapping[str, Any] | None) -> Store:
-    from zstore.storage.url import open_store
-
-    return open_store(store, read_only=mode == "r", storage_options=storage_options)
+def _makes_array(options: Mapping[str, Any]) -> bool:
+    return options.get("shape") is not None or options.get("data") is not None
 
 
-def _nothing(store: Store, path: str, zarr_format: int | None, what: str) -> NotFoundError:
+def _nothing(store: Store, path: str, zarr_format: ZarrFormat | None, what: str) -> NotFoundError:
     return NotFoundError(
         f"no {what} there; looked for {LOOKED_FOR.get(zarr_format)}", path=place(store, path)
     )

@@ -28,7 +28,7 @@ from zstore.model.array import ArrayModel
 from zstore.model.document import render_json
 from zstore.model.group import GroupModel
 from zstore.nodes.group import node
-from zstore.nodes.node import Node
+from zstore.nodes.node import Access, Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Store, join_key
 from zstore.upkeep.move import (
@@ -122,7 +122,7 @@ def convert(
     to_store.flush()
     made = read_node(to_store, to_base, zarr_format)
     assert made is not None, "just written"
-    return node(to_store, to_base, made, read_only=to_store.read_only, allow_pickle=allow_pickle)
+    return node(to_store, to_base, made, Access(allow_pickle=allow_pickle))
 
 
 def open_side(

@@ -14,7 +14,7 @@ from zstore.model.array import ArrayModel
 from zstore.model.document import render_json
 from zstore.model.group import GroupModel
 from zstore.nodes.group import node
-from zstore.nodes.node import Node
+from zstore.nodes.node import Access, Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Store, join_key
 from zstore.upkeep.convert import open_side
@@ -73,7 +73,7 @@ def convert_metadata(
                     store.delete(join_key(where, name))
     model = read_node(store, base, zarr_format)
     assert model is not None, "just written"
-    return node(store, base, model, read_only=store.read_only, allow_pickle=allow_pickle)
+    return node(store, base, model, Access(allow_pickle=allow_pickle))
 
 
 def _plan(store: Store, base: str, zarr_format: int, *, allow_pickle: bool) -> tuple[list[Made], list[str]]:

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from zstore.engine.documents import GROUP_KEYS
 from zstore.errors import UnsupportedError
 from zstore.model.array import ArrayModel, CodecModel
-from zstore.model.create import make_array_model
+from zstore.model.create import ArrayRequest
 from zstore.model.grid import RectilinearGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
@@ -119,20 +117,16 @@ def _same_bytes(model: ArrayModel, wishes: Wishes) -> ArrayModel:
 
 def _fill(model: ArrayModel, zarr_format: int) -> Any:
     """The fill value; v3 has no null, so there it is what null reads as."""
-    if model.fill_value is not None or zarr_format != 3:
-        return model.fill_value
-    if model.data_type.is_object:
-        return model.data_type.default_fill()
-    return np.zeros((), model.dtype)[()]
+    return model.effective_fill_value if zarr_format == 3 else model.fill_value
 
 
 def _keys(model: ArrayModel, wishes: Wishes) -> ChunkKeys:
     new, old = wishes.zarr_format, model.zarr_format
     if wishes.chunk_key_encoding is not None:
-        asked = make_array_model(
+        asked = ArrayRequest(
             shape=(1,), dtype="u1", zarr_format=new, chunk_key_encoding=wishes.chunk_key_encoding
         )
-        return asked.keys
+        return asked.model().keys
     if new == 3:
         return model.keys if old == 3 else ChunkKeys()
     separator = model.keys.separator if new == 2 and old == 2 else "."
@@ -162,7 +156,7 @@ def _recoded(model: ArrayModel, wishes: Wishes) -> ArrayModel:
         shards = _grid(model) if keeps else None
     elif shards is not None:
         shards = _trailing(shards, model.grid.chunk_shape)
-    made = make_array_model(
+    made = ArrayRequest(
         shape=model.shape,
         dtype=model.data_type if new == 3 else _stored(model, chain),
         chunks=chunks,
@@ -175,7 +169,7 @@ def _recoded(model: ArrayModel, wishes: Wishes) -> ArrayModel:
         zarr_format=new,
         attributes=model.attributes,
         dimension_names=model.dimension_names,
-    )
+    ).model()
     keys, fill_value = _keys(model, wishes), _fill(model, new)
     return replace(made, keys=keys, fill_value=fill_value, extra=model.extra)
 

@@ -13,7 +13,7 @@ import numpy as np
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import check_path
 from zstore.engine.pool import map_threads, thread_count
-from zstore.engine.rectilinear import RectilinearChunks, open_chunks
+from zstore.engine.rectilinear import open_chunks
 from zstore.engine.walk import walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.indexing.plans import plan_basic
@@ -153,7 +153,7 @@ class _Checked:
     size  decoded bytes that looking at one chunk takes
     """
 
-    def __init__(self, chunks: Chunks | RectilinearChunks, *, is_complete: bool) -> None:
+    def __init__(self, chunks: Chunks, *, is_complete: bool) -> None:
         self._chunks = chunks
         self._model = model = chunks.model
         self._is_complete = is_complete
@@ -245,7 +245,7 @@ class _Checked:
     def _read(self, box: Box) -> tuple[str, str] | None:
         """(cause, kind) of what is wrong with the items of a box."""
         try:
-            plan: Any = plan_basic(self._chunks.layout, box)
+            plan = plan_basic(self._chunks.layout, box)
             out = np.empty(plan.shape, self._model.dtype)
             try:
                 self._chunks.read(plan, out, missing_is_fault=self._is_complete)

@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 
 from zstore.base.once import once
-from zstore.engine.consolidate import METADATA_NAMES
-from zstore.engine.documents import Documents, node_kind, parse_node, place, read_documents
+from zstore.engine.documents import (
+    METADATA_NAMES,
+    Documents,
+    node_kind,
+    parse_node,
+    place,
+    read_documents,
+)
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
 from zstore.nodes.array import Array
+from zstore.nodes.node import Access
 from zstore.storage.base import Store, join_key
 
 __all__ = ["ArrayView", "GroupView", "Hierarchy", "NodeView", "load_hierarchy"]
@@ -99,7 +106,7 @@ class ArrayView(NodeView):
         """The array as zstore opens it."""
         model = parse_node(self.raw, place(self.store, self.path))
         assert isinstance(model, ArrayModel)
-        return Array(self.store, self.path, model, read_only=True)
+        return Array(self.store, self.path, model, Access(read_only=True))
 
     @property
     def attrs(self) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from zstore.integrations.spelling import spell_attributes
 from zstore.integrations.xarray.plan import Plan, encode_new, encode_onto, resolve_region
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.nodes.node import Access
 from zstore.nodes.open import create_group, open_group
 from zstore.pyramid.levels import rehearse
 from zstore.storage.base import Store, join_key
@@ -241,9 +242,8 @@ def _cut(plan: Plan, mode: str, *, safe: bool, aligns: bool) -> Plan:
         return plan
     model = plan.array if plan.array is not None else rehearse(3 if plan.is_v3 else 2, plan.options)
     if plan.shape is not None and plan.array is not None:
-        model = Array(
-            plan.array.store, plan.array.path, plan.array.model.with_shape(plan.shape), read_only=True
-        )
+        shown = plan.array.model.with_shape(plan.shape)
+        model = Array(plan.array.store, plan.array.path, shown, Access(read_only=True))
     cuts = []
     for axis, (lengths, place) in enumerate(zip(chunks, plan.places, strict=True)):
         edges = write_edges(model, axis)

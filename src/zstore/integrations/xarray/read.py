@@ -23,6 +23,7 @@ from zstore.model.consolidated import Consolidated
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
@@ -156,7 +157,7 @@ def _find_group(
     if consolidated is False:
         found = open_group(store, join_key(base, path), "r", zarr_format)
         plain = GroupModel(found.zarr_format, found.model.attributes, None, found.model.extra)
-        return Group(store, found.path, plain, read_only=True)
+        return Group(store, found.path, plain, Access(read_only=True))
     try:
         root = open_group(store, base, "r", zarr_format)
     except NotFoundError:

@@ -13,8 +13,8 @@ import numpy as np
 from zarr.abc import store as abc
 
 from zstore.base.once import once
-from zstore.engine.chunks import Chunks
 from zstore.engine.layout import bind_layout
+from zstore.engine.regular import RegularChunks
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError
 from zstore.integrations.zarr_python.selection import Cells, Recovered, recover
 from zstore.integrations.zarr_python.source import ZarrStore, adopt
@@ -62,9 +62,9 @@ class Place:
         self.prefix = prefix
         self.loop = loop
         self.store: Store = adopt(source, loop=loop)
-        self._chunks: dict[tuple[Any, ...], Chunks] = {}
+        self._chunks: dict[tuple[Any, ...], RegularChunks] = {}
 
-    def chunks(self, fit: Fit, shape: tuple[int, ...], *, skip_empty: bool = True) -> Chunks:
+    def chunks(self, fit: Fit, shape: tuple[int, ...], *, skip_empty: bool = True) -> RegularChunks:
         """The chunks of the array at that shape; threads may make them twice, which does no harm."""
         name = (shape, fit.is_swapped, skip_empty)
         found = self._chunks.get(name)
@@ -72,7 +72,7 @@ class Place:
             if len(self._chunks) >= KEPT:
                 self._chunks = {}
             model = fit.model.with_shape(shape)
-            found = Chunks(self.store, self.prefix.rstrip("/"), model, skip_empty=skip_empty)
+            found = RegularChunks(self.store, self.prefix.rstrip("/"), model, skip_empty=skip_empty)
             self._chunks[name] = found
         return found
 

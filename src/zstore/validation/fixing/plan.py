@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from zstore.conventions.crs import Crs
-from zstore.engine.consolidate import METADATA_NAMES, consolidate_node
-from zstore.engine.documents import ancestors
+from zstore.engine.consolidate import consolidate_node
+from zstore.engine.documents import METADATA_NAMES, ancestors
 from zstore.errors import MetadataError, ZstoreError
 from zstore.model import v2, v3
 from zstore.model.document import render_json

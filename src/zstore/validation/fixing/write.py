@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from zstore.engine.consolidate import METADATA_NAMES
+from zstore.engine.documents import METADATA_NAMES
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.storage.base import Store, check_key
 from zstore.validation.fixing.plan import Plan

@@ -1,0 +1,348 @@
+"""Chunks of one shape: read and written by the shortest way that the store and the codecs allow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from zstore._ext.engine.select import Layout, plan_basic
+from zstore._ext.engine.select import Plan as KernelPlan
+from zstore._ext.engine.transfer import Bundle, Folder, covers_outer, read, read_many, write
+from zstore.base.once import once
+from zstore.codecs.chain import Chain
+from zstore.codecs.sharding import is_filled
+from zstore.engine.chunks import WRITTEN_SIZE, Cell, Chunks, Items
+from zstore.engine.documents import ARRAY_KEYS
+from zstore.engine.fault import Fault, fault_error
+from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window
+from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
+from zstore.engine.objects import HANDLE, FieldTable, Table, table_to_read, table_to_write
+from zstore.engine.pool import ahead, map_threads, thread_count
+from zstore.errors import CodecError, ZstoreError, located
+from zstore.indexing.plans import Plan
+from zstore.indexing.runs import Runs, Share
+from zstore.model.array import ArrayModel
+from zstore.storage.base import Store
+
+__all__ = ["RegularChunks"]
+
+T = TypeVar("T")
+
+# Outer chunks in memory are made together, as many in one call.
+TOGETHER_COUNT = 256
+
+# Many selections are read together as long as they touch no more chunks than this, each counted by itself.
+VISIT_COUNT = 1 << 20
+
+# Of points with slices, so many boxes are read together at most, and so many bytes: more are slower, for
+# memory is then always new.
+BOX_COUNT = 1 << 13
+BOX_SIZE = 16 << 20
+
+
+class RegularChunks(Chunks):
+    """The stored chunks of one array whose chunks are all of one shape."""
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        model: ArrayModel,
+        *,
+        skip_empty: bool = True,
+        cache_size: int = 0,
+        allow_pickle: bool = False,
+    ) -> None:
+        super().__init__(store, path, model, skip_empty=skip_empty)
+        self.bound: BoundLayout = bind_layout(model, allow_pickle=allow_pickle)
+        self.layout: Layout = self.bound.layout
+        self.plan = partial(plan_basic, self.layout)
+        self._cache_size = cache_size
+        self._is_object = model.data_type.is_object
+        self._writes_natively = self.bound.is_native and len(self.bound.shards) <= 1
+        self.write_layout: Layout = self.layout if self._writes_natively else self.bound.outer
+
+    @once
+    def folder(self) -> Folder | None:
+        """The array's directory, where chunks are files that the kernels can open by themselves."""
+        directory = self.store.local_path(self.path) if self.bound.is_native else None
+        if directory is None:
+            return None
+        # An array with a cache of its own keeps every chunk; the others share the memory of the process.
+        return Folder(str(directory), cache_size=self._cache_size, keeps_chunks=self._cache_size > 0)
+
+    @once
+    def _source(self) -> Source:
+        return Source(self.store, self.model, self.bound, self.key)
+
+    @once
+    def field_layout(self) -> Layout:
+        return bind_handles(self.model, self.bound.chain)
+
+    def read(self, plan: Plan, out: Items, *, missing_is_fault: bool = False) -> None:
+        folder = self.folder
+        if folder is None or not isinstance(plan, KernelPlan):
+            super().read(plan, out, missing_is_fault=missing_is_fault)
+            return
+        try:
+            fault = read(plan, out, folder=folder, threads=thread_count(), missing_is_fault=missing_is_fault)
+        except OSError as error:
+            raise self._gone(error) from error
+        if fault is not None:
+            self._check(fault)
+
+    def _read(self, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
+        if not self._is_object:
+            self._read_values(plan, out, missing_is_fault, None)
+            return
+        table = table_to_read(self.bound.inner)
+        handles = np.empty(plan.shape, HANDLE)
+        self._read_values(plan, handles, missing_is_fault, table)
+        table.put(handles, out)
+
+    def _read_values(self, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None) -> None:
+        if self.store.in_memory and self.bound.is_native:
+            outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
+            self._check(
+                read(plan, out, outer=outer, threads=thread_count(), missing_is_fault=missing_is_fault)
+            )
+            return
+        fetch = Fetch(self._source, plan)
+        windows = fetch.windows()
+        for window in ahead(windows) if self.store.request_count > 1 < plan.outer_count else windows:
+            try:
+                self._scatter(plan, window, out, missing_is_fault, table)
+            except CodecError:
+                if window.is_certain:
+                    raise
+                # A shard may have been replaced between reading its index and its chunks.
+                self._scatter(plan, fetch.again(window), out, missing_is_fault, table)
+
+    def _reads_together(self) -> bool:
+        """Whether a chunk that several plans touch is fetched and decoded once."""
+        is_near = self.bound.is_native and (self.folder is not None or self.store.in_memory)
+        return not self._is_object and (is_near or not self.bound.shards)
+
+    def _read_many(self, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool) -> None:
+        if not self._reads_together():
+            super()._read_many(plans, outs, missing_is_fault)
+            return
+        first = visits = 0
+        for k, plan in enumerate(plans):
+            if visits and visits + plan.task_count > VISIT_COUNT:
+                self._read_together(plans[first:k], outs[first:k], missing_is_fault)
+                first, visits = k, 0
+            visits += plan.task_count
+        if visits:
+            self._read_together(plans[first:], outs[first:], missing_is_fault)
+
+    def _fetched_size(self, plan: KernelPlan) -> int:
+        return min(self.chunk_size * plan.outer_count, super()._fetched_size(plan))
+
+    def _read_together(self, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool) -> None:
+        try:
+            bundle = Bundle(plans)
+        except OverflowError:  # they lie too far from each other
+            super()._read_many(plans, outs, missing_is_fault)
+            return
+        batch = partial(read_many, bundle, outs, threads=thread_count(), missing_is_fault=missing_is_fault)
+        if self.folder is not None:
+            self._check(self._in_folder(partial(batch, folder=self.folder)))
+            return
+        windows = self._whole_windows(bundle.outer_cells())
+        for first, values in ahead(windows) if self.store.request_count > 1 else windows:
+            self._check(batch(outer=values, window=(first, first + len(values))))
+
+    def _read_runs(self, runs: Runs, out: Items, missing_is_fault: bool) -> None:
+        """Box by box, as many together as memory allows, where those of a chunk are read together."""
+        if not out.size:
+            return
+        if not self._reads_together():
+            super()._read_runs(runs, out, missing_is_fault)
+            return
+        pending: list[tuple[Share, Items]] = []
+        size = 0
+        for share in runs.shares(self.bound.inner.spec.shape, out.dtype.itemsize):
+            if share.places is None:
+                memory = out[share.rows]
+            else:
+                memory = np.empty(share.plan.shape, out.dtype)
+                size += memory.nbytes
+            pending.append((share, memory))
+            if size > BOX_SIZE or len(pending) == BOX_COUNT:
+                self._read_shares(pending, out, missing_is_fault)
+                pending, size = [], 0
+        self._read_shares(pending, out, missing_is_fault)
+
+    def _read_shares(self, shares: list[tuple[Share, Items]], out: Items, missing_is_fault: bool) -> None:
+        plans: list[Any] = [share.plan for share, _ in shares]
+        self._read_many(plans, [memory for _, memory in shares], missing_is_fault)
+        for share, memory in shares:
+            if share.places is not None:
+                out[share.rows] = memory.reshape(-1, *out.shape[1:])[share.places]
+
+    def _whole_windows(self, cells: list[tuple[int, ...]]) -> Iterator[tuple[int, list[Any]]]:
+        """The bytes of these outer chunks (plain ones where codecs are not native), portion by portion."""
+        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))
+        for first in range(0, len(cells), count):
+            keys = [self.key(cell) for cell in cells[first : first + count]]
+            values: list[Any] = list(self.store.get_many([(key, None) for key in keys]))
+            if not self.bound.is_native:
+                values = map_threads(partial(self._decode, None), zip(values, keys, strict=True))
+            yield first, values
+
+    def _scatter(
+        self, plan: KernelPlan, window: Window, out: Items, missing_is_fault: bool, table: Table | None
+    ) -> None:
+        inner = window.inner
+        if inner is not None and not self.bound.is_native:
+            inner = map_threads(partial(self._decode, table), zip(inner, window.names or (), strict=True))
+        fault = read(
+            plan,
+            out,
+            outer=window.outer,
+            inner=inner,
+            window=(window.first, window.last),
+            threads=thread_count(),
+            missing_is_fault=missing_is_fault,
+        )
+        self._check(fault)
+
+    def _decode(self, table: Table | None, piece: tuple[Any, str]) -> Any:
+        data, key = piece
+        return None if data is None else self._plain(self.bound.inner, data, key, table)
+
+    def _plain(self, chain: Chain, data: Any, key: str, table: Table | None) -> Any:
+        """The plain items of an encoded chunk, or their handles."""
+        with located(self.store.url, key):
+            items = chain.decode(data) if table is None else table.decode(chain, data)
+        return np.ascontiguousarray(items).reshape(-1).view(np.uint8)
+
+    def _write(self, plan: KernelPlan, value: Items, has_fields: bool) -> None:
+        table: Table | None = None
+        if has_fields:
+            table = FieldTable(self.bound.chain.spec, value)
+            value = table.handles()
+        elif self._is_object:
+            table = table_to_write(self.bound.chain)
+            value = table.take_in_broadcast(value)
+        elif self._writes_natively and self.folder is not None:
+            self._write_files(plan, value, self.folder)
+            return
+        elif self._writes_natively and self.store.in_memory:
+            self._write_together(plan, value)
+            return
+        cells = plan.outer_cells()
+        threads = thread_count() if len(cells) == 1 else 1
+
+        def write_outer(outer: int, turn: threading.Semaphore) -> None:
+            self._write_outer(plan, value, outer, cells[outer], turn, threads, table)
+
+        self._change_each(range(len(cells)), cells.__getitem__, write_outer)
+
+    def _write_files(self, plan: KernelPlan, value: Items, folder: Folder) -> None:
+        batch = partial(
+            write,
+            plan,
+            value,
+            folder=folder,
+            document=ARRAY_KEYS[self.model.zarr_format],
+            durable=getattr(self.store, "durable", False),
+            skip_empty=self.skip_empty,
+            threads=thread_count(),
+        )
+        self._check(self._in_folder(batch)[0])
+
+    def _write_together(self, plan: KernelPlan, value: Items) -> None:
+        """Store outer chunks in memory, as many in one call as may be."""
+        cells = plan.outer_cells()
+        count = max(1, min(TOGETHER_COUNT, WRITTEN_SIZE // self.chunk_size))
+        for first in range(0, len(cells), count):
+            part = cells[first : first + count]
+            keys = [self.key(cell) for cell in part]
+            with ExitStack() as held:
+                for key in sorted(keys):  # in the same order everywhere, so that no two wait for each other
+                    held.enter_context(self.store.lock(key))
+                old = [None if covers_outer(plan, c) == 2 else self.store.get(self.key(c)) for c in part]
+                for key, new in zip(keys, self._encode(plan, value, first, old, thread_count()), strict=True):
+                    self._keep(key, new)
+
+    def _write_outer(
+        self,
+        plan: KernelPlan,
+        value: Items,
+        outer: int,
+        cell: Cell,
+        turn: threading.Semaphore,
+        threads: int,
+        table: Table | None,
+    ) -> None:
+        """Store one outer chunk; encoding waits for its `turn`, so that only requests exceed the threads."""
+        key = self.key(cell)
+        table = table and table.fork()
+        is_plain = table is not None or not self._writes_natively
+        covers = 0 if table is not None and table.keeps_old else covers_outer(plan, cell)
+        old = None if covers == 2 else self.store.get(key)
+        with turn:
+            if old is not None and is_plain:
+                try:
+                    old = self._plain(self.bound.chain, old, key, table)
+                except ZstoreError:
+                    # A damaged chunk may be replaced, as far as the array reaches.
+                    if covers != 1:
+                        raise
+                    old = None
+            [new] = self._encode(plan, value, outer, [old], threads)
+            if new and is_plain:
+                new = self._encode_outer(new, key, table)
+        self._keep(key, new)
+
+    def _keep(self, key: str, new: Any) -> None:
+        """Store what `_encode` gave."""
+        if new is False:
+            self.store.delete(key)
+        elif new is not None:
+            self.store.put(key, new)
+        self._source.indexes.drop(key)
+
+    def _encode(self, plan: KernelPlan, value: Items, first: int, old: list[Any], threads: int) -> list[Any]:
+        """The new bytes of outer chunks, plain items or handles where not native; None: stay, False: go."""
+        window = (first, first + len(old))
+        fault, results = write(
+            plan, value, outer=old, window=window, skip_empty=self.skip_empty, threads=threads
+        )
+        self._check(fault)
+        return results or [None] * len(old)
+
+    def _encode_outer(self, new: bytes, key: str, table: Table | None) -> Any:
+        """The stored bytes of an outer chunk, False where it is to be removed."""
+        chain, spec = self.bound.chain, self.bound.chain.spec
+        with located(self.store.url, key):
+            if table is None:
+                return chain.encode(np.frombuffer(new, spec.dtype).reshape(spec.shape))
+            items = table.items(np.frombuffer(new, HANDLE).reshape(spec.shape))
+            is_empty = self.skip_empty and table.keeps_old and is_filled(items, spec.fill_value)
+            return not is_empty and chain.encode(items)
+
+    def _check(self, fault: Fault | None) -> None:
+        """Raise what the kernels found wrong."""
+        if fault is not None:
+            key, codecs = self.key(fault[5]), self.bound.step_names
+            raise fault_error(fault, path=self.store.url, key=key, codecs=codecs)
+
+    def _in_folder(self, batch: Callable[[], T]) -> T:
+        """What the kernels give for chunks in the array's directory, which may be gone."""
+        try:
+            return batch()
+        except OSError as error:
+            raise self._gone(error) from error
+
+    def _gone(self, error: OSError) -> BaseException:
+        """The array's directory cannot be opened."""
+        fault: Fault = ("store", error.errno or 0, 0, 0, 0, (), None)
+        return fault_error(fault, path=self.store.url, key=self.path, codecs=[])

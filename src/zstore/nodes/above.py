@@ -1,0 +1,14 @@
+"""What nodes show of what is built on them, handed in once by the package (`zstore/__init__.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["read_tile", "render_html"]
+
+read_tile: Callable[..., Any]
+"""A tile of the pyramid that a node is, or is a part of."""
+
+render_html: Callable[[Any], str]
+"""A node as notebooks show it."""
