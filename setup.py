@@ -29,6 +29,7 @@ NUMPY_STRINGS = {
     ],
 }
 KERNELS = {
+    "files": {},
     "native": CODEC_LIBRARIES,
     "order": {"extra_link_args": ["-pthread"]},
     "resample": {"extra_link_args": ["-pthread", "-lm"]},

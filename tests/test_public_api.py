@@ -18,7 +18,7 @@ import zstore
 from zstore.storage.local import LocalStore
 
 SOURCE = Path(zstore.__file__).parents[1]
-KERNELS = ["native", "order", "resample", "select", "transfer", "vlen"]
+KERNELS = ["files", "native", "order", "resample", "select", "transfer", "vlen"]
 
 
 def parameters(function) -> list[str]:
