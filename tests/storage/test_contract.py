@@ -13,10 +13,10 @@ import pytest
 
 from zstore._ext import files
 from zstore.errors import ReadOnlyError, StoreError
+from zstore.storage.base import PrefixStore
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.wrappers import PrefixStore
 from zstore.testing.stores import StoreContract
 
 

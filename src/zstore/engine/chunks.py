@@ -27,7 +27,6 @@ from zstore.errors import CodecError, ZstoreError
 from zstore.indexing.plans import planner
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
-from zstore.storage.changing import change
 
 __all__ = ["Chunks"]
 
@@ -284,7 +283,7 @@ class Chunks:
 
         def write_one(o: int) -> None:
             act = partial(self._write_outer, plan, value, o, cells[o], turn, each, table)
-            change(self.store, self.key(cells[o]), act)
+            self.store.update(self.key(cells[o]), act)
 
         map_threads(write_one, range(len(cells)), waiting_count=waiting_count)
 

@@ -25,7 +25,6 @@ from zstore.indexing.rectilinear import Part, RectilinearLayout, RectilinearPlan
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store, join_key
-from zstore.storage.changing import change
 
 __all__ = ["RectilinearChunks", "open_chunks"]
 
@@ -162,8 +161,8 @@ class RectilinearChunks:
         parts = plan.parts()
         while window := list(islice(parts, WINDOW_COUNT)):
             map_threads(
-                lambda part: change(
-                    self.store, self.key(part.cell), partial(self._write_part, part, value, turn, has_fields)
+                lambda part: self.store.update(
+                    self.key(part.cell), partial(self._write_part, part, value, turn, has_fields)
                 ),
                 window,
                 waiting_count=waiting_count,
