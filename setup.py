@@ -33,6 +33,7 @@ KERNELS = {
     "codecs.native": CODEC_LIBRARIES,
     "codecs.order": {"extra_link_args": ["-pthread"]},
     "codecs.vlen": NUMPY_STRINGS,
+    "engine.files": {},
     "engine.select": {},
     "engine.transfer": {"extra_link_args": ["-pthread"]},
     "resample.blocks": {"extra_link_args": ["-pthread", "-lm"]},

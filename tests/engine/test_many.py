@@ -14,11 +14,10 @@ from zstore._ext.engine.select import plan_basic
 from zstore._ext.engine.transfer import Bundle
 from zstore.engine.regular import RegularChunks
 from zstore.errors import CodecError, NotFoundError, SelectionError
-from zstore.storage.base import Store
+from zstore.storage.base import PrefixStore, Store
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.wrappers import PrefixStore
 
 EDGE = 96
 ITEMS = np.arange(EDGE * EDGE, dtype="i4").reshape(EDGE, EDGE)

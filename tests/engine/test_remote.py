@@ -15,9 +15,8 @@ from zstore.base.byterange import ByteRange
 from zstore.engine import fetch
 from zstore.engine.locate import Shard, ShardIndexes, ShardReplacedError
 from zstore.errors import CodecError, StoreError
-from zstore.storage.base import Part, Parts, Store, Values
+from zstore.storage.base import Part, Parts, ReadOnlyStore, Store, Values
 from zstore.storage.memory import MemoryStore
-from zstore.storage.wrappers import ReadOnlyStore
 
 
 class FarStore(MemoryStore):

@@ -25,7 +25,7 @@ from zstore.errors import ChangedError, ChecksumError, CodecError
 from zstore.integrations.zarr_python import ZstoreStore
 from zstore.integrations.zarr_python.binding import Binding
 from zstore.integrations.zarr_python.selection import Cells
-from zstore.storage import changing
+from zstore.storage import base
 from zstore.storage.memory import MemoryStore as Memory
 
 OURS = {"codec_pipeline.path": "zstore.integrations.zarr_python.ZstoreCodecPipeline"}
@@ -304,7 +304,7 @@ class _Overtaken(Memory):
 
 
 def test_who_is_always_too_late_is_told(left, monkeypatch):
-    monkeypatch.setattr(changing, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(base, "FIRST_PAUSE", 0.0)
     array = zarr.create_array(ZstoreStore(_Overtaken()), shape=(20,), chunks=(5,), dtype="i4")
     with pytest.raises(ChangedError, match="c/0"):
         array[1] = 1

@@ -23,9 +23,8 @@ from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreErr
 from zstore.pyramid.dataset import open_dataset
 from zstore.pyramid.tiling.places import Trace
 from zstore.resampling.methods import downsample
-from zstore.storage.base import Store
+from zstore.storage.base import ReadOnlyStore, Store
 from zstore.storage.memory import MemoryStore
-from zstore.storage.wrappers import ReadOnlyStore
 
 pyproj = pytest.importorskip("pyproj")
 

@@ -11,12 +11,12 @@ from urllib.parse import unquote
 
 import pytest
 
+from zstore._ext.engine import files
 from zstore.errors import ReadOnlyError, StoreError
-from zstore.storage import beneath
+from zstore.storage.base import PrefixStore
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.wrappers import PrefixStore
 from zstore.testing.stores import StoreContract
 
 
@@ -43,8 +43,10 @@ class TestDurableLocal(StoreContract):
 
 class TestLocalWithoutOpenat2(TestLocal):
     @pytest.fixture(autouse=True)
-    def old_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(beneath, "_call", None)
+    def old_kernel(self) -> Iterator[None]:
+        files.use_openat2(False)
+        yield
+        files.use_openat2(True)
 
 
 class TestPrefix(StoreContract):

@@ -17,13 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from zstore._ext.engine import files
+from zstore._ext.engine.files import SCRATCH
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage import beneath
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.scratch import SCRATCH
 from zstore.testing.sharing import run_forked
+
+from ..faults.syscalls import while_failing
 
 WRITER = """
 import sys
@@ -91,9 +93,9 @@ def test_the_names_of_temporaries_are_refused(tmp_path: Path, key: str) -> None:
 
 
 @pytest.fixture(params=["openat2", "realpath"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
-    if request.param == "realpath":
-        monkeypatch.setattr(beneath, "_call", None)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
+    files.use_openat2(request.param == "openat2")
+    request.addfinalizer(lambda: files.use_openat2(True))
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_bytes(b"secret")
     store = LocalStore(tmp_path / "store")
@@ -176,67 +178,98 @@ def test_a_root_that_is_a_file_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.ENAMETOOLONG])
-def test_other_errors_are_not_missing_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_other_errors_are_not_missing_values(tmp_path: Path, code: int) -> None:
     store = LocalStore(tmp_path)
     store.put("a", b"1")
 
-    def fail(*_: object) -> int:
-        raise OSError(code, os.strerror(code))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("zstore.storage.tree.open_beneath", fail)
-        for act in (lambda: store.get("a"), lambda: store.size("a"), lambda: [*store.list()]):
+    def try_all() -> None:
+        for act in (
+            lambda: store.get("a"),
+            lambda: store.get_many([("b", None), ("a", None)]),
+            lambda: store.get_first(["b"], [["a"]]),
+            lambda: store.size("a"),
+            lambda: [*store.list()],
+        ):
             with pytest.raises(StoreError, match=os.strerror(code)) as caught:
                 act()
             assert caught.value.errno == code
+
+    while_failing("openat2", code, try_all)
     assert store.get("a") == b"1"
 
 
-@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
-def test_a_failed_put_leaves_the_old_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        ("renameat", "a/b"),
+        *((call, key) for call in ("writev", "fsync") for key in ("a/b", "a/new", "new/c")),
+    ],
+)
+def test_a_failed_put_leaves_what_was_there(tmp_path: Path, call: str, key: str) -> None:
     store = LocalStore(tmp_path, durable=True)
     store.put("a/b", b"old")
 
-    def fail(*_: object, **__: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def put() -> None:
+        with pytest.raises(StoreError, match="No space left") as caught:
+            store.put(key, b"new")
+        assert caught.value.key == key
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, step, fail)
-        with pytest.raises(StoreError, match="No space left"):
-            store.put("a/b", b"new")
+    while_failing(call, errno.ENOSPC, put)
     assert store.get("a/b") == b"old"
-    assert names(tmp_path) == ["a"]
+    assert [*store.list()] == ["a/b"]
+    assert SCRATCH not in names(tmp_path)
+    assert names(tmp_path / "a") == ["b"]
 
 
-def test_a_directory_on_another_file_system_gets_its_values_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("O_TMPFILE", errno.EOPNOTSUPP),
+        ("AT_EMPTY_PATH", errno.ENOENT),
+        ("linkat", errno.EPERM),
+        ("flock", errno.ENOLCK),
+        ("openat2", errno.ENOSYS),
+        ("openat2", errno.EPERM),
+    ],
+)
+def test_what_a_file_system_or_an_old_kernel_lacks_is_done_without(
+    tmp_path: Path, call: str, code: int
 ) -> None:
     store = LocalStore(tmp_path)
+
+    def use() -> None:
+        for value in (b"new", b"newer"):
+            store.put("a/b", value)
+            assert store.get("a/b") == value
+        store.put("x/y", b"1")
+        store.delete("x/y")
+        assert store.get("x/y") is None
+        assert [*store.list()] == ["a/b"]
+        assert names(tmp_path) == ["a"]
+
+    while_failing(call, code, use)
+    assert store.get("a/b") == b"newer"
+
+
+def test_a_directory_on_another_file_system_gets_its_values_whole(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
     store.put("mounted/x", b"old")
-    rename, refused = os.rename, []
 
-    def refuse(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        if not os.path.sameopenfile(src_dir_fd, dst_dir_fd) and not os.path.samestat(
-            os.fstat(src_dir_fd), os.fstat(dst_dir_fd)
-        ):
-            refused.append(target)
-            raise OSError(errno.EXDEV, "Invalid cross-device link")
-        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    def use() -> None:
+        here, mounted = (os.open(path, os.O_RDONLY) for path in (tmp_path, tmp_path / "mounted"))
+        with pytest.raises(OSError, match="cross-device"):
+            os.rename("x", "x", src_dir_fd=mounted, dst_dir_fd=here)
+        store.put("mounted/x", b"new")
+        store.put("mounted/y", b"new")
+        store.put("mounted/y", b"newer")
+        assert names(tmp_path / "mounted") == ["x", "y"]
+        assert store.get("mounted/x") == b"new"
+        (tmp_path / "mounted" / f"{SCRATCH}.left").write_bytes(b"half")
+        assert sorted(store.list()) == ["mounted/x", "mounted/y"]
+        store.delete_prefix("mounted")
+        assert names(tmp_path) == []
 
-    monkeypatch.setattr(os, "rename", refuse)
-    store.put("mounted/x", b"new")
-    store.put("mounted/y", b"new")
-    assert refused
-    assert names(tmp_path / "mounted") == ["x", "y"]
-    assert store.get("mounted/x") == b"new"
-    (tmp_path / "mounted" / f"{SCRATCH}.left").write_bytes(b"half")
-    assert sorted(store.list()) == ["mounted/x", "mounted/y"]
-    store.delete_prefix("mounted")
-    assert names(tmp_path) == []
+    while_failing("renameat elsewhere", errno.EXDEV, use)
 
 
 def test_puts_and_deletes_race_for_a_directory(tmp_path: Path) -> None:

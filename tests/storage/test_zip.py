@@ -20,11 +20,10 @@ import pytest
 import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, ReadOnlyError, StoreError
-from zstore.storage.base import Part, Parts, Store
+from zstore.storage.base import Part, Parts, PrefixStore, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
-from zstore.storage.wrappers import PrefixStore
 from zstore.storage.zip.directory import Member, parse_directory, render_directory
 from zstore.storage.zip.sources import Source
 from zstore.storage.zip.store import ZipStore

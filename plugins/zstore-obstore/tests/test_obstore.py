@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.base.byterange import ByteRange
 from zstore.errors import ChangedError, NotFoundError, ReadOnlyError, StoreError
 from zstore.extensions.registry import list_offers, stores
-from zstore.storage import changing
-from zstore.storage.base import Store
+from zstore.storage import base
+from zstore.storage.base import ByteRange, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
 from zstore.testing.sharing import run_forked
@@ -179,9 +178,9 @@ def test_part_of_a_chunk_is_not_lost(pair: tuple[Store, Store]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(first), "get_parts", meanwhile)
         array[5, 5] = -5
-        patch.setattr(changing, "LAST_PAUSE", 0.001)
-        patch.setattr(changing, "FIRST_PAUSE", 0.001)
-        patch.setattr(changing, "ATTEMPTS", 4)
+        patch.setattr(base, "LAST_PAUSE", 0.001)
+        patch.setattr(base, "FIRST_PAUSE", 0.001)
+        patch.setattr(base, "ATTEMPTS", 4)
         columns = iter(range(2, 9))
         with pytest.raises(ChangedError, match="a/c/0/0"):
             array[5, 6] = -6

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.extensions.registry import list_offers, stores
-from zstore.storage.base import Store
+from zstore.storage.base import ByteRange, Store
 from zstore.storage.url import open_store
 from zstore.testing.stores import StoreContract
 

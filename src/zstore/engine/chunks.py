@@ -18,7 +18,6 @@ from zstore.indexing.plans import AnyLayout, Plan
 from zstore.indexing.runs import Runs
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
-from zstore.storage.changing import change
 
 __all__ = ["Chunks", "Items"]
 
@@ -161,7 +160,7 @@ class Chunks(ABC):
         turn = threading.Semaphore(threads)
 
         def change_one(piece: T) -> None:
-            change(self.store, self.key(cell(piece)), partial(act, piece, turn))
+            self.store.update(self.key(cell(piece)), partial(act, piece, turn))
 
         left = iter(pieces)
         while window := list(islice(left, WINDOW_COUNT)):

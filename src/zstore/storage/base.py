@@ -1,17 +1,49 @@
-"""What a store is: bytes by key. Keys are "/"-separated names; the root is "" and is not a key."""
+"""What a store is: bytes by key. Keys are "/"-separated names; the root is "" and is not a key.
+
+Here is all that the author of a store needs: the class to inherit from, the types and checks of its methods,
+the locks of `zstore.storage.locking`, and `merge_requests` for stores that ask a server.
+"""
 
 from __future__ import annotations
 
+import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from zstore.base.byterange import ByteRange
-from zstore.errors import ReadOnlyError, StoreError
+from zstore.base.byterange import ByteRange, merge_ranges
+from zstore.errors import ChangedError, ReadOnlyError, StoreError
+from zstore.storage.locking import hold_bytes, hold_file, hold_name, key_offset
 
-__all__ = ["Found", "Names", "Part", "Parts", "Store", "Values", "check_key", "check_prefix", "join_key"]
+__all__ = [
+    "ByteRange",
+    "Fetch",
+    "Found",
+    "Names",
+    "Part",
+    "Parts",
+    "PrefixStore",
+    "ReadOnlyStore",
+    "Store",
+    "Values",
+    "check_key",
+    "check_prefix",
+    "hold_bytes",
+    "hold_file",
+    "hold_name",
+    "join_key",
+    "key_offset",
+    "merge_requests",
+]
+
+# Of all who update a value at the same time one gets through, so this many writers do in the worst case. They
+# wait at random, at most twice as long after each attempt (seconds).
+ATTEMPTS = 32
+FIRST_PAUSE = 0.01
+LAST_PAUSE = 1.0
 
 # Within a store, `list` is the method.
 Names = list[str]
@@ -100,10 +132,10 @@ class Store(ABC):
         return [self.get(key, byte_range) for key, byte_range in requests]
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """Per prefix, what is there of the first of `choices` whose first name is there, by name.
+        """For each prefix, the values of the first of `choices` whose first name exists there, by name.
 
-        The names are plain ones, right below the prefix. One request for all of them; a store where a
-        request takes no time overrides this to make no more than it takes.
+        The names are plain ones, right below the prefix; those that do not exist are left out. All are asked
+        for at once; a store where a request takes no time overrides this to ask for no more than is needed.
         """
         names = [*dict.fromkeys(name for choice in choices for name in choice)]
         keys = [f"{prefix}/{name}" if prefix else name for prefix in prefixes for name in names]
@@ -166,18 +198,36 @@ class Store(ABC):
     def lock(self, key: str) -> AbstractContextManager[None]:
         """Keep other processes from changing `key` between a read and the write that follows from it.
 
-        A store that cannot keep them from it may let the write raise ChangedError where they did: whoever
-        changes part of a chunk does it again then.
+        A store that cannot keep them from it may let the write raise ChangedError where they did: `update`
+        does it again then.
         """
         return nullcontext()
+
+    def update(self, key: str, act: Callable[[], None]) -> None:
+        """Call `act`, which reads the value of `key` and puts what it makes of it, under the key's lock.
+
+        It is called again, after a pause, where others wrote the value meanwhile.
+
+        Raises
+            ChangedError: others wrote it during every attempt; nothing of theirs was overwritten.
+        """
+        pause = FIRST_PAUSE
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with self.lock(key):
+                    act()
+                    return
+            except ChangedError:
+                if attempt == ATTEMPTS:
+                    raise
+            time.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, LAST_PAUSE)
 
     def purge(self, prefix: str) -> None:  # noqa: B027 - most stores have nothing to remove
         """Remove what writers that died left in the directory `prefix`, where a store leaves anything."""
 
     def as_read_only(self) -> Store:
         """The same store, refusing writes."""
-        from zstore.storage.wrappers import ReadOnlyStore
-
         return ReadOnlyStore(self)
 
     def check_writable(self, key: str) -> None:
@@ -199,3 +249,132 @@ class Store(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}{', read_only=True' if self.read_only else ''})"
+
+
+class PrefixStore(Store):
+    """What lies below `prefix` of another store, by keys relative to it. Closing it leaves the other open."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self.store = store
+        self.prefix = check_prefix(prefix)
+        self.read_only = store.read_only
+        self.request_count = store.request_count
+        self.in_memory = store.in_memory
+
+    @property
+    def url(self) -> str:
+        """The other store's URL with the prefix at its end."""
+        return join_key(self.store.url, self.prefix)
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        """The value, or those bytes of it; None when there is no such key."""
+        return self.store.get(self._key(key), byte_range)
+
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """As the other store's."""
+        return self.store.get_many([(self._key(key), byte_range) for key, byte_range in requests])
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """As the other store's."""
+        return self.store.get_parts([(self._key(key), byte_range) for key, byte_range in requests])
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Keep a copy of `value` under `key`."""
+        self.check_writable(key)
+        self.store.put(self._key(key), value)
+
+    def delete(self, key: str) -> None:
+        """Remove the key, if it is there."""
+        self.check_writable(key)
+        self.store.delete(self._key(key))
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below `prefix`, relative to this store."""
+        skip = len(self.prefix) + 1 if self.prefix else 0
+        return (key[skip:] for key in self.store.list(self._prefix(prefix)))
+
+    def list_children(self, prefix: str = "") -> Names:
+        """The sorted names right below `prefix`."""
+        return self.store.list_children(self._prefix(prefix))
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every key below `prefix`."""
+        self.check_writable(prefix)
+        self.store.delete_prefix(self._prefix(prefix))
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the value has."""
+        return self.store.size(self._key(key))
+
+    def local_path(self, prefix: str = "") -> Path | None:
+        """As the other store's."""
+        return self.store.local_path(self._prefix(prefix))
+
+    def lock(self, key: str) -> AbstractContextManager[None]:
+        """As the other store's."""
+        self.check_writable(key)
+        return self.store.lock(self._key(key))
+
+    def flush(self) -> None:
+        """As the other store's."""
+        if not self.read_only:
+            self.store.flush()
+
+    def close(self) -> None:
+        """Flush; the other store stays open."""
+        self.flush()
+
+    def as_read_only(self) -> Store:
+        """The same part of the other store, refusing writes."""
+        return PrefixStore(self.store.as_read_only(), self.prefix)
+
+    def _key(self, key: str) -> str:
+        return join_key(self.prefix, check_key(key))
+
+    def _prefix(self, prefix: str) -> str:
+        return join_key(self.prefix, check_prefix(prefix))
+
+
+class ReadOnlyStore(PrefixStore):
+    """Another store, refusing writes."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, "")
+        self.read_only = True
+
+    def as_read_only(self) -> Store:
+        """This store."""
+        return self
+
+
+class Fetch(NamedTuple):
+    """One request: bytes `start` to `end` of a value (all of it: None), of which `members` want parts."""
+
+    key: str
+    start: int | None
+    end: int | None
+    members: tuple[int, ...]
+
+
+def merge_requests(
+    requests: Sequence[tuple[str, ByteRange | None]], *, has_ranges: bool = True
+) -> list[Fetch]:
+    """What to ask for, so that every request is a part of some answer; whole values without `has_ranges`."""
+    wishes: dict[str, list[int]] = {}
+    others: dict[tuple[str, int | None], list[int]] = {}
+    for index, (key, byte_range) in enumerate(requests):
+        check_key(key)
+        if byte_range is None or tuple(byte_range) == (0, None) or not has_ranges:
+            others.setdefault((key, None), []).append(index)
+        elif byte_range.start < 0 or byte_range.size is None:
+            others.setdefault((key, byte_range.start), []).append(index)
+        else:
+            wishes.setdefault(key, []).append(index)
+    fetches = [Fetch(key, start, None, tuple(members)) for (key, start), members in others.items()]
+    for key, indexes in wishes.items():
+        ranges = [(requests[index][1] or (0, 0))[:2] for index in indexes]
+        for merged in merge_ranges([(start, size or 0) for start, size in ranges]):
+            members = tuple(indexes[member] for member in merged.members)
+            # Nothing cannot be asked for; a byte more says as well whether there is a value.
+            fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), members))
+    return fetches

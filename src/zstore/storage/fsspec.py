@@ -11,10 +11,20 @@ from urllib.parse import quote
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.answers import MISSING, Answer, Wish, ask_all, choose_ask, is_directory
-from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix, join_key
-from zstore.storage.fetches import Fetch, merge_requests
+from zstore.storage.base import (
+    Fetch,
+    Names,
+    Part,
+    Parts,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+    join_key,
+    merge_requests,
+)
 from zstore.storage.locking import hold_name
+from zstore.storage.range_requests import MISSING, Request, Response, choose_send, is_directory, send_all
 
 __all__ = ["FsspecStore"]
 
@@ -104,7 +114,7 @@ class FsspecStore(Store):
         return [None if part is None else part[0] for part in self._get(requests)]
 
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """`get_many`, with sizes and versions, which HTTP and S3 say in the same answers."""
+        """`get_many`, with sizes and versions, which HTTP and S3 say in the same responses."""
         found = self._get(requests)
         unknown = {key for (key, _), part in zip(requests, found, strict=True) if part and part[1] is None}
         sizes = self._sizes(sorted(unknown))
@@ -117,41 +127,41 @@ class FsspecStore(Store):
     def _get(self, requests: Sequence[tuple[str, ByteRange | None]]) -> list[Found | None]:
         found: list[Found | None] = [None] * len(requests)
         fetches = merge_requests(requests, has_ranges=self._keeps_ranges)
-        for fetch, answer in zip(fetches, self._fetch(fetches), strict=True):
-            if answer is None:
+        for fetch, response in zip(fetches, self._fetch(fetches), strict=True):
+            if response is None:
                 continue
             for index in fetch.members:
-                found[index] = _cut(answer, requests[index][1]), answer.total_size, answer.version
+                found[index] = _cut(response, requests[index][1]), response.total_size, response.version
         return found
 
-    def _fetch(self, fetches: Sequence[Fetch]) -> list[Answer | None]:
+    def _fetch(self, fetches: Sequence[Fetch]) -> list[Response | None]:
         filesystem = self._filesystem
-        ask = choose_ask(filesystem)
-        wishes = [Wish(self._path(key), start, end) for key, start, end, _ in fetches]
-        if ask is not None:
-            answers = self._at_once(ask, [(filesystem, wish) for wish in wishes])
+        send = choose_send(filesystem)
+        requests = [Request(self._path(key), start, end) for key, start, end, _ in fetches]
+        if send is not None:
+            responses = self._at_once(send, [(filesystem, request) for request in requests])
         elif filesystem.async_impl and len(fetches) > 1:
             with _telling("read", self.url, None):
-                answers = filesystem.cat_ranges(*map(list, zip(*wishes, strict=True)), on_error="return")
+                responses = filesystem.cat_ranges(*map(list, zip(*requests, strict=True)), on_error="return")
         else:
-            answers = [self._cat(filesystem, wish) for wish in wishes]
-        return [self._checked(fetch, answer) for fetch, answer in zip(fetches, answers, strict=True)]
+            responses = [self._cat(filesystem, request) for request in requests]
+        return [self._checked(fetch, response) for fetch, response in zip(fetches, responses, strict=True)]
 
-    def _at_once(self, ask: Any, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _at_once(self, send: Any, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         from fsspec.asyn import sync
 
         with _telling("read", self.url, None):
-            answers: list[Any] = sync(self._filesystem.loop, ask_all, ask, items, REQUESTS)
-        return answers
+            responses: list[Any] = sync(self._filesystem.loop, send_all, send, items, REQUESTS)
+        return responses
 
     @staticmethod
-    def _cat(filesystem: Any, wish: Wish) -> Any:
+    def _cat(filesystem: Any, request: Request) -> Any:
         try:
-            return filesystem.cat_file(wish.path, start=wish.start, end=wish.end)
+            return filesystem.cat_file(request.path, start=request.start, end=request.end)
         except Exception as error:  # sorted out in _checked, as those that cat_ranges hands back
             return error
 
-    def _checked(self, fetch: Fetch, found: Any) -> Answer | None:
+    def _checked(self, fetch: Fetch, found: Any) -> Response | None:
         """The bytes that were asked for, out of what came: an exception, or maybe more or less of them."""
         key, start, end, _ = fetch
         if isinstance(found, MISSING):
@@ -160,22 +170,22 @@ class FsspecStore(Store):
             # Servers refuse a range that begins at or after the end; here it gives the nothing there is.
             size = None if start is None or not isinstance(found, Exception) else self.size(key)
             if start is not None and size is not None and ByteRange(start).resolve(size)[0] >= size:
-                return Answer(b"", size, size)
+                return Response(b"", size, size)
             raise _failed("read", self.url, key, found) from found
-        answer = found if isinstance(found, Answer) else Answer(bytes(found))
+        response = found if isinstance(found, Response) else Response(bytes(found))
         if start is None:
-            return answer._replace(begin=0, total_size=len(answer.data))
+            return response._replace(begin=0, total_size=len(response.data))
         wanted = -start if end is None else end - start
-        if answer.begin is None or answer.total_size is None:
-            if len(answer.data) == wanted or (end is None and start >= 0):
-                return answer._replace(begin=None if start < 0 else start)
-            answer = answer._replace(begin=None, total_size=self.size(key))
-        return self._narrowed(fetch, answer)
+        if response.begin is None or response.total_size is None:
+            if len(response.data) == wanted or (end is None and start >= 0):
+                return response._replace(begin=None if start < 0 else start)
+            response = response._replace(begin=None, total_size=self.size(key))
+        return self._narrowed(fetch, response)
 
-    def _narrowed(self, fetch: Fetch, answer: Answer) -> Answer:
-        """The answer cut to what was asked for, where the server sent more; an error where it sent less."""
+    def _narrowed(self, fetch: Fetch, response: Response) -> Response:
+        """The response cut to what was asked for, where the server sent more; an error where it sent less."""
         key, start, end, _ = fetch
-        data, begin, size, version = answer
+        data, begin, size, version = response
         if start is None or size is None:
             raise StoreError(
                 "cannot read a range: the server does not say how long the value is", path=self.url, key=key
@@ -192,7 +202,7 @@ class FsspecStore(Store):
             # It sends all of a value whatever is asked for: from now on, once for all ranges of a key.
             self._keeps_ranges = False
             data = data[first - begin : last - begin]
-        return Answer(data, first, size, version)
+        return Response(data, first, size, version)
 
     def _sizes(self, keys: Names) -> dict[str, int | None]:
         filesystem = self._filesystem
@@ -290,7 +300,7 @@ class FsspecStore(Store):
 
     def _size_of(self, key: str, found: Any) -> int | None:
         if isinstance(found, MISSING):
-            # Of HTTP, fsspec says "not found" whatever the server answered; its answer is the cause.
+            # Of HTTP, fsspec says "not found" whatever the server answered; its response is the cause.
             cause = found.__cause__
             if is_directory(getattr(getattr(cause, "request_info", None), "url", "")):
                 return None
@@ -328,8 +338,8 @@ def _status(error: BaseException) -> int | None:
     return getattr(error, "status", None)
 
 
-def _cut(answer: Answer, byte_range: ByteRange | None) -> bytes | memoryview:
-    data, begin, size, _ = answer
+def _cut(response: Response, byte_range: ByteRange | None) -> bytes | memoryview:
+    data, begin, size, _ = response
     if byte_range is None:
         return data
     if begin is None:

@@ -1,37 +1,44 @@
-"""A store in a directory: each value is the file of that name."""
+"""A store in a directory: each value is the file of that name.
+
+The kernel (`_ext/files.pyx`) reads and replaces values and keeps paths below the directory. Here is what goes
+through many files: lists, the deletion of prefixes, and the removal of what writers who died left behind.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from zstore._ext.engine.files import SCRATCH, Tree
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.errors import StoreError
 from zstore.storage.base import Found, Names, Store, Values, check_key, check_prefix
-from zstore.storage.locking import hold_file
-from zstore.storage.placing import place_value
-from zstore.storage.scratch import (
-    SCRATCH,
-    leave_scratch,
-    new_name,
-    open_scratch,
-    purge,
-    remove_tree,
-)
-from zstore.storage.tree import MISSING, PLACE, Tree, read_stretch
+from zstore.storage.locking import NO_LOCKS, hold_file
 
 __all__ = ["LocalStore"]
 
-# Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
-VALUE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+# What says that there is nothing under a path; any other error is trouble.
+MISSING = (FileNotFoundError, NotADirectoryError)
+MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
+# How often somebody else may remove a directory that was just made, before that is no longer a coincidence.
+ATTEMPTS = 1000
+
+PLACE = os.O_PATH | os.O_DIRECTORY
+READABLE = os.O_RDONLY | os.O_DIRECTORY
+OWN_DIRECTORY = READABLE | os.O_NOFOLLOW | os.O_CLOEXEC
+
+REASONS = {
+    errno.EISDIR: "expected a value there or nothing, found a directory",
+    errno.ENOTDIR: "expected a directory where a part of the path is a file",
+}
 
 
 class LocalStore(Store):
@@ -59,19 +66,6 @@ class LocalStore(Store):
     def root(self) -> Path:
         """The directory, absolute."""
         return Path(self._root)
-
-    def purge(self, prefix: str) -> None:
-        """Remove the temporaries that writers who died left in the directory `prefix`."""
-        path = f"{self._root}/{prefix}" if prefix else self._root
-        try:
-            os.stat(f"{path}/{SCRATCH}")  # noqa: PTH116 - a Path takes longer to make than this
-            if not self.read_only:
-                with self._tree() as tree, tree.directory(prefix) as directory:
-                    purge(directory)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._failed("open", prefix, error) from error
 
     @classmethod
     def from_url(
@@ -103,143 +97,54 @@ class LocalStore(Store):
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """The value, or those bytes of it; None when there is no such file."""
         self._check(key)
-        descriptor = self._opened("read", key, VALUE)
-        return None if descriptor is None else self._read(descriptor, key, byte_range)
-
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        """Several values; those of one directory that stand in a row need it to be opened only once."""
-        if len(requests) < 2:
-            return [self.get(*request) for request in requests]
-        values: Values = []
         try:
-            with Tree(self._root) as tree:
-                for above, run in groupby(requests, _above):
-                    values += self._get_run(tree, above, [*run])
-        except MISSING:
-            return [None] * len(requests)
-        except StoreError:
-            raise
-        except OSError as error:
-            raise self._failed("read", requests[len(values)][0], error) from error
-        return values
-
-    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As `Store.get_first`; every directory is opened once, and no file that need not be."""
-        found: Found = []
-        prefix = ""
-        try:
-            with Tree(self._root) as tree:
-                for prefix in prefixes:
-                    found.append(self._first_below(tree, prefix, choices))
-        except MISSING:
-            return [{} for _ in prefixes]
-        except StoreError:
-            raise
-        except OSError as error:
-            raise self._failed("read", prefix, error) from error
-        return found
-
-    def _first_below(
-        self, tree: Tree, prefix: str, choices: Sequence[Sequence[str]]
-    ) -> dict[str, bytes | memoryview]:
-        self._check(prefix, check_prefix)
-        try:
-            directory = tree.open(prefix, PLACE) if prefix else tree.descriptor
-        except MISSING:
-            return {}
-        start = prefix and f"{prefix}/"
-        try:
-            for first, *others in choices:
-                value = self._get_in(directory, start + first)
-                if value is not None:
-                    found: dict[str, bytes | memoryview] = {first: value}
-                    for name in others:
-                        value = self._get_in(directory, start + name)
-                        if value is not None:
-                            found[name] = value
-                    return found
-        finally:
-            if prefix:
-                os.close(directory)
-        return {}
-
-    def _get_run(self, tree: Tree, above: str, run: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        for key, _ in run:
-            self._check(key)
-        try:
-            directory = tree.open(above, PLACE)
-        except MISSING:
-            return [None] * len(run)
-        try:
-            return [self._get_in(directory, *request) for request in run]
-        finally:
-            os.close(directory)
-
-    def _get_in(self, directory: int, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        try:
-            descriptor = os.open(key.rpartition("/")[2], VALUE | os.O_NOFOLLOW, dir_fd=directory)
+            return Tree(self._root).get(key, byte_range)
         except MISSING:
             return None
         except OSError as error:
-            if error.errno == errno.ELOOP:
-                return self.get(key, byte_range)  # a link, which is to be followed with care
             raise self._failed("read", key, error) from error
-        return self._read(descriptor, key, byte_range)
 
-    def _read(self, descriptor: int, key: str, byte_range: ByteRange | None) -> bytes | None:
-        """The bytes of an open file, which is closed; None where it is a directory."""
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """Several values; those of one directory that stand in a row need it to be opened only once."""
+        for key, _ in requests:
+            self._check(key)
         try:
-            status = os.fstat(descriptor)
-            if self._is_value(status, key):
-                begin, end = byte_range.resolve(status.st_size) if byte_range else (0, status.st_size)
-                return read_stretch(descriptor, begin, end - begin)
-        except StoreError:
-            raise
+            tree = Tree(self._root)
+            return [tree.get(key, byte_range) for key, byte_range in requests]
+        except MISSING:
+            return [None] * len(requests)
         except OSError as error:
-            raise self._failed("read", key, error) from error
-        finally:
-            os.close(descriptor)
-        return None
+            raise self._failed("read", error.filename, error) from error
+
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """As `Store.get_first`; no file is opened that need not be."""
+        for prefix in prefixes:
+            self._check(prefix, check_prefix)
+        try:
+            tree = Tree(self._root)
+            return [_first_below(tree, prefix, choices) for prefix in prefixes]
+        except MISSING:
+            return [{} for _ in prefixes]
+        except OSError as error:
+            raise self._failed("read", error.filename, error) from error
 
     def size(self, key: str) -> int | None:
         """How many bytes the file has; None when there is no such file."""
         self._check(key)
-        descriptor = self._opened("read", key, os.O_PATH)
-        if descriptor is None:
-            return None
         try:
-            status = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
-        return status.st_size if self._is_value(status, key) else None
-
-    def _opened(self, action: str, key: str, flags: int) -> int | None:
-        try:
-            with Tree(self._root) as tree:
-                return tree.open(key, flags)
+            return Tree(self._root).size(key)
         except MISSING:
             return None
         except OSError as error:
-            raise self._failed(action, key, error) from error
-
-    def _is_value(self, status: os.stat_result, key: str) -> bool:
-        if stat.S_ISREG(status.st_mode):
-            return True
-        if stat.S_ISDIR(status.st_mode):
-            return False
-        raise StoreError("cannot read: expected a plain file, found a special one", path=self.url, key=key)
+            raise self._failed("read", key, error) from error
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Write `value` to a temporary file, then rename it to `key`."""
+        """Write `value` to a file that nobody sees, then give it the name `key`."""
         self._check(key)
         self.check_writable(key)
         view = memoryview(value)
-        view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
         try:
-            with self._made_tree() as tree:
-                place_value(tree, key, view)
-        except StoreError:
-            raise
+            self._made_tree().put(key, view if view.c_contiguous else view.tobytes())
         except OSError as error:
             raise self._failed("write", key, error) from error
 
@@ -247,52 +152,12 @@ class LocalStore(Store):
         """Remove the file, if it is there, and the directories that are empty without it."""
         self._check(key)
         self.check_writable(key)
-        with self._telling("delete", key), suppress(*MISSING, IsADirectoryError), self._tree() as tree:
-            tree.unlink(key)
-            tree.prune(key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Move the directory out of sight, then remove it: nobody sees half of it. "" empties the store."""
-        self._check(prefix, check_prefix)
-        self.check_writable(prefix)
-        with self._telling("delete", prefix), suppress(*MISSING), self._tree() as tree:
-            if prefix:
-                self._remove_directory(tree, prefix)
-                tree.prune(prefix)
-                return
-            children = tree.entries("")
-            for name in children.files:
-                with suppress(FileNotFoundError):
-                    tree.unlink(name)
-            for name in children.directories:
-                with suppress(*MISSING):
-                    self._remove_directory(tree, name)
-
-    def _remove_directory(self, tree: Tree, prefix: str) -> None:
-        above, _, leaf = prefix.rpartition("/")
-        with tree.directory(prefix), tree.directory(above) as parent:
-            if stat.S_ISLNK(os.lstat(leaf, dir_fd=parent).st_mode):
-                # What the link leads to has a path of its own, under which it stays.
-                os.unlink(leaf, dir_fd=parent)
-            else:
-                self._move_away(tree, parent, leaf)
-            tree.synchronize(parent)
-
-    def _move_away(self, tree: Tree, parent: int, leaf: str) -> None:
-        doomed = new_name()
-        scratch = open_scratch(tree.descriptor)
         try:
-            os.rename(leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
-            remove_tree(scratch, doomed)
+            Tree(self._root, durable=self.durable).delete(key)
+        except MISSING:
+            return
         except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            doomed = f"{SCRATCH}.{doomed}"
-            os.rename(leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
-            remove_tree(parent, doomed)
-        finally:
-            os.close(scratch)
-            leave_scratch(tree.descriptor)
+            raise self._failed("delete", key, error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`; one that is put or deleted meanwhile may or may not be among them."""
@@ -307,8 +172,7 @@ class LocalStore(Store):
             passed = above.pop(path)
             with self._telling("list", path):
                 try:
-                    with self._tree() as tree:
-                        found = tree.entries(path)
+                    found = _entries(Tree(self._root), path)
                 except MISSING:
                     continue
             if found.identity in passed:
@@ -325,16 +189,58 @@ class LocalStore(Store):
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names of the files and directories right below `prefix`."""
         self._check(prefix, check_prefix)
-        with self._telling("list", prefix), suppress(*MISSING), self._tree() as tree:
-            found = tree.entries(prefix)
+        with self._telling("list", prefix), suppress(*MISSING):
+            found = _entries(Tree(self._root), prefix)
             return sorted(found.directories + found.files)
         return []
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Move the directory out of sight, then remove it: nobody sees half of it. "" empties the store."""
+        self._check(prefix, check_prefix)
+        self.check_writable(prefix)
+        with self._telling("delete", prefix), suppress(*MISSING):
+            tree = Tree(self._root, durable=self.durable)
+            if prefix:
+                self._remove_directory(tree, prefix)
+                return
+            children = _entries(tree, "")
+            for name in children.files:
+                tree.delete(name)
+            for name in children.directories:
+                with suppress(*MISSING):
+                    self._remove_directory(tree, name)
+
+    def _remove_directory(self, tree: Tree, prefix: str) -> None:
+        above, _, leaf = prefix.rpartition("/")
+        flags = READABLE if self.durable else PLACE
+        with _opened(tree, prefix, PLACE), _opened(tree, above, flags) as parent:
+            if stat.S_ISLNK(os.lstat(leaf, dir_fd=parent).st_mode):
+                # What the link leads to has a path of its own, under which it stays.
+                tree.delete(prefix)
+                return
+            _move_away(tree, parent, leaf)
+            if self.durable:
+                os.fsync(parent)
+        tree.prune(prefix)
+
+    def purge(self, prefix: str) -> None:
+        """Remove the temporaries that writers who died left in the directory `prefix`."""
+        path = f"{self._root}/{prefix}" if prefix else self._root
+        try:
+            os.stat(f"{path}/{SCRATCH}")  # noqa: PTH116 - a Path takes longer to make than this
+            if not self.read_only:
+                with _opened(Tree(self._root), prefix, PLACE) as directory:
+                    _purge(directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._failed("open", prefix, error) from error
 
     def local_path(self, prefix: str = "") -> Path:
         """The directory `root`/`prefix`, which may not exist yet."""
         self._check(prefix, check_prefix)
-        with self._telling("open", prefix), suppress(*MISSING), self._tree() as tree:
-            os.close(tree.open(prefix, os.O_PATH))
+        with self._telling("open", prefix), suppress(*MISSING):
+            os.close(Tree(self._root).open(prefix, os.O_PATH))
         return self.root / prefix
 
     @contextmanager
@@ -344,13 +250,15 @@ class LocalStore(Store):
         self.check_writable(key)
         with ExitStack() as stack:
             with self._telling("lock", key):
-                tree = stack.enter_context(self._made_tree())
-                stack.enter_context(hold_file(key, tree.open))
+                stack.enter_context(hold_file(key, self._made_tree().open))
             yield
 
     def as_read_only(self) -> LocalStore:
         """The same directory, refusing writes."""
         return LocalStore(self.root, read_only=True)
+
+    def _made_tree(self) -> Tree:
+        return Tree(self._root, durable=self.durable, make=True)
 
     def _check(self, name: str, check: Callable[[str], str] = check_key) -> None:
         check(name)
@@ -364,16 +272,6 @@ class LocalStore(Store):
             except UnicodeEncodeError as error:
                 raise StoreError(f"key cannot be a file name: {error}", path=self.url, key=name) from error
 
-    def _tree(self) -> Tree:
-        return Tree(self._root, durable=self.durable)
-
-    def _made_tree(self) -> Tree:
-        try:
-            return self._tree()
-        except FileNotFoundError:
-            os.makedirs(self._root, exist_ok=True)  # noqa: PTH103
-            return self._tree()
-
     @contextmanager
     def _telling(self, action: str, key: str | None) -> Iterator[None]:
         try:
@@ -384,15 +282,195 @@ class LocalStore(Store):
             raise self._failed(action, key, error) from error
 
     def _failed(self, action: str, key: str | None, error: OSError) -> StoreError:
-        reasons: dict[type[OSError], str] = {
-            IsADirectoryError: "expected a value there or nothing, found a directory",
-            NotADirectoryError: "expected a directory where a part of the path is a file",
-        }
-        reason = reasons.get(type(error), error.strerror or str(error))
+        reason = REASONS.get(error.errno or 0, error.strerror or str(error))
+        if error.errno == errno.EXDEV:
+            place = os.path.realpath(f"{self._root}/{key}")
+            reason = f"a symbolic link leads out of the store, to {place!r}"
         failure = StoreError(f"cannot {action}: {reason}", path=self.url, key=key)
         failure.errno = error.errno
         return failure
 
 
-def _above(request: tuple[str, ByteRange | None]) -> str:
-    return request[0].rpartition("/")[0]
+def _first_below(tree: Tree, prefix: str, choices: Sequence[Sequence[str]]) -> dict[str, bytes | memoryview]:
+    start = prefix and f"{prefix}/"
+    for choice in choices:
+        found: dict[str, bytes | memoryview] = {}
+        for name in choice:
+            value = tree.get(start + name)
+            if value is not None:
+                found[name] = value
+            elif not found:
+                break
+        if found:
+            return found
+    return {}
+
+
+@contextmanager
+def _opened(tree: Tree, path: str, flags: int) -> Iterator[int]:
+    descriptor = tree.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class _Entries(NamedTuple):
+    """What is in a directory: who the directory is, the directories in it, and the files."""
+
+    identity: tuple[int, int]
+    directories: list[str]
+    files: list[str]
+
+
+def _entries(tree: Tree, path: str) -> _Entries:
+    """What is in a directory, the names of temporaries left out.
+
+    A link that leads out of the tree counts as a file, so that reading it tells what is wrong.
+    """
+    directories: list[str] = []
+    files: list[str] = []
+    with _opened(tree, path, READABLE) as directory, os.scandir(directory) as found:
+        status = os.fstat(directory)
+        for entry in found:
+            if entry.name.startswith(SCRATCH):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(entry.name)
+            elif entry.is_file(follow_symlinks=False):
+                files.append(entry.name)
+            elif entry.is_symlink():
+                mode = _mode_of_link(tree, f"{path}/{entry.name}" if path else entry.name)
+                if stat.S_ISDIR(mode):
+                    directories.append(entry.name)
+                elif stat.S_ISREG(mode):
+                    files.append(entry.name)
+    return _Entries((status.st_dev, status.st_ino), directories, files)
+
+
+def _mode_of_link(tree: Tree, path: str) -> int:
+    try:
+        with _opened(tree, path, os.O_PATH) as descriptor:
+            return os.fstat(descriptor).st_mode
+    except MISSING:
+        return 0
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return stat.S_IFREG
+        raise
+
+
+# Temporaries, see _ext/put.h. Directories among them are trees that were moved out of sight to be deleted;
+# nobody needs them, so anybody may finish the job.
+
+
+def _move_away(tree: Tree, parent: int, leaf: str) -> None:
+    """Remove the directory `leaf` of `parent` by giving it another name first."""
+    doomed = os.urandom(12).hex()
+    with _opened(tree, "", PLACE) as root:
+        scratch = _open_scratch(root)
+        try:
+            os.rename(leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
+            _remove_tree(scratch, doomed)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            # It is on another file system than the root.
+            doomed = f"{SCRATCH}.{doomed}"
+            os.rename(leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
+            _remove_tree(parent, doomed)
+        finally:
+            os.close(scratch)
+            _leave_scratch(root)
+
+
+def _open_scratch(root: int) -> int:
+    """A descriptor of the directory for temporaries below `root`, made where it is missing."""
+    for _ in range(ATTEMPTS):
+        with suppress(FileExistsError):
+            os.mkdir(SCRATCH, dir_fd=root)
+        try:
+            return os.open(SCRATCH, OWN_DIRECTORY, dir_fd=root)
+        except FileNotFoundError:
+            continue  # its last user has just removed it
+    raise FileNotFoundError(errno.ENOENT, "directory is removed as often as it is made", SCRATCH)
+
+
+def _leave_scratch(root: int) -> None:
+    """Remove the directory for temporaries, unless somebody else has files in it."""
+    try:
+        os.rmdir(SCRATCH, dir_fd=root)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise
+
+
+def _purge(root: int) -> None:
+    """Remove what dead writers left; the files of living ones stay."""
+    try:
+        scratch = os.open(SCRATCH, OWN_DIRECTORY, dir_fd=root)
+    except FileNotFoundError:
+        return
+    try:
+        for name, is_directory in _names(scratch):
+            if is_directory:
+                _remove_tree(scratch, name)
+            else:
+                _purge_file(scratch, name)
+    except OSError as error:
+        # Left-overs are in nobody's way; whoever may not write here will be told so by `put`.
+        if error.errno not in MAY_NOT:
+            raise
+        return
+    finally:
+        os.close(scratch)
+    _leave_scratch(root)
+
+
+def _purge_file(scratch: int, name: str) -> None:
+    try:
+        descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=scratch)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if not isinstance(error, BlockingIOError) and error.errno not in NO_LOCKS:
+            raise
+    else:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=scratch)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_tree(parent: int, name: str) -> None:
+    """Remove the directory `name` and all below it; links are not followed, others may be removing it too."""
+    try:
+        directory = os.open(name, OWN_DIRECTORY, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    try:
+        for child, is_directory in _names(directory):
+            if is_directory:
+                _remove_tree(directory, child)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(child, dir_fd=directory)
+    finally:
+        os.close(directory)
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        # A writer that had the directory open before it was moved away has put a last file into it.
+        _remove_tree(parent, name)
+
+
+def _names(directory: int) -> list[tuple[str, bool]]:
+    """What is in an open directory, and whether each is a directory itself."""
+    with os.scandir(directory) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]

@@ -11,9 +11,13 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
+from zstore._ext.engine.files import lock_offset
 from zstore.base.locks import Lock
 
-__all__ = ["hold_bytes", "hold_file", "hold_name", "key_offset"]
+__all__ = ["NO_LOCKS", "hold_bytes", "hold_file", "hold_name", "key_offset"]
+
+# What a file system says that has no locks.
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 
 # The metadata documents that a lock is taken on, in the order they are looked for.
 DOCUMENTS = ("zarr.json", ".zarray", "meta")
@@ -39,10 +43,7 @@ def hold_name(name: Hashable) -> Iterator[None]:
 
 def key_offset(key: str) -> int:
     """Where in its lock file a key's lock lies: the low 62 bits of its UTF-8 bytes' FNV-1a hash."""
-    state = 0xCBF29CE484222325
-    for byte in key.encode("utf-8", "surrogateescape"):
-        state = ((state ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return state & ((1 << 62) - 1)
+    return lock_offset(key.encode("utf-8", "surrogateescape"))
 
 
 @contextmanager

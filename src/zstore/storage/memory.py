@@ -9,9 +9,8 @@ from urllib.parse import unquote
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Store, check_key, check_prefix
+from zstore.storage.base import PrefixStore, Store, check_key, check_prefix
 from zstore.storage.locking import hold_name
-from zstore.storage.wrappers import PrefixStore
 
 __all__ = ["MemoryStore"]
 

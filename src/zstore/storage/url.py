@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from zstore.errors import StoreError, UnknownExtensionError
 from zstore.extensions.registry import stores
 from zstore.storage.base import Store
+from zstore.storage.local import LocalStore
 
 __all__ = ["SCHEME", "open_store"]
 
@@ -54,8 +55,6 @@ def open_store(
         if not os.path.isdir(path):  # noqa: PTH112
             text, scheme = f"zip::{path}", SCHEME.match("zip::")
     if scheme is None:
-        from zstore.storage.local import LocalStore
-
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme[1].lower())
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)

@@ -11,10 +11,19 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import lmdb
 
-from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
-from zstore.storage.locking import hold_bytes, key_offset
+from zstore.storage.base import (
+    ByteRange,
+    Names,
+    Part,
+    Parts,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+    hold_bytes,
+    key_offset,
+)
 from zstore_lmdb.environment import Environment, open_environment
 
 __all__ = ["LmdbStore"]

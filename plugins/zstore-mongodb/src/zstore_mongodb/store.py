@@ -12,10 +12,8 @@ import pymongo
 from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 
-from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Part, Parts, Store, Values, check_key, check_prefix
-from zstore.storage.locking import hold_name
+from zstore.storage.base import ByteRange, Part, Parts, Store, Values, check_key, check_prefix, hold_name
 
 __all__ = ["MongodbStore"]
 

@@ -11,11 +11,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
-from zstore.storage.fetches import Fetch, merge_requests
-from zstore.storage.locking import hold_file, hold_name
+from zstore.storage.base import (
+    ByteRange,
+    Fetch,
+    Names,
+    Part,
+    Parts,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+    hold_file,
+    hold_name,
+    merge_requests,
+)
 from zstore_obstore.failures import changed, failed, first_line, is_unsupported, telling
 from zstore_obstore.fetches import Found, Version, version_of
 from zstore_obstore.library import forks, library

@@ -10,10 +10,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import redis
 
-from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Part, Parts, Store, Values, check_key, check_prefix
-from zstore.storage.locking import hold_name
+from zstore.storage.base import ByteRange, Part, Parts, Store, Values, check_key, check_prefix, hold_name
 
 __all__ = ["RedisStore"]
 

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Store, check_key, check_prefix
-from zstore.storage.locking import hold_bytes, key_offset
+from zstore.storage.base import ByteRange, Store, check_key, check_prefix, hold_bytes, key_offset
 
 __all__ = ["SqliteStore"]
 

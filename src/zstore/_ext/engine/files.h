@@ -1,4 +1,4 @@
-/* files.h - chunks as files below one directory: opened without leaving it, written whole or not at all. */
+/* files.h - values as files below one directory: opened without leaving it, read and written. */
 #ifndef ZS_FILES_H
 #define ZS_FILES_H
 
@@ -11,6 +11,8 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -20,21 +22,40 @@
 #define ZS_HAS_OPENAT2 1
 #endif
 
-/* Open what exists; a symbolic link that leads out of the directory is EXDEV. Kernels without openat2 follow no
- * link at all in the last part of the name. */
+static atomic_int zs_has_no_openat2;
+
+/* Open what exists by looking first where it lies. A link that is changed right then can deceive this. */
+static int zs_open_checked(int directory, const char *name, int flags) {
+    char top[PATH_MAX], path[2 * PATH_MAX + 2], place[PATH_MAX] = "";
+    sprintf(path, "/proc/self/fd/%d", directory);
+    ssize_t size = readlink(path, top, sizeof top - 1);
+    if (size < 0) return -1;
+    top[size] = 0;
+    if (snprintf(path, sizeof path, "%s/%s", top, name) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    if (size == 1) size = 0; /* "/" */
+    int is_found = realpath(path, place) != NULL; /* where not, `place` is how far it came */
+    if (place[0] && (strncmp(place, top, (size_t)size) || (place[size] && place[size] != '/'))) errno = EXDEV;
+    else if (is_found) return open(place, flags | O_NOFOLLOW | O_CLOEXEC);
+    return -1;
+}
+
+/* Open what exists; a symbolic link that leads out of the directory is EXDEV, one within it is followed. */
 static inline int zs_open(int directory, const char *name, int flags) {
 #ifdef ZS_HAS_OPENAT2
-    static atomic_int is_missing;
-    if (!atomic_load_explicit(&is_missing, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&zs_has_no_openat2, memory_order_relaxed)) {
         struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
         int file;
         do file = (int)syscall(SYS_openat2, directory, name, &how, sizeof how);
         while (file < 0 && (errno == EAGAIN || errno == EINTR));
-        if (file >= 0 || (errno != ENOSYS && errno != EPERM)) return file; /* EPERM: a sandbox forbids the call */
-        if (errno == ENOSYS) atomic_store(&is_missing, 1);
+        /* EPERM: a sandbox forbids the call; EXDEV: also said of an absolute link, which may yet lead inside. */
+        if (file >= 0 || (errno != ENOSYS && errno != EPERM && errno != EXDEV)) return file;
+        if (errno == ENOSYS) atomic_store(&zs_has_no_openat2, 1);
     }
 #endif
-    return openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW);
+    return zs_open_checked(directory, name, flags);
 }
 
 /* Exactly what is there of `size` bytes from `offset`: the count read, less only at the end of the file. */

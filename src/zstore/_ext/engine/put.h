@@ -1,32 +1,30 @@
-/* put.h - a chunk's file replaced whole or not at all, and kept from others between reading and replacing it.
+/* put.h - a file replaced whole or not at all, and kept from others between reading and replacing it.
  *
  * A value where there was none is written to a file that has no name yet (O_TMPFILE), which is then linked to its
  * key: nothing is left of a writer that dies. Where that cannot be, or a value is replaced, it is written to a
- * temporary file in ZS_SCRATCH below the array's directory, then renamed. That directory is there while somebody has
- * the array open and has written to it; no other program looks into an array's directory. The temporary is locked as
- * long as it has a writer, so that a dead writer's can be told from a living one's. The lock of a chunk is a byte of
- * the array's metadata document, locked through an open file description of its own: it excludes threads and processes
- * alike and ends with the process. The same protocols stand in storage/scratch.py and storage/locking.py.
+ * temporary file in ZS_SCRATCH below the store's (the array's) directory, then renamed. ZS_SCRATCH is there while
+ * somebody writes, or has the array open that was written to. The temporary is locked as long as it has a writer, so
+ * that whoever opens a store (storage/local.py) removes a dead writer's and leaves a living one's. The lock of a
+ * chunk is a byte of the array's metadata document, locked through an open file description of its own: it excludes
+ * threads and processes alike and ends with the process (storage/locking.py has it for any key of a store).
  */
 #ifndef ZS_PUT_H
 #define ZS_PUT_H
 
 #include "files.h"
-#include "layout.h"
-#include <stdatomic.h>
 #include <sys/file.h>
 #include <time.h>
 
 #define ZS_SCRATCH ".zstore-tmp"
-#define ZS_ATTEMPTS 128
+#define ZS_ATTEMPTS 1000 /* how often others may remove a directory that was just made, before it is no coincidence */
 #define ZS_LEAST_PAUSE 20000 /* nanoseconds between two tries to get a lock */
 #define ZS_MOST_PAUSE 1000000
 
-/* Where one array's chunks are written. */
+/* Where the values of one store, or the chunks of one array, are written. */
 typedef struct {
-    int directory;        /* the array's */
+    int directory;        /* the store's, the array's */
     const char *document; /* the array's metadata document, in `directory` */
-    int is_durable;
+    int is_durable;       /* the disk is to confirm every change */
 } zs_place;
 
 /* The directory that holds the last file written, kept for the next one in it as long as one call lasts. */
@@ -34,8 +32,9 @@ typedef struct {
     int file;        /* -1: none */
     int is_missing;  /* there was no such directory when it was looked for */
     int has_no_tmpfile;
-    int guess; /* 1: the last chunk was new, so the next one may well be; -1: that was wrong once */
-    char path[ZS_KEY_SIZE];
+    int guess; /* 1: the last value was new, so the next one may well be; -1: that was wrong once */
+    int has_used_scratch;
+    char path[PATH_MAX];
 } zs_parent;
 
 static inline void zs_parent_close(zs_parent *parent) {
@@ -44,20 +43,26 @@ static inline void zs_parent_close(zs_parent *parent) {
     parent->is_missing = 0;
 }
 
-/* Open the directory `path` below `directory`, making what is missing. */
-static inline int zs_open_directory(int directory, const char *path, int make) {
-    int file = zs_open(directory, path, O_RDONLY | O_DIRECTORY);
-    if (file >= 0 || errno != ENOENT || !make) return file;
-    char above[ZS_KEY_SIZE];
-    strcpy(above, path);
-    char *slash = strrchr(above, '/');
+/* A directory, for what is done in it; only one that may be listed can have its changes confirmed. */
+static inline int zs_open_directory(const zs_place *place, const char *path) {
+    return zs_open(place->directory, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : O_PATH));
+}
+
+static inline int zs_confirm(const zs_place *place, int directory) { return place->is_durable ? fsync(directory) : 0; }
+
+/* The directory `path`, made where it is missing, as those above it; `path` comes back as it was. */
+static int zs_make_directory(const zs_place *place, char *path) {
+    int file = zs_open_directory(place, path);
+    if (file >= 0 || errno != ENOENT) return file;
+    char *slash = strrchr(path, '/');
     if (slash) *slash = 0;
-    int parent = slash ? zs_open_directory(directory, above, 1) : directory;
-    if (parent < 0) return -1;
-    int failed = mkdirat(parent, slash ? slash + 1 : above, 0777) && errno != EEXIST, reason = errno;
-    if (slash) close(parent);
+    int above = slash ? zs_make_directory(place, path) : place->directory;
+    if (slash) *slash = '/';
+    if (above < 0) return -1;
+    int failed = mkdirat(above, slash ? slash + 1 : path, 0777) ? errno != EEXIST : zs_confirm(place, above), reason = errno;
+    if (slash) close(above);
     errno = reason;
-    return failed ? -1 : zs_open(directory, path, O_RDONLY | O_DIRECTORY);
+    return failed ? -1 : zs_open_directory(place, path);
 }
 
 /* The open directory that `key` lies in, and the last part of `key`; -1 with errno. It may have been removed since. */
@@ -72,7 +77,7 @@ static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent
     zs_parent_close(parent);
     memcpy(parent->path, key, size);
     parent->path[size] = 0;
-    parent->file = zs_open_directory(place->directory, parent->path, make);
+    parent->file = make ? zs_make_directory(place, parent->path) : zs_open_directory(place, parent->path);
     parent->is_missing = parent->file < 0 && (errno == ENOENT || errno == ENOTDIR);
     return parent->file;
 }
@@ -95,14 +100,16 @@ static inline int zs_temporary(int directory, const char *prefix, char *name) {
         int file = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (file < 0 && errno == EEXIST) continue;
         if (file < 0) return -1;
-        if (flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &status) == 0 && status.st_nlink) return file;
+        /* Where files cannot be locked nobody takes one for an orphan, either. */
+        int is_ours = !flock(file, LOCK_EX | LOCK_NB) || errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP || errno == EINVAL;
+        if (is_ours && fstat(file, &status) == 0 && status.st_nlink) return file;
         close(file); /* somebody who cleans up was faster */
     }
     errno = EAGAIN;
     return -1;
 }
 
-/* A temporary file in the scratch directory; `name` is relative to the array's. */
+/* A temporary file in the scratch directory; `name` is relative to the place's. */
 static inline int zs_scratch_file(const zs_place *place, char *name) {
     for (int attempt = 0; attempt < ZS_ATTEMPTS; attempt++) {
         int file = zs_temporary(place->directory, ZS_SCRATCH "/", name);
@@ -112,30 +119,42 @@ static inline int zs_scratch_file(const zs_place *place, char *name) {
     return -1;
 }
 
+/* Give a file without a name the name `leaf`. */
+static inline int zs_link(int file, int directory, const char *leaf) {
+    static atomic_int needs_proc; /* before Linux 6.10 the direct way takes a privilege */
+    if (!atomic_load_explicit(&needs_proc, memory_order_relaxed)) {
+        if (!linkat(file, "", directory, leaf, AT_EMPTY_PATH)) return 0;
+        if (errno != ENOENT || zs_folder_is_gone(directory)) return -1;
+        atomic_store(&needs_proc, 1);
+    }
+    char name[32];
+    sprintf(name, "/proc/self/fd/%d", file);
+    return linkat(AT_FDCWD, name, directory, leaf, AT_SYMLINK_FOLLOW);
+}
+
 /* The parts, where there is no `leaf` in `directory` yet, into a file without a name, then linked to it. 0; 1 where
  * that cannot be, and nothing was done; -1 with errno. */
 static inline int zs_put_unnamed(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
                                  zs_parent *parent) {
 #if defined(O_TMPFILE) && defined(AT_EMPTY_PATH)
-    static atomic_int cannot_link; /* before Linux 6.10 that takes a privilege */
-    if (parent->has_no_tmpfile || atomic_load_explicit(&cannot_link, memory_order_relaxed)) return 1;
+    if (parent->has_no_tmpfile) return 1;
     if (parent->guess < 1 && !faccessat(directory, leaf, F_OK, 0)) return 1;
     int file = openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     if (file < 0) {
-        parent->has_no_tmpfile = 1;
+        parent->has_no_tmpfile = errno != ENOENT;
         return 1;
     }
     int failed = zs_write_parts(file, parts, n, -1) || (place->is_durable && fsync(file)) ? -1 : 0;
-    if (!failed && linkat(file, "", directory, leaf, AT_EMPTY_PATH)) {
+    if (!failed && zs_link(file, directory, leaf)) {
         int reason = errno;
         failed = reason == ENOENT && zs_folder_is_gone(directory) ? -1 : 1;
         if (reason == EEXIST) parent->guess = -1;
-        else if (failed > 0) atomic_store(&cannot_link, 1);
+        else if (failed > 0) parent->has_no_tmpfile = 1;
         errno = reason;
     } else if (!failed && !parent->guess) {
         parent->guess = 1;
     }
-    if (!failed && place->is_durable) failed = fsync(directory) ? -1 : 0;
+    if (!failed && zs_confirm(place, directory)) failed = -1;
     int reason = errno;
     close(file);
     errno = reason;
@@ -158,7 +177,7 @@ static inline int zs_put_through(const zs_place *place, int directory, const cha
     if (file < 0) return -1;
     int failed = zs_write_parts(file, parts, n, old) || (place->is_durable && fsync(file));
     if (!failed) failed = renameat(at, name, directory, leaf) != 0;
-    if (!failed && place->is_durable) failed = fsync(directory) != 0;
+    if (!failed) failed = zs_confirm(place, directory) != 0;
     int reason = errno;
     if (failed) unlinkat(at, name, 0);
     close(file); /* not before: its lock says that the temporary has a writer */
@@ -174,27 +193,41 @@ static inline int zs_put(const zs_place *place, const char *key, const zs_part *
     for (int attempt = 0; attempt < ZS_ATTEMPTS && failed; attempt++) {
         const char *leaf;
         int directory = zs_parent_of(place, key, parent, 1, &leaf);
+        if (directory < 0 && errno == ENOENT) continue; /* pruned as it was made */
         if (directory < 0) break;
         failed = old < 0 ? zs_put_unnamed(place, directory, leaf, parts, n, parent) : 1;
-        if (failed > 0) failed = zs_put_through(place, directory, leaf, parts, n, old, is_beside);
+        if (failed > 0) {
+            parent->has_used_scratch |= !is_beside;
+            failed = zs_put_through(place, directory, leaf, parts, n, old, is_beside);
+        }
         if (!failed) break;
-        if (errno == EXDEV && !is_beside) is_beside = 1; /* chunks on another file system than the array */
+        if (errno == EXDEV && !is_beside) is_beside = 1; /* the key is on another file system than the place */
         else if (errno != ENOENT || !zs_folder_is_gone(directory)) break;
         else zs_parent_close(parent); /* pruned meanwhile */
     }
     return failed ? -1 : 0;
 }
 
-/* Remove the file `key`; that there is none is no fault. */
+/* Remove the file `key`; 1 where there is none, -1 with errno. */
 static inline int zs_remove(const zs_place *place, const char *key, zs_parent *parent) {
     for (int attempt = 0;; attempt++) {
         const char *leaf;
         int directory = zs_parent_of(place, key, parent, 0, &leaf);
-        if (directory < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
-        if (!unlinkat(directory, leaf, 0)) return place->is_durable ? fsync(directory) : 0;
+        if (directory < 0) return errno == ENOENT || errno == ENOTDIR ? 1 : -1;
+        if (!unlinkat(directory, leaf, 0)) return zs_confirm(place, directory);
         if (errno != ENOENT) return -1;
-        if (attempt == ZS_ATTEMPTS || !zs_folder_is_gone(directory)) return 0;
+        if (attempt == ZS_ATTEMPTS || !zs_folder_is_gone(directory)) return 1;
         zs_parent_close(parent); /* pruned meanwhile, and perhaps made again */
+    }
+}
+
+/* Remove the directories above `key` that are empty, which is cut on the way. */
+static inline void zs_prune(const zs_place *place, char *key, zs_parent *parent) {
+    for (char *slash; (slash = strrchr(key, '/'));) {
+        const char *leaf;
+        *slash = 0;
+        int directory = zs_parent_of(place, key, parent, 0, &leaf);
+        if (directory < 0 || unlinkat(directory, leaf, AT_REMOVEDIR) || zs_confirm(place, directory)) return;
     }
 }
 

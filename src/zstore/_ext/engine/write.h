@@ -90,7 +90,7 @@ static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, cons
     const zs_place *place = &job->batch.place;
     if (!job->result) {
         int failed = n ? zs_put(place, key, parts, n, old, parent) : zs_remove(place, key, parent);
-        return failed ? zs_store_fault(fault) : ZS_OK;
+        return failed < 0 ? zs_store_fault(fault) : ZS_OK;
     }
     zs_result *result = &job->result[outer];
     result->kind = n ? ZS_REPLACED : ZS_REMOVED;

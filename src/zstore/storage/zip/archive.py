@@ -13,8 +13,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from zstore._ext.engine.files import SCRATCH
 from zstore.errors import StoreError
-from zstore.storage.scratch import NO_LOCKS, SCRATCH
+from zstore.storage.locking import NO_LOCKS
 from zstore.storage.zip.directory import (
     DEFLATED,
     STORED,

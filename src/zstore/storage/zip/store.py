@@ -12,10 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
+from zstore.storage.base import Names, Part, Parts, PrefixStore, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_name
 from zstore.storage.url import SCHEME, open_store
-from zstore.storage.wrappers import PrefixStore
 from zstore.storage.zip.archive import Archive, open_archive
 from zstore.storage.zip.directory import MAX16
 from zstore.storage.zip.members import Entry, read_members

@@ -7,7 +7,7 @@ import pytest
 
 import zstore
 from zstore.errors import ChangedError, CodecError
-from zstore.storage import changing
+from zstore.storage import base
 from zstore.storage.memory import MemoryStore
 
 
@@ -35,7 +35,7 @@ class _Noticing(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changing, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(base, "FIRST_PAUSE", 0.0)
 
 
 CUTS = {
@@ -71,7 +71,7 @@ def test_it_ends_where_others_are_always_faster():
     store.left = 10_000
     with pytest.raises(ChangedError, match="a/c/0"):
         array[1] = 9
-    assert store.refused == changing.ATTEMPTS
+    assert store.refused == base.ATTEMPTS
     assert array[...].tolist() == [*range(8)]
 
 

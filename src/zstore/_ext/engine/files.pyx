@@ -1,0 +1,226 @@
+"""Values as files below one directory: read, replaced whole or not at all, and never outside it."""
+
+import errno
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EISDIR, ENAMETOOLONG, ENOENT, ENOTDIR, errno as error_number
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+
+cdef extern from *:
+    """
+    #include "put.h"
+
+    /* Open a value and look at what it is. One that is asked for alone is opened at once, others by way of their
+     * directory, which is kept open for the next ones. */
+    static int zs_open_value(const zs_place *place, const char *key, int flags, int is_alone, zs_parent *parent,
+                             struct stat *status) {
+        const char *leaf;
+        int file = -1, directory = is_alone ? -1 : zs_parent_of(place, key, parent, 0, &leaf);
+        if (directory < 0 && !is_alone) return -1;
+        if (!is_alone) file = openat(directory, leaf, flags | O_NOFOLLOW | O_CLOEXEC);
+        if (is_alone || (file < 0 && errno == ELOOP)) file = zs_open(place->directory, key, flags); /* a link */
+        if (file >= 0 && fstat(file, status)) {
+            int reason = errno;
+            close(file);
+            errno = reason;
+            return -1;
+        }
+        return file;
+    }
+    """
+    enum:
+        O_NONBLOCK, O_PATH, O_RDONLY, PATH_MAX
+    const char *ZS_SCRATCH
+
+    struct stat:
+        int64_t st_size
+        unsigned int st_mode
+
+    ctypedef struct zs_place:
+        int directory
+        const char *document
+        int is_durable
+
+    ctypedef struct zs_parent:
+        int file
+        int has_used_scratch
+
+    ctypedef struct zs_part:
+        const char *data
+        int64_t size
+
+    int zs_has_no_openat2
+    bint S_ISREG(unsigned int) nogil
+    bint S_ISDIR(unsigned int) nogil
+    int zs_close "close" (int file) nogil
+    int zs_open(int directory, const char *name, int flags) nogil
+    int zs_open_value(const zs_place *, const char *key, int flags, int is_alone, zs_parent *, stat *) nogil
+    int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) nogil
+    int zs_put(const zs_place *, const char *key, const zs_part *, int n, int old, zs_parent *) nogil
+    int zs_remove(const zs_place *, const char *key, zs_parent *) nogil
+    void zs_prune(const zs_place *, char *key, zs_parent *) nogil
+    void zs_parent_close(zs_parent *) nogil
+    void zs_leave_scratch(int directory) nogil
+    int64_t zs_lock_offset(const char *key) nogil
+
+
+# Where a store keeps its temporaries, and how the names of those begin that lie elsewhere.
+SCRATCH = ZS_SCRATCH.decode()
+
+
+def use_openat2(bint is_used):
+    """Whether the kernel keeps paths below their directory, as far as it can; else they are looked at first."""
+    global zs_has_no_openat2
+    zs_has_no_openat2 = not is_used
+
+
+def lock_offset(bytes key):
+    """Which byte of its lock file stands for a key: the low 62 bits of the key's FNV-1a hash."""
+    return zs_lock_offset(key)
+
+
+def pread(int file, int64_t begin, int64_t size):
+    """`size` bytes of an open file from `begin`, fewer where it ends before."""
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *to = PyBytes_AS_STRING(data)
+    cdef int64_t have
+    with nogil:
+        have = zs_pread(file, to, size, begin)
+    if have < 0:
+        raise failure(error_number)
+    return data if have == size else data[:have]
+
+
+cdef failure(int number, str path=None, str reason=None):
+    return OSError(number, reason or os.strerror(number), path)
+
+
+cdef bytes encoded(str path):
+    cdef bytes name = os.fsencode(path)
+    if len(name) >= PATH_MAX:
+        raise failure(ENAMETOOLONG, path)
+    return name
+
+
+cdef class Tree:
+    """The directory `root`, open, for one thread; keys are paths below it.
+
+    Links are followed as long as they stay below it. `make` makes it where it is missing; `durable` has the disk
+    confirm every change.
+
+    Raises
+        OSError: as the system says, with the key as its `filename`. EXDEV: a symbolic link leads out of `root`.
+    """
+
+    cdef zs_place place
+    cdef zs_parent parent
+    cdef bint has_read
+
+    def __cinit__(self, str root, *, bint durable=False, bint make=False):
+        self.place.directory = self.parent.file = -1
+        self.place.is_durable = durable
+        flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if durable else os.O_PATH)
+        try:
+            self.place.directory = os.open(root, flags)
+        except FileNotFoundError:
+            if not make:
+                raise
+            os.makedirs(root, exist_ok=True)
+            self.place.directory = os.open(root, flags)
+
+    def __dealloc__(self):
+        if self.place.directory >= 0:
+            zs_parent_close(&self.parent)
+            if self.parent.has_used_scratch:
+                zs_leave_scratch(self.place.directory)
+            zs_close(self.place.directory)
+
+    def open(self, str path, int flags):
+        """A descriptor of an existing file or directory; "" is the root."""
+        cdef bytes name = encoded(path or ".")
+        cdef const char *at = name
+        cdef int file
+        with nogil:
+            file = zs_open(self.place.directory, at, flags)
+        if file < 0:
+            raise failure(error_number, path)
+        return file
+
+    def get(self, str key, byte_range=None):
+        """The value, or those bytes of it; None where there is no file of that name."""
+        cdef stat status
+        cdef int file = self.open_value(key, O_RDONLY | O_NONBLOCK, &status)  # a pipe must not make us wait
+        if file < 0:
+            return None
+        try:
+            begin, end = (0, status.st_size) if byte_range is None else byte_range.resolve(status.st_size)
+            return pread(file, begin, end - begin)
+        finally:
+            zs_close(file)
+
+    def size(self, str key):
+        """How many bytes the value has; None where there is no file of that name."""
+        cdef stat status
+        cdef int file = self.open_value(key, O_PATH, &status)
+        if file < 0:
+            return None
+        zs_close(file)
+        return status.st_size
+
+    cdef int open_value(self, str key, int flags, stat *status) except -2:
+        """The open file; -1 where there is none."""
+        cdef bytes name = encoded(key)
+        cdef const char *at = name
+        cdef int file, is_alone = flags == O_PATH or not self.has_read
+        self.has_read = True
+        with nogil:
+            file = zs_open_value(&self.place, at, flags, is_alone, &self.parent, status)
+        if file >= 0 and S_ISREG(status.st_mode):
+            return file
+        if file >= 0:
+            zs_close(file)
+            if not S_ISDIR(status.st_mode):
+                raise failure(errno.EINVAL, key, "expected a plain file, found a special one")
+        elif error_number != ENOENT and error_number != ENOTDIR:
+            raise failure(error_number, key)
+        return -1
+
+    def put(self, str key, value):
+        """Make `value` the content of the file `key`, making directories that are missing; all of it or nothing."""
+        cdef bytes name = encoded(key)
+        cdef const char *at = name
+        cdef Py_buffer view
+        cdef zs_part part
+        cdef int number
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        part.data, part.size = <const char *> view.buf if view.len else at, view.len  # an empty one may be nowhere
+        with nogil:
+            number = error_number if zs_put(&self.place, at, &part, 1, -1, &self.parent) else 0
+        PyBuffer_Release(&view)
+        if number:
+            raise failure(number, key)
+
+    def delete(self, str key):
+        """Remove the file `key` and the directories that are empty without it; nothing where there is none."""
+        cdef bytes name = encoded(key)
+        cdef char path[PATH_MAX]
+        cdef int done
+        memcpy(path, <const char *> name, len(name) + 1)
+        with nogil:
+            done = zs_remove(&self.place, path, &self.parent)
+            if done == 0:
+                zs_prune(&self.place, path, &self.parent)
+        if done < 0 and error_number != EISDIR:
+            raise failure(error_number, key)
+
+    def prune(self, str path):
+        """Remove the directories above `path` that are empty, as far as that can be."""
+        cdef bytes name = encoded(path)
+        cdef char above[PATH_MAX]
+        memcpy(above, <const char *> name, len(name) + 1)
+        with nogil:
+            zs_prune(&self.place, above, &self.parent)
