@@ -72,7 +72,7 @@ class Node(Generic[Model]):
         Of an array, its own cells at that level; of a group, those of `array`, or of the only one there is.
         See `zstore.read_tile`.
         """
-        return import_module("zstore.pyramid.tiling.read").read_tile(self, z, x, y, array, **indexers)
+        return import_module("zstore.pyramid.tiles").read_tile(self, z, x, y, array, **indexers)
 
     def _repr_html_(self) -> str | None:
         """What notebooks show; None, for which they take `repr`, where that cannot be made."""
