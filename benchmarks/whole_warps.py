@@ -97,7 +97,7 @@ def run_one(name: str, folder: Path, sampling: str) -> None:
     if name == "zstore":
         import pyproj  # noqa: F401
 
-        import zstore.pyramid.tiling.build  # noqa: F401
+        import zstore.pyramid.build  # noqa: F401
     else:
         import rasterio.warp  # noqa: F401
     start, before = time.perf_counter(), os.times()
@@ -135,17 +135,17 @@ def differences(folder: Path, sampling: str) -> str:
     from rasterio.vrt import WarpedVRT
 
     import zstore
-    from zstore.pyramid.tiling.ground import Ground
+    from zstore.pyramid.tile_grid import TileGrid
 
     scales: list[tuple[float, float]] = []
-    choose = Ground.choose.__func__  # type: ignore[attr-defined]
+    choose = TileGrid.choose.__func__  # type: ignore[attr-defined]
 
-    def spy(*arguments: Any) -> Ground:
-        ground: Ground = choose(*arguments)
-        scales.append(ground.scale)
-        return ground
+    def spy(*arguments: Any) -> TileGrid:
+        grid: TileGrid = choose(*arguments)
+        scales.append(grid.scale)
+        return grid
 
-    Ground.choose = classmethod(spy)  # type: ignore[assignment]
+    TileGrid.choose = classmethod(spy)  # type: ignore[assignment]
     shutil.rmtree(folder / "out", ignore_errors=True)
     window, place = place_of(by_zstore(folder, sampling, tolerance=0))
     stretch = {"XSCALE": repr(scales[-1][1]), "YSCALE": repr(scales[-1][0])}

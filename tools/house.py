@@ -38,6 +38,7 @@ FLOORS: dict[str, int] = {
     "zstore.codecs": 4,
     "zstore.resampling": 4,
     "zstore.engine": 5,
+    "zstore.jobs": 6,
     "zstore.nodes": 6,
     "zstore.conventions": 7,
     "zstore.pyramid": 8,

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
     from zstore.nodes.open import consolidate, create_array, create_group, open, open_array, open_group
-    from zstore.pyramid.build import build_pyramid
-    from zstore.pyramid.tiling.build import build_tile_pyramid
-    from zstore.pyramid.tiling.read import open_tiles, read_tile
+    from zstore.pyramid.build import build_pyramid, build_tile_pyramid
+    from zstore.pyramid.tiles import open_tiles, read_tile
     from zstore.pyramid.update import update_pyramid
     from zstore.resampling.methods import downsample
     from zstore.upkeep.convert import convert
@@ -31,7 +30,7 @@ _HOMES = {
     "Array": "zstore.nodes.array",
     "Group": "zstore.nodes.group",
     "build_pyramid": "zstore.pyramid.build",
-    "build_tile_pyramid": "zstore.pyramid.tiling.build",
+    "build_tile_pyramid": "zstore.pyramid.build",
     "consolidate": "zstore.nodes.open",
     "convert": "zstore.upkeep.convert",
     "convert_metadata": "zstore.upkeep.inplace",
@@ -42,8 +41,8 @@ _HOMES = {
     "open": "zstore.nodes.open",
     "open_array": "zstore.nodes.open",
     "open_group": "zstore.nodes.open",
-    "open_tiles": "zstore.pyramid.tiling.read",
-    "read_tile": "zstore.pyramid.tiling.read",
+    "open_tiles": "zstore.pyramid.tiles",
+    "read_tile": "zstore.pyramid.tiles",
     "set_cache_size": "zstore.engine.pool",
     "set_threads": "zstore.engine.pool",
     "to_dask": "zstore.integrations.dask",
@@ -88,7 +87,7 @@ def get_include() -> str:
 
 
 def _read_tile(*given: Any, **named: Any) -> Any:
-    from zstore.pyramid.tiling.read import read_tile
+    from zstore.pyramid.tiles import read_tile
 
     return read_tile(*given, **named)
 

@@ -14,9 +14,9 @@ from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
+from zstore.pyramid.coverage import cover
 from zstore.pyramid.quicklook import preview, quicklook
-from zstore.pyramid.tiling.cover import cover
-from zstore.pyramid.tiling.places import Trace
+from zstore.pyramid.transform import GridTransform
 from zstore.resampling import grid
 
 pyproj = pytest.importorskip("pyproj")
@@ -128,23 +128,23 @@ def test_nothing_but_nodata_stores_nothing(tmp_path: Path, dtype: str) -> None:
 def test_around_a_pole_places_need_not_lie_densely() -> None:
     affine = Affine(25000, 0, -3800000, 0, -25000, 3200000)
     matrix = load_tile_matrix_set("WebMercatorQuad")["6"]
-    trace = Trace(Crs.from_user(3413), affine, (300, 300), Crs.from_user(3857), matrix.affine, 0)
+    transform = GridTransform(Crs.from_user(3413), affine, (300, 300), Crs.from_user(3857), matrix.affine, 0)
     transformed = 0
 
-    class Counting(Trace):
-        def back(self, columns: Any, rows: Any) -> Any:
+    class Counting(GridTransform):
+        def to_target(self, columns: Any, rows: Any) -> Any:
             nonlocal transformed
             transformed += columns.size
-            return super().back(columns, rows)
+            return super().to_target(columns, rows)
 
-    tiles = cover(Counting(**vars(trace)), matrix)
+    tiles = cover(Counting(**vars(transform)), matrix)
     assert transformed < 300_000
     # Each tile on its own: those under which any cell of the source lies are there.
     every = np.stack(np.meshgrid(np.arange(64), np.arange(64), indexing="ij"), axis=-1).reshape(-1, 2)
     inside = []
     for row, column in every.tolist():
         grid_ = np.meshgrid(column * 256 + np.arange(8) * 32 + 16.0, row * 256 + np.arange(8) * 32 + 16.0)
-        columns, rows = trace.at(grid_[0], grid_[1])
+        columns, rows = transform.to_source(grid_[0], grid_[1])
         if ((columns >= 0) & (columns < 300) & (rows >= 0) & (rows < 300)).any():
             inside.append((row, column))
     assert set(inside) <= set(map(tuple, tiles.tolist()))

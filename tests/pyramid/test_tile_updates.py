@@ -16,7 +16,7 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, SelectionError, StoreError
-from zstore.pyramid.tiling.shadow import rectangles
+from zstore.pyramid.coverage import rectangles
 
 pytest.importorskip("pyproj")
 
@@ -203,7 +203,7 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(
 
     def interrupt(region: Any) -> None:
         with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
-            patched.setattr("zstore.pyramid.tiling.update.run_passes", fail)
+            patched.setattr("zstore.pyramid.builder.run_step", fail)
             zstore.update_pyramid(tmp_path / "made", region)
 
     def check(region: Any) -> None:
@@ -230,7 +230,7 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(
         source = put_raster(tmp_path / "source", {"b": grown}, UTM, 32632)
         if shape == (600, 600):
             with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
-                patched.setattr("zstore.pyramid.tiling.update.mark_levels", _failing_at_the_end())
+                patched.setattr("zstore.pyramid.builder.mark_levels", _failing_at_the_end())
                 zstore.update_pyramid(tmp_path / "made")
     check(None)
 

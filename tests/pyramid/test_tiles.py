@@ -21,7 +21,7 @@ from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreError, UnsupportedError
 from zstore.pyramid.dataset import open_dataset
-from zstore.pyramid.tiling.places import Trace
+from zstore.pyramid.transform import GridTransform
 from zstore.resampling.methods import downsample
 from zstore.storage.base import ReadOnlyStore, Store
 from zstore.storage.memory import MemoryStore
@@ -119,16 +119,20 @@ def test_exact_places_give_the_very_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code, place", [(32632, UTM), ("OGC:CRS84", Affine(0.0005, 0, 8, 0, -0.0005, 48))])
 def test_approximated_places_are_within_the_bound(code: Any, place: Affine, tolerance: float) -> None:
     matrix = load_tile_matrix_set("WebMercatorQuad")["11"]
-    trace = Trace(Crs.from_user(code), place, (600, 700), Crs.from_user(3857), matrix.affine, tolerance)
-    row, column = (int(n[0]) // 256 * 256 for n in trace.back(np.array([300.0]), np.array([300.0]))[::-1])
+    transform = GridTransform(
+        Crs.from_user(code), place, (600, 700), Crs.from_user(3857), matrix.affine, tolerance
+    )
+    row, column = (
+        int(n[0]) // 256 * 256 for n in transform.to_target(np.array([300.0]), np.array([300.0]))[::-1]
+    )
     for corners in (False, True):
-        found = trace.tile(row, column, (256, 256), corners=corners)
-        exact = replace(trace, tolerance=0).tile(row, column, (256, 256), corners=corners)
+        found = transform.under_block(row, column, (256, 256), corners=corners)
+        exact = replace(transform, tolerance=0).under_block(row, column, (256, 256), corners=corners)
         off = max(float(np.abs(one - other).max()) for one, other in zip(found, exact, strict=True))
         assert 0 < off <= tolerance
         grid = np.meshgrid(column + np.arange(256) + 0.5, row + np.arange(256) + 0.5)
         if not corners:
-            np.testing.assert_array_equal(exact, trace.at(grid[0], grid[1]))
+            np.testing.assert_array_equal(exact, transform.to_source(grid[0], grid[1]))
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
@@ -174,7 +178,7 @@ def test_exact_places_give_gdals_very_numbers(tmp_path: Path, method: str, dtype
     rasterio = pytest.importorskip("rasterio")
     from rasterio.vrt import WarpedVRT
 
-    from zstore.pyramid.tiling.ground import Ground
+    from zstore.pyramid.tile_grid import TileGrid
 
     data = scene((200, 240), dtype)
     source = put_raster(tmp_path / "source", {"b": data}, UTM, 32632)
@@ -182,8 +186,7 @@ def test_exact_places_give_gdals_very_numbers(tmp_path: Path, method: str, dtype
         source, tmp_path / "made", sampling=method, min_zoom=12, max_zoom=12, tolerance=0
     )
     cells, affine = window(group, "12")
-    known = load_tile_matrix_set("WebMercatorQuad")
-    scale = Ground.choose(open_dataset(source), known, 1, 0, 12, 12).scale
+    scale = TileGrid.choose(open_dataset(source), "WebMercatorQuad", None, 0, 12, 12).scale
     stretch = {"XSCALE": repr(scale[1]), "YSCALE": repr(scale[0])} if method != "nearest" else {}
     profile = {"driver": "GTiff", "count": 1, "dtype": data.dtype, "height": 200, "width": 240}
     place = {"crs": "EPSG:32632", "transform": rasterio.Affine(*UTM), "nodata": 0}

@@ -125,7 +125,7 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(monkeypat
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
-        patched.setattr("zstore.pyramid.update.run_passes", fail)
+        patched.setattr("zstore.pyramid.builder.run_step", fail)
         zstore.update_pyramid(pyramid, (slice(0, 50), slice(0, 40)))
     halfway = zstore.open_group(store, mode="r")
     assert {halfway[level].attrs["zstore"]["state"] for level in "123"} == {"updating"}

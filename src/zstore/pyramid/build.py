@@ -1,33 +1,35 @@
-"""Pyramids: a dataset and smaller and smaller versions of it, each with its place on the ground."""
+"""Pyramids: a dataset and smaller and smaller versions of it, on its own grid or on tile matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from zstore.conventions.base import Documents
-from zstore.conventions.model import GeoModel
-from zstore.conventions.write import render_geo
-from zstore.errors import MetadataError, NotFoundError
+import numpy as np
+
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.jobs.runner import Executor, Progress
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.nodes.open import open_group
-from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
-from zstore.pyramid.execute import Executor, counter, run_passes
-from zstore.pyramid.jobs import DERIVATIONS, Cut, Job, Wishes, make_job, own_tile, plan_geo
-from zstore.pyramid.levels import create_level, plan_array, prepare_root, rehearse
-from zstore.pyramid.record import MEMBER, Journal, Record, join_member, mark_levels
-from zstore.pyramid.sizes import Budget
+from zstore.pyramid.builder import RunOptions, build, open_target
+from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
+from zstore.pyramid.factor_grid import FactorGrid
+from zstore.pyramid.layers import CellOptions, Layer, make_layer, name_resampling
+from zstore.pyramid.levels import Encoding, Pyramid
+from zstore.pyramid.tile_grid import TileGrid
+from zstore.pyramid.transform import TOLERANCE
+from zstore.resampling.sample import SAMPLINGS
 
-__all__ = ["build_pyramid"]
+__all__ = ["build_pyramid", "build_tile_pyramid"]
 
 Lengths: TypeAlias = int | Sequence[int]
-Progress: TypeAlias = Callable[[int, int], None]
 
 # The source's chunks are kept as tiles where they have such lengths; others are cut anew.
 TILE_LENGTHS = range(64, 2049)
 TILE_LENGTH = 512
+# What a class, or the least or greatest of some cells, is not between two of them.
+UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
 
 def build_pyramid(
@@ -97,95 +99,107 @@ def build_pyramid(
         UnsupportedError: the method does not take the data type, or the format has no such layout.
         UnknownExtensionError: nobody offers the method.
     """
-    dataset = open_dataset(source)
+    dataset = _open(source)
     if target is None and dataset.root is not None and not isinstance(source, Array | Group):
         target = place_of(dataset.root)
     root, level, overall = _target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
-    budget = Budget.of(memory)
-    _check_choice(grid, "grid", ("aligned", "gdal"))
-    _check_choice(derive, "derive", DERIVATIONS)
-    pair, tile, stored = _pair(factors, "factors"), _tile(dataset, chunks), _shards(shards)
-    cut = Cut(pair, grid, tile, stored, compressors, overall)
-    has_copy = not level and (dataset.is_group if copy_base is None else copy_base)
-    has_base = bool(level) or has_copy
-    names = _names(level or "0", _count(dataset.geo.shape, cut) if levels is None else levels, has_base)
-    wishes = Wishes(method, nodata, derive, mask)
-    jobs = [make_job(dataset, name, wishes, cut) for name in dataset.geo.variables]
-    geo = plan_geo(dataset, jobs, method, cut, names, has_base=has_base)
-    documents, _ = render_geo(geo, cut.zarr_format, profile=profile)
-    made = names if has_copy else names[1:]
-    building = _Building(dataset, geo, documents, jobs, cut, made, has_copy)
-    building.rehearse(budget)
-    plan = _record(dataset, jobs, cut, names, made, profile, geo.resampling)
-    start = prepare_root(root, plan, level, cut.zarr_format, overwrite=overwrite, resume=resume)
-    group = start.group
-    if start.is_done:
-        return group
-    building.create(group, start.build)
-    journal = Journal(group.store, group.path, start.build)
-    building.fill(group, journal, budget, executor, progress)
-    mark_levels(group, made, start.build, None)
-    held = group.attrs if level else {**dataset.attributes, **group.attrs}
-    joined = join_attributes(held, documents[""]["attributes"])
-    record = {**plan, "build": start.build}
-    group.attrs.put({**joined, MEMBER: join_member(group.attrs.get(MEMBER), {"pyramid": record})})
-    journal.drop()
-    return group.consolidate()
+    run = RunOptions(memory, executor, progress)
+    if grid not in ("aligned", "gdal"):
+        raise MetadataError(f"grid is {grid!r}; expected 'aligned', 'gdal'")
+    pair = _pair(factors, "factors")
+    options = CellOptions(method, nodata, derive, mask)
+    layers = [make_layer(dataset, name, options, pair, grid) for name in dataset.geo.variables]
+    own = layers[0].tile_of(layers[0].recipe.source)
+    tile = _tile(own) if chunks is None else _pair(chunks, "chunks")
+    encoding = Encoding(tile, _shards(shards), compressors, overall)
+    is_copied = not level and (dataset.is_group if copy_base is None else copy_base)
+    is_absent = not level and not is_copied
+    count = _count(dataset.geo.shape, pair, tile) if levels is None else levels
+    names = _names(level or "0", count, is_absent)
+    on_grid = FactorGrid(names, pair, grid, tile, is_copied, is_absent, own if level else None)
+    pyramid = Pyramid.plan(dataset, on_grid, layers, encoding, profile, name_resampling(layers, method))
+    return build(pyramid, root, run, overwrite=overwrite, resume=resume)
 
 
-def _check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise MetadataError(f"{name} is {value!r}; expected {', '.join(map(repr, choices))}")
+def build_tile_pyramid(
+    source: Array | Group | PlaceLike,
+    target: Group | PlaceLike,
+    tile_matrix_set: str = "WebMercatorQuad",
+    *,
+    min_zoom: int | str | None = None,
+    max_zoom: int | str | None = None,
+    sampling: str | Mapping[str, str] = "auto",
+    method: str | Mapping[str, str] = "average",
+    nodata: Any = "auto",
+    mask: str | Array | Mapping[str, str | Array] | None = None,
+    tile_length: int | None = None,
+    tiles_per_shard: int | None = None,
+    compressors: Any = "auto",
+    zarr_format: int | None = None,
+    derive: str = "auto",
+    tolerance: float = TOLERANCE,
+    profile: str | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    memory: int | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Group:
+    """The group at `target`, with `source` on the grids of a tile matrix set: one group for each zoom level.
 
+    Levels are named as the set's tile matrices, and each array spans all of its matrix: the chunk (of a
+    sharded array the inner chunk) at (row, column) is the tile at (row, column). Only tiles that the data
+    show in are stored. The finest level is sampled from the source, the others are made of the finest as
+    `build_pyramid` makes them.
 
-def _pair(value: Any, name: str) -> tuple[int, int]:
-    numbers = (value, value) if isinstance(value, int) else value
-    if isinstance(numbers, Sequence) and len(numbers) == 2:
-        y, x = numbers
-        if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (y, x)):
-            return y, x
-    raise MetadataError(f"{name} is {value!r}; expected a whole number of at least 1, or two (y, x)")
+    tile_matrix_set  one of `list_tile_matrix_sets`, with square cells that grow by one whole factor
+    min_zoom         the coarsest tile matrix; None: the finest whose one tile holds all, else the set's first
+    max_zoom         the finest; None: the one whose cells are nearest in size to the source's
+    sampling         how cells of the finest level come about: "nearest", "bilinear", "cubic", "average";
+                     "auto": nearest for classes and where `method` picks a cell, cubic for cubic, else
+                     bilinear. Or by the arrays' names
+    nodata           as for `build_pyramid`; arrays of floats without any get NaN, all others must have one,
+                     since there are always cells outside the data
+    tile_length      256, 512, ...: a multiple of the set's own; None: the set's own
+    tiles_per_shard  how many tiles a shard is wide and high; None: no shards
+    tolerance        how many cells of the source the place of a cell may be off; 0: exact everywhere
+    method, mask, compressors, zarr_format, derive, profile, overwrite, resume, memory, executor, progress
+                     as for `build_pyramid`; progress counts cells of the finest level's tiles
 
-
-def _tile(dataset: Dataset, chunks: Any) -> tuple[int, int]:
-    if not dataset.arrays:
-        raise MetadataError("there are no arrays of data to make levels of", path=dataset.place)
-    if chunks is not None:
-        return _pair(chunks, "chunks")
-    y, x = own_tile(dataset)
-    return (y, x) if y in TILE_LENGTHS and x in TILE_LENGTHS else (TILE_LENGTH, TILE_LENGTH)
-
-
-def _shards(shards: Any) -> tuple[int, int] | str | None:
-    return shards if shards is None or shards == "auto" else _pair(shards, "shards")
-
-
-def _count(shape: tuple[int, int], cut: Cut) -> int:
-    """How many times the grid is made smaller until it fits into a tile."""
-    (rows, columns), (y, x), count = shape, cut.factors, 0
-    while (rows > cut.tile[0] and y > 1) or (columns > cut.tile[1] and x > 1):
-        rows, columns, count = -(-rows // y), -(-columns // x), count + 1
-    return count
-
-
-def _names(base: str, count: Any, has_base: bool) -> list[str]:
-    """The levels' names, the finest first."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise MetadataError(f"levels is {count!r}; expected a whole number, or None")
-    names = [base, *map(str, range(1, count + 1))]
-    if len(set(names)) != len(names):
-        raise MetadataError(f"the finest level is named {base!r}, as one of {count} coarser ones would be")
-    if not count and not has_base:
-        raise MetadataError("there is no level to make: the array fits a tile, and is not to be copied")
-    return names
+    Raises
+        NotFoundError: there is no such set or tile matrix.
+        MetadataError: the source has no CRS or affine, or lies outside the set; integers without nodata.
+        UnsupportedError: the set's matrices do not lie in one another; the method does not take the type.
+        StoreError: a level is there already (unless `overwrite`, or `resume` of its build).
+    """
+    dataset = _open(source)
+    if place_of(target) in (dataset.place, None if dataset.root is None else place_of(dataset.root)):
+        raise MetadataError("source and target are one; expected another target", path=dataset.place)
+    dataset = replace(dataset, root=None, level="", extras=free_extras(dataset))
+    if not 0 <= tolerance < 1:
+        raise MetadataError(f"tolerance is {tolerance!r}; expected a part of a cell, from 0 to below 1")
+    if tiles_per_shard is not None and (isinstance(tiles_per_shard, bool) or tiles_per_shard < 1):
+        raise MetadataError(f"tiles_per_shard is {tiles_per_shard!r}; expected a whole number, or None")
+    grid = TileGrid.choose(dataset, tile_matrix_set, tile_length, tolerance, min_zoom, max_zoom)
+    options = CellOptions(method, _nodata(dataset, nodata), derive, mask)
+    root, overall = open_target(target, zarr_format, max(2, _own_format(dataset)))
+    shards = (
+        None if tiles_per_shard is None else (grid.tile[0] * tiles_per_shard, grid.tile[1] * tiles_per_shard)
+    )
+    encoding = Encoding(grid.tile, shards, compressors, overall)
+    layers = []
+    for name in dataset.geo.variables:
+        layer = make_layer(dataset, name, options, grid.factors)
+        layers.append(replace(layer, sampling=_sampling(layer, sampling)))
+    pyramid = Pyramid.plan(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
+    return build(pyramid, root, RunOptions(memory, executor, progress), overwrite=overwrite, resume=resume)
 
 
 def _target(
     dataset: Dataset, target: Group | PlaceLike | None, zarr_format: int | None
 ) -> tuple[Group | PlaceLike, str, int]:
     """(where the levels go, the dataset's own name where it is one of them, the format)."""
-    own = next(iter(dataset.arrays.values())).zarr_format if dataset.arrays else 3
     root_place = None if dataset.root is None else place_of(dataset.root)
     if target is None:
         if dataset.root is None:
@@ -197,91 +211,93 @@ def _target(
     level = dataset.level if place == root_place else ""
     if not level and dataset.is_group and place == dataset.place.rpartition("/")[0]:
         level = dataset.place.rpartition("/")[2]
-    if not isinstance(target, Group):
-        try:
-            target = open_group(target, mode="r+")
-        except NotFoundError:
-            return target, level, zarr_format or own
-    if zarr_format not in (None, target.zarr_format):
-        expected = f"expected {target.zarr_format}, the target's own"
-        raise MetadataError(f"zarr_format is {zarr_format!r}; {expected}", path=place)
-    return target, level, target.zarr_format
+    opened, overall = open_target(target, zarr_format, _own_format(dataset))
+    return opened, level, overall
 
 
-def _record(
-    dataset: Dataset,
-    jobs: Sequence[Job],
-    cut: Cut,
-    names: Sequence[str],
-    made: Sequence[str],
-    profile: str | None,
-    resampling: str | None,
-) -> Record:
-    """What the pyramid will say of how it was made."""
-    return {
-        "source": dataset.place,
-        "finest": names[0] if names[0] == dataset.level or names[0] in made else None,
-        "levels": list(names[1:]),
-        "copied": names[0] in made,
-        "factors": list(cut.factors),
-        "grid": cut.grid,
-        "profile": profile,
-        "resampling": resampling,
-        "affine": None if dataset.geo.affine is None else list(dataset.geo.affine),
-        "variables": {job.name: job.describe() for job in jobs},
-    }
+def _pair(value: Any, name: str) -> tuple[int, int]:
+    numbers = (value, value) if isinstance(value, int) else value
+    if isinstance(numbers, Sequence) and len(numbers) == 2:
+        y, x = numbers
+        if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (y, x)):
+            return y, x
+    raise MetadataError(f"{name} is {value!r}; expected a whole number of at least 1, or two (y, x)")
 
 
-@dataclass(frozen=True)
-class _Building:
-    """A pyramid that is being built: all that was settled before anything was written."""
-
-    dataset: Dataset
-    geo: GeoModel
-    documents: Documents
-    jobs: Sequence[Job]
-    cut: Cut
-    made: Sequence[str]
-    has_copy: bool
-
-    def rehearse(self, budget: Budget) -> None:
-        """Make what nobody keeps, so that nothing fails half-way that could have failed before."""
-        for job in self.jobs:
-            arrays = [
-                rehearse(self.cut.zarr_format, plan_array(self.dataset, level, self.documents, job, self.cut))
-                for level in self.geo.levels
-                if level.path in self.made
-            ]
-            job.passes(*self._divide(arrays), budget)
-
-    def _divide(self, arrays: list[Array]) -> tuple[Array | None, list[Array]]:
-        """(the copy of the source, the levels) of the arrays that are made."""
-        return (arrays[0], arrays[1:]) if self.has_copy else (None, arrays)
-
-    def create(self, group: Group, build: str) -> None:
-        """The levels' groups and arrays, which say that they are being built."""
-        marker = {MEMBER: {"build": build, "state": "building"}}
-        for planned in self.geo.levels:
-            added = marker if planned.path in self.made else {}
-            create_level(group, self.dataset, planned, self.documents, self.jobs, self.cut, added)
-
-    def fill(
-        self,
-        group: Group,
-        journal: Journal,
-        budget: Budget,
-        executor: Executor | None,
-        progress: Progress | None,
-    ) -> None:
-        """The levels' cells."""
-        tick = counter(sum(job.source.size for job in self.jobs), progress)
-        for job in self.jobs:
-            arrays = [_array(group, f"{name}/{job.name}") for name in self.made]
-            passes = job.passes(*self._divide(arrays), budget)
-            run_passes(passes, executor=executor, journal=journal, label=job.name, tick=tick)
+def _open(source: Array | Group | PlaceLike) -> Dataset:
+    dataset = open_dataset(source)
+    if not dataset.arrays:
+        raise MetadataError("there are no arrays of data to make levels of", path=dataset.place)
+    return dataset
 
 
-def _array(group: Group, path: str) -> Array:
-    found = group[path]
-    assert isinstance(found, Array)
-    return found
+def _own_format(dataset: Dataset) -> int:
+    return next(iter(dataset.arrays.values())).zarr_format
+
+
+def _tile(own: tuple[int, int]) -> tuple[int, int]:
+    return own if all(length in TILE_LENGTHS for length in own) else (TILE_LENGTH, TILE_LENGTH)
+
+
+def _shards(shards: Any) -> tuple[int, int] | str | None:
+    return shards if shards is None or shards == "auto" else _pair(shards, "shards")
+
+
+def _count(shape: tuple[int, int], factors: tuple[int, int], tile: tuple[int, int]) -> int:
+    """How many times the grid is made smaller until it fits into a tile."""
+    (rows, columns), (y, x), count = shape, factors, 0
+    while (rows > tile[0] and y > 1) or (columns > tile[1] and x > 1):
+        rows, columns, count = -(-rows // y), -(-columns // x), count + 1
+    return count
+
+
+def _names(base: str, count: Any, is_absent: bool) -> list[str]:
+    """The levels' names, the finest first."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise MetadataError(f"levels is {count!r}; expected a whole number, or None")
+    names = [base, *map(str, range(1, count + 1))]
+    if len(set(names)) != len(names):
+        raise MetadataError(f"the finest level is named {base!r}, as one of {count} coarser ones would be")
+    if not count and is_absent:
+        raise MetadataError("there is no level to make: the array fits a tile, and is not to be copied")
+    return names
+
+
+def _nodata(dataset: Dataset, given: Any) -> dict[str, Any]:
+    """By name: what stands for "nothing here"."""
+    chosen = {}
+    for name, variable in dataset.geo.variables.items():
+        mine = given.get(name, "auto") if isinstance(given, Mapping) else given
+        if isinstance(mine, str) and mine == "auto":
+            mine = variable.nodata
+        if mine is None and dataset.arrays[name].dtype.kind == "f":
+            mine = np.nan
+        if mine is None:
+            raise MetadataError(
+                f"{name!r} of data type {dataset.arrays[name].dtype} has no nodata; expected one, for the "
+                "cells of tiles that lie outside the data",
+                path=dataset.place,
+            )
+        chosen[name] = mine
+    return chosen
+
+
+def _sampling(layer: Layer, wanted: str | Mapping[str, str]) -> str:
+    chosen = wanted.get(layer.name, wanted.get("", "auto")) if isinstance(wanted, Mapping) else wanted
+    if chosen == "auto":
+        chosen = (
+            "nearest"
+            if layer.recipe.method in UNMIXED
+            else "cubic"
+            if layer.recipe.method == "cubic"
+            else "bilinear"
+        )
+    if chosen not in SAMPLINGS:
+        names = ", ".join(map(repr, SAMPLINGS))
+        raise MetadataError(f"sampling of {layer.name!r} is {chosen!r}; expected 'auto', {names}")
+    if chosen != "nearest" and layer.recipe.source.dtype.kind not in "iuf":
+        raise UnsupportedError(
+            f"sampling {chosen!r} does not take {layer.name!r} of data type {layer.recipe.source.dtype}; "
+            "expected 'nearest'"
+        )
+    return chosen

@@ -3,154 +3,267 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from zstore.conventions.base import Document, Documents
-from zstore.conventions.model import Level
-from zstore.errors import MetadataError, StoreError
+from zstore.conventions.model import GeoModel, Level
+from zstore.conventions.write import render_geo
+from zstore.errors import MetadataError
+from zstore.jobs.runner import Runner
 from zstore.model.array import ArrayModel
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.nodes.open import create_array, open_group
-from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, place_of
-from zstore.pyramid.execute import run_passes
-from zstore.pyramid.jobs import Cut, Job
-from zstore.pyramid.record import Record, name_build, read_record, write_record
-from zstore.pyramid.sizes import Budget, plan_passes
+from zstore.nodes.open import create_array
+from zstore.pyramid.boxes import Box
+from zstore.pyramid.budget import Budget, plan_passes
+from zstore.pyramid.dataset import Dataset, join_attributes, place_of
+from zstore.pyramid.layers import Layer
+from zstore.pyramid.passes import Recipe, Step, run_step
 from zstore.resampling.methods import downsample
 from zstore.storage.memory import MemoryStore
 
-__all__ = [
-    "Start",
-    "copy_extras",
-    "create_auxiliaries",
-    "create_level",
-    "plan_array",
-    "prepare_root",
-    "rehearse",
-]
+__all__ = ["Encoding", "LevelGrid", "Pyramid", "create_auxiliaries", "rehearse"]
+
+
+class LevelGrid(Protocol):
+    """Where the levels of one kind of pyramid lie, and what makes their cells.
+
+    names      of the levels, the finest first
+    factors    (y, x) cells of a level that make one of the next
+    kind       how their windows lie: "aligned" or "gdal"
+    is_copied  whether the finest level is made too; else it is there already, or not wanted
+    is_absent  whether there is no finest level in the pyramid
+    has_moved  whether the source lies elsewhere than before, so that all cells are to be made
+    """
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def factors(self) -> tuple[int, int]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def is_copied(self) -> bool: ...
+    @property
+    def is_absent(self) -> bool: ...
+
+    @property
+    def has_moved(self) -> bool: ...
+
+    def place(self, geo: GeoModel) -> GeoModel:
+        """The model of a source with the levels there will be."""
+
+    def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
+        """Put what only this grid knows into the rendered documents."""
+
+    def record(self) -> dict[str, Any]:
+        """What the pyramid's record says of this kind alone."""
+
+    def pending(self) -> dict[str, Any]:
+        """What the record is to hold until an update has ended."""
+
+    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
+        """What makes, in order, the cells of `arrays` that depend on a box of the layer's source; None: all.
+
+        Progress is counted in the cells of the first step.
+
+        Raises
+            MetadataError: the budget does not hold one unit.
+        """
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where a build begins: the target, the build's name, and whether all is done already."""
+class Encoding:
+    """How levels' arrays are cut and encoded; (y, x) each. `shards` and `compressors` may be "auto"."""
 
-    group: Group
-    build: str
-    is_done: bool = False
-
-
-def prepare_root(
-    root: Group | PlaceLike, plan: Record, base: str, zarr_format: int, *, overwrite: bool, resume: bool
-) -> Start:
-    """The target group, without the plan's levels and without a word of a pyramid, but of one being built.
-
-    With `overwrite`, levels of the pyramid that was there go too, but for the finest at `base`. With
-    `resume`, what a build of the same plan has left stays.
-
-    Raises
-        StoreError: a level is there (unless `overwrite`).
-        MetadataError: `resume`, where another plan's build was interrupted.
-    """
-    group = root if isinstance(root, Group) else open_group(root, mode="a", zarr_format=zarr_format)
-    names = [*([plan["finest"]] if plan["copied"] else []), *plan["levels"]]
-    taken = [name for name in names if name in group]
-    former = read_record(group)
-    if resume and former is not None:
-        same = {name: value for name, value in former.items() if name not in ("build", "state")} == plan
-        state = former.get("state")
-        if same and (state == "building" or (state is None and len(taken) == len(names))):
-            return Start(group, former["build"], is_done=state is None)
-        if state is not None:
-            raise MetadataError(
-                f"a build with other arguments was interrupted here, {former}; expected {plan}, or overwrite",
-                path=place_of(group),
-            )
-    if taken and not overwrite:
-        is_left = former is not None and former.get("state") == "building"
-        what = "left of a build that was interrupted" if is_left else "there already"
-        expected = "resume or overwrite" if is_left else "none, or overwrite"
-        raise StoreError(f"levels {', '.join(taken)} are {what}; expected {expected}", path=place_of(group))
-    _remove_levels(group, taken, base)
-    build = name_build(plan, "" if former is None else str(former.get("build")))
-    write_record(group, {**plan, "build": build, "state": "building"})
-    return Start(group, build)
+    tile: tuple[int, int]
+    shards: tuple[int, int] | str | None
+    compressors: Any
+    zarr_format: int
 
 
-def _remove_levels(group: Group, taken: Sequence[str], base: str) -> None:
-    """Remove those levels, and all others that the group lists but for `base`."""
-    gone = list(taken)
-    layout = group.attrs.get("multiscales")
-    if layout is not None:
-        listed = layout.get("layout", ()) if isinstance(layout, dict) else ()
-        former = {str(item["asset"]) for item in listed if isinstance(item, dict) and item.get("asset")}
-        gone += [name for name in former - {*gone, base} if name in group]
-        del group.attrs["multiscales"]
-    for name in gone:
-        del group[name]
+@dataclass(frozen=True)
+class Pyramid:
+    """A pyramid to be made or brought up to date: all that is settled before anything is written."""
 
+    dataset: Dataset
+    grid: LevelGrid
+    layers: Sequence[Layer]
+    encoding: Encoding
+    profile: str | None
+    geo: GeoModel
+    documents: Documents
 
-def create_level(
-    root: Group,
-    dataset: Dataset,
-    level: Level,
-    documents: Documents,
-    jobs: Sequence[Job],
-    cut: Cut,
-    marker: Mapping[str, Any],
-) -> None:
-    """The level's group with its coordinates, and its arrays, which hold nothing yet.
+    @classmethod
+    def plan(
+        cls,
+        dataset: Dataset,
+        grid: LevelGrid,
+        layers: Sequence[Layer],
+        encoding: Encoding,
+        profile: str | None,
+        resampling: str | None,
+    ) -> Pyramid:
+        """The pyramid with the documents of all its levels.
 
-    Of what is there (the finest level, where others are made beside it; what an interrupted build has left),
-    only attributes are written anew. `marker` is the attributes' own word on who makes the level.
-    """
-    rendered = documents[level.path]["attributes"]
-    found = root.get(level.path)
-    if isinstance(found, Group):
-        group = found
-        group.attrs.put({**join_attributes(group.attrs, rendered), **marker})
-    else:
-        attributes = {**join_attributes(dataset.attributes, rendered), **marker}
-        group = root.create_group(level.path, attributes=attributes)
-    create_auxiliaries(group, documents, level.path)
-    for job in jobs:
-        if job.name in group:
-            group[job.name].attrs.update(documents[f"{level.path}/{job.name}"]["attributes"])
+        Raises
+            MetadataError: what is to be said contradicts itself, or no such profile.
+        """
+        variables = {layer.name: layer.variable for layer in layers}
+        geo = grid.place(replace(dataset.geo, levels=(), resampling=resampling, variables=variables))
+        documents, _ = render_geo(geo, encoding.zarr_format, profile=profile)
+        grid.describe(geo, documents, profile)
+        return cls(dataset, grid, layers, encoding, profile, geo, documents)
+
+    @property
+    def made(self) -> Sequence[str]:
+        """The names of the levels to write."""
+        return self.grid.names[0 if self.grid.is_copied else 1 :]
+
+    def arrays(self, group: Group, layer: Layer) -> list[Array]:
+        """The arrays of a layer that are to be written, the finest first."""
+        found = []
+        for name in self.made:
+            array = group[f"{name}/{layer.name}"]
+            assert isinstance(array, Array)
+            found.append(array)
+        return found
+
+    def rehearse(self, budget: Budget, group: Group | None = None) -> None:
+        """Make what nobody keeps, so that nothing fails half-way that could have failed before.
+
+        Arrays that `group` holds keep how they are cut.
+
+        Raises
+            As `rehearse`; MetadataError: the caller's memory does not hold one unit.
+        """
+        for layer in self.layers:
+            arrays = []
+            for level in (level for level in self.geo.levels if level.path in self.made):
+                options = self._array_options(level, layer)
+                held = None if group is None else group.get(f"{level.path}/{layer.name}")
+                if isinstance(held, Array):
+                    kept = {name: options[name] for name in ("shape", "dtype")}
+                    options = {**kept, "chunks": held.chunks, "shards": held.shards}
+                arrays.append(rehearse(self.encoding.zarr_format, options))
+            self.grid.steps(layer, arrays, budget, None)
+
+    def create(self, group: Group, marker: Mapping[str, Any]) -> None:
+        """The levels' groups with their coordinates, and their arrays, which hold nothing yet.
+
+        Of what is there (the finest level, where others are made beside it; what an interrupted build has
+        left), only attributes are written anew. `marker` is the attributes' own word on who makes a level.
+        """
+        for level in self.geo.levels:
+            self._create_level(group, level, marker if level.path in self.made else {})
+
+    def _create_level(self, group: Group, level: Level, marker: Mapping[str, Any]) -> None:
+        rendered, found = self.documents[level.path]["attributes"], group.get(level.path)
+        if isinstance(found, Group):
+            found.attrs.put({**join_attributes(found.attrs, rendered), **marker})
         else:
-            group.create_array(job.name, **plan_array(dataset, level, documents, job, cut))
-    if level.path != dataset.level:
-        copy_extras(group, dataset, level, documents, cut)
+            attributes = {**join_attributes(self.dataset.attributes, rendered), **marker}
+            found = group.create_group(level.path, attributes=attributes)
+        create_auxiliaries(found, self.documents, level.path)
+        for layer in self.layers:
+            if layer.name in found:
+                found[layer.name].attrs.update(self.documents[f"{level.path}/{layer.name}"]["attributes"])
+            else:
+                found.create_array(layer.name, **self._array_options(level, layer))
+        if level.path != self.dataset.level:
+            self._copy_extras(found, level)
+
+    def resize(self, group: Group) -> None:
+        """Arrays of the levels as long as the source is now, without coordinates of another length."""
+        for level in self.geo.levels:
+            held = group[level.path]
+            assert isinstance(held, Group)
+            for layer in self.layers if level.path != self.dataset.level else ():
+                array, shape = held[layer.name], self._shape(level, layer)
+                assert isinstance(array, Array)
+                if array.shape != shape:
+                    array.resize(shape)
+            for name in self.geo.dimensions:
+                along, document = held.get(name), self.documents.get(f"{level.path}/{name}", {})
+                if isinstance(along, Array) and "data" in document and along.shape != document["data"].shape:
+                    del held[name]
+
+    def _shape(self, level: Level, layer: Layer) -> tuple[int, ...]:
+        shape = list(layer.recipe.source.shape)
+        for axis, length in zip(layer.axes, level.shape, strict=True):
+            shape[axis] = length
+        return tuple(shape)
+
+    def _array_options(self, level: Level, layer: Layer) -> dict[str, Any]:
+        """What `create_array` takes for one array of a level."""
+        document, source = self.documents[f"{level.path}/{layer.name}"], layer.recipe.source
+        # In Zarr v2 a fill value means nodata to most readers: without nodata there is none.
+        is_bare = layer.variable.nodata is None and self.encoding.zarr_format == 3
+        return {
+            "shape": self._shape(level, layer),
+            "dtype": source.dtype,
+            "fill_value": source.fill_value if is_bare else document["fill_value"],
+            "attributes": document["attributes"],
+            "dimension_names": document["dimension_names"],
+            **self._storage_options(layer),
+        }
+
+    def _storage_options(self, layer: Layer) -> dict[str, Any]:
+        """Chunks, shards and codecs of the levels of one array."""
+        source, axes, encoding = layer.recipe.source, layer.axes, self.encoding
+        chunks = list(source.chunks)
+        for axis, length in zip(axes, encoding.tile, strict=True):
+            chunks[axis] = length
+        shards: list[int] | None = None
+        if isinstance(encoding.shards, tuple):
+            shards = list(chunks)
+            for axis, length in zip(axes, encoding.shards, strict=True):
+                shards[axis] = length
+        elif encoding.shards == "auto" and encoding.zarr_format == 3 and tuple(chunks) == source.chunks:
+            shards = None if source.shards is None else list(source.shards)
+        codecs = _describe_codecs(source.model, encoding.zarr_format)
+        if encoding.compressors != "auto":
+            codecs = {"compressors": encoding.compressors}
+        return {**codecs, "chunks": chunks, "shards": shards}
+
+    def _copy_extras(self, group: Group, level: Level) -> None:
+        """What lies beside the data: all at the finest level, what does not depend on the grid at others.
+
+        Coordinates that no affine can say are the means of the windows' own. What is there is brought up to
+        date.
+        """
+        spatial = self.dataset.geo.dimensions
+        for name, array in self.dataset.extras.items():
+            if f"{level.path}/{name}" in self.documents:
+                continue
+            is_free = array.ndim == 0 or (array.dims is not None and not set(spatial) & set(array.dims))
+            if level.path == "0" or is_free:
+                _copy_array(array, group, name, self.encoding.zarr_format)
+            elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
+                factor = self.grid.factors[spatial.index(name)] ** int(level.path)
+                centres = downsample(array[...].astype(np.float64), (factor,), grid=self.grid.kind)
+                made = group.require_array(
+                    name,
+                    shape=centres.shape,
+                    dtype=centres.dtype,
+                    fill_value=float("nan"),
+                    attributes=array.attrs.asdict(),
+                    dimension_names=(name,),
+                )
+                made[...] = centres
 
 
-def plan_array(dataset: Dataset, level: Level, documents: Documents, job: Job, cut: Cut) -> dict[str, Any]:
-    """What `create_array` takes for one array of a level."""
-    document = documents[f"{level.path}/{job.name}"]
-    shape = list(job.source.shape)
-    for axis, length in zip(dataset.axes(job.name), level.shape, strict=True):
-        shape[axis] = length
-    # In Zarr v2 a fill value means nodata to most readers: without nodata there is none.
-    is_bare = job.variable.nodata is None and cut.zarr_format == 3
-    return {
-        "shape": shape,
-        "dtype": job.source.dtype,
-        "fill_value": job.source.fill_value if is_bare else document["fill_value"],
-        "attributes": document["attributes"],
-        "dimension_names": document["dimension_names"],
-        **_layout(dataset, job, cut),
-    }
-
-
-def rehearse(zarr_format: int, plan: Mapping[str, Any]) -> Array:
-    """An array of that plan that nobody keeps, so that what is wrong with it shows before work begins.
+def rehearse(zarr_format: int, options: Mapping[str, Any]) -> Array:
+    """An array of those options that nobody keeps, so that what is wrong with it shows before work begins.
 
     Raises
-        MetadataError, UnsupportedError: it makes no array.
+        MetadataError, UnsupportedError: they make no array.
         UnknownExtensionError: nobody offers one of its codecs.
     """
-    array = create_array(MemoryStore(), zarr_format=zarr_format, **plan)
+    array = create_array(MemoryStore(), zarr_format=zarr_format, **options)
     # The codecs are looked for when the first item is.
     array[(slice(0, 0),) * array.ndim]
     return array
@@ -189,26 +302,6 @@ def _create_auxiliary(group: Group, name: str, document: Document) -> None:
     )
 
 
-def _layout(dataset: Dataset, job: Job, cut: Cut) -> dict[str, Any]:
-    """Chunks, shards and codecs of the levels of one array."""
-    source, axes = job.source, dataset.axes(job.name)
-    chunks = list(source.chunks)
-    for axis, length in zip(axes, cut.tile, strict=True):
-        chunks[axis] = length
-    shards: list[int] | None = None
-    if cut.shards == "auto" and source.shards is not None and tuple(chunks) == source.chunks:
-        shards = list(source.shards)
-    elif isinstance(cut.shards, tuple):
-        shards = list(chunks)
-        for axis, length in zip(axes, cut.shards, strict=True):
-            shards[axis] = length
-    shards = shards if cut.zarr_format == 3 or cut.shards != "auto" else None
-    codecs = _describe_codecs(source.model, cut.zarr_format)
-    if cut.compressors != "auto":
-        codecs = {"compressors": cut.compressors}
-    return {**codecs, "chunks": chunks, "shards": shards}
-
-
 def _describe_codecs(model: ArrayModel, zarr_format: int) -> dict[str, Any]:
     """What `create_array` takes to encode as `model` does; {} where the formats differ."""
     if model.zarr_format != zarr_format:
@@ -225,32 +318,6 @@ def _describe_codecs(model: ArrayModel, zarr_format: int) -> dict[str, Any]:
             chain = list(codec.configuration["codecs"])
     # One list in the order of encoding; where it is divided makes no difference to what is written.
     return {"filters": None, "serializer": chain, "compressors": None}
-
-
-def copy_extras(group: Group, dataset: Dataset, level: Level, documents: Documents, cut: Cut) -> None:
-    """What lies beside the data: all of it at the finest level, what does not depend on the grid at others.
-
-    Coordinates that no affine can say are the means of the windows' own. What is there is brought up to date.
-    """
-    spatial = dataset.geo.dimensions
-    for name, array in dataset.extras.items():
-        if f"{level.path}/{name}" in documents:
-            continue
-        is_free = array.ndim == 0 or (array.dims is not None and not set(spatial) & set(array.dims))
-        if level.path == "0" or is_free:
-            _copy_array(array, group, name, cut.zarr_format)
-        elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
-            factor = cut.factors[spatial.index(name)] ** int(level.path)
-            centres = downsample(array[...].astype(np.float64), (factor,), grid=cut.grid)
-            made = group.require_array(
-                name,
-                shape=centres.shape,
-                dtype=centres.dtype,
-                fill_value=float("nan"),
-                attributes=array.attrs.asdict(),
-                dimension_names=(name,),
-            )
-            made[...] = centres
 
 
 def _copy_array(array: Array, group: Group, name: str, zarr_format: int) -> None:
@@ -271,6 +338,8 @@ def _copy_array(array: Array, group: Group, name: str, zarr_format: int) -> None
         made.resize(array.shape)
     if array.ndim == 0:
         made[...] = array[...]
-    else:
-        steps = (1,) * array.ndim
-        run_passes(plan_passes(array, made, [], steps, "nearest", budget=Budget.of(None)))
+        return
+    recipe = Recipe(array, (1,) * array.ndim, "nearest")
+    with Runner() as runner:
+        for work in plan_passes(recipe, made, [], Budget.of(None)):
+            run_step(runner, Step(work), name)

@@ -10,7 +10,7 @@ import numpy as np
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
 
-__all__ = ["Mask", "Veil", "make_mask"]
+__all__ = ["Mask", "Masking", "make_mask"]
 
 Items = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,13 +30,11 @@ WIDER = {
 class Mask:
     """Where an array of data is valid: where the mask's cells are not 0.
 
-    axes   the dimensions of the data that are the mask's
-    dtype  of the data
+    axes  the dimensions of the data that are the mask's
     """
 
     array: Array
     axes: tuple[int, ...]
-    dtype: np.dtype[Any]
 
     def read(self, box: tuple[slice, ...]) -> Items:
         """Whether the cells of a box of the data are valid; to be broadcast over its other dimensions."""
@@ -44,18 +42,14 @@ class Mask:
         missing = tuple(axis for axis in range(len(box)) if axis not in self.axes)
         return np.expand_dims(valid, missing)
 
-    def veil(self, nodata: Any) -> Veil:
-        """How cells that are not valid are left out."""
-        return Veil(self.dtype, nodata, is_needed=True)
 
-
-class Veil:
+class Masking:
     """Hides cells as nodata; where there is none, as a value that the data cannot have.
 
-    nodata   what resampling is to leave out
+    nodata  what resampling is to leave out
     """
 
-    def __init__(self, dtype: np.dtype[Any], nodata: Any, *, is_needed: bool = False) -> None:
+    def __init__(self, dtype: np.dtype[Any], nodata: Any, *, is_needed: bool) -> None:
         self._dtype = self._wide = dtype
         self.nodata = nodata
         if is_needed and nodata is None:
@@ -71,7 +65,7 @@ class Veil:
         np.copyto(hidden, self.nodata, where=~valid)
         return hidden
 
-    def lift(self, cells: Items) -> Items:
+    def reveal(self, cells: Items) -> Items:
         """What was made of hidden cells, in the data's type; 0 where nothing was valid and nodata is none."""
         if self._wide == self._dtype:
             return cells
@@ -102,4 +96,4 @@ def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, whe
             f"{data.basename!r} of data type {data.dtype} has no nodata to hide masked cells as",
             path=where,
         )
-    return Mask(array, axes, data.dtype)
+    return Mask(array, axes)

@@ -15,7 +15,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import Dataset, PlaceLike, open_level, read_levels
-from zstore.pyramid.tiling.read import open_tiles
+from zstore.pyramid.tiles import open_tiles
 
 __all__ = ["encode_png", "preview", "quicklook"]
 

@@ -1,12 +1,11 @@
-"""What a pyramid says of its own making: how it was built, whether that has ended, what is done so far."""
+"""What a pyramid says of its own making: how it was built, and whether that has ended."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite, prod
-from time import monotonic
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ import numpy as np
 from zstore.errors import MetadataError
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import place_of
-from zstore.storage.base import Store, join_key
 
 __all__ = [
     "MEMBER",
-    "Journal",
     "Record",
     "join_member",
     "mark_levels",
@@ -31,14 +28,9 @@ __all__ = [
 
 # The attribute of a pyramid's group, and of its levels' groups, that is zstore's own.
 MEMBER = "zstore"
-JOURNAL = ".zstore-build"
-# What a journal holds back before it is written.
-WAITING_SECONDS = 0.5
-WAITING_SIZE = 16 << 20
 # Members of a record that may be None.
 OPTIONAL = ("finest", "profile", "resampling", "affine")
 
-Items = np.ndarray[Any, np.dtype[Any]]
 Record = dict[str, Any]
 
 
@@ -107,51 +99,3 @@ def number_of(value: Any) -> Any:
 def number_from(value: Any) -> Any:
     """What `number_of` was given."""
     return float(value) if isinstance(value, str) else value
-
-
-class Journal:
-    """The units of a build that are done, with what they gave to be put together; kept in the store.
-
-    They are written now and then: a build that takes no longer than to make a few of them again has none.
-    """
-
-    def __init__(self, store: Store, path: str, build: str) -> None:
-        self._store = store
-        self._all = join_key(path, JOURNAL)
-        self._prefix = join_key(self._all, build)
-        self._is_new = not any(True for _ in store.list(self._prefix))
-        self._waiting: dict[str, Sequence[Items]] = {}
-        self._waiting_size = 0
-        self._written = monotonic()
-
-    def put(self, name: str, pieces: Sequence[Items]) -> None:
-        """Keep a unit's pieces, before long."""
-        self._waiting[name] = pieces
-        self._waiting_size += sum(piece.nbytes for piece in pieces)
-        if self._waiting_size > WAITING_SIZE or monotonic() - self._written > WAITING_SECONDS:
-            self.write()
-
-    def write(self) -> None:
-        """Keep what waits now."""
-        while self._waiting:
-            name = next(iter(self._waiting))
-            pieces = self._waiting[name]
-            value = b"".join([b"\n", *(np.ascontiguousarray(piece).tobytes() for piece in pieces)])
-            self._store.put(join_key(self._prefix, name), value)
-            del self._waiting[name]
-        self._waiting_size, self._written = 0, monotonic()
-
-    def get(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Items] | None:
-        """A unit's pieces; None where it is not known to be done."""
-        value = None if self._is_new else self._store.get(join_key(self._prefix, name))
-        counts = [prod(shape) for shape in shapes]
-        if value is None or len(value) != 1 + sum(counts) * dtype.itemsize:
-            return None
-        cells = np.frombuffer(bytes(value), dtype, offset=1)
-        parts = np.split(cells, np.cumsum(counts)[:-1]) if counts else []
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-    def drop(self) -> None:
-        """Forget this build, and every other one's that was given up."""
-        self._waiting.clear()
-        self._store.delete_prefix(self._all)

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from zstore.conventions.base import Documents
-from zstore.conventions.model import Affine, GeoModel
-from zstore.conventions.write import render_geo
-from zstore.errors import MetadataError, StoreError
+from zstore.conventions.model import Affine
+from zstore.errors import MetadataError, SelectionError, StoreError
+from zstore.jobs.runner import Executor, Progress
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
-from zstore.pyramid.cascade import Box, volume
-from zstore.pyramid.dataset import Dataset, PlaceLike, join_attributes, open_dataset, place_of
-from zstore.pyramid.execute import Executor, run_passes
-from zstore.pyramid.jobs import Cut, Job, Wishes, make_job, plan_geo
-from zstore.pyramid.levels import create_level
-from zstore.pyramid.record import (
-    MEMBER,
-    Record,
-    join_member,
-    mark_levels,
-    name_build,
-    number_from,
-    read_record,
-    write_record,
-)
-from zstore.pyramid.regions import (
-    Boxes,
-    Region,
-    changed_boxes,
-    check_arrays,
-    check_dimensions,
-    former_shape,
-    plain_boxes,
-)
-from zstore.pyramid.sizes import Budget, trace_levels
-from zstore.pyramid.tiling.update import update_tile_pyramid
+from zstore.pyramid.boxes import Box, Shape, volume, whole
+from zstore.pyramid.builder import RunOptions, update
+from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
+from zstore.pyramid.factor_grid import FactorGrid
+from zstore.pyramid.layers import Layer, recorded_layer
+from zstore.pyramid.levels import Encoding, Pyramid
+from zstore.pyramid.record import Record, read_record
+from zstore.pyramid.tile_grid import TileGrid
 
 __all__ = ["update_pyramid"]
+
+Region: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
 def update_pyramid(
@@ -50,7 +34,7 @@ def update_pyramid(
     source: Array | Group | PlaceLike | None = None,
     memory: int | None = None,
     executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Group:
     """The pyramid that `build_pyramid` or `build_tile_pyramid` made, after its data have changed or grown.
 
@@ -75,40 +59,23 @@ def update_pyramid(
     """
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record = _checked(group)
+    find, plan = (_find_source, _plan_on_factors)
     if "tile_matrix_set" in record:
-        return update_tile_pyramid(
-            group,
-            record,
-            region,
-            arrays=arrays,
-            source=source,
-            memory=memory,
-            executor=executor,
-            progress=progress,
-        )
-    dataset = _dataset(group, record, source)
-    update = _prepare(group, record, dataset, arrays)
-    boxes = {job.name: update.boxes(job, region, arrays) for job in update.jobs}
-    check_dimensions(region, update.jobs, dataset)
-    plan = {name: value for name, value in record.items() if name not in ("build", "state", "pending")}
-    shapes = {
-        job.name: {**record["variables"][job.name], "shape": list(job.source.shape)} for job in update.jobs
-    }
-    plan["variables"] = shapes
-    build = name_build([plan, plain_boxes(boxes)], record["build"])
-    made = update.made(with_copy=source is not None)
-    write_record(group, {**record, "state": "updating", "pending": plain_boxes(boxes)})
-    mark_levels(group, made, build, "updating")
-    if update.has_new_shapes:
-        update.reshape(group, build)
-    update.fill(group, boxes, Budget.of(memory), executor, progress, with_copy=source is not None)
-    mark_levels(group, made, build, None)
-    attributes = dict(group.attrs)
-    if update.has_new_shapes:
-        attributes = join_attributes(attributes, update.documents[""]["attributes"])
-    finished = join_member(attributes.get(MEMBER), {"pyramid": {**plan, "build": build}})
-    group.attrs.put({**attributes, MEMBER: finished})
-    return group.consolidate()
+        find, plan = _find_tile_source, _plan_on_tiles
+    dataset = find(group, record, source)
+    _check_arrays(record, dataset, arrays)
+    said = {name: dataset.geo.variables[name] for name in record["variables"]}
+    planned = plan(group, record, replace(dataset, geo=replace(dataset.geo, variables=said)))
+    has_new_shapes = any(_former_shape(record, n) != dataset.arrays[n].shape for n in said)
+    boxes = {}
+    for layer in planned.layers:
+        is_asked = arrays is None or layer.name in arrays
+        asked = _asked_boxes(region, layer, is_all=not has_new_shapes) if is_asked else []
+        boxes[layer.name] = _changed_boxes(layer, record, asked, is_all=planned.grid.has_moved)
+    _check_dimensions(region, planned.layers, dataset.place)
+    options = RunOptions(memory, executor, progress)
+    is_reshaped = has_new_shapes or planned.grid.has_moved
+    return update(planned, group, record, boxes, options, is_reshaped=is_reshaped)
 
 
 def _checked(group: Group) -> Record:
@@ -126,128 +93,14 @@ def _checked(group: Group) -> Record:
     return record
 
 
-def _dataset(group: Group, record: Record, source: Array | Group | PlaceLike | None) -> Dataset:
-    if source is not None:
-        return replace(open_dataset(source), level="")
-    if record["finest"] is None:
-        return replace(open_dataset(record["source"]), level="")
-    return replace(open_dataset(group[record["finest"]]), root=group, level=record["finest"])
-
-
-@dataclass(frozen=True)
-class _Update:
-    """A pyramid to be brought up to date: how it was built, and what its source is like now."""
-
-    record: Record
-    dataset: Dataset
-    geo: GeoModel
-    documents: Documents
-    jobs: Sequence[Job]
-    cut: Cut
-
-    @property
-    def has_new_shapes(self) -> bool:
-        """Whether an array has grown or shrunk since."""
-        return any(former_shape(job, self.record) != job.source.shape for job in self.jobs)
-
-    def made(self, *, with_copy: bool) -> list[str]:
-        """The names of the levels to write."""
-        copied = self.record["copied"] and with_copy
-        return [*([self.record["finest"]] if copied else []), *self.record["levels"]]
-
-    def boxes(self, job: Job, region: Region, arrays: Sequence[str] | None) -> list[Box]:
-        """What has changed of the source of a job, or may have."""
-        # A grid that is not aligned is stretched anew where it grows.
-        is_stretched = self.cut.grid != "aligned"
-        return changed_boxes(
-            job,
-            self.dataset,
-            self.record,
-            region,
-            is_asked=arrays is None or job.name in arrays,
-            has_new_shapes=self.has_new_shapes,
-            stretched=[axis for axis, factor in enumerate(job.factors) if is_stretched and factor > 1],
-        )
-
-    def reshape(self, group: Group, build: str) -> None:
-        """Levels as long as their source now asks for, with coordinates and attributes to match."""
-        for planned in self.geo.levels:
-            level = group[planned.path]
-            assert isinstance(level, Group)
-            for job in self.jobs:
-                if planned.path == self.dataset.level:
-                    break
-                shape = list(job.source.shape)
-                for axis, length in zip(self.dataset.axes(job.name), planned.shape, strict=True):
-                    shape[axis] = length
-                array = _array(level, job.name)
-                if array.shape != tuple(shape):
-                    array.resize(tuple(shape))
-            for name in self.geo.dimensions:
-                held, document = level.get(name), self.documents.get(f"{planned.path}/{name}", {})
-                if isinstance(held, Array) and "data" in document and held.shape != document["data"].shape:
-                    del level[name]
-            is_made = planned.path in self.record["levels"] or self.record["copied"]
-            marker = {MEMBER: {"build": build, "state": "updating"}} if is_made else {}
-            create_level(group, self.dataset, planned, self.documents, self.jobs, self.cut, marker)
-
-    def fill(
-        self,
-        group: Group,
-        boxes: Boxes,
-        budget: Budget,
-        executor: Executor | None,
-        progress: Callable[[int, int], None] | None,
-        *,
-        with_copy: bool,
-    ) -> None:
-        """The cells that depend on the boxes."""
-        total, done = sum(volume(box) for found in boxes.values() for box in found), 0
-        for job in self.jobs:
-            arrays = [_array(group, f"{name}/{job.name}") for name in self.made(with_copy=with_copy)]
-            is_copied = len(arrays) > len(self.record["levels"])
-            copy, levels = (arrays[0], arrays[1:]) if is_copied else (None, arrays)
-            for box in boxes[job.name]:
-                steps = (job.is_chained, job.depth)
-                traced = trace_levels(
-                    job.source.shape, levels, job.factors, job.method, box, job.grid, *steps
-                )
-                run_passes(job.passes(copy, levels, budget, traced), executor=executor)
-                done += volume(box)
-                if progress is not None:
-                    progress(done, total)
-
-
-def _prepare(group: Group, record: Record, dataset: Dataset, arrays: Sequence[str] | None) -> _Update:
-    check_arrays(record, dataset, arrays)
-    said = record["variables"]
-    dataset = _placed(dataset, record)
-    y, x = record["factors"]
-    first = next(iter(said))
-    tile = (1, 1)
-    if record["levels"]:
-        chunks = _array(group, f"{record['levels'][0]}/{first}").chunks
-        tile = (chunks[dataset.axes(first)[0]], chunks[dataset.axes(first)[1]])
-    cut = Cut((y, x), record["grid"], tile, "auto", "auto", group.zarr_format)
-    jobs = []
-    for name, entry in said.items():
-        wishes = Wishes(
-            {name: entry["method"]}, {name: number_from(entry["nodata"])}, "base", {name: entry.get("mask")}
-        )
-        job = make_job(dataset, name, wishes, cut)
-        jobs.append(replace(job, is_chained=entry["derive"] == "cascade", depth=entry["depth"]))
-    has_base = record["finest"] is not None
-    names = [record["finest"] if has_base else "0", *record["levels"]]
-    geo = plan_geo(dataset, jobs, "", cut, names, has_base=has_base)
-    geo = replace(geo, resampling=record["resampling"])
-    documents, _ = render_geo(geo, group.zarr_format, profile=record["profile"])
-    return _Update(record, dataset, geo, documents, jobs, cut)
-
-
-def _placed(dataset: Dataset, record: Record) -> Dataset:
-    """The dataset with the pyramid's arrays, and where it was, if its coordinates have not grown with it."""
-    geo = replace(dataset.geo, variables={name: dataset.geo.variables[name] for name in record["variables"]})
-    extras = dict(dataset.extras)
+def _find_source(group: Group, record: Record, source: Array | Group | PlaceLike | None) -> Dataset:
+    """What the levels are made of now, where it was if its coordinates have not grown with it."""
+    if source is None and record["finest"] is not None:
+        finest = record["finest"]
+        dataset = replace(open_dataset(group[finest]), root=group, level=finest)
+    else:
+        dataset = replace(open_dataset(record["source"] if source is None else source), level="")
+    geo, extras = dataset.geo, dict(dataset.extras)
     if geo.affine is None and record["affine"] is not None:
         geo = replace(geo, affine=Affine(*record["affine"]))
         for name in geo.dimensions:
@@ -261,7 +114,132 @@ def _placed(dataset: Dataset, record: Record) -> Dataset:
     return replace(dataset, geo=geo, extras=extras)
 
 
-def _array(group: Group, path: str) -> Array:
-    found = group[path]
-    assert isinstance(found, Array)
-    return found
+def _plan_on_factors(group: Group, record: Record, dataset: Dataset) -> Pyramid:
+    y, x = record["factors"]
+    said = record["variables"].items()
+    layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in said]
+    tile, own, first = (1, 1), None, layers[0]
+    if record["levels"]:
+        level = group[f"{record['levels'][0]}/{first.name}"]
+        assert isinstance(level, Array)
+        tile = first.tile_of(level)
+    if dataset.level:
+        own = first.tile_of(first.recipe.source)
+    is_absent, is_copied = record["finest"] is None, record["copied"] and not dataset.level
+    names = ["0" if is_absent else record["finest"], *record["levels"]]
+    grid = FactorGrid(names, (y, x), record["grid"], tile, is_copied, is_absent, own)
+    encoding = Encoding(tile, "auto", "auto", group.zarr_format)
+    return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
+
+
+def _find_tile_source(group: Group, record: Record, source: Array | Group | PlaceLike | None) -> Dataset:
+    """What the finest level is sampled from now."""
+    dataset = replace(open_dataset(record["source"] if source is None else source), root=None, level="")
+    return replace(dataset, extras=free_extras(dataset))
+
+
+def _plan_on_tiles(group: Group, record: Record, dataset: Dataset) -> Pyramid:
+    name, said = next(iter(record["variables"])), record["variables"].items()
+    levels, length = [record["finest"], *record["levels"]], record["tile"][0]
+    grid = TileGrid.choose(
+        dataset, record["tile_matrix_set"], length, record["tolerance"], levels[-1], levels[0]
+    )
+    # Where else the source lay, at the last build or in an update that was interrupted.
+    former = [_former_shape(record, name)[axis] for axis in dataset.axes(name)]
+    places = [[*record["affine"], *former]] if record["affine"] is not None else []
+    grid = grid.after([*places, *record.get("grids", ())])
+    layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said]
+    encoding = Encoding(grid.tile, None, "auto", group.zarr_format)
+    return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
+
+
+# What has changed
+
+
+def _former_shape(record: Record, name: str) -> Shape:
+    """How long an array was when the pyramid was built."""
+    return tuple(record["variables"][name]["shape"])
+
+
+def _changed_boxes(layer: Layer, record: Record, asked: Sequence[Box], *, is_all: bool) -> list[Box]:
+    """What has changed of a layer's source, or may have: as asked for, as found, as left undone."""
+    recipe, former = layer.recipe, _former_shape(record, layer.name)
+    shape = recipe.source.shape
+    grown = [
+        (axis, slice(min(old, max(new - 1, 0)), new))
+        for axis, (old, new) in enumerate(zip(former, shape, strict=True))
+        if old != new
+    ]
+    # A grid that is not aligned is stretched anew where it grows.
+    is_stretched = recipe.grid != "aligned" and any(recipe.factors[axis] > 1 for axis, _ in grown)
+    if is_all or is_stretched:
+        return [whole(shape)]
+    pending = record.get("pending", {}).get(layer.name, [])
+    found = [
+        *(tuple(side if i == axis else s for i, s in enumerate(whole(shape))) for axis, side in grown),
+        *(tuple(slice(min(a, n), min(b, n)) for (a, b), n in zip(p, shape, strict=True)) for p in pending),
+        *asked,
+    ]
+    return [box for box in found if volume(box)]
+
+
+def _asked_boxes(region: Region, layer: Layer, *, is_all: bool) -> list[Box]:
+    """The region in one array; nothing where it names only dimensions that the array does not have.
+
+    is_all  what no region means: everything, or nothing
+    """
+    shape, names = layer.recipe.source.shape, layer.variable.dimensions
+    if region is None:
+        return [whole(shape)] if is_all else []
+    if isinstance(region, Mapping):
+        if not set(region) & set(names):
+            return []
+        given = [region.get(name, slice(None)) for name in names]
+    else:
+        given = list(region)
+    if len(given) != len(shape):
+        raise SelectionError(f"region has {len(given)} slices; expected {len(shape)}, for {names}")
+    return [tuple(_side(side, size, name) for side, size, name in zip(given, shape, names, strict=True))]
+
+
+def _side(side: Any, size: int, name: str) -> slice:
+    if isinstance(side, int) and not isinstance(side, bool):
+        index = side + size if side < 0 else side
+        if 0 <= index < size:
+            return slice(index, index + 1)
+    elif isinstance(side, slice) and side.step in (None, 1):
+        begin, end, _ = side.indices(size)
+        return slice(begin, max(begin, end))
+    raise SelectionError(f"region has {side!r} for {name!r}; expected an index or a slice in {size} cells")
+
+
+def _check_arrays(record: Record, dataset: Dataset, arrays: Sequence[str] | None) -> None:
+    """See that the arrays named, and all that the pyramid was built of, are there.
+
+    Raises
+        MetadataError: one is not.
+    """
+    said = record["variables"]
+    missing = [name for name in {*said, *(arrays or ())} if name not in dataset.arrays or name not in said]
+    if missing:
+        raise MetadataError(
+            f"arrays {', '.join(sorted(missing))} are not both in the finest level and in the pyramid; "
+            f"it was built of {', '.join(said)}",
+            path=dataset.place,
+        )
+
+
+def _check_dimensions(region: Region, layers: Sequence[Layer], place: str) -> None:
+    """See that a region names dimensions that there are.
+
+    Raises
+        SelectionError: it names another one.
+    """
+    if isinstance(region, Mapping):
+        known = {name for layer in layers for name in layer.variable.dimensions}
+        if not set(region) <= known:
+            raise SelectionError(
+                f"region names {', '.join(sorted(map(str, set(region) - known)))}; the dimensions are "
+                f"{', '.join(sorted(known))}",
+                path=place,
+            )

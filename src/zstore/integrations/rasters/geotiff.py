@@ -15,7 +15,7 @@ import numpy as np
 from zstore.conventions.model import Variable
 from zstore.errors import NotFoundError, UnsupportedError
 from zstore.nodes.array import Array
-from zstore.pyramid.cascade import windows
+from zstore.pyramid.boxes import windows
 from zstore.pyramid.dataset import Dataset
 
 __all__ = [

@@ -39,8 +39,8 @@ from zstore.integrations.rasters.geotiff import (
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group
+from zstore.pyramid.boxes import windows as cut_windows
 from zstore.pyramid.build import build_pyramid
-from zstore.pyramid.cascade import windows as cut_windows
 from zstore.pyramid.dataset import PlaceLike, join_attributes, open_level, place_of
 from zstore.pyramid.levels import create_auxiliaries, rehearse
 

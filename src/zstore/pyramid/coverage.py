@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from zstore.conventions.tilesets.registry import TileMatrix
 from zstore.errors import MetadataError
-from zstore.pyramid.tiling.places import Floats, Trace
+from zstore.pyramid.transform import Floats, GridTransform
 
-__all__ = ["Tiles", "choose_matrix", "coarser", "cover", "limits_of", "meets"]
+__all__ = [
+    "Tiles",
+    "choose_matrix",
+    "coarser",
+    "common_tiles",
+    "cover",
+    "join_tiles",
+    "limits_of",
+    "meets",
+    "rectangles",
+]
 
 # (row, column) of tiles, one pair per line, in order.
 Tiles = np.ndarray[Any, np.dtype[np.int64]]
@@ -23,7 +33,7 @@ LAST_COUNT = 2049
 SIDE = 5
 
 
-def cover(trace: Trace, matrix: TileMatrix) -> Tiles:
+def cover(transform: GridTransform, matrix: TileMatrix) -> Tiles:
     """The tiles that the source may show in; none that it certainly does not.
 
     Places of the source are laid out so densely that neighbours are at most a tile apart in the target. Their
@@ -32,8 +42,8 @@ def cover(trace: Trace, matrix: TileMatrix) -> Tiles:
     """
     counts = [FIRST_COUNT, FIRST_COUNT]
     while True:
-        places = [np.linspace(0, size, n) for size, n in zip(trace.source_shape, counts, strict=True)]
-        rows, columns = _tile_places(trace, matrix, places[0], places[1])
+        places = [np.linspace(0, size, n) for size, n in zip(transform.source_shape, counts, strict=True)]
+        rows, columns = _tile_places(transform, matrix, places[0], places[1])
         jumps = [_jump(rows, columns, axis, matrix) for axis in (0, 1)]
         dense = [n >= LAST_COUNT or jump <= 1 for n, jump in zip(counts, jumps, strict=True)]
         if all(dense):
@@ -42,14 +52,16 @@ def cover(trace: Trace, matrix: TileMatrix) -> Tiles:
     near = math.ceil(max(1.0, *jumps))
     found = np.isfinite(rows) & np.isfinite(columns)
     candidates = _around(np.floor(rows[found]), np.floor(columns[found]), near, matrix)
-    kept: Tiles = candidates[_is_near(trace, matrix, candidates)]
+    kept: Tiles = candidates[_is_near(transform, matrix, candidates)]
     return kept
 
 
-def _tile_places(trace: Trace, matrix: TileMatrix, rows: Floats, columns: Floats) -> tuple[Floats, Floats]:
+def _tile_places(
+    transform: GridTransform, matrix: TileMatrix, rows: Floats, columns: Floats
+) -> tuple[Floats, Floats]:
     """(row, column) in tiles of places of the source; NaN for those beyond the matrix's sides."""
     grid = np.meshgrid(columns, rows)
-    x, y = trace.back(grid[0], grid[1])
+    x, y = transform.to_target(grid[0], grid[1])
     with np.errstate(invalid="ignore"):
         down, right = y / matrix.tile_shape[0], x / matrix.tile_shape[1]
         # A little more than the matrix, so that what crosses its edge still has neighbours.
@@ -86,16 +98,18 @@ def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Til
     return np.unique(spread[inside], axis=0)
 
 
-def _is_near(trace: Trace, matrix: TileMatrix, tiles: Tiles) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _is_near(
+    transform: GridTransform, matrix: TileMatrix, tiles: Tiles
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Whether the hull of a tile's places in the source, and a little more, meets the source."""
     steps = np.linspace(0, 1, SIDE)
     rows = (tiles[:, 0, None, None] + steps[:, None]) * matrix.tile_shape[0]
     columns = (tiles[:, 1, None, None] + steps) * matrix.tile_shape[1]
     full = np.broadcast_arrays(columns, rows)
-    found = trace.at(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
+    found = transform.to_source(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
     lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
     meets = np.asarray(~lost.all(axis=(1, 2)))
-    for part, size in zip(found, trace.source_shape[::-1], strict=True):
+    for part, size in zip(found, transform.source_shape[::-1], strict=True):
         low = np.where(lost, np.inf, part).min(axis=(1, 2))
         high = np.where(lost, -np.inf, part).max(axis=(1, 2))
         with np.errstate(invalid="ignore"):
@@ -123,22 +137,59 @@ def meets(tiles: Tiles, box: Sequence[slice], axes: tuple[int, int], tile: tuple
     return bool(inside.any())
 
 
-def choose_matrix(trace: Trace, matrices: Sequence[TileMatrix]) -> TileMatrix:
-    """The tile matrix whose cells are the nearest in size to the source's; `trace` is to the last of them.
+def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> TileMatrix:
+    """The tile matrix whose cells are the nearest in size to the source's; `transform` is from the last one.
 
     Raises
         MetadataError: the source lies nowhere in the set.
     """
     last = matrices[-1]
-    places = [np.linspace(0, size, 7)[1:-1] for size in trace.source_shape]
+    places = [np.linspace(0, size, 7)[1:-1] for size in transform.source_shape]
     grid = np.meshgrid(places[1], places[0])
-    columns, rows = trace.back(grid[0], grid[1])
+    columns, rows = transform.to_target(grid[0], grid[1])
     with np.errstate(invalid="ignore"):
         inside = (rows >= 0) & (rows < last.shape[0]) & (columns >= 0) & (columns < last.shape[1])
-    scales = [trace.scale(y, x) for y, x in zip(rows[inside].tolist(), columns[inside].tolist(), strict=True)]
+    scales = [
+        transform.scale(y, x) for y, x in zip(rows[inside].tolist(), columns[inside].tolist(), strict=True)
+    ]
     if not scales:
         raise MetadataError(
             f"the data lie outside the tile matrix set, {last.bounds} in its CRS; expected some within"
         )
     wanted = last.cell_size * math.exp(float(np.median([math.log(y * x) / 2 for y, x in scales])))
     return min(matrices, key=lambda matrix: abs(math.log(matrix.cell_size / wanted)))
+
+
+def join_tiles(one: Tiles, other: Tiles) -> Tiles:
+    """The tiles that are in either, in order."""
+    return np.unique(np.concatenate([one, other]), axis=0)
+
+
+def common_tiles(one: Tiles, other: Tiles) -> Tiles:
+    """The tiles that are in both."""
+    if not len(one) or not len(other):
+        return one[:0]
+    width = 1 + max(int(one[:, 1].max()), int(other[:, 1].max()))
+    return one[np.isin(one @ [width, 1], other @ [width, 1])]
+
+
+def rectangles(tiles: Tiles) -> Iterator[tuple[int, int, int, int]]:
+    """(first row, last row, first column, last column) of rectangles that come to just those tiles."""
+    open_runs: dict[tuple[int, int], int] = {}
+    last = -1
+    for row in np.unique(tiles[:, 0]).tolist():
+        runs = _runs(tiles[tiles[:, 0] == row, 1])
+        for run in [run for run in open_runs if row != last + 1 or run not in runs]:
+            yield open_runs.pop(run), last, *run
+        for run in runs:
+            open_runs.setdefault(run, row)
+        last = row
+    for run, first in open_runs.items():
+        yield first, last, *run
+
+
+def _runs(columns: Tiles) -> list[tuple[int, int]]:
+    """(first, last) of columns in order, without a gap."""
+    gaps = np.flatnonzero(np.diff(columns) != 1)
+    firsts, lasts = np.concatenate([[0], gaps + 1]), np.concatenate([gaps, [len(columns) - 1]])
+    return list(zip(columns[firsts].tolist(), columns[lasts].tolist(), strict=True))

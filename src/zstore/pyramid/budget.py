@@ -1,20 +1,20 @@
-"""How a pass is cut into units: as large as memory allows, and of whole chunks."""
+"""Passes cut into units that a memory budget holds: as large as it allows, and of whole chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import lcm, prod
-from typing import Any
 
 from zstore.engine.pool import thread_count
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.jobs.runner import units_at_once
 from zstore.nodes.array import Array
-from zstore.pyramid.cascade import Box, Pass, Shape, is_built_in, outer_chunks, volume
-from zstore.pyramid.masks import Mask
+from zstore.pyramid.boxes import Box, Shape, volume, whole
+from zstore.pyramid.passes import Pass, Recipe, is_built_in, outer_chunks
 from zstore.resampling.methods import trace_box
 
-__all__ = ["Budget", "direct_depth", "plan_passes", "trace_levels", "units_at_once", "whole_boxes"]
+__all__ = ["Budget", "direct_depth", "plan_passes"]
 
 # Larger units gain nothing, and with so few as this, threads would run out of them before the end.
 UNIT_SIZE = 8 << 20
@@ -57,11 +57,6 @@ class Budget:
         return cls(memory, memory, True)
 
 
-def units_at_once() -> int:
-    """How many units are made at a time: while some wait for the store, the others keep the threads busy."""
-    return max(3, thread_count() + 1)
-
-
 def direct_depth(source: Array, factors: Shape) -> int:
     """How many levels to make from one and the same finer level, before windows outgrow memory."""
     depth = 1
@@ -74,29 +69,15 @@ def direct_depth(source: Array, factors: Shape) -> int:
         depth += 1
 
 
-def whole_boxes(source: Array, levels: Sequence[Array]) -> tuple[Box, ...]:
-    """All of the source and of every level."""
-    return tuple(tuple(slice(0, n) for n in array.shape) for array in (source, *levels))
-
-
-def trace_levels(
-    shape: Shape,
-    levels: Sequence[Array],
-    factors: Shape,
-    method: str,
-    box: Box,
-    grid: str,
-    is_chained: bool,
-    depth: int,
-) -> tuple[Box, ...]:
-    """The box of a source of that `shape`, and the boxes of the levels in which it shows."""
-    boxes = [box]
+def _trace(recipe: Recipe, levels: Sequence[Array], box: Box) -> tuple[Box, ...]:
+    """The box of the recipe's source, and the boxes of the levels in which it shows."""
+    boxes, factors = [box], recipe.factors
     for number, level in enumerate(levels):
-        finer = number if is_chained else number // depth * depth
-        below = shape if finer == 0 else levels[finer - 1].shape
+        finer = number if recipe.is_chained else number // recipe.depth * recipe.depth
+        below = recipe.source.shape if finer == 0 else levels[finer - 1].shape
         steps = tuple(factor ** (number + 1 - finer) for factor in factors)
-        if is_built_in(method):
-            boxes.append(trace_box(below, steps, method, boxes[finer], grid=grid))
+        if is_built_in(recipe.method):
+            boxes.append(trace_box(below, steps, recipe.method, boxes[finer], grid=recipe.grid))
             continue
         sides = zip(boxes[finer], steps, level.shape, strict=True)
         boxes.append(tuple(slice(s.start // f, min(n, -(-s.stop // f))) for s, f, n in sides))
@@ -104,57 +85,32 @@ def trace_levels(
 
 
 def plan_passes(
-    source: Array,
-    copy: Array | None,
-    levels: Sequence[Array],
-    factors: Shape,
-    method: str,
-    *,
-    nodata: Any = None,
-    grid: str = "aligned",
-    is_chained: bool = True,
-    depth: int = 64,
-    mask: Mask | None = None,
-    boxes: tuple[Box, ...] | None = None,
-    budget: Budget,
+    recipe: Recipe, copy: Array | None, levels: Sequence[Array], budget: Budget, box: Box | None = None
 ) -> list[Pass]:
-    """The passes that make `levels` of `source`, each from the last level of the one before.
+    """The passes that make what depends on a box of a recipe's source, in `levels` and its copy; None: all.
 
-    depth   at most so many levels in one pass
-    boxes   what to make, of the source's copy and of every level; None: all
+    Each makes its levels from the last one of the pass before.
 
     Raises
         MetadataError: the caller's memory does not hold one unit.
         UnsupportedError: a mask without nodata, where several passes are needed.
     """
-    boxes = whole_boxes(source, levels) if boxes is None else boxes
+    boxes = _trace(recipe, levels, whole(recipe.source.shape) if box is None else box)
     passes: list[Pass] = []
-    begin = 0
+    begin, depth = 0, recipe.depth
     while begin < len(levels) or (copy is not None and not passes):
-        work = Pass(
-            source=levels[begin - 1] if begin else source,
-            copy=None if begin else copy,
-            levels=tuple(levels[begin : begin + depth]),
-            factors=factors,
-            method=method,
-            nodata=nodata,
-            grid=grid,
-            is_chained=is_chained,
-            mask=None if begin else mask,
-            unit=(),
-            tile=(),
-            boxes=boxes[begin : begin + depth + 1],
-        )
-        work = _cut(work, budget)
-        while is_chained and len(work.levels) > 1 and _reads(work) > REREAD:
+        source = replace(recipe, source=levels[begin - 1], mask=None) if begin else recipe
+        made, parts = tuple(levels[begin : begin + depth]), boxes[begin : begin + depth + 1]
+        work = _cut(Pass(source, None if begin else copy, made, parts), budget)
+        while recipe.is_chained and len(work.levels) > 1 and _reads(work) > REREAD:
             count = (len(work.levels) + 1) // 2
             work = _cut(replace(work, levels=work.levels[:count], boxes=work.boxes[: count + 1]), budget)
         passes.append(work)
         begin += max(1, len(work.levels))
-    if mask is not None and nodata is None and len(passes) > 1:
+    if recipe.mask is not None and recipe.nodata is None and len(passes) > 1:
         raise UnsupportedError(
-            f"{source.basename!r} has a mask and no nodata, and {len(levels)} levels by {method!r} take "
-            "several passes; expected nodata, or fewer levels"
+            f"{recipe.source.basename!r} has a mask and no nodata, and {len(levels)} levels by "
+            f"{recipe.method!r} take several passes; expected nodata, or fewer levels"
         )
     return passes
 
@@ -168,7 +124,7 @@ def _cut(work: Pass, budget: Budget) -> Pass:
         if budget.is_firm:
             raise MetadataError(
                 f"memory is {budget.limit} bytes; expected at least {min(costs)}, for units of whole chunks "
-                f"and windows of {'the level before' if work.is_chained else 'the finest level'}",
+                f"and windows of {'the level before' if work.recipe.is_chained else 'the finest level'}",
                 path=work.source.path,
             )
         return choices[costs.index(min(costs))]
@@ -177,13 +133,13 @@ def _cut(work: Pass, budget: Budget) -> Pass:
         unit = best.unit
         short = [axis for axis, size in enumerate(best.source.shape) if unit[axis] < size]
         # The dimensions that shrink come first: their chunks feed the next level.
-        short = [axis for axis in short if best.factors[axis] > 1] or short
+        short = [axis for axis in short if best.recipe.factors[axis] > 1] or short
         if not short:
             return best
         axis = min(short, key=unit.__getitem__)
         longer = tuple(n * 2 if i == axis else n for i, n in enumerate(unit))
         grown = _tiled(replace(best, unit=longer))
-        size = volume(tuple(slice(0, n) for n in longer)) * best.source.dtype.itemsize
+        size = prod(longer) * best.source.dtype.itemsize
         # Where windows overlap, more of them lie in a larger unit.
         is_enough = size > UNIT_SIZE or grown.unit_count < UNITS_PER_THREAD * thread_count()
         if (work.is_apart and is_enough) or _cost(grown) > budget.size:
@@ -213,11 +169,11 @@ def _tiled(work: Pass) -> Pass:
 
 def _candidates(work: Pass) -> list[Shape]:
     """Units to choose from, the best first: nothing read twice, nothing shared; then less of that."""
-    none = tuple(1 for _ in work.factors)
+    none = tuple(1 for _ in work.recipe.factors)
     copied = none if work.copy is None else outer_chunks(work.copy)
     made = none
     if work.levels:
-        written = zip(outer_chunks(work.levels[0]), work.factors, strict=True)
+        written = zip(outer_chunks(work.levels[0]), work.recipe.factors, strict=True)
         made = tuple(chunk * factor for chunk, factor in written)
     deepest = work.scale(len(work.levels))
     shards, chunks = outer_chunks(work.source), work.source.chunks
@@ -238,26 +194,26 @@ def _candidates(work: Pass) -> list[Shape]:
 
 def _reads(work: Pass) -> float:
     """How many cells a unit reads for each of its own."""
-    origin = _middle(work)
     own = prod(min(n, u) for n, u in zip(work.source.shape, work.unit, strict=True))
-    return volume(replace(work, boxes=whole_boxes(work.source, work.levels)).needs(origin)[0]) / max(own, 1)
+    return volume(_most_needs(work)[0]) / max(own, 1)
 
 
 def _cost(work: Pass) -> int:
     """How many bytes a build in these units holds at once."""
-    whole, middle = replace(work, boxes=whole_boxes(work.source, work.levels)), _middle(work)
-    needs = whole.needs(middle)
+    needs = _most_needs(work)
     cells = sum(volume(need) for need in needs[1:])
     read = tile = volume(needs[0])
     if work.tile != work.unit:
-        tile = volume(replace(whole, unit=work.tile).needs(middle)[0])
+        tile = volume(_most_needs(replace(work, unit=work.tile), work.unit)[0])
         read = read if work.copy is not None else tile
-    cells += read + (3 * tile if work.mask is not None else 0)
+    cells += read + (3 * tile if work.recipe.mask is not None else 0)
     shared = sum(2 * prod(outer_chunks(array)) for array in work.levels[work.whole_count :])
     item_size = work.source.dtype.itemsize
     return item_size * (units_at_once() * cells + shared)
 
 
-def _middle(work: Pass) -> Shape:
-    sides = zip(work.source.shape, work.unit, strict=True)
-    return tuple(max(0, n - 1) // 2 // u * u for n, u in sides)
+def _most_needs(work: Pass, steps: Shape | None = None) -> list[Box]:
+    """What a unit in the middle needs, where all of every level is made; units count in `steps`."""
+    boxes = tuple(whole(array.shape) for array in (work.source, *work.levels))
+    sides = zip(work.source.shape, steps or work.unit, strict=True)
+    return replace(work, boxes=boxes).needs(tuple(max(0, n - 1) // 2 // u * u for n, u in sides))

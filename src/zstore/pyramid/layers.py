@@ -1,4 +1,4 @@
-"""What is to be made of each array of a pyramid, and how, settled before anything is written."""
+"""The arrays that levels are made of, and how: settled before anything is written."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.model import RESAMPLING_METHODS, GeoModel, Level, Variable
+from zstore.conventions.model import RESAMPLING_METHODS, Variable
 from zstore.conventions.variables import fit_nodata
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.nodes.array import Array
 from zstore.nodes.open import open as open_node
-from zstore.pyramid.cascade import Pass, Resample
+from zstore.pyramid.budget import direct_depth
 from zstore.pyramid.dataset import Dataset, place_of
 from zstore.pyramid.masks import Mask, make_mask
-from zstore.pyramid.record import number_of
-from zstore.pyramid.sizes import Budget, direct_depth, plan_passes
+from zstore.pyramid.passes import Recipe, Resample
+from zstore.pyramid.record import number_from, number_of
 from zstore.resampling.methods import Resampler, plan_part
 
-__all__ = ["DERIVATIONS", "Cut", "Job", "Wishes", "make_job", "own_tile", "plan_geo"]
+__all__ = ["CellOptions", "Layer", "make_layer", "name_resampling", "recorded_layer"]
 
 DERIVATIONS = ("auto", "base", "cascade")
 # Those whose levels differ when made from a level instead of the finest: rounded or chosen twice.
@@ -34,85 +34,59 @@ SENSITIVE_TO_SIGN = frozenset(("rms", "max", "min", "med", "q1", "q3"))
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How levels are laid, cut and encoded; (y, x) each. `shards` and `compressors` may be "auto"."""
-
-    factors: tuple[int, int]
-    grid: str
-    tile: tuple[int, int]
-    shards: tuple[int, int] | str | None
-    compressors: Any
-    zarr_format: int
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the caller wants of the cells; each for all arrays, or by their names."""
+class CellOptions:
+    """How cells of levels are to be made; each for all arrays, or by their names."""
 
     method: str | Mapping[str, str] = "average"
     nodata: Any = "auto"
     derive: str = "auto"
     mask: Any = None
 
+    def __post_init__(self) -> None:
+        if self.derive not in DERIVATIONS:
+            raise MetadataError(f"derive is {self.derive!r}; expected {', '.join(map(repr, DERIVATIONS))}")
+
 
 @dataclass(frozen=True)
-class Job:
-    """One array of data, and how levels of it are made from a finer one.
+class Layer:
+    """One array of data, and how levels of it are made.
 
-    factors     per dimension
-    nodata      what resampling leaves out; the variable's may say more
-    variable    what the levels' arrays are to say
-    is_chained  whether a level is made from the one before; else `depth` levels at a time are from one source
+    axes       which of its dimensions are y and x
+    variable   what the levels' arrays are to say
+    recipe     how they are made; its nodata is what resampling leaves out, the variable's may say more
+    mask_name  how the record names the mask
+    sampling   how the finest level of a tile pyramid is made of the array
     """
 
     name: str
-    source: Array
-    method: str
-    factors: tuple[int, ...]
-    nodata: Any
+    axes: tuple[int, int]
     variable: Variable
-    grid: str
-    is_chained: bool
-    depth: int
-    mask: Mask | None
-    mask_name: str | None
+    recipe: Recipe
+    mask_name: str | None = None
+    sampling: str | None = None
 
-    def passes(
-        self,
-        copy: Array | None,
-        levels: Sequence[Array],
-        budget: Budget,
-        boxes: tuple[tuple[slice, ...], ...] | None = None,
-    ) -> list[Pass]:
-        """The passes that make `levels`, and a copy of the source."""
-        return plan_passes(
-            self.source,
-            copy,
-            levels,
-            self.factors,
-            self.method,
-            nodata=self.nodata,
-            grid=self.grid,
-            is_chained=self.is_chained,
-            depth=self.depth,
-            mask=self.mask,
-            boxes=boxes,
-            budget=budget,
-        )
+    def tile_of(self, array: Array) -> tuple[int, int]:
+        """The (y, x) chunk lengths of an array that is the layer's source or a level of it."""
+        y, x = self.axes
+        return array.chunks[y], array.chunks[x]
 
     def describe(self) -> dict[str, Any]:
         """What the pyramid's record says of the array."""
+        recipe = self.recipe
         said = {
-            "method": self.method,
-            "nodata": None if self.nodata is None else number_of(self.nodata),
-            "derive": "cascade" if self.is_chained else "base",
-            "depth": self.depth,
-            "shape": list(self.source.shape),
+            "method": recipe.method,
+            "nodata": None if recipe.nodata is None else number_of(recipe.nodata),
+            "derive": "cascade" if recipe.is_chained else "base",
+            "depth": recipe.depth,
+            "shape": list(recipe.source.shape),
         }
-        return said if self.mask_name is None else {**said, "mask": self.mask_name}
+        optional = {"mask": self.mask_name, "sampling": self.sampling}
+        return said | {name: value for name, value in optional.items() if value is not None}
 
 
-def make_job(dataset: Dataset, name: str, wishes: Wishes, cut: Cut) -> Job:
+def make_layer(
+    dataset: Dataset, name: str, options: CellOptions, factors: tuple[int, int], grid: str = "aligned"
+) -> Layer:
     """How the levels of one array are made, tried on one cell so that nothing fails half-way.
 
     Raises
@@ -121,45 +95,57 @@ def make_job(dataset: Dataset, name: str, wishes: Wishes, cut: Cut) -> Job:
         UnknownExtensionError: nobody offers the method.
     """
     array, variable = dataset.arrays[name], dataset.geo.variables[name]
-    masks = wishes.mask.values() if isinstance(wishes.mask, Mapping) else [wishes.mask]
+    masks = options.mask.values() if isinstance(options.mask, Mapping) else [options.mask]
     # A cell is valid where anything in it is: then it has a value.
     is_mask = any(isinstance(mask, str) and mask == name for mask in masks)
-    chosen = _method(name, variable, wishes.method, "max" if is_mask else "mode")
-    factors = [1] * array.ndim
-    for axis, factor in zip(dataset.axes(name), cut.factors, strict=True):
-        factors[axis] = factor
-    given = wishes.nodata.get(name, "auto") if isinstance(wishes.nodata, Mapping) else wishes.nodata
+    chosen = _method(name, variable, options.method, "max" if is_mask else "mode")
+    axes, steps = dataset.axes(name), [1] * array.ndim
+    for axis, factor in zip(axes, factors, strict=True):
+        steps[axis] = factor
+    given = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
     is_auto = isinstance(given, str) and given == "auto"
     hole = variable.nodata if is_auto else None if given is None else fit_nodata(given, variable.dtype)
     stated = variable.nodata if hole is None else hole
     resample: Resample = resamplers.resolve(chosen)()
     try:
-        resample(np.zeros(factors, array.dtype), factors, nodata=hole)
-        if cut.grid != "aligned":
-            plan_part(array.shape, factors, chosen, [slice(0, 0)] * array.ndim, grid=cut.grid)
+        resample(np.zeros(steps, array.dtype), steps, nodata=hole)
+        if grid != "aligned":
+            plan_part(array.shape, steps, chosen, [slice(0, 0)] * array.ndim, grid=grid)
     except (TypeError, ValueError) as error:
         raise UnsupportedError(f"cannot make levels of {name!r}: {error}", path=dataset.place) from error
     # GDAL's spellings are aliases; what is written is GeoZarr's.
     chosen = resample.method if isinstance(resample, Resampler) else chosen
     _check_packing(name, variable, chosen, dataset.place)
-    is_chained = _is_chained(chosen, wishes.derive, cut.grid)
-    depth = 64
-    if not is_chained and wishes.derive == "auto":
-        depth = direct_depth(array, tuple(factors))
-    mask, mask_name = _mask(dataset, name, wishes.mask, hole)
-    return Job(
-        name,
-        array,
-        chosen,
-        tuple(factors),
-        hole,
-        replace(variable, nodata=stated, dimensions=dataset.dimensions(name)),
-        cut.grid,
-        is_chained,
-        depth,
-        mask,
-        mask_name,
-    )
+    is_chained, depth = _is_chained(chosen, options.derive, grid), 64
+    if not is_chained and options.derive == "auto":
+        depth = direct_depth(array, tuple(steps))
+    mask, mask_name = _mask(dataset, name, options.mask, hole)
+    said = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
+    recipe = Recipe(array, tuple(steps), chosen, hole, grid, is_chained, depth, mask)
+    return Layer(name, axes, said, recipe, mask_name)
+
+
+def recorded_layer(
+    dataset: Dataset, name: str, said: Mapping[str, Any], factors: tuple[int, int], grid: str = "aligned"
+) -> Layer:
+    """The layer that a pyramid's record describes, of the array as it is now.
+
+    Raises
+        As `make_layer`.
+    """
+    nodata, mask = {name: number_from(said["nodata"])}, {name: said.get("mask")}
+    options = CellOptions({name: said["method"]}, nodata, "base", mask)
+    layer = make_layer(dataset, name, options, factors, grid)
+    recipe = replace(layer.recipe, is_chained=said["derive"] == "cascade", depth=said["depth"])
+    return replace(layer, recipe=recipe, sampling=said.get("sampling"))
+
+
+def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) -> str | None:
+    """What the pyramid says of how its levels are made; None where GeoZarr has no name for it."""
+    used = {layer.recipe.method for layer in layers}
+    general = method.get("", "average") if isinstance(method, Mapping) else method
+    named = used.pop() if len(used) == 1 else general
+    return named if named in RESAMPLING_METHODS else None
 
 
 def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
@@ -217,43 +203,3 @@ def _mask(dataset: Dataset, name: str, given: Any, nodata: Any) -> tuple[Mask | 
         raise NotFoundError(f"no array {given!r} to be the mask; there are {names}", path=dataset.place)
     array = dataset.arrays[name]
     return make_mask(found, array, dataset.axes(name), nodata, dataset.place), said
-
-
-def own_tile(dataset: Dataset) -> tuple[int, int]:
-    """The (y, x) chunk lengths of the first array."""
-    name, array = next(iter(dataset.arrays.items()))
-    y, x = dataset.axes(name)
-    return array.chunks[y], array.chunks[x]
-
-
-def plan_geo(
-    dataset: Dataset, jobs: Sequence[Job], method: Any, cut: Cut, names: Sequence[str], *, has_base: bool
-) -> GeoModel:
-    """What will be there, level by level."""
-    used = {job.method for job in jobs}
-    general = method.get("", "average") if isinstance(method, Mapping) else method
-    named = used.pop() if len(used) == 1 else general
-    geo = replace(
-        dataset.geo,
-        levels=(),
-        resampling=named if named in RESAMPLING_METHODS else None,
-        variables={job.name: job.variable for job in jobs},
-    )
-    if not has_base:
-        # The first level that is made stands for the finest, and cells are counted in its cells.
-        first = _plan_level(geo, names[1], cut, 1)
-        geo, names = replace(geo, shape=first.shape, affine=first.affine), names[1:]
-    levels = [_plan_level(geo, name, cut, step) for step, name in enumerate(names)]
-    if names[0] == dataset.level:
-        # That level is there already, cut as it is.
-        levels[0] = replace(levels[0], tile_shape=own_tile(dataset))
-    return replace(geo, levels=tuple(levels))
-
-
-def _plan_level(geo: GeoModel, name: str, cut: Cut, step: int) -> Level:
-    y, x = cut.factors
-    level = geo.plan_level(name, (y**step, x**step), cut.tile)
-    if cut.grid == "aligned":
-        return level
-    ratios = (geo.shape[0] / level.shape[0], geo.shape[1] / level.shape[1])
-    return replace(level, factors=ratios, affine=None if geo.affine is None else geo.affine.scaled(ratios))

@@ -12,7 +12,7 @@ import numpy as np
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
 
-__all__ = ["TOLERANCE", "Trace"]
+__all__ = ["TOLERANCE", "Floats", "GridTransform"]
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -24,7 +24,7 @@ RADIUS = 6378137.0
 
 
 @dataclass(frozen=True)
-class Trace:
+class GridTransform:
     """From places on a target grid to places on a source grid, each in cells from the corner of the first.
 
     source_shape  (rows, columns) of the source; longitudes are taken once round the globe to meet it
@@ -38,17 +38,17 @@ class Trace:
     target_affine: Affine
     tolerance: float = TOLERANCE
 
-    def at(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    def to_source(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(columns, rows) of the source at those of the target; not finite where there are none."""
         x, y = self._project(columns, rows)
         return self._turned(*_invert(self.source_affine, x, y))
 
-    def back(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    def to_target(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(columns, rows) of the target at those of the source."""
         x, y = _apply(self.source_affine, columns, rows)
         return _invert(self.target_affine, *self.source_crs.transform(self.target_crs, x, y))
 
-    def part(self, rows: slice, columns: slice) -> Trace:
+    def crop(self, rows: slice, columns: slice) -> GridTransform:
         """To those cells of the source alone."""
         x, y = self.source_affine.at(columns.start, rows.start)
         return replace(
@@ -57,7 +57,9 @@ class Trace:
             source_shape=(rows.stop - rows.start, columns.stop - columns.start),
         )
 
-    def tile(self, row: int, column: int, shape: tuple[int, int], *, corners: bool) -> tuple[Floats, Floats]:
+    def under_block(
+        self, row: int, column: int, shape: tuple[int, int], *, corners: bool
+    ) -> tuple[Floats, Floats]:
         """(columns, rows) of the source under the cells of a block that begins at (row, column).
 
         Places are those of the cells' centres, or of their corners. What they come to depends on the block,
@@ -73,18 +75,18 @@ class Trace:
                 return found
             step //= 2
         grid = np.meshgrid(column + columns, row + rows)
-        return self.at(grid[0], grid[1])
+        return self.to_source(grid[0], grid[1])
 
     def scale(self, row: float, column: float) -> tuple[float, float]:
         """(y, x) cells of the target per cell of the source, around a place of the target."""
-        columns, rows = self.at(
+        columns, rows = self.to_source(
             np.array([column - 0.5, column + 0.5, column, column]), np.array([row, row, row - 0.5, row + 0.5])
         )
         spans = [math.hypot(part[1] - part[0], part[3] - part[2]) for part in (rows, columns)]
         y, x = (1 / span if math.isfinite(span) and span > 0 else 1.0 for span in spans)
         return y, x
 
-    def torn(self, columns: Floats, rows: Floats) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    def across_cut(self, columns: Floats, rows: Floats) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """Which cells have corners on both sides of where the globe is cut open; None where none have.
 
         `columns` and `rows` are the places of the corners, (H + 1, W + 1); the result is (H, W).
@@ -99,8 +101,8 @@ class Trace:
             found = (span > most) & np.isfinite(span)
         return found if found.any() else None
 
-    def mended(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
-        """The same places twice, on either side of that cut, so that no cell is torn there."""
+    def beside_cut(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
+        """The same places twice, on either side of that cut, so that no cell lies across it."""
         right, down = self._turn()
         places = columns * right + rows * down
         with np.errstate(invalid="ignore"):

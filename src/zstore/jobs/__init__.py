@@ -1,0 +1,1 @@
+"""Long jobs: plans, their units, what makes them and what keeps which of them are done."""

@@ -1,0 +1,65 @@
+"""Boxes of cells: how large they are, where they meet, how one lies in another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["Box", "Items", "Shape", "hull", "inside", "lengths", "meet", "volume", "whole", "windows"]
+
+# What a window of `windows` should come to: enough for every thread, and little beside a machine's memory.
+BLOCK_SIZE = 16 << 20
+
+Items = np.ndarray[Any, np.dtype[Any]]
+Shape: TypeAlias = tuple[int, ...]
+Box: TypeAlias = tuple[slice, ...]
+
+
+def whole(shape: Shape) -> Box:
+    """All of an array."""
+    return tuple(slice(0, length) for length in shape)
+
+
+def lengths(box: Box) -> Shape:
+    """The shape of what a box holds."""
+    return tuple(side.stop - side.start for side in box)
+
+
+def volume(box: Box) -> int:
+    """How many cells a box has."""
+    return prod(side.stop - side.start for side in box)
+
+
+def inside(box: Box, outer: Box) -> Box:
+    """`box`, counted from where `outer` begins."""
+    return tuple(slice(s.start - o.start, s.stop - o.start) for s, o in zip(box, outer, strict=True))
+
+
+def meet(one: Box, other: Box) -> Box:
+    """The cells that two boxes share, which have some in common."""
+    return tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True))
+
+
+def hull(one: Box, other: Box) -> Box:
+    """The least box that holds both; empty ones hold nothing."""
+    if not volume(one) or not volume(other):
+        return one if volume(one) else other
+    return tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(one, other, strict=True))
+
+
+def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[tuple[slice, slice]]:
+    """(y, x) windows of whole units that come to BLOCK_SIZE; wide before high, as rasters lie in files."""
+    height, width = unit
+    while width < shape[1] and height * width * 2 * item_size <= BLOCK_SIZE:
+        width += unit[1]
+    while height < shape[0] and (height + unit[0]) * width * item_size <= BLOCK_SIZE:
+        height += unit[0]
+    for row in range(0, shape[0], height):
+        for column in range(0, shape[1], width):
+            yield (
+                slice(row, min(row + height, shape[0])),
+                slice(column, min(column + width, shape[1])),
+            )

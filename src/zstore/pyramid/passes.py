@@ -1,0 +1,400 @@
+"""An array and the smaller versions of it, made unit by unit from one reading of the array."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.engine.pool import thread_count
+from zstore.extensions.registry import resamplers
+from zstore.jobs.runner import Plan, Runner
+from zstore.nodes.array import Array
+from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume
+from zstore.pyramid.masks import Mask, Masking
+from zstore.resampling.grid import WEIGHTED
+from zstore.resampling.methods import Part, Resampler, plan_part
+
+__all__ = [
+    "LevelPlan",
+    "Pass",
+    "Recipe",
+    "Resample",
+    "Share",
+    "Step",
+    "is_built_in",
+    "outer_chunks",
+    "run_step",
+]
+
+# What these make lies between the least and the greatest cell, rounded as it may be.
+BETWEEN = frozenset(("average", "mode", "med", "q1", "q3", "max", "min"))
+# The most that a thread keeps to read its next tile into.
+KEPT_SIZE = 8 << 20
+_memory = threading.local()
+
+# What is offered as a resampler: (array, factors, *, nodata=None, out=None) gives the array made smaller,
+# each cell of it from its own window alone. Built-in methods that look further say so through `plan_part`.
+Resample: TypeAlias = Callable[..., Items]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How coarser levels are made of an array.
+
+    factors     from each level to the next, per dimension
+    nodata      what resampling leaves out
+    grid        how windows lie: "aligned" or "gdal"
+    is_chained  whether a level is made from the one before; else `depth` levels at a time are from one source
+    mask        where the source is valid, in the source's cells
+    """
+
+    source: Array
+    factors: Shape
+    method: str
+    nodata: Any = None
+    grid: str = "aligned"
+    is_chained: bool = True
+    depth: int = 64
+    mask: Mask | None = None
+
+
+class Share(NamedTuple):
+    """The part `box` of an array that a unit owns, where others own parts of the same chunks.
+
+    limits  what is to be written of the array
+    """
+
+    array: Array
+    limits: Box
+    box: Box
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one reading of a recipe's source makes: a copy of it, and levels.
+
+    The source is cut into units. A unit owns a part of every level, the cells whose place times the factors
+    lies in it; so every cell has one owner. It reads what those cells are made of, beyond its own cells too
+    where windows reach further, and thus can be made without any other, anywhere, and again.
+
+    copy    an array to copy the source to
+    levels  arrays ceil(n / factors ** i) long, i = 1, 2, ...
+    boxes   what is to be written of the copy and of each level
+    unit    cells of the source, per dimension
+    tile    as many of them as are read, and made into cells of every level, at a time
+    """
+
+    recipe: Recipe
+    copy: Array | None
+    levels: tuple[Array, ...]
+    boxes: tuple[Box, ...]
+    unit: Shape = ()
+    tile: Shape = ()
+
+    @property
+    def source(self) -> Array:
+        """What is read."""
+        return self.recipe.source
+
+    @once
+    def dtype(self) -> np.dtype[Any]:
+        """Of the cells that units make."""
+        dtype = self.source.dtype
+        return dtype.newbyteorder("=") if dtype.kind in "iufcmM" else dtype
+
+    def shape(self, level: int) -> Shape:
+        """Of the source (level 0) or of a level."""
+        return self.levels[level - 1].shape if level else self.source.shape
+
+    def targets(self) -> list[int]:
+        """The levels to write, 0 for the copy."""
+        return list(range(0 if self.copy is not None else 1, len(self.levels) + 1))
+
+    def scale(self, level: int) -> Shape:
+        """How many cells of the source make one of that level."""
+        return tuple(factor**level for factor in self.recipe.factors)
+
+    # Units
+
+    def own(self, unit: Shape, level: int) -> Box:
+        """What the unit that begins there owns of a level, as far as it is to be written."""
+        sides = []
+        sizes = zip(self.unit, self.source.shape, self.scale(level), self.shape(level), strict=True)
+        for begin, box, (length, size, factor, cells) in zip(unit, self.boxes[level], sizes, strict=True):
+            first = max(-(-begin // factor), box.start)
+            last = cells if begin + length >= size else -(-(begin + length) // factor)
+            sides.append(slice(first, max(first, min(last, box.stop))))
+        return tuple(sides)
+
+    def units(self) -> list[Shape]:
+        """Where the units that own something begin, so that few shared chunks are unfinished at a time."""
+        ranges = []
+        for axis, (size, length) in enumerate(zip(self.source.shape, self.unit, strict=True)):
+            sides = [(self.boxes[level][axis], self.scale(level)[axis]) for level in self.targets()]
+            begin = min((side.start * factor for side, factor in sides), default=0) // length * length
+            end = min(size, max((side.stop * factor for side, factor in sides), default=0))
+            ranges.append(range(begin, end, length))
+        found = [u for u in product(*ranges) if any(volume(self.own(u, level)) for level in self.targets())]
+        return sorted(found, key=self._nest)
+
+    def _nest(self, unit: Shape) -> tuple[Shape, ...]:
+        """The shared chunks that a unit lies in, the largest on the ground first."""
+        places = []
+        for level in range(len(self.levels), self.whole_count, -1):
+            steps = zip(unit, self.scale(level), outer_chunks(self.levels[level - 1]), strict=True)
+            places.append(tuple(begin // factor // length for begin, factor, length in steps))
+        return (*places, unit)
+
+    def cell_count(self, unit: Shape) -> int:
+        """How many cells of the source lie in a unit."""
+        sides = zip(unit, self.unit, self.source.shape, strict=True)
+        return prod(min(length, size - begin) for begin, length, size in sides)
+
+    @once
+    def unit_count(self) -> int:
+        """How many units the source comes to."""
+        return prod(-(-n // u) for n, u in zip(self.source.shape, self.unit, strict=True))
+
+    @once
+    def is_apart(self) -> bool:
+        """Whether windows lie side by side, as those of plugins' methods all do."""
+        if not is_built_in(self.recipe.method):
+            return True
+        # The method may be named by an alias.
+        is_weighted = resamplers.resolve(self.recipe.method).method in WEIGHTED
+        return self.recipe.grid == "aligned" and not is_weighted
+
+    @once
+    def whole_count(self) -> int:
+        """How many levels, from the first on, have no chunk (or shard) that two units own parts of."""
+        count = 0
+        for level, array in enumerate(self.levels, 1):
+            sides = zip(self.unit, self.source.shape, self.scale(level), outer_chunks(array), strict=True)
+            if any(length < size and length % (factor * chunk) for length, size, factor, chunk in sides):
+                break
+            count = level
+        return count
+
+    def shared(self, unit: Shape) -> list[Share]:
+        """What a unit gives back: its parts of the levels whose chunks are put together, level by level."""
+        levels = range(self.whole_count + 1, len(self.levels) + 1)
+        owned = [Share(self.levels[n - 1], self.boxes[n], self.own(unit, n)) for n in levels]
+        return [share for share in owned if volume(share.box)]
+
+    def shapes(self, unit: Shape) -> list[Shape]:
+        """Of what a unit gives back."""
+        return [lengths(share.box) for share in self.shared(unit)]
+
+    # What a unit is made of
+
+    def needs(self, unit: Shape) -> list[Box]:
+        """What is read of the source, and made of each level, so that the unit has all it owns."""
+        boxes = [self.own(unit, level) for level in range(len(self.levels) + 1)]
+        if self.copy is None:
+            boxes[0] = tuple(slice(0, 0) for _ in unit)
+        for level in range(len(self.levels), 0, -1):
+            below = level - 1 if self.recipe.is_chained else 0
+            boxes[below] = hull(boxes[below], self._part(boxes[level], level).source)
+        return boxes
+
+    def _part(self, box: Box, level: int) -> Part:
+        """What the box of a level is made of: cells of the level before, or of the source."""
+        shape, steps = self.shape(level - 1 if self.recipe.is_chained else 0), self._steps(level)
+        if not self.is_apart:
+            return plan_part(shape, steps, self.recipe.method, box, grid=self.recipe.grid)
+        sides = zip(box, steps, shape, strict=True)
+        return Part(shape, tuple(slice(min(s.start * f, n), min(s.stop * f, n)) for s, f, n in sides), box)
+
+    def _steps(self, level: int) -> Shape:
+        return self.recipe.factors if self.recipe.is_chained else self.scale(level)
+
+    # Making one
+
+    def make(self, unit: Shape) -> list[Items]:
+        """Make the unit's part of everything: chunks that it owns whole are written, the rest is given back.
+
+        Tile by tile, so that what is read is still in the processor's caches when levels are made of it.
+        """
+        held, copied = self._copy(unit)
+        owned = [self.own(unit, level) for level in range(1, len(self.levels) + 1)]
+        made = [np.empty(lengths(box), self.dtype) for box in owned]
+        resample: Resample = resamplers.resolve(self.recipe.method)()
+        if is_built_in(self.recipe.method) and self.unit_count >= thread_count():
+            # Units run side by side; only where they are too few for that, the kernels share their work out.
+            resample = partial(resample, threads=1)
+        by_tile = replace(self, unit=self.tile)
+        for tile in self._tiles(unit):
+            needs = by_tile.needs(tile)
+            if any(volume(box) for box in needs[1:]):
+                cells = _read(self.source, needs[0]) if copied is None else copied[inside(needs[0], held)]
+                by_tile._make_tile(resample, tile, needs, cells, owned, made)
+        given_back = []
+        for level, (array, box, cells) in enumerate(zip(self.levels, owned, made, strict=True), 1):
+            if volume(box) and level <= self.whole_count:
+                array[box] = cells
+            elif volume(box):
+                given_back.append(cells)
+        return given_back
+
+    def _copy(self, unit: Shape) -> tuple[Box, Items | None]:
+        """What was read of the source to be copied, with all that the unit's levels are made of."""
+        if self.copy is None:
+            return (), None
+        held, box = self.needs(unit)[0], self.own(unit, 0)
+        cells = self.source[held]
+        if volume(box):
+            self.copy[box] = cells[inside(box, held)]
+        return held, cells
+
+    def _tiles(self, unit: Shape) -> Iterator[Shape]:
+        """Where the tiles of a unit begin."""
+        sides = zip(unit, self.unit, self.source.shape, self.tile, strict=True)
+        return product(*(range(o, min(o + u, n), length) for o, u, n, length in sides))
+
+    def _make_tile(
+        self,
+        resample: Resample,
+        tile: Shape,
+        needs: list[Box],
+        cells: Items,
+        owned: list[Box],
+        made: list[Items],
+    ) -> None:
+        """Put the cells of every level that the tile owns into `made`, which are the boxes `owned`.
+
+        `cells` are what it `needs` of the source.
+        """
+        recipe = self.recipe
+        is_plain = recipe.mask is None and is_built_in(recipe.method)
+        masking = Masking(self.source.dtype, recipe.nodata, is_needed=recipe.mask is not None)
+        if recipe.mask is not None:
+            cells = masking.hide(cells, recipe.mask.read(needs[0]))
+        nodata = None if is_plain and self._has_no_nodata(cells) else masking.nodata
+        for level in range(1, len(self.levels) + 1):
+            if not volume(needs[level]):
+                continue
+            part = self._part(needs[level], level)
+            held = needs[level - 1 if recipe.is_chained else 0]
+            window, box = cells[inside(part.source, held)], self.own(tile, level)
+            into = made[level - 1][inside(box, owned[level - 1])]
+            is_direct = is_plain and box == needs[level]
+            options: dict[str, Any] = {} if self.is_apart else {"grid": recipe.grid, "part": part}
+            if is_direct:
+                options["out"] = into
+            result = resample(window, self._steps(level), nodata=nodata, **options)
+            if not is_direct and volume(box):
+                into[...] = masking.reveal(result[inside(box, needs[level])])
+            if recipe.is_chained:
+                cells = result
+
+    def _has_no_nodata(self, cells: Items) -> bool:
+        """Whether no cell is nodata and nothing made of them can be: one look spares the kernels theirs."""
+        dtype, nodata = self.source.dtype, self.recipe.nodata
+        is_between = self.recipe.method in BETWEEN and dtype.kind in "iu" and dtype.itemsize <= 4
+        if nodata is None or not is_between or not cells.size:
+            return False
+        limits = np.iinfo(dtype)
+        if nodata == limits.min:
+            return bool(cells.min() != limits.min)
+        return bool(nodata == limits.max and cells.max() != limits.max)
+
+
+def is_built_in(method: str) -> bool:
+    """Whether a method is no plugin's."""
+    found = resamplers.resolve(method)
+    return isinstance(found, type) and issubclass(found, Resampler)
+
+
+def outer_chunks(array: Array) -> Shape:
+    """The shape of what is put into a store as one value."""
+    return array.shards or array.chunks
+
+
+def _read(source: Array, box: Box) -> Items:
+    """A box of the source, in memory that the thread reads the next one into."""
+    size = volume(box) * source.dtype.itemsize
+    if source.dtype.kind not in "iufcb" or size > KEPT_SIZE:
+        cells: Items = source[box]
+        return cells
+    if not hasattr(_memory, "held"):
+        _memory.held = np.empty(KEPT_SIZE, np.uint8)
+    into = _memory.held[:size].view(source.dtype).reshape(lengths(box))
+    source.read(box, out=into)
+    return into  # type: ignore[no-any-return]
+
+
+# Units run
+
+
+class LevelPlan(Plan, Protocol):
+    """What makes cells of levels: a `Pass`, or what makes the finest level of a tile pyramid."""
+
+    @property
+    def unit(self) -> Shape: ...
+    def units(self) -> Sequence[Shape]: ...
+    def shared(self, unit: Shape) -> list[Share]: ...
+    def cell_count(self, unit: Shape) -> int: ...
+
+
+class Step(NamedTuple):
+    """A plan, and which of its units read nothing but nodata, so that they need not be made."""
+
+    plan: LevelPlan
+    is_blank: Callable[[Shape], bool] | None = None
+
+
+def run_step(runner: Runner, step: Step, label: str, tick: Callable[[int], None] | None = None) -> None:
+    """Make a step's cells. Each unit writes the chunks that it owns whole; what they share is written here.
+
+    So every chunk is written once, and no two workers touch one.
+
+    label  sets the step apart from others in the journal
+    tick   hears how many cells have been dealt with
+    """
+    plan, is_blank = step
+    shared = _SharedChunks()
+
+    def take(unit: Shape, parts: Sequence[Items]) -> None:
+        for share, cells in zip(plan.shared(unit), parts, strict=True):
+            shared.add(share, cells)
+        if tick is not None:
+            tick(plan.cell_count(unit))
+
+    def known(unit: Shape) -> list[Items] | None:
+        if is_blank is None or not is_blank(unit):
+            return None
+        return [np.full(lengths(box), array.fill_value, array.dtype) for array, _, box in plan.shared(unit)]
+
+    runner.run(plan, f"{label}-{'x'.join(map(str, plan.unit))}", plan.units(), take, known)
+
+
+class _SharedChunks:
+    """Chunks that several units own parts of, each kept until it is whole."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[tuple[str, Shape], tuple[Items, list[int]]] = {}
+
+    def add(self, share: Share, cells: Items) -> None:
+        """Put cells into the chunks they belong to, and write those that are whole with them."""
+        array, limits, box = share
+        steps = outer_chunks(array)
+        sides = zip(box, steps, strict=True)
+        for place in product(*(range(s.start // n, -(-s.stop // n)) for s, n in sides)):
+            chunk = meet(tuple(slice(p * n, (p + 1) * n) for p, n in zip(place, steps, strict=True)), limits)
+            part, key = meet(chunk, box), (array.path, place)
+            if key not in self._chunks:
+                self._chunks[key] = (np.empty(lengths(chunk), cells.dtype), [volume(chunk)])
+            made, missing = self._chunks[key]
+            made[inside(part, chunk)] = cells[inside(part, box)]
+            missing[0] -= volume(part)
+            if missing[0] == 0:
+                del self._chunks[key]
+                array[chunk] = made

@@ -1,0 +1,250 @@
+"""The finest level of a tile pyramid, sampled tile by tile from a raster in another CRS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.tilesets.registry import TileMatrix
+from zstore.errors import MetadataError
+from zstore.jobs.runner import units_at_once
+from zstore.nodes.array import Array
+from zstore.pyramid.boxes import Box, Items, Shape, lengths, volume
+from zstore.pyramid.budget import Budget
+from zstore.pyramid.coverage import Tiles, common_tiles, cover
+from zstore.pyramid.masks import Mask
+from zstore.pyramid.passes import Share, outer_chunks
+from zstore.pyramid.transform import Floats, GridTransform
+from zstore.resampling.sample import reach_of, sample
+
+__all__ = ["Reprojection", "window_cells"]
+
+# What a cell of a tile takes beside the result (places, flags, sums), and one of a window beside its item.
+TILE_CELL_SIZE = 64
+WINDOW_CELL_SIZE = 10
+# The fewest cells of the source that one reading should be able to hold.
+LEAST_WINDOW = 1 << 14
+
+
+@dataclass(frozen=True)
+class Reprojection:
+    """What makes the finest level: one unit for each of its chunks, or shards, that the data may show in.
+
+    A `LevelPlan`, whose units share nothing.
+
+    source  what is sampled; `axes` are its y and x
+    scale   (y, x) cells of the level per cell of the source
+    window  how many cells of the source are read at a time
+    within  what of the dimensions beside y and x is to be made
+    clears  whether units that nothing of the source lies in are written, too: they may hold what did
+    tiles   those to make; they stay at home when a unit travels
+    """
+
+    source: Array
+    target: Array
+    axes: tuple[int, int]
+    transform: GridTransform
+    sampling: str
+    nodata: Any
+    mask: Mask | None
+    scale: tuple[float, float]
+    window: int
+    within: Box
+    clears: bool = False
+    tiles: Tiles = field(default_factory=lambda: np.empty((0, 2), np.int64), repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "tiles": self.tiles[:0]}
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the cells."""
+        return self.target.dtype
+
+    @property
+    def unit(self) -> Shape:
+        """Cells of the level, per dimension."""
+        return outer_chunks(self.target)
+
+    def own(self, unit: Shape) -> Box:
+        """What the unit that begins there makes."""
+        sides = zip(unit, self.unit, self.target.shape, strict=True)
+        return tuple(slice(begin, min(begin + length, size)) for begin, length, size in sides)
+
+    def units(self) -> list[Shape]:
+        """Where the units begin, row by row."""
+        steps = [self.unit[axis] for axis in self.axes]
+        tile = [self.target.chunks[axis] for axis in self.axes]
+        ranges: list[Sequence[int]] = [
+            range(side.start // length * length, side.stop, length)
+            for side, length in zip(self.within, self.unit, strict=True)
+        ]
+        found: list[Shape] = []
+        for y, x in (np.unique(self.tiles * tile // steps, axis=0) * steps).tolist():
+            ranges[self.axes[0]], ranges[self.axes[1]] = [y], [x]
+            found += product(*ranges)
+        return found
+
+    def cell_count(self, unit: Shape) -> int:
+        """How many cells of the level a unit makes."""
+        return volume(self.own(unit))
+
+    def shared(self, unit: Shape) -> list[Share]:
+        """Nothing: every unit is a whole chunk."""
+        return []
+
+    def shapes(self, unit: Shape) -> list[Shape]:
+        """None: nothing is given back."""
+        return []
+
+    def make(self, unit: Shape) -> list[Items]:
+        """Make a unit and write it, where anything shows in it; nothing is given back."""
+        box = self.own(unit)
+        y, x = self.axes
+        made: Items | None = None
+        for row in range(box[y].start, box[y].stop, self.target.chunks[y]):
+            for column in range(box[x].start, box[x].stop, self.target.chunks[x]):
+                height = min(self.target.chunks[y], box[y].stop - row)
+                width = min(self.target.chunks[x], box[x].stop - column)
+                cells = self._sample_tile(box, row, column, (height, width))
+                if cells is None:
+                    continue
+                if made is None:
+                    made = np.full(lengths(box), self.nodata, self.target.dtype)
+                rows, columns = row - box[y].start, column - box[x].start
+                on_top = np.moveaxis(made, self.axes, (-2, -1))
+                on_top[..., rows : rows + height, columns : columns + width] = cells
+        if made is not None:
+            self.target[box] = made
+        elif self.clears:
+            self.target[box] = self.nodata
+        return []
+
+    def _sample_tile(self, box: Box, row: int, column: int, shape: tuple[int, int]) -> Items | None:
+        """Cells (..., y, x) of a tile of the unit `box`; None where nothing of the source lies."""
+        is_average = self.sampling == "average"
+        places = self.transform.under_block(row, column, shape, corners=is_average)
+        cells = self._sample(box, *places)
+        across = self.transform.across_cut(*places) if is_average else None
+        if cells is None or across is None:
+            return cells
+        # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
+        cells[..., across] = self.nodata
+        for columns, rows in self.transform.beside_cut(*places):
+            side = self._sample(box, columns, rows)
+            if side is not None:
+                held = cells[..., across]
+                is_missing = np.isnan(held) if self.nodata != self.nodata else held == self.nodata
+                cells[..., across] = np.where(is_missing, side[..., across], held)
+        return cells
+
+    def _sample(self, box: Box, columns: Floats, rows: Floats) -> Items | None:
+        """Cells (..., y, x) at those places; None where nothing of the source lies."""
+        window = self._window(columns, rows)
+        if window is None:
+            return None
+        read = list(box)
+        read[self.axes[0]], read[self.axes[1]] = window
+        more = 1 if self.sampling == "average" else 0
+        height, width = rows.shape[0] - more, rows.shape[1] - more
+        if volume(tuple(read)) > self.window and max(height, width) > 1:
+            return self._sample_halves(box, columns, rows, (height, width), more)
+        source = np.moveaxis(self.source[tuple(read)], self.axes, (-2, -1))
+        valid = None
+        if self.mask is not None:
+            valid = np.moveaxis(self.mask.read(tuple(read)), self.axes, (-2, -1))
+        return sample(
+            source,
+            columns - window[1].start,
+            rows - window[0].start,
+            self.sampling,
+            nodata=self.nodata,
+            valid=valid,
+            scale=self.scale,
+        )
+
+    def _sample_halves(
+        self, box: Box, columns: Floats, rows: Floats, shape: tuple[int, int], more: int
+    ) -> Items | None:
+        axis = 0 if shape[0] >= shape[1] else 1
+        half, size = shape[axis] // 2, shape[axis]
+        parts = []
+        for begin, end in ((0, half), (half, size)):
+            cut = [slice(None), slice(None)]
+            cut[axis] = slice(begin, end + more)
+            parts.append(self._sample(box, columns[tuple(cut)], rows[tuple(cut)]))
+        if parts[0] is None and parts[1] is None:
+            return None
+        halves: list[Items] = []
+        for part, other, length in zip(parts, parts[::-1], (half, size - half), strict=True):
+            if part is None:
+                assert other is not None
+                sides = [*other.shape[:-2], *shape]
+                sides[axis - 2] = length
+                part = np.full(sides, self.nodata, self.target.dtype)
+            halves.append(part)
+        return np.concatenate(halves, axis=axis - 2)
+
+    def _window(self, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
+        """(y, x) of the source that cells at those places are made of; None where nothing of it lies."""
+        height, width = self.transform.source_shape
+        with np.errstate(invalid="ignore"):
+            inside = np.isfinite(columns) & np.isfinite(rows)
+            if self.sampling != "average":
+                inside &= (columns >= 0) & (columns <= width) & (rows >= 0) & (rows <= height)
+        if not inside.any():
+            return None
+        sides = []
+        for places, size, scale in ((rows, height, self.scale[0]), (columns, width, self.scale[1])):
+            low, high = float(places[inside].min()), float(places[inside].max())
+            if high < 0 or low > size:
+                return None
+            reach = reach_of(self.sampling, scale)
+            begin, end = max(0.0, low), min(float(size), high)
+            sides.append(slice(max(0, int(begin) - reach), min(size, int(end) + 1 + reach)))
+        return sides[0], sides[1]
+
+    def tiles_of(self, matrix: TileMatrix, box: Box) -> Tiles:
+        """Those of the tiles that a box of the source shows in.
+
+        Tiles near the box are found as those of a whole source are; of them, those are kept whose cells are
+        made of cells of the box, as the very places that the sampling uses have it.
+        """
+        region, sides = (box[self.axes[0]], box[self.axes[1]]), []
+        for side, size, scale in zip(region, self.transform.source_shape, self.scale, strict=True):
+            # What the sampling looks at around a place, how far a place may be off, and a cell for rounding.
+            reach = reach_of(self.sampling, scale) + math.ceil(self.transform.tolerance) + 1
+            sides.append(slice(max(0, side.start - reach), min(size, side.stop + reach)))
+        near = common_tiles(cover(self.transform.crop(sides[0], sides[1]), matrix), self.tiles)
+        kept = [tile for tile in near.tolist() if self._shows(matrix, tile, region)]
+        return np.array(kept, np.int64).reshape(-1, 2)
+
+    def _shows(self, matrix: TileMatrix, tile: list[int], region: tuple[slice, slice]) -> bool:
+        row, column = (place * length for place, length in zip(tile, matrix.tile_shape, strict=True))
+        corners = self.sampling == "average"
+        window = self._window(*self.transform.under_block(row, column, matrix.tile_shape, corners=corners))
+        return window is not None and all(
+            side.start < other.stop and side.stop > other.start
+            for side, other in zip(window, region, strict=True)
+        )
+
+
+def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> int:
+    """How many cells of the source a unit may read at a time.
+
+    Raises
+        MetadataError: the caller's memory does not hold one unit.
+    """
+    tile = target.chunks[axes[0]] * target.chunks[axes[1]]
+    item_size = target.dtype.itemsize
+    own = item_size * math.prod(outer_chunks(target)) + TILE_CELL_SIZE * tile
+    window = (budget.limit // units_at_once() - own) // (item_size + WINDOW_CELL_SIZE)
+    if window < LEAST_WINDOW and budget.is_firm:
+        least = units_at_once() * (own + LEAST_WINDOW * (item_size + WINDOW_CELL_SIZE))
+        raise MetadataError(f"memory is {budget.limit} bytes; expected at least {least}, for whole chunks")
+    return max(window, LEAST_WINDOW)

@@ -1,0 +1,284 @@
+"""Levels on the grids of a well-known tile matrix set: which they are, which tiles, what makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from zstore.conventions.base import Documents
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Level
+from zstore.conventions.tilesets.naming import enlarge_tiles, name_set
+from zstore.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.nodes.array import Array
+from zstore.pyramid.boxes import Box, Shape, whole
+from zstore.pyramid.budget import Budget, plan_passes
+from zstore.pyramid.coverage import (
+    Tiles,
+    choose_matrix,
+    coarser,
+    cover,
+    join_tiles,
+    limits_of,
+    meets,
+    rectangles,
+)
+from zstore.pyramid.dataset import Dataset
+from zstore.pyramid.layers import Layer
+from zstore.pyramid.passes import Pass, Step
+from zstore.pyramid.reproject import Reprojection, window_cells
+from zstore.pyramid.transform import GridTransform
+
+__all__ = ["TileGrid"]
+
+# Coordinates of a whole tile matrix soon outgrow the few tiles that are stored; the affine says the same.
+COORDINATE_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True)
+class TileGrid:
+    """Tile matrices as levels, the finest first, and which tiles of each the data show in; a `LevelGrid`.
+
+    times      how often the set's own tiles are enlarged
+    transform  from the finest matrix to the source
+    tiles      level by level, those that the source may show in
+    factor     how many cells of one make one of the next
+    scale      (y, x) cells of the finest per cell of the source
+    sources    grids that the source has, and had when tiles were made of it: (affine, rows, columns) each
+    every      level by level, the tiles that the source may show in, on any of these grids
+    """
+
+    known: TileMatrixSet
+    times: int
+    transform: GridTransform
+    matrices: Sequence[TileMatrix]
+    tiles: Sequence[Tiles]
+    factor: int
+    scale: tuple[float, float]
+    sources: Sequence[Sequence[float]]
+    every: Sequence[Tiles]
+    kind = "aligned"
+    is_copied = True
+    is_absent = False
+
+    @classmethod
+    def choose(
+        cls,
+        dataset: Dataset,
+        tile_matrix_set: str,
+        tile_length: int | None,
+        tolerance: float,
+        first: Any,
+        last: Any,
+    ) -> TileGrid:
+        """The tile matrices from `first` to `last`, or those that suit the data.
+
+        Raises
+            NotFoundError: there is no such set or tile matrix.
+            MetadataError: the data have no CRS or affine, or lie outside the set; an unfit tile length.
+            UnsupportedError: the matrices do not lie in one another by one whole factor.
+        """
+        known, geo = load_tile_matrix_set(tile_matrix_set), dataset.geo
+        times = _count_times(known, tile_length)
+        if geo.crs is None or geo.affine is None:
+            what = "CRS" if geo.crs is None else "affine"
+            raise MetadataError(
+                f"the data have no {what}; expected one, to reproject them", path=dataset.place
+            )
+        crs = Crs.from_user(known.crs)
+        matrices = [enlarge_tiles(matrix, times) for matrix in known.tile_matrices.values()]
+        transform = GridTransform(geo.crs, geo.affine, geo.shape, crs, matrices[-1].affine, tolerance)
+        finest = choose_matrix(transform, matrices) if last is None else _named(matrices, last, known)
+        transform = replace(transform, target_affine=finest.affine)
+        covered = cover(transform, finest)
+        if not len(covered):
+            raise MetadataError(
+                f"the data lie outside {known.id}, {finest.bounds}; expected some within", path=dataset.place
+            )
+        end = matrices.index(finest)
+        begin = 0 if first is None else matrices.index(_named(matrices, first, known))
+        if begin > end:
+            raise MetadataError(f"min_zoom is {first!r}, finer than max_zoom, {finest.id!r}")
+        chosen = matrices[begin : end + 1][::-1]
+        factor = _factor(known, chosen)
+        tiles = _by_level(covered, factor, len(chosen))
+        if first is None:
+            # Beyond the first level that is one tile, all are.
+            count = next((n for n, found in enumerate(tiles, 1) if len(found) == 1), len(tiles))
+            chosen, tiles = chosen[:count], tiles[:count]
+        middle = covered[len(covered) // 2] + 0.5
+        place = (float(middle[0] * finest.tile_shape[0]), float(middle[1] * finest.tile_shape[1]))
+        return cls(
+            known,
+            times,
+            transform,
+            chosen,
+            tiles,
+            factor,
+            transform.scale(*place),
+            [[*geo.affine, *geo.shape]],
+            tiles,
+        )
+
+    def after(self, grids: Sequence[Sequence[float]]) -> TileGrid:
+        """The same for a source that lay on those grids, too, when tiles were made of it."""
+        sources, covered = list(self.sources), self.tiles[0]
+        for grid in grids:
+            if list(grid) not in sources:
+                sources.append(list(grid))
+                *affine, rows, columns = grid
+                shape = (int(rows), int(columns))
+                former = replace(self.transform, source_affine=Affine(*affine), source_shape=shape)
+                covered = join_tiles(covered, cover(former, self.matrices[0]))
+        return replace(self, sources=sources, every=_by_level(covered, self.factor, len(self.tiles)))
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the source covers other ground than it did, so that all tiles are to be made."""
+        return len(self.sources) > 1
+
+    @property
+    def names(self) -> list[str]:
+        """Of the levels, the finest first."""
+        return [matrix.id for matrix in self.matrices]
+
+    @property
+    def factors(self) -> tuple[int, int]:
+        """(y, x) cells of a level that make one of the next."""
+        return self.factor, self.factor
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """(y, x) cells of a tile."""
+        return self.matrices[0].tile_shape
+
+    def place(self, geo: GeoModel) -> GeoModel:
+        """The model of a source with the levels there will be, each spanning its matrix."""
+        finest, levels = self.matrices[0], []
+        for step, matrix in enumerate(self.matrices):
+            factors = (self.factor**step, self.factor**step)
+            affine = finest.affine.scaled(factors)
+            levels.append(Level(matrix.id, matrix.shape, affine, factors, matrix.tile_shape))
+        crs = self.transform.target_crs
+        return replace(geo, crs=crs, affine=finest.affine, shape=finest.shape, levels=tuple(levels))
+
+    def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
+        """Put the set's name and the limits into the rendered documents, and leave long coordinates out."""
+        # The mini spec asks for coordinates, however long.
+        for level in geo.levels if profile != "geozarr-mini" else ():
+            for name in geo.dimensions if max(level.shape) > COORDINATE_LIMIT else ():
+                documents.pop(f"{level.path}/{name}", None)
+        attributes = documents[""]["attributes"]
+        stated = attributes.get("multiscales")
+        if isinstance(stated, Mapping) and "tile_matrix_set" in stated:
+            limits = {m.id: limits_of(found) for m, found in zip(self.matrices, self.tiles, strict=True)}
+            attributes["multiscales"] = name_set(stated, self.known, self.times, limits)
+
+    def record(self) -> dict[str, Any]:
+        """What the pyramid's record says of this kind alone."""
+        tolerance = self.transform.tolerance
+        return {"tile_matrix_set": self.known.id, "tile": list(self.tile), "tolerance": tolerance}
+
+    def pending(self) -> dict[str, Any]:
+        """What the record is to hold until an update has ended."""
+        return {"grids": [list(grid) for grid in self.sources]}
+
+    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
+        """What samples the finest level from the source, then the passes that make the others of it."""
+        axes, recipe, finest = layer.axes, layer.recipe, arrays[0]
+        assert layer.sampling is not None
+        work = Reprojection(
+            recipe.source,
+            finest,
+            axes,
+            self.transform,
+            layer.sampling,
+            recipe.nodata,
+            recipe.mask,
+            self.scale,
+            window_cells(finest, axes, budget),
+            whole(recipe.source.shape) if box is None else box,
+            clears=self.has_moved,
+            tiles=self.every[0],
+        )
+        is_whole = box is None or all(box[axis] == slice(0, recipe.source.shape[axis]) for axis in axes)
+        if not is_whole and box is not None:
+            work = replace(work, tiles=work.tiles_of(self.matrices[0], box))
+        steps = [Step(work)]
+        if not len(work.tiles) or len(arrays) == 1:
+            return steps
+        of_finest = replace(recipe, source=finest, mask=None)
+        # Where all is made, what reads no tile is left out, unit by unit.
+        for rectangle in [limits_of(work.tiles)] if is_whole else rectangles(work.tiles):
+            passes = plan_passes(of_finest, None, arrays[1:], budget, self._box(work.within, axes, rectangle))
+            steps += [
+                Step(found, self._blanks(arrays, found, axes) if is_whole else None) for found in passes
+            ]
+        return steps
+
+    def _box(self, within: Box, axes: tuple[int, int], tiles: tuple[int, int, int, int]) -> Box:
+        """Of an array on the finest matrix, what a rectangle of its tiles holds."""
+        (height, width), (top, bottom, left, right) = self.tile, tiles
+        box = list(within)
+        box[axes[0]] = slice(top * height, (bottom + 1) * height)
+        box[axes[1]] = slice(left * width, (right + 1) * width)
+        return tuple(box)
+
+    def _blanks(self, arrays: Sequence[Array], work: Pass, axes: tuple[int, int]) -> Callable[[Shape], bool]:
+        """Whether a unit reads none of the tiles outside which nothing is stored."""
+        tiles = self.every[next(n for n, array in enumerate(arrays) if array is work.source)]
+        return lambda unit: not meets(tiles, work.needs(unit)[0], axes, self.tile)
+
+
+def _by_level(tiles: Tiles, factor: int, count: int) -> list[Tiles]:
+    """The tiles of the finest level, and those of the others that hold them."""
+    found = [tiles]
+    while len(found) < count:
+        found.append(coarser(found[-1], factor))
+    return found
+
+
+def _count_times(known: TileMatrixSet, length: int | None) -> int:
+    """How many times as long as the set's own tiles are those asked for."""
+    height, width = next(iter(known.tile_matrices.values())).tile_shape
+    if length is None:
+        return 1
+    is_whole = isinstance(length, int) and not isinstance(length, bool) and length > 0
+    if not is_whole or length % height or length % width:
+        raise MetadataError(
+            f"tile_length is {length!r}; expected a multiple of {max(height, width)}, as {known.id} has it"
+        )
+    if height != width:
+        raise UnsupportedError(f"tiles of {known.id} are {height} by {width}; expected as wide as high")
+    return length // height
+
+
+def _named(matrices: Sequence[TileMatrix], name: Any, known: TileMatrixSet) -> TileMatrix:
+    wanted = known[str(name)]
+    return next(matrix for matrix in matrices if matrix.id == wanted.id)
+
+
+def _factor(known: TileMatrixSet, matrices: Sequence[TileMatrix]) -> int:
+    """How many cells of a matrix make one of the next coarser, which is the same all the way.
+
+    Raises
+        UnsupportedError: it is not, or rows of tiles are of different lengths.
+    """
+    factors = {2} if len(matrices) == 1 else set()
+    for finer, next_one in pairwise(matrices):
+        ratio = next_one.cell_size / finer.cell_size
+        factor = round(ratio)
+        fits = abs(ratio - factor) <= 1e-9 * ratio and finer.origin == next_one.origin
+        fits = fits and finer.tile_shape == next_one.tile_shape
+        fits = fits and all(-(-n // factor) == m for n, m in zip(finer.shape, next_one.shape, strict=True))
+        factors.add(factor if fits and factor > 1 else 0)
+    if len(factors) != 1 or 0 in factors or any(matrix.coalesced for matrix in matrices):
+        span = f"{matrices[-1].id} to {matrices[0].id}"
+        raise UnsupportedError(
+            f"tile matrices {span} of {known.id} do not lie in one another by one whole factor; expected "
+            "a set like WebMercatorQuad, or other zoom levels"
+        )
+    return factors.pop()

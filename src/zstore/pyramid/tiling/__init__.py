@@ -1,1 +1,0 @@
-"""Pyramids on tile matrix sets: reprojected, sparse, read tile by tile."""
