@@ -1,1 +1,1 @@
-"""What every floor may use: locks that a fork leaves free, values made once, byte ranges."""
+"""What every floor may use: locks that a fork leaves free, values kept, byte ranges."""

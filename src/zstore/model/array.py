@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from zstore.model.dtype import DataType
-from zstore.model.grid import Grid
+from zstore.model.grid import Grid, parse_chunk_shape, parse_shape
 from zstore.model.keys import ChunkKeys
-from zstore.model.shapes import parse_chunk_shape, parse_shape
 
-__all__ = ["ArrayModel", "CodecModel", "ZarrFormat"]
+__all__ = ["ArrayModel", "CodecModel", "Parts", "ZarrFormat"]
 
 ZarrFormat: TypeAlias = int
 
@@ -119,3 +118,21 @@ class ArrayModel:
     def with_attributes(self, attributes: Mapping[str, Any]) -> ArrayModel:
         """The same array with other attributes."""
         return replace(self, attributes=dict(attributes))
+
+
+class Parts(NamedTuple):
+    """What a document says of an array, but for its attributes and what zstore does not know."""
+
+    shape: tuple[int, ...]
+    data_type: DataType
+    grid: Grid
+    keys: ChunkKeys
+    codecs: tuple[CodecModel, ...]
+    fill_value: Any
+    dimension_names: tuple[str | None, ...] | None = None
+
+    def may_be_shared(self) -> bool:
+        """Whether several arrays may have these: objects and structured fill values can be changed."""
+        if isinstance(self.fill_value, np.generic):
+            return not isinstance(self.fill_value, np.void)
+        return self.fill_value is None or isinstance(self.fill_value, str | bytes)

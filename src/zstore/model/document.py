@@ -9,7 +9,6 @@ held are written back as they came.
 from __future__ import annotations
 
 import json
-import marshal
 import math
 from collections.abc import Mapping
 from json.encoder import encode_basestring
@@ -17,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.content import ByContent
 from zstore.errors import MetadataError
 
 __all__ = ["check_attributes", "parse_json", "render_json"]
 
 _SCALAR = (str, int, float, type(None))
 # What members of documents are rendered as, by their exact content: new arrays of a group share most of it.
-_texts: dict[bytes, str] = {}
-SIZE_LIMIT = 4096
-COUNT_LIMIT = 1024
+_texts: ByContent[str] = ByContent()
 _decode = json.JSONDecoder().raw_decode
 _compact = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -103,22 +101,14 @@ def _render_members(document: Mapping[str, Any]) -> str:
         if (kind is not dict and kind is not list) or not item:
             _render(item, "\n  ", parts.append)
             continue
-        try:
-            content = marshal.dumps(item, 2)
-        except ValueError:  # of something that JSON does not have; `_render` knows what to do with it
-            content = b""
-        text = _texts.get(content)
-        if text is None:
-            pieces: list[str] = []
-            _render(item, "\n  ", pieces.append)
-            text = "".join(pieces)
-            # What comes back as something else (numpy's scalars as bytes) could be taken for another thing.
-            if 0 < len(content) <= SIZE_LIMIT and marshal.loads(content) == item:
-                if len(_texts) >= COUNT_LIMIT:
-                    _texts.clear()
-                _texts[content] = text
-        parts.append(text)
+        parts.append(_texts.get(item, _render_member))
     return "".join(parts) + "\n}" if parts else "{}"
+
+
+def _render_member(item: Any) -> str:
+    pieces: list[str] = []
+    _render(item, "\n  ", pieces.append)
+    return "".join(pieces)
 
 
 def _render(value: Any, newline: str, put: Any) -> None:

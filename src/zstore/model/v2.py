@@ -14,16 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zstore.base.content import ByContent
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.array import ArrayModel, CodecModel, Parts
 from zstore.model.consolidated import Consolidated, check_node_path
 from zstore.model.dtype import DataType
-from zstore.model.grid import RectilinearGrid, RegularGrid
+from zstore.model.grid import RectilinearGrid, RegularGrid, check_chunk_size, parse_chunk_shape, parse_shape
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
-from zstore.model.known import Parts, remember
 from zstore.model.order import ORDER_CODECS, Order
-from zstore.model.shapes import check_chunk_size, parse_chunk_shape, parse_shape
 from zstore.model.typestr import OBJECT_CODECS
 
 __all__ = [
@@ -59,6 +58,8 @@ ARRAY_MEMBERS = frozenset(
 )
 # Of a chain that did not come from a v2 document, a last codec of these is written as the compressor.
 COMPRESSORS = frozenset(("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"))
+# What documents that were seen before say.
+_known: ByContent[Parts] = ByContent()
 
 
 def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel | GroupModel:
@@ -91,7 +92,7 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
 
 def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayModel:
     _check_format(document)
-    parts = remember(_parse_parts, document)
+    parts = _known.get(document, _parse_parts, Parts.may_be_shared)
     dimension_names, attributes = _split_dimensions(attributes, parts.shape)
     extra: dict[str, Any] = {}
     if not document.keys() <= ARRAY_MEMBERS:

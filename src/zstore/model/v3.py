@@ -12,16 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zstore.base.content import ByContent
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.array import ArrayModel, CodecModel, Parts
 from zstore.model.consolidated import Consolidated, check_node_path
 from zstore.model.dtype import DataType
-from zstore.model.grid import Grid, RectilinearGrid, RegularGrid
+from zstore.model.grid import (
+    Grid,
+    RectilinearGrid,
+    RegularGrid,
+    check_chunk_size,
+    parse_chunk_shape,
+    parse_shape,
+)
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
-from zstore.model.known import Parts, remember
 from zstore.model.order import Order
-from zstore.model.shapes import check_chunk_size, parse_chunk_shape, parse_shape
 
 __all__ = ["KEY", "parse_array", "parse_group", "parse_node", "render_array", "render_group"]
 
@@ -53,6 +59,8 @@ ARRAY_MEMBERS = frozenset(
 GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 SEPARATORS = {"default": "/", "v2": "."}
 _ABSENT = object()
+# What documents that were seen before say.
+_known: ByContent[Parts] = ByContent()
 
 
 def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel | GroupModel:
@@ -90,7 +98,9 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
 def _parse_array(document: Mapping[str, Any]) -> ArrayModel:
     get = document.get
     _check_head(document, "array")
-    parts = remember(_parse_parts, {name: document[name] for name in PARTS if name in document})
+    parts = _known.get(
+        {name: document[name] for name in PARTS if name in document}, _parse_parts, Parts.may_be_shared
+    )
     transformers = get("storage_transformers")
     if transformers:
         _refuse_transformers(transformers)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import marshal
 from dataclasses import replace
 from typing import Any
 
+from zstore.base.content import ByContent
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.engine.documents import create_node, place
@@ -19,7 +19,7 @@ from zstore.storage.base import Store
 
 __all__ = ["make_array"]
 
-_bound: set[tuple[Any, ...]] = set()
+_bound: ByContent[bool] = ByContent()
 
 
 def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *, overwrite: bool) -> Array:
@@ -52,17 +52,14 @@ def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
     fill_value = model.effective_fill_value
     shapes = tuple(model.grid.shapes())
     names = [(codec.name, codec.configuration, codec.must_understand) for codec in model.codecs]
-    try:
-        fill = None if model.data_type.is_object else model.data_type.fill_bits(fill_value)
-        content = (marshal.dumps(names, 2), shapes, model.dtype, fill, allow_pickle)
-    except ValueError:  # configurations of something else than JSON has
-        content = None
-    if content in _bound and not model.data_type.is_object:
-        return
-    for shape in shapes:
-        Chain.bind(model.codecs, ChunkSpec(shape, model.dtype, fill_value, allow_pickle))
-    # What comes back as something else (numpy's scalars as bytes) could be taken for another thing.
-    if content is not None and len(shapes) == 1 and marshal.loads(content[0]) == names:
-        if len(_bound) >= 1024:
-            _bound.clear()
-        _bound.add(content)
+
+    def bind(_: Any) -> bool:
+        for shape in shapes:
+            Chain.bind(model.codecs, ChunkSpec(shape, model.dtype, fill_value, allow_pickle))
+        return True
+
+    if model.data_type.is_object or len(shapes) > 1:
+        bind(None)
+    else:
+        fill = bytes(model.data_type.fill_bits(fill_value))
+        _bound.get((names, shapes, repr(model.dtype), fill, allow_pickle), bind)

@@ -15,14 +15,14 @@ import numpy as np
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.grid import Grid, RectilinearGrid, RegularGrid
 
-__all__ = ["cut", "parse_integers"]
+__all__ = ["choose_grid", "parse_integers"]
 
 TARGET_SIZE = 1 << 20
 # Most shapes are tuples of nothing else, and need no further look.
 PLAIN = {int}
 
 
-def cut(
+def choose_grid(
     chunks: Any, shards: Any, shape: tuple[int, ...], item_size: int, zarr_format: int
 ) -> tuple[Grid, tuple[int, ...] | None]:
     """The grid, and the shape of inner chunks where there are shards.
