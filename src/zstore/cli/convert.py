@@ -179,7 +179,7 @@ def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> 
 
 
 def _in_place(source: str, zarr_format: str | None, *, remove_old: bool) -> None:
-    from zstore.upkeep.inplace import convert_metadata
+    from zstore.upkeep.convert import convert_metadata
 
     _show(convert_metadata(source, zarr_format=int(zarr_format or 3), remove_old=remove_old))
 
