@@ -80,6 +80,7 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "zarr": ("zstore.integrations.zarr_python",),
     "dask": ("zstore.integrations",),
     "h5netcdf": ("zstore.integrations.rasters",),
+    "netCDF4": ("zstore.integrations.rasters",),
     "h5py": ("zstore.integrations.rasters",),
     "click": ("zstore.cli",),
     "rich": ("zstore.cli",),
