@@ -76,7 +76,7 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "pyproj": ("zstore.conventions.crs",),
     "cftime": ("zstore.conventions.content",),
     "rasterio": ("zstore.integrations.rasters",),
-    "xarray": ("zstore.integrations.xarray", "zstore.integrations.encoding"),
+    "xarray": ("zstore.integrations.xarray",),
     "zarr": ("zstore.integrations.zarr_python",),
     "dask": ("zstore.integrations",),
     "h5netcdf": ("zstore.integrations.rasters",),

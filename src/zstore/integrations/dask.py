@@ -219,10 +219,11 @@ def fit_chunks(
         if cuts:
             lengths = align_chunks(lengths, edges, place.start)
         elif not is_aligned(lengths, edges, place.start) or not ends <= set(edges.tolist()):
+            unit = (array.shards or array.chunks)[axis]
             raise MetadataError(
                 f"dask's chunks {lengths} of {name} along axis {axis}, from {place.start} on, do not meet "
-                f"where stored objects of {(array.shards or array.chunks)[axis]} items do: writers would wait "
-                f"for each other or, on some stores, undo each other's work; rechunk, or {remedy}",
+                f"where stored objects of {unit} items do: writers would wait for each other or, on some "
+                f"stores, undo each other's work; rechunk, or {remedy}",
                 path=join_key(array.store.url, array.path),
             )
         fitting.append(lengths)

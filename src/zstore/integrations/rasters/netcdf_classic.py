@@ -1,9 +1,9 @@
 """NetCDF classic files (CDF-1, CDF-2 and CDF-5), read by the NetCDF library where their length is right.
 
 The library alone gives zeros for what a file that was cut short no longer holds, opens one that ends in its
-header as a file without variables, takes the mark of a count of records that was never written for
-the count, and does not survive every damaged header. Where values lie it does not tell. So the header is gone through here
-first, for nothing but where each variable ends.
+header as a file without variables, takes the mark for a count of records that was never written for that
+count, and does not survive every damaged header. It does not tell where values lie. So the header is gone
+through here first, for nothing but where each variable ends.
 
 Spec
     NetCDF User's Guide, appendix B, "File Format Specifications": classic, 64-bit offset and 64-bit data.

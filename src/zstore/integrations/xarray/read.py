@@ -19,7 +19,6 @@ from xarray.core import indexing
 
 from zstore.codecs.base import ArrayCodec, BytesCodec, Serializer
 from zstore.codecs.chain import make_codec
-from zstore.codecs.sharding import parse_models
 from zstore.errors import MetadataError, NotFoundError
 from zstore.integrations.attributes import parse_fill
 from zstore.model import v2
@@ -172,10 +171,11 @@ def _describe_encoding(array: Array) -> dict[str, Any]:
 
 def _describe_chain(array: Array) -> dict[str, Any]:
     """Filters, serializer and compressors: of inner chunks where there are shards."""
-    models = list(array.model.codecs)
+    models: Any = array.model.codecs
     for model in array.model.codecs:
         if model.name == "sharding_indexed":
-            models = list(parse_models(model.configuration, "codecs", model.name))
+            shard: Any = make_codec(model)
+            models = shard.codecs
     parts: dict[str, Any] = {"filters": (), "serializer": None, "compressors": ()}
     for model in models:
         stated: dict[str, Any] = {"name": model.name}
