@@ -19,7 +19,7 @@ import rasterio
 from rich.console import Console
 
 import zstore
-from zstore.integrations.rasters.raster import raster_to_zarr, zarr_to_raster
+from zstore.integrations.rasters import raster_to_zarr, zarr_to_raster
 from zstore.pyramid.quicklook import encode_png, quicklook
 
 RASTER = Path(__file__).parent / "data" / "LC80030172015001LGN00_B5.tiff"

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from zstore.pyramid.tiles import open_tiles, read_tile
     from zstore.pyramid.update import update_pyramid
     from zstore.resampling.methods import downsample
-    from zstore.upkeep.convert import convert
-    from zstore.upkeep.inplace import convert_metadata
+    from zstore.upkeep.convert import convert, convert_metadata
     from zstore.upkeep.verify import verify
     from zstore.validation.run import validate
 
@@ -33,7 +32,7 @@ _HOMES = {
     "build_tile_pyramid": "zstore.pyramid.build",
     "consolidate": "zstore.nodes.open",
     "convert": "zstore.upkeep.convert",
-    "convert_metadata": "zstore.upkeep.inplace",
+    "convert_metadata": "zstore.upkeep.convert",
     "create_array": "zstore.nodes.open",
     "create_group": "zstore.nodes.open",
     "downsample": "zstore.resampling.methods",

@@ -11,8 +11,8 @@ import pytest
 
 import zstore
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
-from zstore.integrations.rasters.netcdf import is_netcdf, netcdf_to_zarr
-from zstore.integrations.spelling import SpellingWarning
+from zstore.integrations.attributes import AttributeWarning
+from zstore.integrations.rasters import is_netcdf, netcdf_to_zarr
 
 h5netcdf = pytest.importorskip("h5netcdf", reason="NetCDF is read with h5netcdf (extra 'netcdf')")
 h5py = pytest.importorskip("h5py", reason="NetCDF is read with h5py (extra 'netcdf')")
@@ -145,7 +145,7 @@ def test_numbers_that_json_has_not_become_words(tmp_path):
     with h5netcdf.File(path, "w") as made:
         made.dimensions = {"x": 2}
         made.create_variable("v", ("x",), "f4", data=[1, 2]).attrs["range"] = np.array([np.nan, np.inf])
-    with pytest.warns(SpellingWarning, match="range"):
+    with pytest.warns(AttributeWarning, match="range"):
         group = netcdf_to_zarr(path, tmp_path / "out.zarr")
     assert group["v"].attrs["range"] == ["NaN", "Infinity"]
 

@@ -15,7 +15,7 @@ import pytest
 import zstore
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
-from zstore.integrations.rasters.raster import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -310,7 +310,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     script = """
         import resource, sys
         import numpy as np, rasterio
-        from zstore.integrations.rasters.raster import raster_to_zarr, zarr_to_raster
+        from zstore.integrations.rasters import raster_to_zarr, zarr_to_raster
         path, shape = sys.argv[1], {"width": 8192, "height": 24576, "count": 1, "dtype": "uint16"}
         with rasterio.Env(GDAL_CACHEMAX=16):
             with rasterio.open(path + "/a.tif", "w", driver="GTiff", crs="EPSG:32622", **shape) as raster:

@@ -12,7 +12,7 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.integrations.rasters.raster import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")

@@ -198,8 +198,7 @@ NETCDF = ("example_1.nc", "bears.nc")
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("source", real_files(), ids=lambda path: path.name)
 def test_real_files_are_to_both_engines_the_same(tmp_path, source, zarr_format):
-    from zstore.integrations.rasters.netcdf import netcdf_to_zarr
-    from zstore.integrations.rasters.raster import raster_to_zarr
+    from zstore.integrations.rasters import netcdf_to_zarr, raster_to_zarr
 
     if not source.is_file():
         pytest.skip(f"{source.name} is not there")

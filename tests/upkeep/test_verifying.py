@@ -14,6 +14,7 @@ import zstore.upkeep.verify as verifying
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.upkeep import chunks
 from zstore.upkeep.verify import Damage
 
 
@@ -209,7 +210,7 @@ def test_large_shards_are_looked_at_in_stretches(monkeypatch, tmp_path):
         taken.append(np.prod(shape))
         return real(shape, *args, **kwargs)
 
-    monkeypatch.setattr(verifying.np, "empty", empty)
+    monkeypatch.setattr(chunks.np, "empty", empty)
     assert zstore.verify(tmp_path).is_sound
     assert max(taken) <= 8 * 24
     assert sum(taken) == 64 * 64

@@ -39,7 +39,7 @@ def convert(ctx: click.Context, /, source: str, target: str | None, **options: A
     Of a Zarr, --chunks and --shards are for the last two dimensions; --format 1, 2 or 3 (the default). With
     --metadata-only there is no TARGET.
     """
-    from zstore.integrations.rasters.netcdf import is_netcdf
+    from zstore.integrations.rasters import is_netcdf
 
     given = {
         name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
@@ -74,7 +74,7 @@ def convert(ctx: click.Context, /, source: str, target: str | None, **options: A
 
 
 def _to_raster(source: str, target: str, **options: Any) -> None:
-    from zstore.integrations.rasters.raster import zarr_to_raster
+    from zstore.integrations.rasters import zarr_to_raster
 
     with show_progress("writing") as progress:
         path = zarr_to_raster(
@@ -91,7 +91,7 @@ def _to_raster(source: str, target: str, **options: Any) -> None:
 
 
 def _from_netcdf(source: str, target: str, **options: Any) -> None:
-    from zstore.integrations.rasters.netcdf import netcdf_to_zarr
+    from zstore.integrations.rasters import netcdf_to_zarr
 
     if options["pyramid"] or options["levels"] or options["bands"] or options["profile"]:
         raise click.UsageError(
@@ -113,7 +113,7 @@ def _from_netcdf(source: str, target: str, **options: Any) -> None:
 
 
 def _to_zarr(source: str, target: str, **options: Any) -> None:
-    from zstore.integrations.rasters.raster import raster_to_zarr
+    from zstore.integrations.rasters import raster_to_zarr
 
     bands = options["bands"]
     if bands is not None and not all(band.isdecimal() for band in bands):
@@ -179,7 +179,7 @@ def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> 
 
 
 def _in_place(source: str, zarr_format: str | None, *, remove_old: bool) -> None:
-    from zstore.upkeep.inplace import convert_metadata
+    from zstore.upkeep.convert import convert_metadata
 
     _show(convert_metadata(source, zarr_format=int(zarr_format or 3), remove_old=remove_old))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from zstore._ext.engine.transfer import limit_chunks
@@ -77,7 +77,7 @@ def _enter() -> None:
 _END: Any = object()
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
+def ahead(items: Iterator[T]) -> Generator[T, None, None]:
     """The items, each being made on another thread while the one before it is used."""
     from concurrent.futures import ThreadPoolExecutor
 

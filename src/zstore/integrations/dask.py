@@ -22,11 +22,11 @@ __all__ = [
     "TARGET_SIZE",
     "align_chunks",
     "even_chunks",
+    "fit_chunks",
     "from_dask",
     "is_aligned",
     "plan_chunks",
     "to_dask",
-    "write_edges",
 ]
 
 TARGET_SIZE = 128 << 20  # dask's own default for the size of a chunk
@@ -118,7 +118,7 @@ def from_dask(
             f"data has the shape {data.shape}; expected that of the region {region!r} of {array.shape}",
             path=join_key(array.store.url, array.path),
         )
-    data = _aligned(data, array, places, align=align)
+    data = data.rechunk(fit_chunks(data.chunks, array, places, "data", cuts=align, remedy="align=True"))
     stored = dask.array.store(data, array, lock=False, regions=places, compute=compute, return_stored=False)
     return array if compute else stored
 
@@ -174,7 +174,7 @@ def plan_chunks(array: Array, target_size: int) -> tuple[Lengths, ...]:
     return tuple(parts or (0,) for parts in sizes)
 
 
-def write_edges(array: Array, axis: int) -> np.ndarray[Any, Any]:
+def _write_edges(array: Array, axis: int) -> np.ndarray[Any, Any]:
     """Where along a dimension stored objects begin, and where the last one ends."""
     return np.array([0, *accumulate(array.write_chunk_sizes[axis])], np.int64)
 
@@ -194,18 +194,40 @@ def align_chunks(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> L
     return tuple(b - a for a, b in pairwise(cuts))
 
 
-def _aligned(data: Any, array: Array, places: tuple[slice, ...], *, align: bool) -> Any:
-    edges = [write_edges(array, axis) for axis in range(array.ndim)]
-    pairs = list(zip(data.chunks, edges, places, strict=True))
-    if all(is_aligned(lengths, along, part.start) for lengths, along, part in pairs):
-        return data
-    if not align:
-        raise MetadataError(
-            f"dask's chunks {data.chunks} do not meet where the stored objects "
-            f"{array.shards or array.chunks} do; rechunk, or align=True",
-            path=join_key(array.store.url, array.path),
-        )
-    return data.rechunk(tuple(align_chunks(lengths, along, part.start) for lengths, along, part in pairs))
+def fit_chunks(
+    chunks: Sequence[Lengths],
+    array: Array,
+    places: Sequence[slice],
+    name: str,
+    *,
+    cuts: bool,
+    remedy: str,
+    is_shared: bool = False,
+) -> tuple[Lengths, ...]:
+    """dask's chunks of what goes to these places, so that they meet where stored objects do.
+
+    cuts       cut them anew where they do not
+    is_shared  there are several writers at once: neither do both ends lie within a stored object
+
+    Raises
+        MetadataError: they would have to be cut.
+    """
+    fitting = []
+    for axis, (lengths, place) in enumerate(zip(chunks, places, strict=True)):
+        edges = _write_edges(array, axis)
+        ends = {place.start, place.stop} if is_shared and place.start < place.stop else set()
+        if cuts:
+            lengths = align_chunks(lengths, edges, place.start)
+        elif not is_aligned(lengths, edges, place.start) or not ends <= set(edges.tolist()):
+            unit = (array.shards or array.chunks)[axis]
+            raise MetadataError(
+                f"dask's chunks {lengths} of {name} along axis {axis}, from {place.start} on, do not meet "
+                f"where stored objects of {unit} items do: writers would wait for each other or, on some "
+                f"stores, undo each other's work; rechunk, or {remedy}",
+                path=join_key(array.store.url, array.path),
+            )
+        fitting.append(lengths)
+    return tuple(fitting)
 
 
 def _places(region: Any, array: Array) -> tuple[slice, ...]:

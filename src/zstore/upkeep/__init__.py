@@ -1,1 +1,1 @@
-"""Hierarchies of one Zarr format made into another."""
+"""Hierarchies looked after: converted to another Zarr format, cut and encoded anew, verified."""

@@ -1,21 +1,21 @@
-"""A hierarchy or array written anew in another Zarr format, or cut and encoded otherwise.
+"""A hierarchy or array in another Zarr format: written anew elsewhere, or described anew where it is.
 
-The documents of an array are written after its chunks, those of groups after what they hold, the topmost
-last: what an interruption leaves is no array and no group, and is named as what it is by a key of its own.
+Elsewhere the documents of an array are written after its chunks, those of groups after what they hold, the
+topmost last: what an interruption leaves is no array and no group, and is named as what it is by a key of its
+own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
+    KEYS,
     ancestors,
     check_above,
-    check_path,
     create_node,
     delete_node,
     place,
@@ -23,44 +23,53 @@ from zstore.engine.documents import (
     render_node,
 )
 from zstore.engine.walk import walk_nodes
-from zstore.errors import StoreError, ZstoreError
+from zstore.errors import StoreError, UnsupportedError, ZstoreError
+from zstore.model import v2
 from zstore.model.array import ArrayModel
 from zstore.model.document import render_json
 from zstore.model.group import GroupModel
-from zstore.nodes.group import node
-from zstore.nodes.node import Access, Node
+from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
+from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
-from zstore.upkeep.move import (
-    Side,
-    bind_target,
-    compare,
-    copy_chunks,
-    keeps_bytes,
-    recode_chunks,
-    touched_cells,
-)
-from zstore.upkeep.plan import SAME, Wishes, plan_array, plan_group
+from zstore.upkeep.chunks import Progress, StoredArray, open_place
+from zstore.upkeep.copying import compare, copy_chunks, keeps_bytes, recode_chunks, touched_cells
+from zstore.upkeep.plan import SAME, Request, plan_array, plan_group, say_in_place
 
 if TYPE_CHECKING:
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
 
-__all__ = ["MARK", "convert", "open_side"]
+__all__ = ["MARK", "convert", "convert_metadata"]
 
 # There while a conversion is under way, and after one that was interrupted.
 MARK = ".zstore-converting"
 
-Progress = Callable[[int, int], None]
+Model = ArrayModel | GroupModel
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One array to be made."""
+class _Place(NamedTuple):
+    """A node and what is below it."""
 
-    source: Side
-    target: Side
-    is_copy: bool
+    store: Store
+    base: str
+
+    def array(self, below: str, model: ArrayModel, request: Request) -> StoredArray:
+        return StoredArray(self.store, join_key(self.base, below), model, allow_pickle=request.allow_pickle)
+
+    def put(self, below: str, model: Model) -> None:
+        """Write the documents of a node over those that are there."""
+        for name, document in render_node(model).items():
+            self.store.put(join_key(join_key(self.base, below), name), render_json(document))
+
+
+class _Change(NamedTuple):
+    """One node by its path below the place: what it is, what it becomes, whether chunks keep their bytes."""
+
+    below: str
+    old: Model
+    new: Model
+    is_copy: bool = True
 
 
 def convert(
@@ -101,76 +110,128 @@ def convert(
         StoreError: there is something at the target already, or one of the stores failed.
         CodecError: a chunk is damaged, or (with `check`) differs from what it was made from.
     """
-    store, base = open_side(source, path, storage_options, read_only=True)
-    to_store, to_base = open_side(target, target_path, target_options, read_only=False)
-    _check_apart(store, base, to_store, to_base)
-    wishes = Wishes(zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding)
-    jobs, groups, consolidated = _plan(store, base, to_store, to_base, wishes, allow_pickle)
-    _make_room(to_store, to_base, zarr_format, overwrite=overwrite)
-    mark = join_key(to_base, MARK)
-    to_store.put(mark, f"from {place(store, base)}\n".encode())
-    report = _Counter(jobs, progress, rounds=2 if check else 1)
-    for job in jobs:
-        move = copy_chunks if job.is_copy else recode_chunks
-        move(job.source, job.target, report.add)
+    here = _Place(*open_place(source, path, storage_options, read_only=True))
+    there = _Place(*open_place(target, target_path, target_options, read_only=False))
+    _check_apart(*here, *there)
+    request = Request(
+        zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
+    )
+    changes = _plan(here, there, request)
+    _make_room(*there, zarr_format, overwrite=overwrite)
+    mark = join_key(there.base, MARK)
+    there.store.put(mark, f"from {place(*here)}\n".encode())
+    jobs = [
+        (here.array(below, old, request), there.array(below, new, request), is_copy)
+        for below, old, new, is_copy in changes
+        if isinstance(old, ArrayModel) and isinstance(new, ArrayModel)
+    ]
+    done = total = 0
+    if progress is not None:
+        for old, new, is_copy in jobs:
+            cells = old.cells() if is_copy else touched_cells(old, new)
+            total += (2 if check else 1) * sum(1 for _ in cells)
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, max(total, done))
+
+    for old, new, is_copy in jobs:
+        (copy_chunks if is_copy else recode_chunks)(old, new, tell)
         if check:
-            compare(job.source, job.target, report.add)
-    _write_documents(to_store, to_base, jobs, groups)
-    for below in consolidated:
-        consolidate_node(to_store, join_key(to_base, below), zarr_format)
-    to_store.delete(mark)
-    to_store.flush()
-    made = read_node(to_store, to_base, zarr_format)
-    assert made is not None, "just written"
-    return node(to_store, to_base, made, Access(allow_pickle=allow_pickle))
+            compare(old, new, tell)
+    _write_documents(there, changes)
+    _consolidate(there, changes, zarr_format)
+    there.store.delete(mark)
+    there.store.flush()
+    return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
 
-def open_side(
-    target: Node[Any] | StoreLike, path: str | None, options: Mapping[str, Any] | None, *, read_only: bool
-) -> tuple[Store, str]:
-    """The store, and the path in it."""
-    if isinstance(target, Node):
-        return target.store, check_path(f"{target.path}/{path or ''}")
-    from zstore.storage.url import open_store
+def convert_metadata(
+    target: Node[Any] | StoreLike,
+    path: str | None = None,
+    *,
+    zarr_format: int = 3,
+    remove_old: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
+) -> Array | Group:
+    """Describe the array or hierarchy at `path` in another Zarr format, in place: no chunk is touched.
 
-    return open_store(target, read_only=read_only, storage_options=options), check_path(path)
+    The old documents stay for readers of the old format, unless `remove_old`. Writing through one of the two
+    does not change the other's attributes and shape.
+
+    Raises
+        UnsupportedError: a chunk would need other bytes or another key, the format cannot say something, or
+            the old documents would hide the new ones; nothing was written.
+        NotFoundError: there is nothing.
+    """
+    here = _Place(*open_place(target, path, storage_options, read_only=False))
+    store, base = here
+    check_above(store, base, zarr_format)
+    changes = _plan(here, here, Request(zarr_format, allow_pickle=allow_pickle), in_place=True)
+    if changes and changes[0].below and zarr_format != 1:
+        raise UnsupportedError(
+            "arrays that lie in no group cannot be described in place; expected the path of one",
+            path=place(store, base),
+        )
+    for below, old, _, _ in changes:
+        where = join_key(base, below)
+        if old.zarr_format > zarr_format and not remove_old:
+            raise UnsupportedError(
+                f"documents of Zarr v{old.zarr_format} go before those of v{zarr_format}; "
+                f"expected to remove the old ones",
+                path=place(store, where),
+            )
+        store.check_writable(where)
+    # The topmost last: until it is there, readers follow the old documents.
+    for below, _, new, _ in reversed(changes):
+        here.put(below, new)
+    _consolidate(here, changes, zarr_format)
+    for below, old, _, _ in changes if remove_old else ():
+        for name in (*KEYS[old.zarr_format], v2.CONSOLIDATED_KEY):
+            if name not in KEYS[zarr_format] and (name != v2.CONSOLIDATED_KEY or zarr_format != 2):
+                store.delete(join_key(join_key(base, below), name))
+    return open_node(store, base, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
 
-def _plan(
-    store: Store, base: str, to_store: Store, to_base: str, wishes: Wishes, allow_pickle: bool
-) -> tuple[list[_Job], dict[str, GroupModel], list[str]]:
-    """(arrays to make, groups to make by path below the target, those to consolidate); nothing is written."""
-    jobs: list[_Job] = []
-    groups: dict[str, GroupModel] = {}
-    consolidated: list[str] = []
-    for path, model in walk_nodes(store, base):
-        below = path[len(base) :].lstrip("/")
-        where = join_key(to_base, below)
-        if isinstance(model, ZstoreError):
-            raise model
+def _plan(here: _Place, there: _Place, request: Request, *, in_place: bool = False) -> list[_Change]:
+    """What becomes of each node, groups before what they hold; in place, of those of another format only."""
+    changes = []
+    for path, old in walk_nodes(*here):
+        if isinstance(old, ZstoreError):
+            raise old
+        if in_place and old.zarr_format == request.zarr_format:
+            continue
+        below = path[len(here.base) :].lstrip("/")
+        new: Model
+        is_copy = True
         try:
-            if isinstance(model, GroupModel):
-                groups[below] = plan_group(model, wishes.zarr_format)
-                if model.consolidated is not None:
-                    consolidated.insert(0, below)
-                continue
-            made, is_copy = plan_array(model, wishes)
-            source = Side(store, path, model, allow_pickle=allow_pickle)
-            job = _Job(source, Side(to_store, where, made, allow_pickle=allow_pickle), is_copy)
-            bind_target(job.target)
-            if is_copy and not keeps_bytes(source, job.target):
-                made, _ = plan_array(model, wishes, may_copy=False)
-                job = _Job(source, Side(to_store, where, made, allow_pickle=allow_pickle), False)
-                bind_target(job.target)
-            render_node(made)
+            if isinstance(old, GroupModel):
+                new = plan_group(old, request.zarr_format)
+            else:
+                new, is_copy = (
+                    (say_in_place(old, request.zarr_format), True) if in_place else plan_array(old, request)
+                )
+                made = there.array(below, new, request)
+                made.bind()
+                if is_copy and not keeps_bytes(here.array(below, old, request), made):
+                    if in_place:
+                        raise UnsupportedError("the chunks must be encoded anew")
+                    new, is_copy = plan_array(old, request, may_copy=False)
+                    there.array(below, new, request).bind()
+            render_node(new)
         except ZstoreError as error:
-            raise error.locate(path=place(store, path)) from error
-        jobs.append(job)
-    # Arrays of v1 lie in no groups; what holds them is one from v2 on.
-    for job in jobs:
-        for above in ancestors(job.target.path[len(to_base) :].lstrip("/")):
-            groups.setdefault(above, plan_group(GroupModel(wishes.zarr_format), wishes.zarr_format))
-    return jobs, groups, consolidated
+            raise error.locate(path=place(here.store, path)) from error
+        changes.append(_Change(below, old, new, is_copy))
+    if not in_place:
+        # Arrays of v1 lie in no groups; what holds them is one from v2 on.
+        known = {change.below for change in changes}
+        bare = GroupModel(request.zarr_format)
+        for above in {above for below in known for above in ancestors(below)} - known:
+            changes.append(_Change(above, bare, plan_group(bare, request.zarr_format)))
+    return changes
 
 
 def _check_apart(store: Store, base: str, to_store: Store, to_base: str) -> None:
@@ -227,39 +288,20 @@ def _make_room(store: Store, path: str, zarr_format: int, *, overwrite: bool) ->
     store.delete_prefix(path)
 
 
-def _write_documents(store: Store, base: str, jobs: list[_Job], groups: dict[str, GroupModel]) -> None:
+def _write_documents(there: _Place, changes: list[_Change]) -> None:
     """Arrays, then groups from the deepest up; the topmost node makes all of it visible."""
-    top: ArrayModel | GroupModel | None = groups.get("")
-    for job in jobs:
-        if job.target.path == base:
-            top = job.target.model
-        else:
-            _put(store, job.target.path, job.target.model)
-    for below in sorted(groups, key=lambda path: (path.count("/"), path), reverse=True):
+
+    def order(change: _Change) -> tuple[bool, int, str]:
+        return isinstance(change.new, GroupModel), -change.below.count("/"), change.below
+
+    for below, _, new, _ in sorted(changes, key=order):
         if below:
-            _put(store, join_key(base, below), groups[below])
-    if top is not None:
-        create_node(store, base, top)
+            there.put(below, new)
+    create_node(*there, next(change.new for change in changes if not change.below))
 
 
-def _put(store: Store, path: str, model: ArrayModel | GroupModel) -> None:
-    for name, document in render_node(model).items():
-        store.put(join_key(path, name), render_json(document))
-
-
-class _Counter:
-    """Chunks done, of all there are."""
-
-    def __init__(self, jobs: list[_Job], progress: Progress | None, *, rounds: int) -> None:
-        self._progress = progress
-        self._done = self._total = 0
-        if progress is not None:
-            for job in jobs:
-                cells = job.source.cells() if job.is_copy else touched_cells(job.source, job.target)
-                self._total += rounds * sum(1 for _ in cells)
-
-    def add(self, count: int) -> None:
-        """So many more are done."""
-        self._done += count
-        if self._progress is not None:
-            self._progress(self._done, max(self._total, self._done))
+def _consolidate(there: _Place, changes: list[_Change], zarr_format: int) -> None:
+    """Consolidate the groups that were consolidated, from the deepest up."""
+    for below, old, _, _ in reversed(changes):
+        if isinstance(old, GroupModel) and old.consolidated is not None:
+            consolidate_node(there.store, join_key(there.base, below), zarr_format)

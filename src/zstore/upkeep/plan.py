@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from zstore.codecs.chain import make_codec
 from zstore.engine.documents import GROUP_KEYS
 from zstore.errors import UnsupportedError
 from zstore.model.array import ArrayModel, CodecModel
@@ -17,7 +18,7 @@ from zstore.model.order import ORDER_CODECS, stored_dtype
 from zstore.model.translate import TYPED_FILTERS, codecs_to_v2, codecs_to_v3
 from zstore.model.typestr import OBJECT_CODECS
 
-__all__ = ["SAME", "Wishes", "plan_array", "plan_group", "say_in_place"]
+__all__ = ["SAME", "Request", "plan_array", "plan_group", "say_in_place"]
 
 SAME = "same"
 ARRAY_FIRST = TYPED_FILTERS | {"transpose", "bitround", "cast_value", "reshape", "scale_offset"}
@@ -25,8 +26,8 @@ V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a caller wants otherwise than it is; "same" leaves it."""
+class Request:
+    """What arrays are to become; "same" is as they are."""
 
     zarr_format: int
     chunks: Any = SAME
@@ -35,27 +36,28 @@ class Wishes:
     serializer: Any = SAME
     compressors: Any = SAME
     chunk_key_encoding: Any = None
+    allow_pickle: bool = False
 
     @property
     def recodes(self) -> bool:
         """Whether chunks are to have other bytes."""
         wanted = (self.chunks, self.shards, self.filters, self.serializer, self.compressors)
-        return any(not (isinstance(value, str) and value == SAME) for value in wanted)
+        return not all(map(_is_same, wanted))
 
 
-def plan_array(model: ArrayModel, wishes: Wishes, *, may_copy: bool = True) -> tuple[ArrayModel, bool]:
+def plan_array(model: ArrayModel, request: Request, *, may_copy: bool = True) -> tuple[ArrayModel, bool]:
     """The array as it is to be, and whether each chunk keeps its bytes.
 
     Raises
         UnsupportedError: the array cannot be said in that format; the message names what stands in the way.
     """
-    _check_extra(model, wishes.zarr_format)
-    if may_copy and not wishes.recodes:
+    _check_extra(model, request.zarr_format)
+    if may_copy and not request.recodes:
         try:
-            return _same_bytes(model, wishes), True
+            return _same_bytes(model, request), True
         except _RecodeError:
             pass
-    return _recoded(model, wishes), False
+    return _recoded(model, request), False
 
 
 def plan_group(model: GroupModel, zarr_format: int) -> GroupModel:
@@ -82,7 +84,7 @@ def say_in_place(model: ArrayModel, zarr_format: int) -> ArrayModel:
             f"chunk keys {model.keys.name!r} cannot be said in Zarr v{zarr_format}; the chunks must be copied"
         )
     try:
-        made = _same_bytes(model, Wishes(zarr_format))
+        made = _same_bytes(model, Request(zarr_format))
     except _RecodeError as error:
         raise UnsupportedError(f"{error.message}; the chunks must be encoded anew") from error
     return replace(made, keys=model.keys)
@@ -99,8 +101,8 @@ def _check_extra(model: ArrayModel | GroupModel, zarr_format: int) -> None:
         raise UnsupportedError(f"member {names} cannot be said in Zarr v{zarr_format}")
 
 
-def _same_bytes(model: ArrayModel, wishes: Wishes) -> ArrayModel:
-    new, old = wishes.zarr_format, model.zarr_format
+def _same_bytes(model: ArrayModel, request: Request) -> ArrayModel:
+    new, old = request.zarr_format, model.zarr_format
     codecs = model.codecs
     try:
         if new == 3 != old:
@@ -112,7 +114,7 @@ def _same_bytes(model: ArrayModel, wishes: Wishes) -> ArrayModel:
     except UnsupportedError as error:
         raise _RecodeError(error.message) from error
     made = replace(model, zarr_format=new, codecs=codecs, fill_value=_fill(model, new))
-    return replace(made, keys=_keys(model, wishes))
+    return replace(made, keys=_keys(model, request))
 
 
 def _fill(model: ArrayModel, zarr_format: int) -> Any:
@@ -120,11 +122,11 @@ def _fill(model: ArrayModel, zarr_format: int) -> Any:
     return model.effective_fill_value if zarr_format == 3 else model.fill_value
 
 
-def _keys(model: ArrayModel, wishes: Wishes) -> ChunkKeys:
-    new, old = wishes.zarr_format, model.zarr_format
-    if wishes.chunk_key_encoding is not None:
+def _keys(model: ArrayModel, request: Request) -> ChunkKeys:
+    new, old = request.zarr_format, model.zarr_format
+    if request.chunk_key_encoding is not None:
         asked = ArrayRequest(
-            shape=(1,), dtype="u1", zarr_format=new, chunk_key_encoding=wishes.chunk_key_encoding
+            shape=(1,), dtype="u1", zarr_format=new, chunk_key_encoding=request.chunk_key_encoding
         )
         return asked.model().keys
     if new == 3:
@@ -133,26 +135,26 @@ def _keys(model: ArrayModel, wishes: Wishes) -> ChunkKeys:
     return ChunkKeys("v2", separator)
 
 
-def _recoded(model: ArrayModel, wishes: Wishes) -> ArrayModel:
-    new = wishes.zarr_format
+def _recoded(model: ArrayModel, request: Request) -> ArrayModel:
+    new = request.zarr_format
     inner_shape, chain = _innermost(model)
-    wanted = (wishes.filters, "auto" if new != 3 else wishes.serializer, wishes.compressors)
+    wanted = (request.filters, "auto" if new != 3 else request.serializer, request.compressors)
     if any(_is_same(value) for value in wanted):
         order, filters, serializer, tail = _parts(model, chain, new)
     else:
         order, filters, serializer, tail = "C", [], "auto", []
-    if new != 3 and _is_same(wishes.compressors):
+    if new != 3 and _is_same(request.compressors):
         # v2 has one compressor; what comes before it is a filter.
         filters, tail = filters + tail[:-1], tail[-1:]
     is_sharded = inner_shape is not None
-    chunks, shards = wishes.chunks, wishes.shards
+    chunks, shards = request.chunks, request.shards
     if _is_same(chunks):
         chunks = inner_shape if is_sharded else _grid(model)
     else:
         chunks = _trailing(chunks, inner_shape or model.grid.chunk_shape)
     if _is_same(shards):
         # Shards that other inner chunks do not fit into are no longer the same.
-        keeps = is_sharded and new == 3 and (_is_same(wishes.chunks) or _fits(model, chunks))
+        keeps = is_sharded and new == 3 and (_is_same(request.chunks) or _fits(model, chunks))
         shards = _grid(model) if keeps else None
     elif shards is not None:
         shards = _trailing(shards, model.grid.chunk_shape)
@@ -161,16 +163,16 @@ def _recoded(model: ArrayModel, wishes: Wishes) -> ArrayModel:
         dtype=model.data_type if new == 3 else _stored(model, chain),
         chunks=chunks,
         shards=shards,
-        filters=filters if _is_same(wishes.filters) else wishes.filters,
-        serializer=serializer if _is_same(wishes.serializer) else wishes.serializer,
-        compressors=tail if _is_same(wishes.compressors) else wishes.compressors,
+        filters=filters if _is_same(request.filters) else request.filters,
+        serializer=serializer if _is_same(request.serializer) else request.serializer,
+        compressors=tail if _is_same(request.compressors) else request.compressors,
         fill_value="auto",
         order=order,
         zarr_format=new,
         attributes=model.attributes,
         dimension_names=model.dimension_names,
     ).model()
-    keys, fill_value = _keys(model, wishes), _fill(model, new)
+    keys, fill_value = _keys(model, request), _fill(model, new)
     return replace(made, keys=keys, fill_value=fill_value, extra=model.extra)
 
 
@@ -180,8 +182,7 @@ def _is_same(value: Any) -> bool:
 
 def _grid(model: ArrayModel) -> Any:
     grid = model.grid
-    uneven = isinstance(grid, RectilinearGrid) and not grid.is_even
-    return grid.render() if uneven and isinstance(grid, RectilinearGrid) else grid.chunk_shape
+    return grid.render() if isinstance(grid, RectilinearGrid) and not grid.is_even else grid.chunk_shape
 
 
 def _fits(model: ArrayModel, chunks: Any) -> bool:
@@ -209,13 +210,8 @@ def _innermost(model: ArrayModel) -> tuple[tuple[int, ...] | None, tuple[CodecMo
             raise UnsupportedError(
                 f"codecs {names} around shards cannot be kept; expected codecs to be named"
             )
-        inner_shape = tuple(codecs[0].configuration["chunk_shape"])
-        codecs = tuple(
-            CodecModel(item, {})
-            if isinstance(item, str)
-            else CodecModel(item["name"], item.get("configuration", {}))
-            for item in codecs[0].configuration["codecs"]
-        )
+        shard: Any = make_codec(codecs[0])
+        inner_shape, codecs = shard.chunk_shape, shard.codecs
     return inner_shape, codecs
 
 

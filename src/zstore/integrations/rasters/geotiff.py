@@ -1,34 +1,30 @@
-"""What a GeoTIFF made of arrays is: its bands, its profile, its tags, and its data window by window."""
+"""GeoTIFFs made of arrays: their bands, profile and tags, and their data window by window."""
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from zstore.conventions.model import Variable
-from zstore.errors import NotFoundError, UnsupportedError
+from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
-from zstore.pyramid.dataset import Dataset
+from zstore.pyramid.dataset import Dataset, PlaceLike, open_level
 
-__all__ = [
-    "WIDE",
-    "Band",
-    "copy_bands",
-    "describe_file",
-    "find_mask",
-    "plan_bands",
-    "plan_file",
-    "usual_colours",
-]
+__all__ = ["MASK_MEANINGS", "MASK_VALUES", "WIDE", "import_rasterio", "usual_colours", "zarr_to_raster"]
 
+DRIVERS = ("GTiff", "COG")
 TILE_LENGTH = 256
 # Larger chunks are read in parts rather than held in memory together.
 CHUNK_LENGTH = 4096
@@ -42,13 +38,84 @@ WIDE_LIMIT = 1 << 53
 UNNAMED = re.compile(r"band_\d+")
 
 
+def import_rasterio() -> ModuleType:
+    """rasterio, or an error that says how to get it."""
+    try:
+        import rasterio
+        import rasterio.shutil
+    except ImportError as error:
+        raise UnsupportedError(
+            "rasters can be read and written only with rasterio, which is not installed; "
+            "expected the extra 'raster': pip install zstore[raster]"
+        ) from error
+    return rasterio  # type: ignore[no-any-return,unused-ignore]
+
+
+def zarr_to_raster(
+    source: Array | Group | PlaceLike,
+    target: str | os.PathLike[str],
+    *,
+    level: int = 0,
+    driver: str = "GTiff",
+    arrays: Sequence[str] | None = None,
+    compress: str | None = "deflate",
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
+
+    An array of three dimensions gives one band per item of the third; the array that a raster's mask became
+    is its mask again. The file appears when it is complete.
+
+    level    of a pyramid, 0 for the finest
+    driver   "GTiff" or "COG"
+    arrays   names, in the order of the bands; None: the group's attribute `bands`, else all by name
+
+    Raises
+        NotFoundError: there is no such source, level or array.
+        StoreError: the target is there already (unless `overwrite`), or cannot be written.
+        UnsupportedError: rasterio is missing, or data types, nodata, dimensions or a compression that no one
+            GeoTIFF has.
+    """
+    rasterio = import_rasterio()
+    target = Path(target)
+    if driver not in DRIVERS:
+        raise UnsupportedError(f"driver is {driver!r}; expected one of {', '.join(DRIVERS)}")
+    if target.exists() and not overwrite:
+        raise StoreError("a file is there already; expected none, or overwrite", path=str(target))
+    dataset = open_level(source, level)
+    bands = _plan_bands(dataset, arrays)
+    mask = _find_mask(dataset, bands)
+    profile = _plan_file(rasterio, dataset, bands, compress)
+    if not target.parent.is_dir():
+        raise StoreError("no directory to write a raster to", path=str(target.parent))
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
+        made = Path(scratch) / target.name
+        try:
+            # A mask of its own file would be left behind.
+            inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
+            with inside, rasterio.open(made, "w", driver="GTiff", **profile) as raster:
+                _describe_file(rasterio, raster, dataset, bands)
+                _copy_bands(raster, bands, mask, progress)
+            if driver == "COG":
+                options = {} if compress is None else {"compress": compress}
+                cog = made.with_name(f"cog-{target.name}")
+                rasterio.shutil.copy(made, cog, driver="COG", **options)
+                made = cog.replace(made)
+        except rasterio.errors.RasterioError as error:
+            reason = error.__cause__ or error
+            raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
+        made.replace(target)
+    return target
+
+
 def usual_colours(count: int) -> list[str]:
     """What the bands of a file are where nothing says that they are colours."""
     return ["gray", *["undefined"] * (count - 1)][:count]
 
 
 @dataclass(frozen=True)
-class Band:
+class _Band:
     """One band to write: the array, and the item of its third dimension, if it has one."""
 
     array: Array
@@ -64,10 +131,10 @@ class Band:
         return found if self.axes[0] < self.axes[1] else found.T
 
 
-def plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[Band]:
+def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
     """The bands that the arrays make, in the order wanted, else in the order that the group states."""
     names = dataset.band_names if wanted is None else list(wanted)
-    bands: list[Band] = []
+    bands: list[_Band] = []
     for name in names:
         if name not in dataset.arrays:
             known = ", ".join(dataset.arrays)
@@ -78,23 +145,23 @@ def plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[Band]:
             raise UnsupportedError(f"{name!r} has {array.ndim} dimensions; {expected}", path=dataset.place)
         third = [n for axis, n in enumerate(array.shape) if axis not in axes]
         items: list[int | None] = list(range(third[0])) if third else [None]
-        bands += [Band(array, axes, item, dataset.geo.variables[name]) for item in items]
+        bands += [_Band(array, axes, item, dataset.geo.variables[name]) for item in items]
     return bands
 
 
-def find_mask(dataset: Dataset, bands: Sequence[Band]) -> Band | None:
+def _find_mask(dataset: Dataset, bands: Sequence[_Band]) -> _Band | None:
     """The array that a raster's mask has become, unless it is among the bands."""
     for name, variable in dataset.geo.variables.items():
         array = dataset.arrays.get(name)
         if array is None or array.ndim != 2 or variable.flag_meanings != MASK_MEANINGS:
             continue
         if variable.flag_values == MASK_VALUES and array.basename not in {b.array.basename for b in bands}:
-            return Band(array, dataset.axes(name), None, variable)
+            return _Band(array, dataset.axes(name), None, variable)
     return None
 
 
-def plan_file(
-    rasterio: ModuleType, dataset: Dataset, bands: Sequence[Band], compress: str | None
+def _plan_file(
+    rasterio: ModuleType, dataset: Dataset, bands: Sequence[_Band], compress: str | None
 ) -> dict[str, Any]:
     """What the file as a whole is: one data type, one nodata, one place."""
     kinds = {band.array.dtype.name: band.array.basename for band in bands}
@@ -160,7 +227,7 @@ def _check_compression(rasterio: ModuleType, profile: Mapping[str, Any], place: 
         raise UnsupportedError(refused, path=place)
 
 
-def describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Sequence[Band]) -> None:
+def _describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Sequence[_Band]) -> None:
     """Give an open file its tags, and the bands theirs: description, unit, packing, colours."""
     raster.update_tags(**_tags(dataset.attributes.get("tags")))
     for index, band in enumerate(bands, 1):
@@ -184,11 +251,11 @@ def describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Se
         raster.colorinterp = [rasterio.enums.ColorInterp[colour] for colour in _colours(bands)]
 
 
-def _is_palette(bands: Sequence[Band]) -> bool:
+def _is_palette(bands: Sequence[_Band]) -> bool:
     return bands[0].variable.attributes.get("color_interpretation") == "palette"
 
 
-def _colours(bands: Sequence[Band]) -> list[str]:
+def _colours(bands: Sequence[_Band]) -> list[str]:
     """What each band is to whoever shows it: its own word, where GDAL has that, or the usual."""
     import rasterio.enums
 
@@ -204,8 +271,8 @@ def _tags(found: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
 
 
-def copy_bands(
-    raster: Any, bands: Sequence[Band], mask: Band | None, progress: Callable[[int, int], None] | None
+def _copy_bands(
+    raster: Any, bands: Sequence[_Band], mask: _Band | None, progress: Callable[[int, int], None] | None
 ) -> None:
     """Fill an open file window by window; of whole tiles, and whole chunks where that can be."""
     unit = (TILE_LENGTH, TILE_LENGTH)

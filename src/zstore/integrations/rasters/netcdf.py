@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zstore.engine.pool import ahead
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.integrations.encoding import encode_fill_attribute
+from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
-from zstore.integrations.spelling import spell_attributes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group
@@ -73,12 +72,12 @@ def netcdf_to_zarr(
 
     Raises
         NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
-        UnsupportedError: h5netcdf is missing (NetCDF classic does without), or a type that Zarr has not:
+        UnsupportedError: h5netcdf is missing (of NetCDF classic: netCDF4), or a type that Zarr has not:
             references, lists of numbers.
         MetadataError: chunks and shards that do not fit each other.
     Warns
-        SpellingWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic is
-            no UTF-8.
+        AttributeWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic
+            is no UTF-8.
     """
     with _opened(source) as file:
         groups = dict(_walk(file, ""))
@@ -102,12 +101,16 @@ def netcdf_to_zarr(
             if path:
                 root.require_group(path)
         total, done = sum(prod(plan["shape"]) for plan in plans.values()), 0
+
+        def tell(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress is not None:
+                progress(done, total)
+
         for path, plan in plans.items():
             variable = groups[path.rpartition("/")[0]].variables[path.rpartition("/")[2]]
-            for count in _copy(variable, root.create_array(path, overwrite=overwrite, **plan)):
-                done += count
-                if progress is not None:
-                    progress(done, total)
+            _copy(variable, root.create_array(path, overwrite=overwrite, **plan), tell)
         # What the groups say comes last: a conversion that was interrupted is not taken for a whole one.
         for path, stated in attributes.items():
             member = root[path] if path else root
@@ -125,7 +128,7 @@ def _opened(source: str | os.PathLike[str]) -> Iterator[Any]:
     with ClassicFile(path) if is_classic else _open_hdf5(path) as file:
         try:
             yield file
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"file cannot be read: {error}", path=path) from error
@@ -162,7 +165,7 @@ def _attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
         if isinstance(value, np.ndarray) and value.shape == (1,):
             value = value[0]
         kept[name] = value
-    return spell_attributes(kept, where)
+    return render_attributes(kept, where)
 
 
 def _plan(
@@ -181,7 +184,7 @@ def _plan(
         stored = fill
         # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute.
         if zarr_format == 3 and np.dtype(dtype).kind != "S":
-            attributes["_FillValue"] = encode_fill_attribute(fill, np.dtype(dtype), where)
+            attributes["_FillValue"] = render_fill(fill, np.dtype(dtype), where)
     elif fill is not None:
         attributes["_FillValue"] = fill.decode() if isinstance(fill, bytes) else str(fill)
     is_named = isinstance(chunks, Mapping)
@@ -258,24 +261,18 @@ def _lengths(
     return (*others[:count], *(wanted if shape else ()))
 
 
-def _copy(variable: Any, array: Array) -> Iterator[int]:
-    """Write the variable's items window by window; gives how many each has."""
-    if not array.shape:
-        array[...] = _items(variable[...], array)
-        yield 1
-        return
-    windows = list(_windows(variable, array))
-    if not windows:
-        return
-    with ThreadPoolExecutor(1) as reader:
-        # The next window is read while this one is encoded; by one thread, as HDF5 wants it.
-        ahead = reader.submit(variable.__getitem__, windows[0])
-        for window, following in zip(windows, [*windows[1:], None], strict=True):
-            items = _items(ahead.result(), array)
-            if following is not None:
-                ahead = reader.submit(variable.__getitem__, following)
-            array[window] = items
-            yield items.size
+def _copy(variable: Any, array: Array, tell: Callable[[int], None]) -> None:
+    """Write the variable's items window by window, and tell how many each has."""
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for window in _windows(variable, array) if array.shape else [...]:
+            yield window, variable[window]
+
+    # The next window is read while this one is encoded; by one thread, as HDF5 wants it.
+    with closing(ahead(read())) as found:
+        for window, items in found:
+            array[window] = _items(items, array)
+            tell(np.size(items))
 
 
 def _windows(variable: Any, array: Array) -> Iterator[tuple[slice, ...]]:

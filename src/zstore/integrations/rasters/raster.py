@@ -1,14 +1,12 @@
-"""Rasters that GDAL reads, turned into Zarr, and Zarr turned into GeoTIFF; both window by window."""
+"""Rasters that GDAL reads, turned into Zarr window by window."""
 
 from __future__ import annotations
 
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -23,34 +21,29 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.variables import fit_nodata
 from zstore.conventions.write import render_geo
+from zstore.engine.pool import ahead
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.integrations.rasters.geotiff import (
     MASK_MEANINGS,
     MASK_VALUES,
     WIDE,
-    copy_bands,
-    describe_file,
-    find_mask,
-    plan_bands,
-    plan_file,
+    import_rasterio,
     usual_colours,
 )
-from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group
 from zstore.pyramid.boxes import windows as cut_windows
 from zstore.pyramid.build import build_pyramid
-from zstore.pyramid.dataset import PlaceLike, join_attributes, open_level, place_of
+from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
 from zstore.pyramid.levels import create_auxiliaries, rehearse
 
-__all__ = ["RasterWarning", "raster_to_zarr", "zarr_to_raster"]
+__all__ = ["RasterWarning", "raster_to_zarr"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 RasterPath: TypeAlias = str | os.PathLike[str]
 
 TILE_LENGTH = 256
-DRIVERS = ("GTiff", "COG")
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
 
 
@@ -92,7 +85,7 @@ def raster_to_zarr(
     Warns
         RasterWarning: no CRS, no affine, or a nodata value that the data type cannot hold.
     """
-    with _opened(_import_rasterio(), source) as raster:
+    with _opened(import_rasterio(), source) as raster:
         found = _describe(raster, os.fspath(source), bands)
         documents, _ = render_geo(found.geo, zarr_format, profile=profile)
         plans = _plan_arrays(found, documents, chunks, shards, compressors)
@@ -125,18 +118,6 @@ class _Raster:
     geo: GeoModel
     bands: tuple[tuple[int, str], ...]
     attributes: dict[str, Any]
-
-
-def _import_rasterio() -> ModuleType:
-    try:
-        import rasterio
-        import rasterio.shutil
-    except ImportError as error:
-        raise UnsupportedError(
-            "rasters can be read and written only with rasterio, which is not installed; "
-            "expected the extra 'raster': pip install zstore[raster]"
-        ) from error
-    return rasterio  # type: ignore[no-any-return,unused-ignore]
 
 
 @contextmanager
@@ -311,81 +292,23 @@ def _write_bands(
     arrays = {band: group.create_array(name, **plans[name]) for band, name in found.bands}
     first = next(iter(arrays.values()))
     y, x = first.shards or first.chunks
-    windows = list(cut_windows(found.geo.shape, (y, x), sum(a.dtype.itemsize for a in arrays.values())))
+    windows = cut_windows(found.geo.shape, (y, x), sum(a.dtype.itemsize for a in arrays.values()))
 
-    def read(window: tuple[slice, slice]) -> list[Any]:
-        place = tuple((part.start, part.stop) for part in window)
-        return [raster.read(b, window=place) if b else raster.dataset_mask(window=place) for b in arrays]
+    def read() -> Iterator[tuple[tuple[slice, slice], list[Any]]]:
+        for window in windows:
+            place = tuple((part.start, part.stop) for part in window)
+            yield (
+                window,
+                [raster.read(b, window=place) if b else raster.dataset_mask(window=place) for b in arrays],
+            )
 
     done = 0
-    with ThreadPoolExecutor(1) as reader:
-        # GDAL decodes the next window while this one is encoded; one thread, as its datasets want it.
-        ahead = reader.submit(read, windows[0])
-        for window, following in zip(windows, [*windows[1:], None], strict=True):
-            blocks = ahead.result()
-            if following is not None:
-                ahead = reader.submit(read, following)
+    # GDAL decodes the next window while this one is encoded; one thread, as its datasets want it.
+    with closing(ahead(read())) as found_ahead:
+        for window, blocks in found_ahead:
             for array, block in zip(arrays.values(), blocks, strict=True):
                 array[window] = block
                 done += block.size
             tell(done)
     # The place comes last: a conversion that was interrupted says nowhere what it is.
     group.attrs.put(join_attributes({**group.attrs, **found.attributes}, documents[""]["attributes"]))
-
-
-def zarr_to_raster(
-    source: Array | Group | PlaceLike,
-    target: RasterPath,
-    *,
-    level: int = 0,
-    driver: str = "GTiff",
-    arrays: Sequence[str] | None = None,
-    compress: str | None = "deflate",
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> Path:
-    """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
-
-    An array of three dimensions gives one band per item of the third; the array that a raster's mask became
-    is its mask again. The file appears when it is complete.
-
-    level    of a pyramid, 0 for the finest
-    driver   "GTiff" or "COG"
-    arrays   names, in the order of the bands; None: the group's attribute `bands`, else all by name
-
-    Raises
-        NotFoundError: there is no such source, level or array.
-        StoreError: the target is there already (unless `overwrite`), or cannot be written.
-        UnsupportedError: rasterio is missing, or data types, nodata, dimensions or a compression that no one
-            GeoTIFF has.
-    """
-    rasterio = _import_rasterio()
-    target = Path(target)
-    if driver not in DRIVERS:
-        raise UnsupportedError(f"driver is {driver!r}; expected one of {', '.join(DRIVERS)}")
-    if target.exists() and not overwrite:
-        raise StoreError("a file is there already; expected none, or overwrite", path=str(target))
-    dataset = open_level(source, level)
-    bands = plan_bands(dataset, arrays)
-    mask = find_mask(dataset, bands)
-    profile = plan_file(rasterio, dataset, bands, compress)
-    if not target.parent.is_dir():
-        raise StoreError("no directory to write a raster to", path=str(target.parent))
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
-        made = Path(scratch) / target.name
-        try:
-            # A mask of its own file would be left behind.
-            inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
-            with inside, rasterio.open(made, "w", driver="GTiff", **profile) as raster:
-                describe_file(rasterio, raster, dataset, bands)
-                copy_bands(raster, bands, mask, progress)
-            if driver == "COG":
-                options = {} if compress is None else {"compress": compress}
-                cog = made.with_name(f"cog-{target.name}")
-                rasterio.shutil.copy(made, cog, driver="COG", **options)
-                made = cog.replace(made)
-        except rasterio.errors.RasterioError as error:
-            reason = error.__cause__ or error
-            raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
-        made.replace(target)
-    return target

@@ -19,7 +19,7 @@ from typing import Any
 import xarray as xr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
-from zstore.integrations.xarray.accessor import to_geozarr, to_zarr
+from zstore.errors import MetadataError
 from zstore.integrations.xarray.read import DatasetNotFoundError, GroupDataStore, find_group
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
@@ -36,6 +36,21 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
     description = "Open Zarr (v1, v2, v3, sharded) from any store using zstore"
     url = "https://docs.xarray.dev/en/stable/internals/how-to-add-new-backend.html"
     supports_groups = True
+    # Said here because xarray finds no names behind `**`.
+    open_dataset_parameters = (
+        "mask_and_scale",
+        "decode_times",
+        "concat_characters",
+        "decode_coords",
+        "drop_variables",
+        "use_cftime",
+        "decode_timedelta",
+        "group",
+        "consolidated",
+        "storage_options",
+        "zarr_format",
+        "use_zarr_fill_value_as_mask",
+    )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether it is called .zarr, is a directory that holds Zarr, or is one of zstore's objects."""
@@ -50,26 +65,13 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
             return True
         return "://" not in text and any((Path(text) / mark).is_file() for mark in ZARR_MARKS)
 
-    def open_dataset(
-        self,
-        filename_or_obj: Any,
-        *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
-        drop_variables: str | Iterable[str] | None = None,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
-        group: str | None = None,
-        consolidated: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        zarr_format: int | None = None,
-        use_zarr_fill_value_as_mask: bool | None = None,
-    ) -> xr.Dataset:
-        """The group's arrays as a dataset, decoded by xarray.
+    def open_dataset(self, filename_or_obj: Any, **options: Any) -> xr.Dataset:
+        """The group's arrays as a dataset, decoded by xarray, whose own options are as for its other engines.
 
+        group         the group's path in the store
         consolidated  True: consolidated metadata must be there; False: it is not used; None: used where it is
+        storage_options, zarr_format
+                      as for `zstore.open_group`
         use_zarr_fill_value_as_mask
                       whether an array's fill value means missing values; None: in Zarr v2 only
 
@@ -77,103 +79,15 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
             DatasetNotFoundError: there is no such group.
             MetadataError: an array without dimension names, or no consolidated metadata where it must be.
         """
-        opened, owned = find_group(filename_or_obj, group, consolidated, storage_options, zarr_format)
-        source = GroupDataStore(
-            opened, drop_variables=drop_variables, masks_fill=use_zarr_fill_value_as_mask, owned=owned
-        )
-        try:
-            return StoreBackendEntrypoint().open_dataset(
-                source,
-                mask_and_scale=mask_and_scale,
-                decode_times=decode_times,
-                concat_characters=concat_characters,
-                decode_coords=decode_coords,
-                drop_variables=drop_variables,
-                use_cftime=use_cftime,
-                decode_timedelta=decode_timedelta,
-            )
-        except BaseException:
-            source.close()
-            raise
+        return _open(filename_or_obj, has_below=False, **options)["/"]
 
-    def open_groups_as_dict(
-        self,
-        filename_or_obj: Any,
-        *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
-        drop_variables: str | Iterable[str] | None = None,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
-        group: str | None = None,
-        consolidated: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        zarr_format: int | None = None,
-        use_zarr_fill_value_as_mask: bool | None = None,
-    ) -> dict[str, xr.Dataset]:
+    def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """The group and all groups below it as datasets, by path; "/" is the group itself."""
-        opened, owned = find_group(filename_or_obj, group, consolidated, storage_options, zarr_format)
-        try:
-            groups = {"/": opened}
-            groups |= {f"/{p}": g for p, g in opened.members(None) if isinstance(g, Group)}
-            return {
-                path: StoreBackendEntrypoint().open_dataset(
-                    GroupDataStore(
-                        member,
-                        drop_variables=drop_variables,
-                        masks_fill=use_zarr_fill_value_as_mask,
-                        owned=owned if path == "/" else None,
-                    ),
-                    mask_and_scale=mask_and_scale,
-                    decode_times=decode_times,
-                    concat_characters=concat_characters,
-                    decode_coords=decode_coords,
-                    drop_variables=drop_variables,
-                    use_cftime=use_cftime,
-                    decode_timedelta=decode_timedelta,
-                )
-                for path, member in groups.items()
-            }
-        except BaseException:
-            if owned is not None:
-                owned.close()
-            raise
+        return _open(filename_or_obj, has_below=True, **options)
 
-    def open_datatree(
-        self,
-        filename_or_obj: Any,
-        *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
-        drop_variables: str | Iterable[str] | None = None,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
-        group: str | None = None,
-        consolidated: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        zarr_format: int | None = None,
-        use_zarr_fill_value_as_mask: bool | None = None,
-    ) -> xr.DataTree:
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """The group and all groups below it as a tree."""
-        datasets = self.open_groups_as_dict(
-            filename_or_obj,
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            drop_variables=drop_variables,
-            use_cftime=use_cftime,
-            decode_timedelta=decode_timedelta,
-            group=group,
-            consolidated=consolidated,
-            storage_options=storage_options,
-            zarr_format=zarr_format,
-            use_zarr_fill_value_as_mask=use_zarr_fill_value_as_mask,
-        )
+        datasets = _open(filename_or_obj, has_below=True, **options)
         try:
             tree = xr.DataTree.from_dict(datasets)
         except BaseException:
@@ -181,3 +95,157 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
             raise
         tree.set_close(datasets["/"].close)
         return tree
+
+
+def _open(
+    source: Any,
+    *,
+    has_below: bool,
+    drop_variables: str | Iterable[str] | None = None,
+    group: str | None = None,
+    consolidated: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    zarr_format: int | None = None,
+    use_zarr_fill_value_as_mask: bool | None = None,
+    **decoding: Any,
+) -> dict[str, xr.Dataset]:
+    """The group and those below it as datasets by path; the first one closes a store that was opened here."""
+    opened, owned = find_group(source, group, consolidated, storage_options, zarr_format)
+    try:
+        groups = {"/": opened}
+        if has_below:
+            groups |= {f"/{path}": g for path, g in opened.members(None) if isinstance(g, Group)}
+        return {
+            path: StoreBackendEntrypoint().open_dataset(
+                GroupDataStore(
+                    member,
+                    drop_variables=drop_variables,
+                    masks_fill=use_zarr_fill_value_as_mask,
+                    owned=owned if path == "/" else None,
+                ),
+                drop_variables=drop_variables,
+                **decoding,
+            )
+            for path, member in groups.items()
+        }
+    except BaseException:
+        if owned is not None:
+            owned.close()
+        raise
+
+
+def to_zarr(
+    data: xr.Dataset | xr.DataArray | xr.DataTree,
+    store: Any,
+    *,
+    group: str | None = None,
+    zarr_format: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Write a dataset, a data array or a tree to a store: path, URL, `Store` or `Group`.
+
+    Gives the `Group`, or with compute=False what dask computes. Of a tree every node goes to the group of its
+    name, and all nodes are checked before the first is written.
+
+    mode          "w-" makes the group (the default), "w" replaces it, "a" adds variables and replaces those
+                  there are, "a-" leaves those without `append_dim` alone, "r+" writes values only
+    encoding      per variable: `chunks`, `shards`, `compressors`, `filters`, `serializer`, `fill_value`,
+                  `chunk_key_encoding`, and what CF has: `dtype`, `scale_factor`, `_FillValue`, `units`, ...;
+                  of a tree, all this per path of a node ("/a/b")
+    consolidated  whether the root's metadata is consolidated at the end; None: where metadata was written
+    append_dim    the dimension along which the dataset goes behind what there is
+    region        slices by dimension, or "auto" for those that the coordinates tell: "auto" alone for all
+    safe_chunks   refuse dask chunks that meet within a stored object (a shard, where there are)
+    align_chunks  cut dask's chunks along the stored objects instead
+    compute       False: values that dask has are left to what is given back
+    write_inherited_coords
+                  of a tree: write coordinates that nodes inherit at each of them
+
+    Raises
+        StoreError: the group is there already (mode "w-").
+        NotFoundError: it is not (mode "r+").
+        MetadataError: what is given contradicts itself or what is there; nothing was written then.
+    """
+    from zstore.integrations.xarray.write import Options, open_place, write_dataset, write_tree
+
+    with open_place(store, group, zarr_format, storage_options) as place:
+        if isinstance(data, xr.DataTree):
+            return write_tree(data, place, **options)
+        return write_dataset(_as_dataset(data), place, Options(**options))
+
+
+def to_geozarr(
+    data: xr.Dataset | xr.DataArray,
+    store: Any,
+    *,
+    levels: int | None = 0,
+    method: str = "average",
+    profile: str | None = None,
+    group: str | None = None,
+    zarr_format: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Write a dataset as GeoZarr, which says where on the ground it lies in every dialect that readers know.
+
+    CRS and grid come from what the dataset says by CF or GDAL's words: a grid mapping variable such as
+    rioxarray's `spatial_ref`, coordinates of the dimensions, `GeoTransform`.
+
+    levels    0: a plain group; a number or None: a pyramid, with the dataset as level "0" (`build_pyramid`)
+    method    how coarser levels are made
+    profile   one of `zstore.conventions.profiles.PROFILES`
+    options   those of `to_zarr`; a pyramid takes the modes "w" and "w-" and is written at once
+
+    What can be known beforehand is checked before the store is touched: where something is refused, mode "w"
+    leaves what was there.
+
+    Raises
+        MetadataError: nothing in the dataset is a grid of two dimensions, or what `to_zarr` refuses.
+        UnsupportedError: the method does not take a data type of the dataset.
+        UnknownExtensionError: nobody offers the method.
+    Warns
+        GeoWarning: the dataset says nothing of a CRS, or of a grid; none is made up.
+    """
+    from zstore.integrations.xarray.geo import write_flat, write_pyramid
+    from zstore.integrations.xarray.write import Options, open_place
+
+    with open_place(store, group, zarr_format, storage_options) as place:
+        dataset, chosen = _as_dataset(data), Options(**options)
+        if levels == 0:
+            return write_flat(dataset, place, chosen, profile)
+        return write_pyramid(dataset, place, chosen, levels=levels, method=method, profile=profile)
+
+
+def _as_dataset(data: Any) -> xr.Dataset:
+    if isinstance(data, xr.Dataset):
+        return data
+    if not isinstance(data, xr.DataArray):
+        raise MetadataError(f"data is a {type(data).__name__}; expected a dataset or a data array")
+    if data.name is None or data.name in data.coords:
+        raise MetadataError(f"data array is named {data.name!r}; expected a name that no coordinate has")
+    return data.to_dataset()
+
+
+class _Accessor:
+    """Writing, as methods of xarray's objects."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def to_zarr(self, store: Any, **options: Any) -> Any:
+        """See `zstore.integrations.xarray.to_zarr`."""
+        return to_zarr(self._data, store, **options)
+
+    def to_geozarr(self, store: Any, **options: Any) -> Any:
+        """See `zstore.integrations.xarray.to_geozarr`; a tree is written group by group."""
+        return to_geozarr(self._data, store, **options)
+
+
+_registers: Any = (
+    xr.register_dataset_accessor,
+    xr.register_dataarray_accessor,
+    xr.register_datatree_accessor,
+)
+for _register in _registers:
+    _register("zstore")(_Accessor)

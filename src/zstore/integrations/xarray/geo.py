@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import xarray as xr
@@ -16,8 +17,15 @@ from zstore.conventions.base import Documents
 from zstore.conventions.write import render_geo
 from zstore.engine.documents import create_node
 from zstore.errors import MetadataError, ReadOnlyError
-from zstore.integrations.xarray.prepare import Place, Prepared, located, open_place, prepare
-from zstore.integrations.xarray.write import delay, write_prepared
+from zstore.integrations.xarray.write import (
+    Options,
+    Place,
+    Prepared,
+    delay,
+    located,
+    prepare,
+    write_prepared,
+)
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group, open_group
@@ -27,106 +35,65 @@ from zstore.pyramid.levels import create_auxiliaries
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["GeoWarning", "write_geo"]
+__all__ = ["GeoWarning", "write_flat", "write_pyramid"]
 
 
 class GeoWarning(UserWarning):
     """Something that a dataset does not say of its place on the ground."""
 
 
-def write_geo(
-    dataset: xr.Dataset,
-    store: Any,
-    *,
-    levels: int | None,
-    method: str,
-    profile: str | None,
-    group: str | None = None,
-    zarr_format: int | None = None,
-    storage_options: Any = None,
-    **options: Any,
-) -> Any:
-    """See `zstore.integrations.xarray.to_geozarr`."""
-    compute, consolidated = options.pop("compute", True), options.pop("consolidated", None)
-    if levels != 0 and (
-        not compute
-        or options.get("mode") not in (None, "w", "w-")
-        or any(options.get(name) is not None for name in ("append_dim", "region"))
-    ):
-        raise MetadataError("a pyramid is written whole and at once: modes 'w' and 'w-', compute=True")
-    place = open_place(store, group, zarr_format, storage_options)
-    try:
-        if levels == 0:
-            return _write_flat(dataset, place, profile, options, consolidated=consolidated, compute=compute)
-        return _write_pyramid(dataset, place, levels, method, profile, options)
-    except BaseException:
-        place.close()
-        raise
-
-
-def _write_flat(
-    dataset: xr.Dataset,
-    place: Place,
-    profile: str | None,
-    options: dict[str, Any],
-    *,
-    consolidated: bool | None,
-    compute: bool,
-) -> Any:
-    prepared = prepare(dataset, place, **options)
-    there = prepared.target.group
-    if there is not None and "multiscales" in there.attrs:
+def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str | None) -> Any:
+    """A plain group; gives the `Group`, or with compute=False what dask computes."""
+    prepared = prepare(dataset, place, options)
+    if prepared.group is not None and "multiscales" in prepared.group.attrs:
         raise MetadataError(
-            "the group is a pyramid; expected one of its levels, or a group without levels",
-            path=join_key(place.store.url, place.path),
+            "the group is a pyramid; expected one of its levels, or a group without levels", path=place.url
         )
-    with located(join_key(place.store.url, place.path)):
+    with located(place.url):
         rehearsed = _rehearse(prepared, MemoryStore())
         documents = _describe(rehearsed, profile)
         _state(rehearsed, documents)
-    group, stored = write_prepared(prepared, consolidated=False, compute=compute)
+    group, stored = write_prepared(prepared, replace(options, consolidated=False))
     _state(group, documents)
-    if consolidated is not False:
+    if options.consolidated is not False:
         open_group(place.store, "", "r+").consolidate()
     place.store.flush()
     return open_group(place.store, place.path, "r+") if stored is None else delay(stored, place.store)
 
 
-def _write_pyramid(
-    dataset: xr.Dataset,
-    place: Place,
-    levels: int | None,
-    method: str,
-    profile: str | None,
-    options: dict[str, Any],
-) -> Group:
+def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making: Any) -> Group:
+    """A pyramid, with the dataset as level "0"; `making` is what `build_pyramid` takes."""
+    if not (options.compute and options.mode in (None, "w", "w-")) or not (
+        options.append_dim is options.region is None
+    ):
+        raise MetadataError("a pyramid is written whole and at once: modes 'w' and 'w-', compute=True")
     # The root first, so that mode "w" empties it; the levels go below.
-    above = prepare(xr.Dataset(), place, mode=options.get("mode"))
-    finest = prepare(dataset, place._replace(path=join_key(place.path, "0")), **options)
-    with located(join_key(place.store.url, place.path)):
+    plain = Options(options.mode, consolidated=False)
+    above = prepare(xr.Dataset(), place, plain)
+    finest = prepare(dataset, place.below("0"), options)
+    with located(place.url):
         memory = MemoryStore()
         _rehearse(above, memory)
         _describe(_rehearse(finest, memory, "0"), profile=None)
         root = open_group(memory, mode="r")
         # All is planned and tried before the first write, which is refused here.
         with suppress(ReadOnlyError):
-            build_pyramid(root["0"], root, levels=levels, method=method, profile=profile)
-    root, _ = write_prepared(above, consolidated=False, compute=True)
-    base, _ = write_prepared(finest, consolidated=False, compute=True)
-    return build_pyramid(base, root, levels=levels, method=method, profile=profile)
+            build_pyramid(root["0"], root, **making)
+    root, _ = write_prepared(above, plain)
+    base, _ = write_prepared(finest, plain)
+    return build_pyramid(base, root, **making)
 
 
 def _rehearse(prepared: Prepared, memory: MemoryStore, path: str = "") -> Group:
     """The group as it will be, in memory: all metadata, and the values of what has one dimension at most."""
-    target, plans, attributes = prepared
-    there = target.group
-    stated = attributes if there is None else {**there.attrs.asdict(), **attributes}
-    group = create_group(memory, path, zarr_format=target.zarr_format, attributes=stated)
+    there = prepared.group
+    stated = {**({} if there is None else there.attrs.asdict()), **prepared.attributes}
+    group = create_group(memory, path, zarr_format=prepared.zarr_format, attributes=stated)
     for name, array in () if there is None else there.arrays():
         create_node(memory, join_key(path, name), array.model)
         if array.ndim < 2 and array.size:
             Array(memory, join_key(path, name), array.model)[...] = array[...]
-    for plan in plans:
+    for plan in prepared.plans:
         if plan.array is None:
             made = group.create_array(plan.name, **plan.options)
         else:

@@ -1,10 +1,15 @@
-"""What xarray reads: arrays as lazy variables, groups as its data stores."""
+"""What xarray reads: arrays as lazy variables with their encodings, groups as its data stores.
+
+Spec
+    xarray, "Zarr Encoding Specification": dimension names, `_ARRAY_DIMENSIONS`, NCZarr's `dimrefs`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -12,13 +17,11 @@ import xarray as xr
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
+from zstore.codecs.base import ArrayCodec, BytesCodec, Serializer
+from zstore.codecs.chain import make_codec
 from zstore.errors import MetadataError, NotFoundError
-from zstore.integrations.encoding import (
-    decode_fill_attribute,
-    describe_encoding,
-    preferred_chunks,
-    split_attributes,
-)
+from zstore.integrations.attributes import parse_fill
+from zstore.model import v2
 from zstore.model.consolidated import Consolidated
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
@@ -28,7 +31,9 @@ from zstore.nodes.open import open_group
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
-__all__ = ["DatasetNotFoundError", "GroupDataStore", "find_group", "open_variable"]
+__all__ = ["DatasetNotFoundError", "GroupDataStore", "StatedCodec", "find_group", "open_variable"]
+
+NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
 
 
 class DatasetNotFoundError(NotFoundError, FileNotFoundError):
@@ -69,8 +74,8 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
     Raises
         MetadataError: a dimension has no name, or `_FillValue` is no value of the dtype.
     """
-    dimensions, attributes = split_attributes(array)
-    encoding = {**describe_encoding(array), "preferred_chunks": preferred_chunks(array, dimensions)}
+    dimensions, attributes = _split_attributes(array)
+    encoding = {**_describe_encoding(array), "preferred_chunks": _preferred_chunks(array, dimensions)}
     if masks_fill:
         if array.fill_value is not None:
             attributes["_FillValue"] = array.fill_value
@@ -78,9 +83,126 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
         encoding["fill_value"] = array.fill_value
         if "_FillValue" in attributes:
             where = join_key(array.store.url, array.path)
-            attributes["_FillValue"] = decode_fill_attribute(attributes["_FillValue"], array.dtype, where)
+            attributes["_FillValue"] = parse_fill(attributes["_FillValue"], array.dtype, where)
     data = indexing.LazilyIndexedArray(LazyArray(array))
     return xr.Variable(dimensions, data, attributes, encoding)
+
+
+class StatedCodec(dict[str, Any]):
+    """A codec as the metadata states it: {"name": …, "configuration": …}, in Zarr v2 {"id": …}.
+
+    Equal to the codec objects of zarr-python and numcodecs that say the same, and taken by both as it is.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        """As a plain dictionary, which is also what numcodecs' codecs compare."""
+        return dict(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mapping):
+            return dict.__eq__(self, dict(other))
+        # Made by the other's own class, so that what the document leaves to its defaults counts too.
+        kind: Any = type(other)
+        if hasattr(other, "to_dict") and "name" in self:
+            return other.to_dict() in (dict(self), kind.from_dict(dict(self)).to_dict())
+        if hasattr(other, "get_config") and self.get("id") == other.get_config().get("id"):
+            options = {name: value for name, value in self.items() if name != "id"}
+            return bool(kind.from_config(options).get_config() == other.get_config())
+        return False
+
+    __hash__ = None
+
+
+def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of the array's dimensions, and its attributes as far as they are the user's.
+
+    Raises
+        MetadataError: a dimension has no name.
+    """
+    attributes = array.attrs.asdict()
+    names = array.dims
+    if names is None and array.zarr_format == 2:
+        names = _nczarr_dimensions(array, attributes)
+    if names is None and not array.shape:
+        names = ()
+    if names is None or any(name is None for name in names):
+        stated = "no dimension names" if names is None else f"the dimension names {names!r}"
+        raise MetadataError(
+            f"array has {stated}; xarray needs a name for each of {array.ndim} (leave it out with "
+            f"drop_variables={array.basename!r}, or open it with zstore.open)",
+            path=join_key(array.store.url, array.path),
+        )
+    if array.zarr_format == 2:
+        attributes = {
+            name: value
+            for name, value in attributes.items()
+            if not name.lower().startswith("_nc") and name != v2.DIMENSIONS
+        }
+    return tuple(str(name) for name in names), attributes
+
+
+def _nczarr_dimensions(array: Array, attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """NCZarr refers to dimensions by their paths, in `.zarray` or, of late, in the attributes."""
+    for name in NCZARR_ARRAY:
+        stated = attributes.get(name, array.model.extra.get(name))
+        if isinstance(stated, Mapping):
+            found = stated.get("dimrefs", stated.get("dimension_references"))
+            if isinstance(found, list) and len(found) == array.ndim:
+                return tuple(str(path).rpartition("/")[2] for path in found)
+    return None
+
+
+def _describe_encoding(array: Array) -> dict[str, Any]:
+    """How the array is stored, under the names that xarray's Zarr backend uses."""
+    encoding: dict[str, Any] = {"chunks": _compact(array.read_chunk_sizes, array.chunks)}
+    encoding["shards"] = None if array.shards is None else _compact(array.write_chunk_sizes, array.shards)
+    if array.dtype.kind == "T":
+        encoding["dtype"] = array.dtype
+    if array.zarr_format == 2:
+        document = v2.render_array(array.model)[v2.ARRAY_KEY]
+        stored = document["compressor"]
+        encoding["compressors"] = () if stored is None else (StatedCodec(stored),)
+        encoding["filters"] = tuple(StatedCodec(item) for item in document["filters"] or ())
+        if isinstance(document["dtype"], str) and document["dtype"].startswith(">"):
+            encoding["dtype"] = np.dtype(document["dtype"])
+        return encoding
+    return {**encoding, **_describe_chain(array)}
+
+
+def _describe_chain(array: Array) -> dict[str, Any]:
+    """Filters, serializer and compressors: of inner chunks where there are shards."""
+    models: Any = array.model.codecs
+    for model in array.model.codecs:
+        if model.name == "sharding_indexed":
+            shard: Any = make_codec(model)
+            models = shard.codecs
+    parts: dict[str, Any] = {"filters": (), "serializer": None, "compressors": ()}
+    for model in models:
+        stated: dict[str, Any] = {"name": model.name}
+        if model.configuration:
+            stated["configuration"] = dict(model.configuration)
+        codec = make_codec(model)
+        if isinstance(codec, Serializer) and parts["serializer"] is None:
+            parts["serializer"] = StatedCodec(stated)
+        elif isinstance(codec, ArrayCodec) and parts["serializer"] is None:
+            parts["filters"] += (StatedCodec(stated),)
+        elif isinstance(codec, BytesCodec):
+            parts["compressors"] += (StatedCodec(stated),)
+    return parts
+
+
+def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """One length per dimension that is cut evenly, all lengths of one that is not."""
+    return tuple(
+        length if all(part == length for part in parts[:-1]) and (not parts or parts[-1] <= length) else parts
+        for parts, length in zip(sizes, shape, strict=True)
+    )
+
+
+def _preferred_chunks(array: Array, dimensions: tuple[str, ...]) -> dict[str, Any]:
+    """What `chunks={}` cuts by: the stored objects, so that every one is fetched and written once."""
+    sizes = _compact(array.write_chunk_sizes, array.model.grid.chunk_shape)
+    return dict(zip(dimensions, sizes, strict=True))
 
 
 class GroupDataStore(AbstractDataStore):
@@ -135,19 +257,15 @@ def find_group(
     else:
         store, base = open_store(target, read_only=True, storage_options=storage_options), ""
         owned = store if isinstance(target, str | os.PathLike) else None
-    try:
-        return _find_group(store, base, path, consolidated, zarr_format), owned
-    except NotFoundError as error:
-        _close(owned)
-        raise DatasetNotFoundError(error.message, path=error.path) from error
-    except BaseException:
-        _close(owned)
-        raise
-
-
-def _close(store: Store | None) -> None:
-    if store is not None:
-        store.close()
+    with ExitStack() as undo:
+        if owned is not None:
+            undo.callback(owned.close)
+        try:
+            found = _find_group(store, base, path, consolidated, zarr_format)
+        except NotFoundError as error:
+            raise DatasetNotFoundError(error.message, path=error.path) from error
+        undo.pop_all()
+    return found, owned
 
 
 def _find_group(

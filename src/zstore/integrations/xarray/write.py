@@ -1,162 +1,358 @@
 """Datasets into Zarr: encoded by xarray as for its engine "zarr", cut, checked and written by zstore.
 
-Everything is planned and tried out before the store is touched (`prepare`); then metadata is written,
-then what is in memory, then what dask computes, chunk by chunk.
+What can be known beforehand is known before the store is touched (`prepare`): names, encodings, codecs,
+attributes, units, places, and where dask's chunks meet. Then metadata is written, what is in memory, and what
+dask computes, chunk by chunk, which fails only where a store or a computation does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import xarray as xr
 
-from zstore.errors import MetadataError
-from zstore.integrations.xarray.plan import Plan
-from zstore.integrations.xarray.prepare import Prepared, choose_mode, open_place, prepare
+from zstore.engine.documents import KEYS, check_path
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.integrations.attributes import render_attributes
+from zstore.integrations.dask import fit_chunks
+from zstore.integrations.xarray.variables import VariablePlan, plan_new, plan_onto, resolve_region
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.nodes.node import Access
 from zstore.nodes.open import create_group, open_group
+from zstore.pyramid.levels import rehearse
 from zstore.storage.base import Store, join_key
+from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
 
-__all__ = ["delay", "write_dataset", "write_prepared", "write_tree"]
+__all__ = [
+    "Options",
+    "Place",
+    "Prepared",
+    "delay",
+    "located",
+    "open_place",
+    "prepare",
+    "write_dataset",
+    "write_prepared",
+    "write_tree",
+]
+
+MODES = ("w", "w-", "a", "a-", "r+")
+# A node of such a name would lie where a document does.
+DOCUMENT_NAMES = frozenset(name for names in KEYS.values() for name in names)
 
 
-def write_dataset(
-    dataset: xr.Dataset,
-    store: Any,
-    *,
-    mode: str | None = None,
-    group: str | None = None,
-    encoding: Mapping[Any, Mapping[str, Any]] | None = None,
-    zarr_format: int | None = None,
-    consolidated: bool | None = None,
-    append_dim: Any = None,
-    region: Any = None,
-    safe_chunks: bool = True,
-    align_chunks: bool = False,
-    compute: bool = True,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Any:
-    """Write the dataset to a group of a store; gives the `Group`, or with compute=False what dask computes.
+@dataclass(frozen=True)
+class Options:
+    """How a dataset is written; `zstore.integrations.xarray.to_zarr` says what they mean."""
 
-    mode          "w-" makes the group (the default), "w" replaces it, "a" adds variables and replaces those
-                  there are, "a-" leaves those without `append_dim` alone, "r+" writes values only
-    encoding      per variable: `chunks`, `shards`, `compressors`, `filters`, `serializer`, `fill_value`,
-                  `chunk_key_encoding`, and what CF has: `dtype`, `scale_factor`, `_FillValue`, `units`, ...
-    consolidated  whether the root's metadata is consolidated at the end; None: where metadata was written
-    append_dim    the dimension along which the dataset goes behind what there is
-    region        slices by dimension, or "auto" for those that the coordinates tell: "auto" alone for all
-    safe_chunks   refuse dask chunks that meet within a stored object (a shard, where there are)
-    align_chunks  cut dask's chunks along the stored objects instead
+    mode: str | None = None
+    encoding: Mapping[Any, Mapping[str, Any]] | None = None
+    consolidated: bool | None = None
+    append_dim: Any = None
+    region: Any = None
+    safe_chunks: bool = True
+    align_chunks: bool = False
+    compute: bool = True
+
+    def choose_mode(self) -> str:
+        """The mode, or the one that goes with the other options.
+
+        Raises
+            MetadataError: there is no such mode, or the others contradict it.
+        """
+        append_dim, region = self.append_dim, self.region
+        chosen = self.mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
+        if chosen not in MODES:
+            raise MetadataError(f"mode is {chosen!r}; expected one of {', '.join(MODES)}")
+        if append_dim is not None and chosen not in ("a", "a-"):
+            raise MetadataError(
+                f"append_dim is {append_dim!r} with mode {chosen!r}; expected mode 'a' or 'a-'"
+            )
+        if region is not None and chosen not in ("a", "a-", "r+"):
+            raise MetadataError(f"region is {region!r} with mode {chosen!r}; expected mode 'r+' or 'a'")
+        return chosen
+
+
+class Place(NamedTuple):
+    """A store, a path in it, and the Zarr format asked for."""
+
+    store: Store
+    path: str
+    zarr_format: int | None
+
+    @property
+    def url(self) -> str:
+        """How messages name it."""
+        return join_key(self.store.url, self.path)
+
+    def below(self, path: str) -> Place:
+        """A place further down."""
+        return self._replace(path=join_key(self.path, path))
+
+
+@contextmanager
+def open_place(
+    store: Any, group: str | None, zarr_format: int | None, storage_options: Mapping[str, Any] | None
+) -> Iterator[Place]:
+    """The store and the path that are meant by a path, URL, `Store` or `Group`, and a group below it.
+
+    A store that is opened here is closed if the writing fails; else whoever has the result needs it.
+    """
+    path = check_path(group)
+    if isinstance(store, Group):
+        yield Place(store.store, join_key(store.path, path), zarr_format or store.zarr_format)
+        return
+    opened = open_store(store, storage_options=storage_options)
+    try:
+        yield Place(opened, path, zarr_format)
+    except BaseException:
+        if opened is not store:
+            opened.close()
+        raise
+
+
+def write_dataset(dataset: xr.Dataset, place: Place, options: Options) -> Any:
+    """Write the dataset to a group; gives the `Group`, or with compute=False what dask computes.
 
     Raises
-        StoreError: the group is there already (mode "w-").
-        NotFoundError: it is not (mode "r+").
-        MetadataError: what is given contradicts itself or what is there; nothing was written then.
+        StoreError, NotFoundError, MetadataError: as `prepare`.
     """
-    place = open_place(store, group, zarr_format, storage_options)
-    try:
-        prepared = prepare(
-            dataset,
-            place,
-            mode=mode,
-            encoding=encoding,
-            append_dim=append_dim,
-            region=region,
-            safe_chunks=safe_chunks,
-            align_chunks=align_chunks,
-        )
-        made, stored = write_prepared(prepared, consolidated=consolidated, compute=compute)
-    except BaseException:
-        place.close()
-        raise
-    return made if stored is None else delay(stored, place.store)
+    group, stored = write_prepared(prepare(dataset, place, options), options)
+    return group if stored is None else delay(stored, place.store)
 
 
 def write_tree(
-    tree: xr.DataTree,
-    store: Any,
-    *,
-    mode: str | None = None,
-    group: str | None = None,
-    encoding: Mapping[str, Mapping[Any, Mapping[str, Any]]] | None = None,
-    zarr_format: int | None = None,
-    consolidated: bool | None = None,
-    write_inherited_coords: bool = False,
-    safe_chunks: bool = True,
-    align_chunks: bool = False,
-    compute: bool = True,
-    storage_options: Mapping[str, Any] | None = None,
+    tree: xr.DataTree, place: Place, *, write_inherited_coords: bool = False, **options: Any
 ) -> Any:
-    """Write every node of a tree to the group of its name; `encoding` is by path of the node ("/a/b").
+    """Write every node of a tree to the group of its name; what is given, and comes back, is as of datasets.
 
-    Coordinates that nodes inherit are written once, at the node that has them, unless
-    `write_inherited_coords`. The other arguments, and what comes back, are those of `write_dataset`; all
-    nodes are checked before the first is written.
+    Raises
+        StoreError, NotFoundError, MetadataError: as `prepare`; nothing was written then.
     """
-    unknown = set(encoding or ()) - set(tree.groups)
+    chosen = Options(**options)
+    if chosen.append_dim is not None or chosen.region is not None:
+        raise MetadataError("append_dim and region are for datasets; expected neither for a tree")
+    encoding = chosen.encoding or {}
+    unknown = set(encoding) - set(tree.groups)
     if unknown:
         raise MetadataError(
             f"encoding names {sorted(unknown)}; expected nodes of the tree: {list(tree.groups)}"
         )
-    mode = choose_mode(mode, None, None)
-    place = open_place(store, group, zarr_format, storage_options)
-    try:
-        prepared = []
-        for node in tree.subtree:
-            below = "" if node is tree else node.path.removeprefix(tree.path).strip("/")
-            prepared.append(
-                prepare(
-                    node.to_dataset(inherit=write_inherited_coords or node is tree),
-                    place._replace(path=join_key(place.path, below)),
-                    mode=mode,
-                    encoding=(encoding or {}).get(node.path),
-                    safe_chunks=safe_chunks,
-                    align_chunks=align_chunks,
-                )
-            )
-        written = [write_prepared(node, consolidated=False, compute=compute) for node in prepared]
-        if consolidated or (consolidated is None and mode != "r+"):
-            open_group(place.store, "", "r+").consolidate()
-        place.store.flush()
-    except BaseException:
-        place.close()
-        raise
-    if compute:
+    prepared = []
+    for node in tree.subtree:
+        below = "" if node is tree else node.path.removeprefix(tree.path).strip("/")
+        dataset = node.to_dataset(inherit=write_inherited_coords or node is tree)
+        own = replace(chosen, encoding=encoding.get(node.path))
+        prepared.append(prepare(dataset, place.below(below), own))
+    apart = replace(chosen, consolidated=False)
+    written = [write_prepared(node, apart) for node in prepared]
+    if chosen.consolidated or (chosen.consolidated is None and chosen.choose_mode() != "r+"):
+        open_group(place.store, "", "r+").consolidate()
+    place.store.flush()
+    if chosen.compute:
         return open_group(place.store, place.path, "r+")
     return delay([stored for _, stored in written], place.store)
 
 
-class _Made(NamedTuple):
-    group: Group
-    arrays: dict[str, Array]
+class Prepared(NamedTuple):
+    """A dataset that can be written.
+
+    group        what is there to be written into
+    zarr_format  that of the group, or of the one that is to be made
+    plans        what becomes of each variable
+    attributes   of the group
+    """
+
+    place: Place
+    mode: str
+    group: Group | None
+    zarr_format: int
+    plans: list[VariablePlan]
+    attributes: dict[str, Any]
 
 
-def write_prepared(prepared: Prepared, *, consolidated: bool | None, compute: bool) -> tuple[Group, Any]:
+def prepare(dataset: xr.Dataset, place: Place, options: Options) -> Prepared:
+    """The dataset as it is to be written. Nothing is written.
+
+    Raises
+        StoreError: the group is there already (mode "w-"), or a group where an array is to be.
+        NotFoundError: it is not (mode "r+").
+        MetadataError: what is given contradicts itself or what is there.
+    """
+    mode = options.choose_mode()
+    _check_names(dataset, options.encoding)
+    group, zarr_format = _find_group(place, mode)
+    places: dict[str, slice] = {}
+    if options.region is not None:
+        if group is None:
+            raise MetadataError(f"region is {options.region!r}, and there is nothing to write it into")
+        dataset, places = resolve_region(dataset, group, options.region)
+    if mode == "w":
+        _check_source(dataset, place)
+    prepared = Prepared(place, mode, group, zarr_format, [], {})
+    variables, attributes = xr.conventions.encode_dataset_coordinates(dataset)
+    prepared.plans.extend(_plan(variables, prepared, options, places))
+    prepared.attributes.update(render_attributes(attributes, place.url))
+    with located(place.url):
+        create_group(MemoryStore(), zarr_format=zarr_format, attributes=prepared.attributes)
+    return prepared
+
+
+@contextmanager
+def located(path: str) -> Iterator[None]:
+    """Errors of what is tried in memory name the place that is meant."""
+    try:
+        yield
+    except ZstoreError as error:
+        error.path, error.key = path, None
+        raise
+
+
+def _check_names(dataset: xr.Dataset, encoding: Mapping[Any, Any] | None) -> None:
+    for name in [*dataset.variables, *dataset.dims]:
+        if not isinstance(name, str) or not name or "/" in name:
+            raise MetadataError(f"variable or dimension is named {name!r}; expected a string without '/'")
+    for name in dataset.variables:
+        if name in DOCUMENT_NAMES or check_path(str(name)) != name:
+            raise MetadataError(f"variable is named {name!r}, as Zarr's own documents are")
+    unknown = set(encoding or ()) - set(dataset.variables)
+    if unknown:
+        raise MetadataError(f"encoding names {sorted(map(str, unknown))}; expected variables of the dataset")
+
+
+def _find_group(place: Place, mode: str) -> tuple[Group | None, int]:
+    """The group to write into, where one stays, and the Zarr format to write."""
+    store, path, zarr_format = place
+    found: Group | None = None
+    try:
+        found = open_group(store, path, "r+")
+    except NotFoundError:
+        if mode == "r+":
+            raise
+    if found is None or mode == "w":
+        return None, zarr_format or 3
+    is_empty = not path and not found.attrs and not [*found.keys()]
+    if mode == "w-" and not is_empty:
+        raise StoreError(
+            "a group is there already; expected none, or mode='w' to replace it, 'a' to add to it",
+            path=place.url,
+        )
+    if zarr_format not in (None, found.zarr_format):
+        raise MetadataError(
+            f"zarr_format is {zarr_format}; expected the group's {found.zarr_format}", path=place.url
+        )
+    return found, found.zarr_format
+
+
+def _check_source(dataset: xr.Dataset, place: Place) -> None:
+    """A dataset that still has to be read is never written over itself."""
+    unread = [variable for variable in dataset.variables.values() if not variable._in_memory]
+    stated = [dataset.encoding.get("source"), *(variable.encoding.get("source") for variable in unread)]
+    for source in {named for named in stated if unread and isinstance(named, str)}:
+        try:
+            same = open_store(source, read_only=True).url.rstrip("/") == place.store.url.rstrip("/")
+        except StoreError:
+            same = False
+        if same:
+            raise MetadataError(
+                "the dataset is read from the store that mode='w' empties first; "
+                "load() it, or write elsewhere",
+                path=place.store.url,
+            )
+
+
+def _plan(
+    variables: Mapping[Any, xr.Variable], prepared: Prepared, options: Options, places: Mapping[str, slice]
+) -> Iterator[VariablePlan]:
+    """What becomes of each variable."""
+    place, mode, group, zarr_format, *_ = prepared
+    encoding, append_dim = options.encoding or {}, options.append_dim
+    members = {} if group is None else dict(group.members())
+    there = {name: node for name, node in members.items() if isinstance(node, Array)}
+    known = {name for array in there.values() for name in array.dims or ()}
+    if append_dim is not None and there and append_dim not in known:
+        raise MetadataError(f"append_dim is {append_dim!r}; expected one of {sorted(map(str, known))}")
+    for name, variable in variables.items():
+        array, where = there.get(str(name)), place.below(str(name)).url
+        if array is None:
+            if mode == "r+":
+                raise MetadataError(f"variable {name!r} is not in the store; expected mode 'a' to add it")
+            if name in members:
+                raise StoreError(f"variable {name!r} is to be where a group is", path=place.store.url)
+            plan = plan_new(str(name), variable, encoding.get(name), zarr_format)
+            with located(where):
+                made = rehearse(zarr_format, plan.options)
+        elif mode == "a-" and append_dim is not None and append_dim not in variable.dims:
+            continue
+        else:
+            if name in encoding:
+                raise MetadataError(f"encoding is given for {name!r}, which the store has; expected none")
+            plan = plan_onto(str(name), variable, array, append_dim, places)
+            model = array.model.with_shape(plan.shape or array.shape)
+            made = Array(array.store, array.path, model, Access(read_only=True))
+        with located(where):
+            plan = _cut(plan, made, options, is_shared=mode == "r+")
+        yield plan
+
+
+def _cut(plan: VariablePlan, array: Array, options: Options, *, is_shared: bool) -> VariablePlan:
+    """The plan with its dask chunks along the stored objects of the array, or known to be."""
+    variable = plan.variable
+    if variable.chunks is None or not (options.safe_chunks or options.align_chunks):
+        return plan
+    lengths = fit_chunks(
+        variable.chunks,
+        array,
+        plan.places,
+        f"{plan.name!r} ({', '.join(map(str, variable.dims))})",
+        cuts=options.align_chunks,
+        remedy="align_chunks=True, or safe_chunks=False",
+        is_shared=is_shared,
+    )
+    return plan._replace(variable=variable.chunk(dict(zip(variable.dims, lengths, strict=True))))
+
+
+def write_prepared(prepared: Prepared, options: Options) -> tuple[Group, Any]:
     """Write what was prepared: the group, and with compute=False what dask has still to compute."""
-    made = _make(prepared, consolidated)
-    stored = _write(prepared.plans, made, compute=compute)
+    group, arrays = _write_metadata(prepared, options.consolidated)
+    sources, targets, regions = [], [], []
+    for plan in prepared.plans:
+        array = arrays[plan.name]
+        if plan.variable.chunks is not None:
+            sources.append(plan.variable.data)
+            targets.append(array)
+            regions.append(plan.places)
+        elif plan.variable.size:
+            array[plan.places] = plan.variable.values
+    stored: Any = None if options.compute else []
+    if sources:
+        import dask.array
+
+        stored = dask.array.store(  # type: ignore[no-untyped-call, unused-ignore]
+            sources, targets, lock=False, regions=regions, compute=options.compute, return_stored=False
+        )
     if stored is None:
-        prepared.target.store.flush()
-    return made.group, stored
+        prepared.place.store.flush()
+    return group, stored
 
 
-def _make(prepared: Prepared, consolidated: bool | None) -> _Made:
+def _write_metadata(prepared: Prepared, consolidated: bool | None) -> tuple[Group, dict[str, Array]]:
     """All metadata: the group, new arrays, new shapes."""
-    target, plans, attributes = prepared
-    group = target.group
-    had_summary = group is not None and open_group(target.store, "", "r+").model.consolidated is not None
+    place, mode, there, zarr_format, plans, attributes = prepared
+    group = there
+    had_summary = group is not None and open_group(place.store, "", "r+").model.consolidated is not None
     changes = group is None
     if group is None:
+        overwrite = mode == "w"
         group = create_group(
-            target.store,
-            target.path,
-            zarr_format=target.zarr_format,
-            attributes=attributes,
-            overwrite=target.mode == "w",
+            place.store, place.path, zarr_format=zarr_format, attributes=attributes, overwrite=overwrite
         )
-    elif target.mode != "r+" and any(group.attrs.get(name) != value for name, value in attributes.items()):
+    elif mode != "r+" and any(group.attrs.get(name) != value for name, value in attributes.items()):
         group.attrs.update(attributes)
         changes = True
     arrays = {}
@@ -169,34 +365,10 @@ def _make(prepared: Prepared, consolidated: bool | None) -> _Made:
         if plan.shape is not None and plan.shape != plan.array.shape:
             plan.array.resize(plan.shape)
             changes = True
-    if consolidated or (consolidated is None and changes and (target.group is None or had_summary)):
-        open_group(target.store, "", "r+").consolidate()
-        group = open_group(target.store, target.path, "r+")
-    return _Made(group, arrays)
-
-
-def _write(plans: list[Plan], made: _Made, *, compute: bool) -> Any:
-    """Write the values; with compute=False, those that dask has are left to what is returned."""
-    sources, targets, regions = [], [], []
-    for plan in plans:
-        array = made.arrays[plan.name]
-        if plan.variable.chunks is not None:
-            sources.append(plan.variable.data)
-            targets.append(array)
-            regions.append(plan.places)
-        elif plan.variable.size:
-            array[plan.places] = plan.variable.values
-    if not sources:
-        return None if compute else _nothing()
-    import dask.array
-
-    return dask.array.store(  # type: ignore[no-untyped-call, unused-ignore]
-        sources, targets, lock=False, regions=regions, compute=compute, return_stored=False
-    )
-
-
-def _nothing() -> list[Any]:
-    return []
+    if consolidated or (consolidated is None and changes and (there is None or had_summary)):
+        open_group(place.store, "", "r+").consolidate()
+        group = open_group(place.store, place.path, "r+")
+    return group, arrays
 
 
 def delay(stored: Any, store: Store) -> Any:

@@ -1,4 +1,4 @@
-"""What becomes of one variable in Zarr: a new array's arguments, or a place in an array that there is."""
+"""One variable on its way into Zarr: a new array's arguments, or a place in an array that there is."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import xarray as xr
 from xarray.backends.zarr import encode_zarr_variable
 
 from zstore.errors import MetadataError
+from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.dask import even_chunks
-from zstore.integrations.encoding import encode_fill_attribute
-from zstore.integrations.spelling import spell_attributes
 from zstore.integrations.xarray.read import open_variable
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
-__all__ = ["Plan", "encode_new", "encode_onto", "resolve_region"]
+__all__ = ["VariablePlan", "plan_new", "plan_onto", "resolve_region"]
 
 # What says how an array is stored; the rest of an encoding is CF's, and xarray's encoders take it.
 STORED = ("chunks", "shards", "compressors", "filters", "serializer", "chunk_key_encoding", "order")
@@ -29,8 +28,8 @@ PACKING = ("scale_factor", "add_offset")
 TIMES = ("units", "calendar")
 
 
-class Plan(NamedTuple):
-    """One variable, encoded.
+class VariablePlan(NamedTuple):
+    """One variable, encoded, and where it goes.
 
     options  of `create_array`, where the array is new; `array` is the one that there is
     places   where the values go: slices with both ends
@@ -40,7 +39,6 @@ class Plan(NamedTuple):
     name: str
     variable: xr.Variable
     places: tuple[slice, ...]
-    is_v3: bool
     options: dict[str, Any]
     array: Array | None = None
     shape: tuple[int, ...] | None = None
@@ -55,7 +53,9 @@ def _encode(variable: xr.Variable, name: str, zarr_format: int) -> xr.Variable:
     return encoded
 
 
-def encode_new(name: str, variable: xr.Variable, given: Mapping[str, Any] | None, zarr_format: int) -> Plan:
+def plan_new(
+    name: str, variable: xr.Variable, given: Mapping[str, Any] | None, zarr_format: int
+) -> VariablePlan:
     """The variable as a new array; `given` is the caller's encoding, in place of what the variable carries.
 
     Raises
@@ -89,17 +89,17 @@ def encode_new(name: str, variable: xr.Variable, given: Mapping[str, Any] | None
         elif encoded.dtype.kind == "f":
             fill = math.nan
         if (value := attributes.pop("_FillValue", None)) is not None:
-            attributes["_FillValue"] = encode_fill_attribute(value, encoded.dtype, name)
+            attributes["_FillValue"] = render_fill(value, encoded.dtype, name)
     options = {
         "shape": encoded.shape,
         "dtype": str if _is_text(encoded.dtype) else encoded.dtype,
         "fill_value": fill,
-        "attributes": spell_attributes(_without_nan(attributes), name),
+        "attributes": render_attributes(_without_nan(attributes), name),
         "dimension_names": encoded.dims,
         **_stored_options(carried, encoded, name, zarr_format, is_given=given is not None),
     }
     places = tuple(slice(0, length) for length in encoded.shape)
-    return Plan(name, encoded, places, zarr_format == 3, options)
+    return VariablePlan(name, encoded, places, options)
 
 
 def _is_text(dtype: np.dtype[Any]) -> bool:
@@ -160,9 +160,9 @@ def _is_v2(codec: Any) -> bool:
     return "id" in codec if isinstance(codec, Mapping) else not hasattr(codec, "to_dict")
 
 
-def encode_onto(
+def plan_onto(
     name: str, variable: xr.Variable, array: Array, append_dim: Any, region: Mapping[str, slice]
-) -> Plan:
+) -> VariablePlan:
     """The variable as values of an array that there is, packed and counted as that array is.
 
     Raises
@@ -199,7 +199,7 @@ def encode_onto(
             )
         places.append(place)
         shape.append(max(there, place.stop))
-    return Plan(name, encoded, tuple(places), array.zarr_format == 3, {}, array, tuple(shape))
+    return VariablePlan(name, encoded, tuple(places), {}, array, tuple(shape))
 
 
 def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: xr.Variable) -> None:

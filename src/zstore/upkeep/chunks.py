@@ -1,0 +1,143 @@
+"""The stored chunks of one array: which there are, what they hold, and how to go through all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice, product
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+
+from zstore.codecs.base import ChunkSpec
+from zstore.codecs.chain import Chain
+from zstore.engine.documents import check_path
+from zstore.engine.pool import map_threads, thread_count
+from zstore.engine.rectilinear import open_chunks
+from zstore.errors import StoreError
+from zstore.indexing.plans import plan_basic
+from zstore.model.array import ArrayModel
+from zstore.nodes.node import Node
+from zstore.nodes.open import StoreLike
+from zstore.storage.base import Store, join_key
+from zstore.storage.url import open_store
+
+__all__ = ["MEMORY_SIZE", "Box", "Cell", "Progress", "StoredArray", "open_place", "run"]
+
+# Decoded bytes that are held at once, and pieces of work that threads are given at a time.
+MEMORY_SIZE = 256 << 20
+WINDOW_COUNT = 256
+REQUEST_COUNT = 32
+# What an item of any length is taken for.
+OBJECT_SIZE = 64
+
+Cell = tuple[int, ...]
+Box = tuple[slice, ...]
+Progress = Callable[[int, int], None]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def open_place(
+    target: Node[Any] | StoreLike, path: str | None, options: Mapping[str, Any] | None, *, read_only: bool
+) -> tuple[Store, str]:
+    """The store, and the path in it."""
+    if isinstance(target, Node):
+        return target.store, check_path(f"{target.path}/{path or ''}")
+    return open_store(target, read_only=read_only, storage_options=options), check_path(path)
+
+
+class StoredArray:
+    """One array: where it is, what it is, and how its chunks are found and read.
+
+    Raises
+        UnknownExtensionError, MetadataError: codecs that do not exist, or do not fit together or the chunks.
+        UnsupportedError: chunks are pickled, and the caller does not allow that.
+    """
+
+    def __init__(self, store: Store, path: str, model: ArrayModel, *, allow_pickle: bool = False) -> None:
+        self.store = store
+        self.path = path
+        self.model = model
+        self.counts = model.grid.count(model.shape)
+        self.item_size = OBJECT_SIZE if model.data_type.is_object else model.dtype.itemsize
+        # Decoded bytes of a chunk, the largest.
+        self.chunk_size = max(1, prod(model.grid.chunk_shape) * self.item_size)
+        self._allow_pickle = allow_pickle
+        self._chunks = open_chunks(store, path, model, allow_pickle=allow_pickle)
+        self._chains: dict[tuple[int, ...], Chain] = {}
+
+    def key(self, cell: Cell) -> str:
+        """The store key of a chunk."""
+        return join_key(self.path, self.model.keys.key(cell))
+
+    def stored(self) -> Iterator[Cell] | None:
+        """The stored chunks, also those outside the array; None where the store cannot list."""
+        try:
+            keys = self.store.list(self.path)
+            first = next(keys, None)
+        except StoreError:
+            return None
+        skip = len(self.path) + 1 if self.path else 0
+        listed = () if first is None else chain((first,), keys)
+        cells = (self.model.keys.cell(key[skip:], self.model.ndim) for key in listed)
+        return (cell for cell in cells if cell is not None)
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether a chunk lies in the array."""
+        return all(place < count for place, count in zip(cell, self.counts, strict=True))
+
+    def cells(self) -> Iterator[Cell]:
+        """The stored chunks that lie in the array; all, where the store cannot list."""
+        stored = self.stored()
+        return self.all_cells() if stored is None else filter(self.holds, stored)
+
+    def all_cells(self) -> Iterator[Cell]:
+        """Every chunk of the grid, stored or not."""
+        return product(*map(range, self.counts))
+
+    def box(self, cell: Cell) -> Box:
+        """The items that a chunk holds, as far as the array reaches."""
+        grid, shape = self.model.grid, self.model.shape
+        return tuple(
+            slice(grid.start(d, place), min(grid.start(d, place + 1), shape[d]))
+            for d, place in enumerate(cell)
+        )
+
+    def read(self, box: Box, **options: Any) -> np.ndarray[Any, Any]:
+        """The items of a box; the options are those of the engine's `read`."""
+        plan = plan_basic(self._chunks.layout, box)
+        out = np.empty(plan.shape, self.model.dtype)
+        self._chunks.read(plan, out, **options)
+        return out
+
+    def chain(self, cell: Cell) -> Chain:
+        """The codecs, bound to what the chunk holds."""
+        grid = self.model.grid
+        return self._bind(tuple(grid.start(d, p + 1) - grid.start(d, p) for d, p in enumerate(cell)))
+
+    def bind(self) -> None:
+        """Raise where codecs do not fit a chunk of any shape that the array has."""
+        for shape in self.model.grid.shapes():
+            self._bind(shape)
+
+    def _bind(self, shape: tuple[int, ...]) -> Chain:
+        bound = self._chains.get(shape)
+        if bound is None:
+            spec = ChunkSpec(shape, self.model.dtype, self.model.effective_fill_value, self._allow_pickle)
+            bound = self._chains[shape] = Chain.bind(self.model.codecs, spec)
+        return bound
+
+
+def run(
+    work: Callable[[T], R], pieces: Iterator[T], size: Callable[[T], int], *stores: Store
+) -> Iterator[list[R]]:
+    """What the work makes of the pieces, window by window, on as many threads as memory and latency allow.
+
+    `size` gives the decoded bytes that the work on a piece takes.
+    """
+    remote = max(min(REQUEST_COUNT, store.request_count) for store in stores)
+    wanted = max(thread_count(), remote)
+    while window := list(islice(pieces, WINDOW_COUNT)):
+        threads = max(1, min(wanted, MEMORY_SIZE // max(map(size, window))))
+        yield map_threads(work, window, waiting_count=threads)
