@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from importlib.resources import files
 from pathlib import Path
@@ -10,17 +11,31 @@ from string import Template
 
 import click
 
+import zstore as library
+from zstore.extensions.plugins import KINDS as HOOKS
+from zstore.extensions.registry import REGISTRIES
+
 __all__ = ["KINDS", "new", "write_package"]
 
-KINDS = ("store", "codec", "convention")
-# Where each template goes; "$module" is the name as Python writes it.
+# What can be asked for, and the kind of offer it is.
+KINDS = {
+    "store": "store",
+    "codec": "codec",
+    "native-codec": "codec",
+    "data-type": "data type",
+    "resampler": "resampler",
+    "convention": "convention",
+}
+# What is written, where the template of that name goes; "$module" is the name as Python writes it.
 PARTS = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
     "hooks.py": "src/zstore_$module/__init__.py",
-    "$kind.py": "src/zstore_$module/$kind.py",
-    "test_$kind.py": "tests/test_$module.py",
+    "$part.py": "src/zstore_$module/$part.py",
+    "test_$part.py": "tests/test_$module.py",
 }
+NATIVE_PARTS = {"setup.py": "setup.py", "native.c": "src/zstore_$module/native.c"}
+HEADER = "zstore_codec.h"
 
 
 def write_package(name: str, kind: str, parent: Path) -> Path:
@@ -32,29 +47,40 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
     folder = parent / f"zstore-{name}"
     if folder.exists():
         raise FileExistsError(f"{str(folder)!r} is there already")
+    is_native = kind == "native-codec"
     capital = "".join(part.capitalize() for part in name.split("-"))
+    last = KINDS[kind].rpartition(" ")[2]
     words = {
         "name": name,
         "module": name.replace("-", "_"),
-        "kind": kind,
-        "class_name": capital if kind == "convention" else f"{capital}{kind.capitalize()}",
+        "part": kind.replace("-", "_"),
+        "what": kind.replace("-", " "),
+        "hook": HOOKS[KINDS[kind]],
+        "requires": "zstore[geo]" if kind == "convention" else "zstore",
+        "needs": "Its functions are in C: to install it from this folder takes a C compiler."
+        if is_native
+        else "",
+        "class_name": capital if kind == "convention" else f"{capital}{last.capitalize()}",
         "rule": name.upper(),
     }
     templates = files("zstore.cli") / "templates"
     with tempfile.TemporaryDirectory(dir=parent, prefix=".zstore-") as scratch:
         made = Path(scratch) / folder.name
-        for part, place in PARTS.items():
+        for part, place in (PARTS | NATIVE_PARTS if is_native else PARTS).items():
             target = made / Template(place).substitute(words)
             target.parent.mkdir(parents=True, exist_ok=True)
             source = templates / f"{Template(part).substitute(words)}.in"
-            target.write_text(Template(source.read_text("utf-8")).substitute(words), "utf-8")
+            target.write_text(Template(source.read_text("utf-8")).substitute(words).rstrip() + "\n", "utf-8")
+        if is_native:
+            # A copy, so that nothing but a compiler is needed: fields of the ABI are only ever appended.
+            shutil.copy(Path(library.get_include()) / HEADER, made / "src" / f"zstore_{words['module']}")
         made.rename(folder)
     return folder
 
 
 @click.command()
 @click.argument("name")
-@click.option("--kind", type=click.Choice(KINDS), required=True, help="What the plugin offers.")
+@click.option("--kind", type=click.Choice([*KINDS]), required=True, help="What the plugin offers.")
 @click.option(
     "--into",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -63,19 +89,21 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
 )
 def new(name: str, kind: str, into: Path) -> None:
     """Write the folder zstore-NAME: a package that offers NAME, with a contract test that passes."""
-    from zstore.extensions.registry import list_offers
-
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise click.BadParameter(
             f"{name!r}; expected small letters and digits, as in 'acme' or 'acme-2'", param_hint="NAME"
         )
-    taken = [line for line in list_offers() if line.kind == kind and name in (line.name, *line.aliases)]
+    lines = REGISTRIES[KINDS[kind]].listings()
+    taken = [line for line in lines if name in (line.name, *line.aliases)]
     if taken:
-        raise click.BadParameter(f"{name!r} is a {kind} of {taken[0].package} already", param_hint="NAME")
+        raise click.BadParameter(
+            f"{name!r} is a {KINDS[kind]} of {taken[0].package} already", param_hint="NAME"
+        )
     try:
         folder = write_package(name, kind, into)
     except FileExistsError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         click.echo(str(file))
-    click.echo(f'next: cd {folder} && pip install -e ".[test]" && pytest')
+    place = folder if folder.is_absolute() else f"./{folder}"
+    click.echo(f'next: pip install -e "{place}[test]" && pytest {place}')
