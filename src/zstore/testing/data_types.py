@@ -39,15 +39,26 @@ class DataTypeContract:
         raw = np.random.default_rng(3).bytes(13 * data_type.numpy.itemsize)
         return np.frombuffer(raw, data_type.numpy)
 
+    def options(self, data_type: DataType) -> Iterator[dict[str, Any]]:
+        """How arrays of it are made, as `create_array` takes it."""
+        if 3 in data_type.formats:
+            yield {}
+            yield {"shards": (10,)}
+            if not data_type.is_object and order_of(data_type.numpy) is not None:
+                yield {"serializer": {"name": "bytes", "configuration": {"endian": "big"}}}
+        if 2 in data_type.formats:
+            yield {"zarr_format": 2}
+
     def types(self) -> Iterator[DataType]:
         """The data type behind each name."""
         assert self.names, "a contract without names tests nothing"
-        return map(DataType.from_name, self.names)
+        return map(DataType.restore, self.names)
 
     def test_documents_say_it_back(self) -> None:
         for data_type in self.types():
-            document = json.loads(json.dumps(data_type.render_name(), allow_nan=False))
-            assert DataType.from_name(document) == data_type
+            assert (
+                DataType.restore(json.loads(json.dumps(data_type.describe(), allow_nan=False))) == data_type
+            )
             assert pickle.loads(pickle.dumps(data_type)) == data_type
             if 2 in data_type.formats and not data_type.is_object:
                 for order in ("little", "big"):
@@ -59,7 +70,7 @@ class DataTypeContract:
         for data_type in self.types():
             configuration = {**data_type.configuration, "an option that nobody has": 1}
             try:
-                DataType.from_name({"name": data_type.name, "configuration": configuration})
+                DataType.restore({"name": data_type.name, "configuration": configuration})
             except MetadataError:
                 continue
             raise AssertionError(f"data type {data_type.name!r} took {configuration}")
@@ -83,7 +94,7 @@ class DataTypeContract:
     def test_nonsense_is_no_fill_value(self) -> None:
         for data_type in self.types():
             try:
-                found = data_type.parse_fill({"nobody has": "such a member"}, 3)
+                found = data_type.parse_fill({"nobody has": "such a member"}, max(data_type.formats))
             except MetadataError:
                 continue
             raise AssertionError(f"data type {data_type.name!r} took it for {found!r}")
@@ -91,14 +102,12 @@ class DataTypeContract:
     def test_arrays_hold_it(self) -> None:
         for data_type in self.types():
             items = self.items(data_type)
-            is_ordered = not data_type.is_object and order_of(data_type.numpy) is not None
-            big = {"serializer": {"name": "bytes", "configuration": {"endian": "big"}}} if is_ordered else {}
-            for options in ({}, big, {"shards": (10,)}):
+            for options in self.options(data_type):
                 store = MemoryStore()
-                name = data_type.render_name()
-                create_array(store, shape=(13,), chunks=(5,), dtype=name, **options)[...] = items
+                create_array(store, shape=(13,), chunks=(5,), dtype=data_type, **options)[...] = items
                 array = open_array(store, mode="r")
-                assert array.model.data_type == data_type
                 assert array[...].dtype == data_type.numpy
+                # Zarr v2 has no names: of two types that numpy holds alike, another may come back.
+                assert array.zarr_format == 2 or array.model.data_type == data_type
                 found = [data_type.fill_bits(item) for item in array[...]]
                 assert found == [data_type.fill_bits(item) for item in items], options
