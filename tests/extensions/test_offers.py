@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
+
+import pytest
 
 from zstore.extensions import builtin
 from zstore.extensions.registry import BUILT_IN_PACKAGE, REGISTRIES, Listing
@@ -79,7 +82,8 @@ def peers_in(row: str, words: set[str]) -> bool:
     """Whether a test that the row names mentions one of the words."""
     for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row):
         text = (ROOT / path).read_text()
-        if f"def {name}(" in text and any(re.search(rf"\b{re.escape(word)}\b", text) for word in words):
+        mentioned = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in words)
+        if f"def {name}(" in text and (mentioned or words & words_of(ast.parse(text))):
             return True
     return False
 
@@ -93,7 +97,11 @@ def gaps(lines: Iterable[Listing], page: str) -> list[str]:
         words = {line.name, target, line.name.removeprefix("numcodecs.")}
         if not contracts[line.kind] & {line.name, target}:
             found.append(f"{line.kind} {line.name!r} has no contract test")
-        named = [row for row in rows[line.kind] if f"`{line.name}`" in row]
+        named = [
+            row
+            for row in rows[line.kind]
+            if any(fnmatchcase(line.name, token) for token in re.findall(r"`([^`]+)`", row))
+        ]
         if not named:
             found.append(f"{line.kind} {line.name!r} has no line in docs/formats.md")
         elif not any(peers_in(row, words) for row in named):
@@ -110,3 +118,45 @@ def own_offers() -> list[Listing]:
 
 def test_every_offer_has_a_contract_a_line_and_a_vector() -> None:
     assert gaps(own_offers(), PAGE.read_text()) == []
+
+
+PLANTED = [
+    ("codec", "acme.planted", "zstore.codecs.planted:Planted"),
+    ("data type", "acme.planted", "zstore.model.types.planted:Planted"),
+    ("store", "planted", "zstore.storage.planted:PlantedStore"),
+    ("convention", "planted", "zstore.conventions.planted:Planted"),
+    ("resampler", "planted", "zstore.resampling.methods:Planted"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "target"), PLANTED)
+def test_an_offer_that_nothing_shows_is_found_out(kind: str, name: str, target: str) -> None:
+    line = Listing(kind, name, (), target, BUILT_IN_PACKAGE, "")
+    page = PAGE.read_text()
+    contract, row = gaps([line], page)
+    assert contract == f"{kind} {name!r} has no contract test"
+    assert row == f"{kind} {name!r} has no line in docs/formats.md"
+    (part,) = [part for part, of in PARTS.items() if of == kind]
+    # A line alone does not do, nor one with a test that is about something else, or that is not there.
+    for cell in (
+        "",
+        "`tests/codecs/test_reshape.py::test_shapes`",
+        "`tests/extensions/test_offers.py::test_nothing`",
+    ):
+        longer = page.replace(f"## {part}\n", f"## {part}\n| `{name}` | {cell} |\n")
+        assert gaps([line], longer)[1].endswith("has no test in its line of docs/formats.md that mentions it")
+
+
+def test_a_contract_counts_for_what_its_class_is_about() -> None:
+    source = """
+class TestOne(SerializerContract):
+    def make(self):
+        return one.Planted()
+class TestTwo(TestOne):
+    names = ("two", *builtin.RESAMPLERS)
+class Other(Contract):
+    name = "other"
+"""
+    (words,) = contract_words(source).values()
+    assert {"Planted", "two", "average"} <= words
+    assert "other" not in words
