@@ -21,7 +21,7 @@ from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
-from zstore.testing.conventions import ConventionContract, build_tree, check_convention
+from zstore.testing.conventions import ConventionContract, build_tree
 
 pytest.importorskip("pyproj", reason="CRSs are parsed and rendered with pyproj (extra 'geo')")
 
@@ -212,6 +212,12 @@ class TestBuiltIn(ConventionContract):
         return registry.resolve(self.name)()
 
 
+def contract_of(kind: type) -> ConventionContract:
+    contract = ConventionContract()
+    contract.make = kind
+    return contract
+
+
 def test_the_contract_notices_a_convention_that_misplaces_the_origin() -> None:
     class Shifted(Gdal):
         name = "shifted"
@@ -222,7 +228,7 @@ def test_the_contract_notices_a_convention_that_misplaces_the_origin() -> None:
             return type(facts)(crs=facts.crs, affines=wrong)
 
     with pytest.raises(AssertionError, match="no affine of the model"):
-        check_convention(Shifted())
+        contract_of(Shifted).test_what_it_writes_it_reads_and_finds_no_fault_with()
 
 
 def test_the_contract_notices_a_convention_that_nonsense_stops() -> None:
@@ -235,7 +241,7 @@ def test_the_contract_notices_a_convention_that_nonsense_stops() -> None:
             return super().parse(node, parent)
 
     with pytest.raises(AttributeError, match="has no attribute 'split'"):
-        check_convention(Careless())
+        contract_of(Careless).test_nonsense_is_a_finding_and_never_an_error()
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

@@ -116,22 +116,16 @@ class Registry:
     def names(self) -> list[str]:
         """Every name that can be asked for, aliases left out, sorted."""
         owners = self._from_plugins().owners
-        return sorted(
-            {line.name for name, line in owners.items() if line.name == name}.union(
-                offer.name for offer in self._built_in
-            )
-        )
+        own = {offer.name for offer in self._built_in}
+        return sorted(own.union(name for name, line in owners.items() if name == line.name))
 
     def listings(self) -> list[Listing]:
         """Every offer of this kind, built-in ones first."""
         version = _own_version()
+        offers = (*self._built_in, *(Offer(f"{prefix}*", target) for prefix, target in self._prefixes))
         built_in = [
             Listing(self.kind, offer.name, offer.aliases, offer.target, BUILT_IN_PACKAGE, version)
-            for offer in self._built_in
-        ]
-        built_in += [
-            Listing(self.kind, f"{prefix}*", (), target, BUILT_IN_PACKAGE, version)
-            for prefix, target in self._prefixes
+            for offer in offers
         ]
         return built_in + self._from_plugins().listings
 
@@ -224,18 +218,9 @@ def list_offers() -> list[Listing]:
 
 def _troubled(loaded: Iterable[Plugin]) -> list[Listing]:
     return [
-        Listing(
-            "plugin",
-            plugin.name,
-            (),
-            plugin.target,
-            plugin.package,
-            plugin.version,
-            plugin.state,
-            str(plugin.error or ""),
-        )
-        for plugin in loaded
-        if plugin.state != "ok"
+        Listing("plugin", one.name, (), one.target, one.package, one.version, one.state, str(one.error or ""))
+        for one in loaded
+        if one.state != "ok"
     ]
 
 

@@ -1,12 +1,10 @@
 """What every convention must do, as tests to inherit.
 
-    from zstore.testing.conventions import ConventionContract
+from zstore.testing.conventions import ConventionContract
 
-    class TestMyConvention(ConventionContract):
-        def make(self):
-            return MyConvention()
-
-`check_convention(MyConvention())` is the same in one call.
+class TestMyConvention(ConventionContract):
+    def make(self):
+        return MyConvention()
 """
 
 from __future__ import annotations
@@ -26,14 +24,7 @@ from zstore.conventions.model import Affine, Band, GeoModel, Stac, Variable
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
 
-__all__ = [
-    "ConventionContract",
-    "DocumentArray",
-    "DocumentGroup",
-    "build_tree",
-    "check_convention",
-    "sample_models",
-]
+__all__ = ["ConventionContract", "DocumentArray", "DocumentGroup", "build_tree", "sample_models"]
 
 NONSENSE: tuple[Any, ...] = (None, "", "nonsense", -1, 1.5, True, [], ["x"], [[]], {}, {"x": None}, 10**30)
 
@@ -154,22 +145,25 @@ class ConventionContract:
                 except MetadataError:
                     continue
 
-    def test_it_has_a_name(self) -> None:
-        name = self.make().name
-        assert isinstance(name, str) and name, "a convention has a name"
-
     def test_documents_are_strict_json_and_the_same_at_every_call(self) -> None:
-        made = [*self.rendered()]
-        assert made, "it refuses every model"
-        for documents, geo, zarr_format in made:
+        name, rendered = self.make().name, [*self.rendered()]
+        assert isinstance(name, str) and name, "a convention has a name"
+        assert rendered, "it refuses every model"
+        for documents, geo, zarr_format in rendered:
             again = self.make().render(geo, zarr_format)
             assert repr(documents) == repr(again), "rendering twice gave two results"
             for path, document in documents.items():
                 _check_document(path, document)
 
     def test_what_it_writes_it_reads_and_finds_no_fault_with(self) -> None:
+        convention = self.make()
         for documents, geo, zarr_format in self.rendered():
-            _check_round_trip(self.make(), documents, geo, zarr_format)
+            for path, node, parent in _nodes(documents, geo, zarr_format):
+                is_data = is_array(node) and path.rpartition("/")[2] in geo.variables
+                _check_facts(convention.parse(node, parent), geo, path, is_data)
+                if path == "" or is_data:
+                    errors = [f for f in convention.check(node, geo, parent) if f.severity == "error"]
+                    assert not errors, f"it finds fault with its own document {path!r}: {errors}"
 
     def test_nonsense_is_a_finding_and_never_an_error(self) -> None:
         convention, rendered = self.make(), [*self.rendered()]
@@ -179,20 +173,6 @@ class ConventionContract:
                 node.attrs = {**attributes, name: nonsense}
                 convention.parse(node, parent)
                 convention.check(node, rendered[-1][1], parent)
-
-
-def check_convention(convention: Convention) -> None:
-    """Raises AssertionError where the convention breaks the contract.
-
-    Its documents are strict JSON and the same at every call; nothing that it parses out of them contradicts
-    the model; it finds no fault with them, and is not stopped by nonsense. What it cannot say it may refuse
-    (MetadataError), but not of every model.
-    """
-    contract = ConventionContract()
-    contract.make = lambda: convention  # type: ignore[method-assign]
-    for name in dir(contract):
-        if name.startswith("test_"):
-            getattr(contract, name)()
 
 
 def _check_document(path: str, document: Mapping[str, Any]) -> None:
@@ -217,15 +197,6 @@ def _nodes(documents: Documents, geo: GeoModel, zarr_format: int) -> Iterator[tu
     for path in base:
         above = path.rpartition("/")[0]
         yield path, tree[path] if path else tree, (tree[above] if above else tree) if path else None
-
-
-def _check_round_trip(convention: Convention, documents: Documents, geo: GeoModel, zarr_format: int) -> None:
-    for path, node, parent in _nodes(documents, geo, zarr_format):
-        is_data = is_array(node) and path.rpartition("/")[2] in geo.variables
-        _check_facts(convention.parse(node, parent), geo, path, is_data)
-        if path == "" or is_data:
-            errors = [f for f in convention.check(node, geo, parent) if f.severity == "error"]
-            assert not errors, f"it finds fault with its own document {path!r}: {errors}"
 
 
 def _check_facts(facts: Facts, geo: GeoModel, path: str, is_data: bool) -> None:
