@@ -7,18 +7,14 @@ STAMP := $(VENV)/.installed
 EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd pxi h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
-# Those with kernels of their own are compiled against the zstore that is installed, so after it.
-NATIVE_PLUGINS := $(patsubst %/setup.py,%,$(wildcard plugins/zstore-*/setup.py))
-PURE_PLUGINS := $(filter-out $(NATIVE_PLUGINS),$(PLUGINS))
 
 .PHONY: demo test drill fuzz sanitize build kernels lint types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PURE_PLUGINS),-e $(plugin))
+	$(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PLUGINS),-e $(plugin))
 	$(BIN)/pip install --quiet "setuptools>=77" cython
-	$(BIN)/pip install --quiet --no-build-isolation $(foreach plugin,$(NATIVE_PLUGINS),-e $(plugin))
 	touch $@
 
 build: $(STAMP)
@@ -115,16 +111,18 @@ docs:
 	$(DOCS)/bin/pip install --quiet "mkdocs-material>=9.5" "mkdocstrings[python]>=1"
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
-# Every plugin as its users get it: built from its own folder into an environment that never saw the source tree.
+# Every plugin as its users get it: built from its own folder into an environment that never saw the source tree. Then
+# one of each kind as a stranger makes it, by the words of docs/plugins.md, in an environment with nothing but zstore.
 PLUGIN_VENV := .plugins
 plugins:
 	rm -rf $(PLUGIN_VENV)
 	$(PYTHON) -m venv $(PLUGIN_VENV)
-	$(PLUGIN_VENV)/bin/pip install --quiet ".[cli,test]" "setuptools>=77" cython
-	$(PLUGIN_VENV)/bin/pip install --quiet $(addprefix ./,$(PURE_PLUGINS))
-	$(PLUGIN_VENV)/bin/pip install --quiet --no-build-isolation $(addprefix ./,$(NATIVE_PLUGINS))
+	$(PLUGIN_VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(PLUGIN_VENV)/wheel .
+	$(PLUGIN_VENV)/bin/pip install --quiet "$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl)[cli,test]" $(addprefix ./,$(PLUGINS))
 	$(PLUGIN_VENV)/bin/zstore plugins
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins
+	ZSTORE_WHEEL=$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl) \
+		$(PLUGIN_VENV)/bin/python -m pytest -q -m install tests/cli/test_plugins_new.py
 
 bench: $(STAMP)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only

@@ -7,10 +7,8 @@ import os
 import pkgutil
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import zlib
 from importlib import import_module
@@ -31,7 +29,7 @@ CODEC_FILES = [
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Of a package, in files of their own: see test_the_walk_through_is_a_plugin.
-OTHERWISE = {"plugins.md", "native-codecs.md"}
+OTHERWISE = {"plugins.md"}
 # What sets something for the whole process.
 ALONE = {"zarr-python.md"}
 PAGES = sorted(
@@ -123,23 +121,6 @@ def test_the_walk_through_is_a_plugin(tmp_path: Path) -> None:
     points = [f"{name} = {module}" for name, module in project["entry-points"]["zstore"].items()]
     (metadata / "entry_points.txt").write_text("\n".join(["[zstore]", *points, ""]))
     run_package(tmp_path, "test_acme.py")
-
-
-def test_the_native_codec_of_the_page_is_one(tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    build_package(ROOT / "docs/native-codecs.md", tmp_path)
-    assert "zstore.get_include()" in (tmp_path / "setup.py").read_text()
-    # What its setup.py does, without the time that setuptools takes.
-    includes = [f"-I{sysconfig.get_path('include')}", f"-I{zstore.get_include()}"]
-    target = f"xor_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O2", *includes, "xor_native.c", "-o", target],
-        cwd=tmp_path,
-        check=True,
-    )
-    run_package(tmp_path, "test_xor.py")
 
 
 @pytest.mark.parametrize("name", CODEC_FILES)

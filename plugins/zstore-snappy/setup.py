@@ -1,9 +1,7 @@
-"""The one kernel, compiled against the header that zstore brings along."""
+"""The one kernel. zstore_codec.h is a copy of zstore's, so that this is built where zstore is not."""
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
-
-import zstore
 
 setup(
     ext_modules=cythonize(
@@ -11,8 +9,8 @@ setup(
             Extension(
                 "zstore_snappy.native",
                 ["src/zstore_snappy/native.pyx"],
-                depends=["src/zstore_snappy/snappy.h"],
-                include_dirs=[zstore.get_include(), "src/zstore_snappy"],
+                depends=["src/zstore_snappy/snappy.h", "src/zstore_snappy/zstore_codec.h"],
+                include_dirs=["src/zstore_snappy"],
                 extra_compile_args=["-O3", "-g0", "-std=gnu11", "-fvisibility=hidden"],
             )
         ],

@@ -14,34 +14,34 @@ from zstore._ext.codecs import native
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.blosc import Blosc, NumcodecsBlosc
 from zstore.errors import CodecError, MetadataError, UnsupportedError
-from zstore.testing.codecs import CodecContract
+from zstore.testing.codecs import NativeCodecContract
 
 CNAMES = ("lz4", "lz4hc", "blosclz", "zlib", "zstd")
 TYPESIZES = (1, 2, 3, 4, 8, 16, 255)
 SIZES = (1, 15, 16, 127, 128, 1000, 65_536, 100_000)
 
 
-class TestBlosc(CodecContract):
+class TestBlosc(NativeCodecContract):
     def make(self):
         return Blosc("lz4", 5, "shuffle", 4)
 
 
-class TestBloscBitshuffleZstd(CodecContract):
+class TestBloscBitshuffleZstd(NativeCodecContract):
     def make(self):
         return Blosc("zstd", 3, "bitshuffle", 2, 4096)
 
 
-class TestBloscBlosclz(CodecContract):
+class TestBloscBlosclz(NativeCodecContract):
     def make(self):
         return Blosc("blosclz", 9, "noshuffle", 1)
 
 
-class TestBloscZlib(CodecContract):
+class TestBloscZlib(NativeCodecContract):
     def make(self):
         return Blosc("zlib", 1, "shuffle", 8)
 
 
-class TestNumcodecsBlosc(CodecContract):
+class TestNumcodecsBlosc(NativeCodecContract):
     def make(self):
         return NumcodecsBlosc("lz4hc", 5, -1).bind(spec("<f4"))
 

@@ -6,11 +6,28 @@ import numpy as np
 import pytest
 
 from zstore.codecs.base import ChunkSpec
-from zstore.codecs.bytes import Bytes
+from zstore.codecs.bytes import Bytes, BytesByField
 from zstore.errors import CodecError, MetadataError
 from zstore.model.order import unit_size
+from zstore.testing.chunk_codecs import SerializerContract
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+
+
+class TestBytes(SerializerContract):
+    specs = tuple(
+        ChunkSpec(shape, np.dtype(name), None) for name in DTYPES for shape in ((), (0, 3), (7,), (3, 4))
+    )
+
+    def make(self):
+        return Bytes("big")
+
+
+class TestBytesByField(SerializerContract):
+    specs = (ChunkSpec((3, 4), np.dtype([("a", "i4"), ("b", "u2"), ("c", "u1")]), None),)
+
+    def make(self):
+        return BytesByField(["little", "big", None])
 
 
 def bound(dtype: str, endian: str | None, shape: tuple[int, ...] = (3, 4)) -> Bytes:

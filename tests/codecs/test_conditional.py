@@ -25,7 +25,7 @@ class TestConditional(CodecContract):
     damage_count = 60
 
     def make(self):
-        return make(ZLIB, CRC, header_bits=16)
+        return Conditional.from_configuration({"codecs": [ZLIB, CRC], "header_bits": 16})
 
 
 def test_bytes_that_do_not_shrink_are_kept_as_they_are():

@@ -8,15 +8,15 @@ import pytest
 from zstore._ext.codecs import native
 from zstore.codecs.crc32c import Crc32c, NumcodecsCrc32c
 from zstore.errors import ChecksumError, CodecError, MetadataError
-from zstore.testing.codecs import CodecContract
+from zstore.testing.codecs import NativeCodecContract
 
 
-class TestCrc32c(CodecContract):
+class TestCrc32c(NativeCodecContract):
     def make(self):
         return Crc32c()
 
 
-class TestNumcodecsCrc32cAtStart(CodecContract):
+class TestNumcodecsCrc32cAtStart(NativeCodecContract):
     def make(self):
         return NumcodecsCrc32c("start")
 

@@ -10,22 +10,22 @@ import pytest
 
 from zstore.codecs.gzip import Gzip, NumcodecsGzip, NumcodecsZlib
 from zstore.errors import ChecksumError, CodecError, MetadataError
-from zstore.testing.codecs import CodecContract
+from zstore.testing.codecs import NativeCodecContract
 
 SAMPLE = np.arange(5000, dtype="<i4").tobytes()
 
 
-class TestGzip(CodecContract):
+class TestGzip(NativeCodecContract):
     def make(self):
         return Gzip(5)
 
 
-class TestNumcodecsGzip(CodecContract):
+class TestNumcodecsGzip(NativeCodecContract):
     def make(self):
         return NumcodecsGzip(1)
 
 
-class TestNumcodecsZlib(CodecContract):
+class TestNumcodecsZlib(NativeCodecContract):
     def make(self):
         return NumcodecsZlib(9)
 

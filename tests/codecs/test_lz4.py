@@ -8,12 +8,12 @@ import pytest
 
 from zstore.codecs.lz4 import NumcodecsLz4
 from zstore.errors import CodecError, MetadataError
-from zstore.testing.codecs import CodecContract
+from zstore.testing.codecs import NativeCodecContract
 
 SAMPLE = np.arange(5000, dtype="<i4").tobytes()
 
 
-class TestNumcodecsLz4(CodecContract):
+class TestNumcodecsLz4(NativeCodecContract):
     def make(self):
         return NumcodecsLz4()
 

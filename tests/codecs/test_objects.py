@@ -14,6 +14,7 @@ from zstore.codecs.categorize import Categorize, CategorizeObjects
 from zstore.codecs.objects import Json, Msgpack
 from zstore.codecs.pickled import Pickle
 from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.testing.chunk_codecs import ArrayCodecContract, SerializerContract
 
 OBJECT = np.dtype(object)
 ITEMS = ["a", None, 1.5, [1, [2]], {"k": "é"}, True]
@@ -28,6 +29,49 @@ def objects(*items: object, shape: tuple[int, ...] | None = None) -> np.ndarray:
 
 def bound(codec, shape: tuple[int, ...], **options: object):
     return codec.bind(ChunkSpec(shape, OBJECT, None, **options))
+
+
+class TestJson(SerializerContract):
+    specs = (ChunkSpec((6,), OBJECT, None), ChunkSpec((2, 3), OBJECT, None, allow_pickle=True))
+
+    def make(self):
+        return Json.from_configuration({})
+
+    def chunks(self, spec):
+        yield objects(*ITEMS, shape=spec.shape)
+        yield objects(*[""] * 6, shape=spec.shape)
+
+
+class TestMsgpack(TestJson):
+    def make(self):
+        pytest.importorskip("msgpack")
+        return Msgpack.from_configuration({})
+
+
+class TestPickle(TestJson):
+    specs = TestJson.specs[1:]
+    damage_count = 0  # reading damaged pickles runs whatever they say
+
+    def make(self):
+        return Pickle(4)
+
+
+class TestCategorizeObjects(TestJson):
+    def make(self):
+        return Categorize.from_configuration({"labels": ["land", "sea"], "dtype": "|O", "astype": ">u2"})
+
+    def chunks(self, spec):
+        yield objects("land", "", "sea", "sea", "", "land", shape=spec.shape)
+
+
+class TestCategorize(ArrayCodecContract):
+    specs = (ChunkSpec((6,), np.dtype("U4"), None), ChunkSpec((2, 3), np.dtype("U4"), None))
+
+    def make(self):
+        return Categorize.from_configuration({"labels": ["land", "sea"], "dtype": "<U4", "astype": "|u1"})
+
+    def chunks(self, spec):
+        yield np.array(["land", "", "sea", "sea", "", "land"], "U4").reshape(spec.shape)
 
 
 JSONS = [

@@ -14,6 +14,7 @@ from zstore.codecs.sharding import EMPTY, ShardingIndexed, is_filled
 from zstore.errors import ChecksumError, CodecError, MetadataError
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.testing.chunk_codecs import SerializerContract
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -29,6 +30,15 @@ def configuration(**options: Any) -> dict[str, Any]:
 
 def bound(**options: Any) -> ShardingIndexed:
     return ShardingIndexed.from_configuration(configuration(**options)).bind(SPEC)
+
+
+class TestShardingIndexed(SerializerContract):
+    specs = (SPEC, SPEC._replace(fill_value=np.uint16(0)), ChunkSpec((6, 2), np.dtype("f8"), np.float64(0)))
+
+    def make(self):
+        return ShardingIndexed.from_configuration(
+            configuration(codecs=[BIG, ZSTD], index_codecs=[LITTLE, CRC])
+        )
 
 
 def test_the_bytes_of_a_shard():

@@ -10,6 +10,18 @@ import pytest
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.transpose import Transpose
 from zstore.errors import MetadataError
+from zstore.testing.chunk_codecs import ArrayCodecContract
+
+
+class TestTranspose(ArrayCodecContract):
+    specs = tuple(
+        ChunkSpec(shape, np.dtype(name), np.dtype(name).type(0))
+        for name in ("u1", "i4", "c16")
+        for shape in ((2, 3, 4), (0, 1, 2), (1, 1, 5))
+    )
+
+    def make(self):
+        return Transpose((2, 0, 1))
 
 
 @pytest.mark.parametrize("order", [*permutations(range(3)), (0,), (), (1, 0), (3, 1, 0, 2)])

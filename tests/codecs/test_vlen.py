@@ -14,6 +14,7 @@ from zstore.codecs.vlen import NumcodecsVlenBytes, NumcodecsVlenUtf8, VlenBytes,
 from zstore.codecs.vlen_array import VlenArray
 from zstore.errors import CodecError, MetadataError
 from zstore.extensions.registry import codecs
+from zstore.testing.chunk_codecs import SerializerContract
 
 TEXT = getattr(np.dtypes, "StringDType", lambda: np.dtype(object))()
 OBJECT = np.dtype(object)
@@ -24,6 +25,50 @@ def objects(*items: object, shape: tuple[int, ...] | None = None) -> np.ndarray:
     for i, item in enumerate(items):
         made[i] = item
     return made.reshape(shape or (len(items),))
+
+
+class TestVlenUtf8(SerializerContract):
+    specs = tuple(
+        ChunkSpec(shape, dtype, "") for dtype in (TEXT, OBJECT) for shape in ((), (0,), (6,), (2, 3))
+    )
+
+    def make(self):
+        return VlenUtf8()
+
+    def chunks(self, spec):
+        for texts in (["", "a", "é😀", "x\0", "longer than what fits into the item", ""], [""] * 6):
+            yield objects(*texts[: int(np.prod(spec.shape))]).reshape(spec.shape).astype(spec.dtype)
+
+
+class TestNumcodecsVlenUtf8(TestVlenUtf8):
+    def make(self):
+        return NumcodecsVlenUtf8()
+
+
+class TestVlenBytes(SerializerContract):
+    specs = tuple(ChunkSpec(shape, OBJECT, b"") for shape in ((), (0,), (6,), (2, 3)))
+
+    def make(self):
+        return VlenBytes()
+
+    def chunks(self, spec):
+        for items in ([b"", b"\xff\0", b"a" * 300, b"", b"x", b"y"], [b""] * 6):
+            yield objects(*items[: int(np.prod(spec.shape))]).reshape(spec.shape)
+
+
+class TestNumcodecsVlenBytes(TestVlenBytes):
+    def make(self):
+        return NumcodecsVlenBytes()
+
+
+class TestVlenArray(SerializerContract):
+    specs = (ChunkSpec((4,), OBJECT, None), ChunkSpec((2, 2), OBJECT, None))
+
+    def make(self):
+        return VlenArray.from_configuration({"dtype": ">i4"})
+
+    def chunks(self, spec):
+        yield objects(*(np.arange(n, dtype="i4") for n in (3, 0, 1, 9)), shape=spec.shape)
 
 
 def utf8(shape: tuple[int, ...], dtype: np.dtype = TEXT, fill: str = "") -> VlenUtf8:

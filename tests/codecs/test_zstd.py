@@ -9,22 +9,22 @@ import zstandard
 
 from zstore.codecs.zstd import NumcodecsZstd, Zstd
 from zstore.errors import ChecksumError, CodecError, MetadataError
-from zstore.testing.codecs import CodecContract
+from zstore.testing.codecs import NativeCodecContract
 
 SAMPLE = np.arange(5000, dtype="<i4").tobytes()
 
 
-class TestZstd(CodecContract):
+class TestZstd(NativeCodecContract):
     def make(self):
         return Zstd(3, checksum=False)
 
 
-class TestZstdWithChecksum(CodecContract):
+class TestZstdWithChecksum(NativeCodecContract):
     def make(self):
         return Zstd(-5, checksum=True)
 
 
-class TestNumcodecsZstd(CodecContract):
+class TestNumcodecsZstd(NativeCodecContract):
     def make(self):
         return NumcodecsZstd(1)
 

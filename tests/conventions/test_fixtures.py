@@ -65,6 +65,7 @@ def test_a_raster_lies_where_its_writer_put_it(entry) -> None:
 
 @pytest.mark.parametrize("entry", entries("multiscale"))
 def test_a_pyramids_levels(entry) -> None:
+    """In GeoZarr's words (convention "geozarr"), as several writers have them."""
     geo, findings = read_geo(opened(entry))
     expected = entry["expected"]
     if "levels" in expected:
@@ -120,6 +121,7 @@ def layout_tree(attributes: dict) -> FakeGroup:
 
 @pytest.mark.parametrize("entry", entries("convention"))
 def test_the_conventions_own_examples(entry) -> None:
+    """The documents that come with their texts (convention "zarr_conventions")."""
     document = json.loads((FIXTURES / entry["path"]).read_text())
     attributes = document["attributes"]
     if document["node_type"] == "array":

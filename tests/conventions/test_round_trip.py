@@ -21,7 +21,7 @@ from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
-from zstore.testing.conventions import build_tree, check_convention
+from zstore.testing.conventions import ConventionContract, build_tree
 
 pytest.importorskip("pyproj", reason="CRSs are parsed and rendered with pyproj (extra 'geo')")
 
@@ -203,8 +203,19 @@ def test_every_convention_finds_its_own_documents_right(geo, zarr_format) -> Non
 
 
 @pytest.mark.parametrize("name", [offer.name for offer in CONVENTIONS])
-def test_the_built_in_conventions_keep_the_contract(name) -> None:
-    check_convention(registry.resolve(name)())
+class TestBuiltIn(ConventionContract):
+    @pytest.fixture(autouse=True)
+    def named(self, name: str) -> None:
+        self.name = name
+
+    def make(self):
+        return registry.resolve(self.name)()
+
+
+def contract_of(kind: type) -> ConventionContract:
+    contract = ConventionContract()
+    contract.make = kind
+    return contract
 
 
 def test_the_contract_notices_a_convention_that_misplaces_the_origin() -> None:
@@ -217,7 +228,20 @@ def test_the_contract_notices_a_convention_that_misplaces_the_origin() -> None:
             return type(facts)(crs=facts.crs, affines=wrong)
 
     with pytest.raises(AssertionError, match="no affine of the model"):
-        check_convention(Shifted())
+        contract_of(Shifted).test_what_it_writes_it_reads_and_finds_no_fault_with()
+
+
+def test_the_contract_notices_a_convention_that_nonsense_stops() -> None:
+    class Careless(Gdal):
+        name = "careless"
+
+        def parse(self, node, parent=None):
+            for word in node.attrs.get("GeoTransform", "").split():
+                float(word)
+            return super().parse(node, parent)
+
+    with pytest.raises(AttributeError, match="has no attribute 'split'"):
+        contract_of(Careless).test_nonsense_is_a_finding_and_never_an_error()
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

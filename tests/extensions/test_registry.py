@@ -95,12 +95,9 @@ def test_a_plugin_is_found_by_name_and_alias(plant: Plant, load: Load) -> None:
     names = registry(load())
     assert names.resolve("acme") is names.resolve("other-acme") is Fraction
     assert names.names() == ["acme", "own"]
-    assert names.offers()[1] == (
-        Offer("acme", "fractions:Fraction", ("other-acme",)),
-        "good",
-        "1.2",
-        "ok",
-    )
+    line = names.listings()[1]
+    assert line == ("codec", "acme", ("other-acme",), "fractions:Fraction", "good", "1.2", "ok", "")
+    assert names.load(line) == line
 
 
 def test_a_broken_plugin_stops_nothing_and_is_named(plant: Plant, load: Load) -> None:
@@ -122,6 +119,10 @@ def test_a_broken_plugin_stops_nothing_and_is_named(plant: Plant, load: Load) ->
     ("source", "reason"),
     [
         ("@hookimpl\ndef register_codec():\n    return []", "register_codec"),
+        (
+            "def register_codecs():\n    return []",
+            "register_codecs is not marked as a hook; expected @hookimpl",
+        ),
         ("@hookimpl\ndef register_codecs(extra):\n    return []", "extra"),
         ("@hookimpl\ndef register_codecs():\n    return 1 / 0", "ZeroDivisionError"),
         ("@hookimpl\ndef register_codecs():\n    return {'x': 'y:Z'}", "expected a list of Offer"),
@@ -201,6 +202,31 @@ def test_a_target_that_cannot_be_imported_is_an_error() -> None:
         names.resolve("b")
 
 
+@pytest.mark.parametrize(
+    ("target", "source", "state", "detail"),
+    [
+        ("acme_codec:Acme", "class Acme: pass", "ok", ""),
+        ("acme_codec:Acmee", "class Acme: pass", "broken", "has no attribute 'Acmee'"),
+        ("acme_codec:Acme", "1 / 0", "broken", "ZeroDivisionError: division by zero"),
+        ("acme_codec.inner:Acme", "", "broken", "'acme_codec' is not a package"),
+        ("acme_codec:Acme", "import not_there.inner", "missing", "needs 'not_there', which is not installed"),
+    ],
+)
+def test_a_listing_says_whether_the_class_loads(
+    site: Path, monkeypatch: pytest.MonkeyPatch, target: str, source: str, state: str, detail: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "acme_codec", raising=False)
+    (site / "acme_codec.py").write_text(source)
+    names = Registry(
+        "codec", [], load=lambda: [Plugin("p", "p", "acme", "1", "ok", (("codec", Offer("a", target)),))]
+    )
+    (line,) = names.listings()
+    assert line.state == "ok"
+    line = names.load(line)
+    assert line.state == state
+    assert detail in line.detail
+
+
 def make_adapter(rest: str) -> type:
     if rest == "unknown":
         raise UnknownExtensionError(f"no such codec {rest!r}")
@@ -249,8 +275,10 @@ def test_the_built_in_tables_hold_each_name_once() -> None:
         assert len(names) == len(set(names))
 
 
-def test_everything_is_listed() -> None:
+def test_everything_is_listed_and_what_is_built_in_loads() -> None:
     lines = list_offers()
+    own = [line for line in lines if line.package == "zstore"]
+    assert [line for line in own if line.state != "ok" and line.state != "missing"] == []
     assert {line.kind for line in lines} >= set(KINDS) - {"data type"}
     assert {"zstd", "numcodecs.*"} <= {line.name for line in lines if line.kind == "codec"}
     assert "s3" in stores.names()

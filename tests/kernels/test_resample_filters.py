@@ -16,6 +16,7 @@ from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import Registry
 from zstore.resampling.methods import METHODS, Average, CubicSpline, Resampler, downsample, plan_part
+from zstore.testing.resamplers import ResamplerContract
 
 WEIGHTED = ("gauss", "bilinear", "cubic", "cubic_spline", "lanczos")
 
@@ -301,6 +302,28 @@ def test_a_plugins_method_is_known_by_name() -> None:
         downsample(array, (2, 3), "last", threads=2)
     with pytest.raises(UnsupportedError, match="cannot be made in parts"):
         plan_part((4, 6), (2, 3), "last", (slice(0, 1), slice(0, 1)))
+
+
+@pytest.mark.parametrize("method", [offer.name for offer in RESAMPLERS])
+class TestBuiltIn(ResamplerContract):
+    @pytest.fixture(autouse=True)
+    def named(self, method: str) -> None:
+        self.method = method
+        self.has_own_windows = method not in WEIGHTED
+
+
+def test_the_contract_notices_what_would_spoil_a_pyramid() -> None:
+    class Smoothed(ResamplerContract):
+        def make(self) -> Any:
+            return downsample_cubic
+
+    def downsample_cubic(cells: Any, factors: Any, *, nodata: Any = None, out: Any = None) -> Any:
+        return downsample(cells, factors, "cubic", nodata=nodata)
+
+    with pytest.raises(AssertionError):
+        Smoothed().test_windows_lie_side_by_side()
+    with pytest.raises(AssertionError):
+        Smoothed().test_out_takes_the_result()
 
 
 def test_bad_options() -> None:

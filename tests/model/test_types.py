@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import re
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +21,7 @@ from zstore.extensions.registry import Registry
 from zstore.model import dtype as dtype_module
 from zstore.model.dtype import DataType
 from zstore.model.order import order_of, split_swaps, stored_dtype
+from zstore.testing.data_types import DataTypeContract
 
 
 def time(kind, unit, scale):
@@ -87,14 +89,54 @@ def test_v3_names_and_numpy_dtypes_agree(numpy, name):
         assert DataType.from_numpy(np.dtype(numpy).newbyteorder(">")) == data_type
 
 
-@pytest.mark.parametrize("name", [*PLAIN, "string", "bytes"], ids=str)
-def test_v3_names_come_back(name):
-    data_type = DataType.from_name(name)
-    assert data_type.render_name() == name
-    assert pickle.loads(pickle.dumps(data_type)) == data_type
-    default = data_type.default_fill()
-    rendered = through_json(data_type.render_fill(default, 3))
-    assert data_type.fill_bits(data_type.parse_fill(rendered, 3)) == data_type.fill_bits(default)
+class TestDataTypes(DataTypeContract):
+    names = (
+        *("string", "bytes", "variable_length_bytes", "r8", "r24", "numpy.longdouble", "numpy.clongdouble"),
+        sized("raw_bytes", 4),
+        sized("null_terminated_bytes", 5),
+        sized("fixed_length_utf32", 12),
+        *(time(kind, "us", 25) for kind in ("datetime", "timedelta")),
+        {"name": "numpy.datetime64", "configuration": {"unit": "generic", "scale_factor": 1}},
+        {"name": "numpy.timedelta64", "configuration": {"unit": "D", "scale_factor": 1}},
+        struct(("x", "float32"), ("y", "float32")),
+        NESTED,
+        *(name for name in builtin.SMALL_NUMBERS if not re.match("complex_float[468]_", name)),
+    )
+
+    def test_what_ml_dtypes_cannot_hold_is_refused_by_name(self):
+        for name in set(builtin.SMALL_NUMBERS).difference(map(str, self.names)):
+            with pytest.raises(UnsupportedError, match=f"{name}.*ml_dtypes has nothing to hold it"):
+                DataType.from_name(name)
+
+    def items(self, data_type):
+        dtype, items = data_type.numpy, super().items(data_type) if not data_type.is_object else None
+        if data_type.name == "string":
+            return np.array(["", "é", "x\0", *"0123456789"], dtype)
+        if data_type.is_object:
+            return np.array([b"", b"\xff\0", b"x", *(str(i).encode() for i in range(10))], object)
+        if dtype.type in (np.longdouble, np.clongdouble):
+            return (np.arange(13) / 4).astype(dtype)
+        if dtype.kind == "U":
+            return np.array([*"aé\U0001f600", *"0123456789"], dtype)
+        if dtype.itemsize == 1 and data_type.name in SMALL:
+            # Bits above the item's own mean nothing.
+            limits = ml_dtypes.iinfo if "int" in data_type.name else ml_dtypes.finfo
+            return (items.view("u1") & ((1 << limits(dtype).bits) - 1)).view(dtype)
+        return items
+
+
+class TestObject(DataTypeContract):
+    names = ("object",)
+
+    def items(self, data_type):
+        return np.array(["a", None, 1.5, {"k": "é"}, *range(9)], object)
+
+    def options(self, data_type):
+        yield {"zarr_format": 2, "filters": [{"id": "json2"}]}
+
+    def test_nonsense_is_no_fill_value(self):
+        (data_type,) = self.types()
+        assert data_type.parse_fill({"any": "JSON"}, 2) == {"any": "JSON"}
 
 
 @pytest.mark.parametrize("typestr", TYPESTRS, ids=str)

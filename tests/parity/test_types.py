@@ -22,6 +22,7 @@ pytestmark = [
 SHAPE, CHUNKS = (9, 7), (4, 3)
 FIELDS = [("a", "<i4"), ("b", "S3"), ("x", "<f8")]
 BIG = [("a", ">i4"), ("b", "S3"), ("x", ">f8")]
+# One order per field: the codec "zstore.bytes_by_field".
 MIXED = [("a", "<i4"), ("b", ">f8"), ("x", "u1"), ("y", ">c8")]
 ZARR = {
     2: ["<M8[25us]", ">M8[ns]", "<m8[D]", "S5", "<U3", ">U3", "V3", FIELDS, BIG, MIXED],

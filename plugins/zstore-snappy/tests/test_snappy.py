@@ -12,7 +12,7 @@ import pytest
 
 import zstore
 from zstore.errors import CodecError
-from zstore.testing.codecs import CodecContract
+from zstore.testing.codecs import NativeCodecContract
 
 if not entry_points(group="zstore", name="snappy"):
     pytest.skip("zstore-snappy is not installed, so it has no entry point", allow_module_level=True)
@@ -22,7 +22,7 @@ Snappy: Any = pytest.importorskip("zstore_snappy.codec").Snappy
 NAME = "numcodecs.imagecodecs_snappy"
 
 
-class TestSnappy(CodecContract):
+class TestSnappy(NativeCodecContract):
     def make(self) -> Any:
         return Snappy.from_configuration({})
 
@@ -112,6 +112,11 @@ def test_the_batch_decodes_natively(
     before = native.decode_count()
     assert np.array_equal(array[...], items)
     assert native.decode_count() - before == 16
+
+
+def test_the_header_is_zstores() -> None:
+    copy = Path(__file__).parents[1] / "src" / "zstore_snappy" / "zstore_codec.h"
+    assert copy.read_bytes() == (Path(zstore.get_include()) / copy.name).read_bytes()
 
 
 def test_damage_in_an_array_is_an_error(tmp_path: Path) -> None:

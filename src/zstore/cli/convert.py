@@ -40,6 +40,7 @@ def convert(ctx: click.Context, /, source: str, target: str | None, **options: A
     --metadata-only there is no TARGET.
     """
     from zstore.integrations.rasters import is_netcdf
+    from zstore.upkeep.convert import convert_metadata
 
     given = {
         name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
@@ -51,7 +52,8 @@ def convert(ctx: click.Context, /, source: str, target: str | None, **options: A
         _check_options(given, {"metadata_only", "remove_old", "zarr_format"}, "--metadata-only")
         if target is not None:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
-        _in_place(source, options["zarr_format"], remove_old=remove_old)
+        made = convert_metadata(source, zarr_format=int(options["zarr_format"] or 3), remove_old=remove_old)
+        _show(made)
         return
     if target is None:
         raise click.UsageError("Missing argument 'TARGET'.")
@@ -176,12 +178,6 @@ def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> 
             **cut,
         )
     _show(made)
-
-
-def _in_place(source: str, zarr_format: str | None, *, remove_old: bool) -> None:
-    from zstore.upkeep.convert import convert_metadata
-
-    _show(convert_metadata(source, zarr_format=int(zarr_format or 3), remove_old=remove_old))
 
 
 def _show(made: Any) -> None:

@@ -2,23 +2,90 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
 import click
 from rich.table import Table
 
+import zstore as library
 from zstore.cli.options import show_table
-from zstore.cli.plugins_new import new
+from zstore.extensions.plugins import KINDS as HOOKS
+from zstore.extensions.registry import REGISTRIES, list_offers
 
-__all__ = ["plugins"]
+__all__ = ["KINDS", "plugins", "write_package"]
+
+# What can be asked for, and the kind of offer it is.
+KINDS = {
+    "store": "store",
+    "codec": "codec",
+    "native-codec": "codec",
+    "data-type": "data type",
+    "resampler": "resampler",
+    "convention": "convention",
+}
+# What is written, where the template of that name goes; "$module" is the name as Python writes it.
+PARTS = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "hooks.py": "src/zstore_$module/__init__.py",
+    "$part.py": "src/zstore_$module/$part.py",
+    "test_$part.py": "tests/test_$module.py",
+}
+NATIVE_PARTS = {"setup.py": "setup.py", "native.c": "src/zstore_$module/native.c"}
+HEADER = "zstore_codec.h"
+
+
+def write_package(name: str, kind: str, parent: Path) -> Path:
+    """The folder "zstore-NAME" below `parent`, with a package that offers NAME.
+
+    Raises
+        FileExistsError: there is such a folder.
+    """
+    folder = parent / f"zstore-{name}"
+    if folder.exists():
+        raise FileExistsError(f"{str(folder)!r} is there already")
+    is_native = kind == "native-codec"
+    capital = "".join(part.capitalize() for part in name.split("-"))
+    last = KINDS[kind].rpartition(" ")[2]
+    words = {
+        "name": name,
+        "module": name.replace("-", "_"),
+        "part": kind.replace("-", "_"),
+        "what": kind.replace("-", " "),
+        "hook": HOOKS[KINDS[kind]],
+        "requires": "zstore[geo]" if kind == "convention" else "zstore",
+        "needs": "Its functions are in C: to install it from this folder takes a C compiler."
+        if is_native
+        else "",
+        "class_name": capital if kind == "convention" else f"{capital}{last.capitalize()}",
+        "rule": name.upper(),
+    }
+    templates = files("zstore.cli") / "templates"
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".zstore-") as scratch:
+        made = Path(scratch) / folder.name
+        for part, place in (PARTS | NATIVE_PARTS if is_native else PARTS).items():
+            target = made / Template(place).substitute(words)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source = templates / f"{Template(part).substitute(words)}.in"
+            target.write_text(Template(source.read_text("utf-8")).substitute(words).rstrip() + "\n", "utf-8")
+        if is_native:
+            # A copy, so that nothing but a compiler is needed: fields of the ABI are only ever appended.
+            shutil.copy(Path(library.get_include()) / HEADER, made / "src" / f"zstore_{words['module']}")
+        made.rename(folder)
+    return folder
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def plugins(ctx: click.Context) -> None:
-    """List everything that zstore and its plugins offer, and what could not be loaded."""
+    """List everything that zstore and its plugins offer, and what cannot be loaded."""
     if ctx.invoked_subcommand is not None:
         return
-    from zstore.extensions.registry import list_offers
-
     table = Table("kind", "name", "aliases", "package", "version", "state", "detail")
     for line in list_offers():
         table.add_row(
@@ -27,4 +94,32 @@ def plugins(ctx: click.Context) -> None:
     show_table(table)
 
 
-plugins.add_command(new)
+@plugins.command()
+@click.argument("name")
+@click.option("--kind", type=click.Choice([*KINDS]), required=True, help="What the plugin offers.")
+@click.option(
+    "--into",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    help="Directory to write the folder to; here by default.",
+)
+def new(name: str, kind: str, into: Path) -> None:
+    """Write the folder zstore-NAME: a package that offers NAME, with a contract test that passes."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise click.BadParameter(
+            f"{name!r}; expected small letters and digits, as in 'acme' or 'acme-2'", param_hint="NAME"
+        )
+    lines = REGISTRIES[KINDS[kind]].listings()
+    taken = [line for line in lines if name in (line.name, *line.aliases)]
+    if taken:
+        raise click.BadParameter(
+            f"{name!r} is a {KINDS[kind]} of {taken[0].package} already", param_hint="NAME"
+        )
+    try:
+        folder = write_package(name, kind, into)
+    except FileExistsError as error:
+        raise click.BadParameter(str(error), param_hint="NAME") from None
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        click.echo(str(file))
+    place = folder if folder.is_absolute() else f"./{folder}"
+    click.echo(f'next: pip install -e "{place}[test]" && pytest {place}')

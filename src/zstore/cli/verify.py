@@ -20,6 +20,7 @@ __all__ = ["verify"]
 def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
     """Read every chunk of PATH on all cores, and say what is damaged; any damage fails."""
     from zstore.upkeep.verify import verify as check
+    from zstore.validation.output import clean
 
     with show_progress("verifying", unit="chunks") as progress:
         found = check(path, inside, missing="error" if missing else "fill", progress=progress)
@@ -28,7 +29,8 @@ def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
     else:
         for damage in found.damages:
             place = damage.key if damage.key is not None else damage.path or "/"
-            click.echo(f"{click.style(damage.kind, fg='red')} {_line(place)}: {_line(damage.cause)}")
+            cause = clean(" ".join(damage.cause.split()))
+            click.echo(f"{click.style(damage.kind, fg='red')} {clean(place)}: {cause}")
         left_out = found.damage_count - len(found.damages)
         if left_out:
             click.echo(f"... and {left_out} more")
@@ -40,10 +42,3 @@ def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
         click.echo(f"{path}: {counts}: {verdict}")
     if not found.is_sound:
         raise SystemExit(1)
-
-
-def _line(text: str) -> str:
-    """Text on one line, without what could move the cursor."""
-    return "".join(
-        letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split())
-    )

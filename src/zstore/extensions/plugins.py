@@ -101,13 +101,16 @@ def _collect(manager: pluggy.PluginManager, module: Any, name: str) -> tuple[tup
         if manager.has_plugin(name):
             manager.unregister(name=name)
         raise ExtensionError(f"{error}; the hooks are {', '.join(KINDS.values())}") from error
-    return tuple(
-        (kind, _checked(offer, hook))
-        for kind, hook in KINDS.items()
-        for implementation in getattr(manager.hook, hook).get_hookimpls()
-        if implementation.plugin_name == name
-        for offer in _listed(implementation.function(), hook)
-    )
+    found: list[tuple[str, Offer]] = []
+    for kind, hook in KINDS.items():
+        implementations = getattr(manager.hook, hook).get_hookimpls()
+        functions = [one.function for one in implementations if one.plugin_name == name]
+        if hasattr(module, hook) and not functions:
+            raise ExtensionError(f"{hook} is not marked as a hook; expected @hookimpl above it")
+        found += [
+            (kind, _checked(offer, hook)) for function in functions for offer in _listed(function(), hook)
+        ]
+    return tuple(found)
 
 
 def _listed(result: object, hook: str) -> Sequence[object]:

@@ -20,6 +20,7 @@ from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin, plugins
 
 __all__ = [
+    "REGISTRIES",
     "Listing",
     "Registry",
     "codecs",
@@ -34,9 +35,14 @@ BUILT_IN_PACKAGE = "zstore"
 
 
 class Listing(NamedTuple):
-    """One line of what is offered; `state` is "ok", "conflict", "broken" or "disabled", `detail` says why.
+    """One offer, and what came of it; `detail` says why its `state` is not "ok".
 
-    A plugin that could not be loaded, or was told not to, has one line of kind "plugin".
+    conflict  somebody else offers the name too
+    broken    it cannot be loaded
+    missing   it cannot be loaded, because a package that it needs is not installed
+    disabled  ZSTORE_DISABLE_PLUGINS names it
+
+    A plugin that is broken or disabled as a whole has one line of kind "plugin".
     """
 
     kind: str
@@ -110,31 +116,32 @@ class Registry:
     def names(self) -> list[str]:
         """Every name that can be asked for, aliases left out, sorted."""
         owners = self._from_plugins().owners
-        return sorted(
-            {line.name for name, line in owners.items() if line.name == name}.union(
-                offer.name for offer in self._built_in
-            )
-        )
-
-    def offers(self) -> list[tuple[Offer, str, str, str]]:
-        """(offer, package, version, state) of every offer of this kind, built-in ones first."""
-        return [
-            (Offer(line.name, line.target, line.aliases), line.package, line.version, line.state)
-            for line in self.listings()
-        ]
+        own = {offer.name for offer in self._built_in}
+        return sorted(own.union(name for name, line in owners.items() if name == line.name))
 
     def listings(self) -> list[Listing]:
         """Every offer of this kind, built-in ones first."""
         version = _own_version()
+        offers = (*self._built_in, *(Offer(f"{prefix}*", target) for prefix, target in self._prefixes))
         built_in = [
             Listing(self.kind, offer.name, offer.aliases, offer.target, BUILT_IN_PACKAGE, version)
-            for offer in self._built_in
-        ]
-        built_in += [
-            Listing(self.kind, f"{prefix}*", (), target, BUILT_IN_PACKAGE, version)
-            for prefix, target in self._prefixes
+            for offer in offers
         ]
         return built_in + self._from_plugins().listings
+
+    def load(self, line: Listing) -> Listing:
+        """The line as it is after its class was imported."""
+        try:
+            if line.state == "ok":
+                self._imported(line.name, line.target, line.package)
+        except ExtensionError as error:
+            cause = error.__cause__
+            if isinstance(cause, ModuleNotFoundError) and cause.name is not None:
+                needed = cause.name.partition(".")[0]
+                if needed != line.target.replace(":", ".").partition(".")[0]:
+                    return line._replace(state="missing", detail=f"needs {needed!r}, which is not installed")
+            return line._replace(state="broken", detail=f"{type(cause).__name__}: {cause}")
+        return line
 
     def _from_plugins(self) -> _Names:
         if self._plugin_names is None:
@@ -150,18 +157,10 @@ class Registry:
         ]
         claims: dict[str, list[Listing]] = {}
         for line in lines:
-            for name in _all_names(line):
+            for name in set(_all_names(line)).difference(self._built_in_targets):
                 claims.setdefault(name, []).append(line)
-        owners = {
-            name: claimants[0]
-            for name, claimants in claims.items()
-            if len(claimants) == 1 and name not in self._built_in_targets
-        }
-        conflicts = {
-            name: claimants
-            for name, claimants in claims.items()
-            if len(claimants) > 1 and name not in self._built_in_targets
-        }
+        owners = {name: claimants[0] for name, claimants in claims.items() if len(claimants) == 1}
+        conflicts = {name: claimants for name, claimants in claims.items() if len(claimants) > 1}
         return _Names(owners, conflicts, [self._with_state(line, conflicts) for line in lines])
 
     def _with_state(self, line: Listing, conflicts: dict[str, list[Listing]]) -> Listing:
@@ -212,24 +211,16 @@ class Registry:
 
 
 def list_offers() -> list[Listing]:
-    """Everything that is offered, kind by kind, then the plugins that are broken or disabled."""
-    return [line for registry in _REGISTRIES for line in registry.listings()] + _troubled(plugins())
+    """Every offer, kind by kind, with whether it loads; then the plugins that are broken or disabled."""
+    loaded = [registry.load(line) for registry in REGISTRIES.values() for line in registry.listings()]
+    return loaded + _troubled(plugins())
 
 
 def _troubled(loaded: Iterable[Plugin]) -> list[Listing]:
     return [
-        Listing(
-            "plugin",
-            plugin.name,
-            (),
-            plugin.target,
-            plugin.package,
-            plugin.version,
-            plugin.state,
-            str(plugin.error or ""),
-        )
-        for plugin in loaded
-        if plugin.state != "ok"
+        Listing("plugin", one.name, (), one.target, one.package, one.version, one.state, str(one.error or ""))
+        for one in loaded
+        if one.state != "ok"
     ]
 
 
@@ -253,4 +244,4 @@ stores = Registry("store", builtin.STORES)
 conventions = Registry("convention", builtin.CONVENTIONS)
 resamplers = Registry("resampler", builtin.RESAMPLERS)
 
-_REGISTRIES = (codecs, data_types, stores, conventions, resamplers)
+REGISTRIES = {registry.kind: registry for registry in (codecs, data_types, stores, conventions, resamplers)}

@@ -25,7 +25,7 @@ from zstore.model.fill import BoolFill, ComplexFill, FillRule, FloatFill, Intege
 from zstore.model.order import Order, order_of, stored_dtype
 from zstore.model.typestr import OBJECT_CODECS, parse_typestr, render_typestr
 
-__all__ = ["DataType", "DataTypeMaker", "check_item_size"]
+__all__ = ["DataType", "DataTypeMaker", "check_item_size", "refuse_configuration"]
 
 # Bytes of an item. A document of a few bytes must not make its reader take gigabytes for a fill value.
 ITEM_LIMIT = 1 << 24
@@ -205,6 +205,12 @@ class DataTypeMaker(Protocol):
         """The row whose items numpy holds as `dtype`, whatever its byte order; None for any other dtype."""
 
 
+def refuse_configuration(name: str, configuration: Mapping[str, Any]) -> None:
+    """Raise MetadataError where a type that has no options is given some."""
+    if configuration:
+        raise MetadataError(f"data type {name!r} takes no configuration, got {dict(configuration)!r}")
+
+
 def check_item_size(size: int, name: str) -> int:
     """`size`, where items of that many bytes can be had.
 
@@ -253,8 +259,7 @@ def _makers(kind: str) -> Iterator[DataTypeMaker]:
 def _find(name: str, configuration: Mapping[str, Any]) -> DataType:
     row = _CORE.get(name)
     if row is not None:
-        if configuration:
-            raise MetadataError(f"data type {name!r} takes no configuration, got {configuration!r}")
+        refuse_configuration(name, configuration)
         return row
     try:
         maker: DataTypeMaker = registry.resolve("raw_bytes" if RAW_BITS.fullmatch(name) else name)

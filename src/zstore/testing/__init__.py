@@ -1,1 +1,1 @@
-"""Contracts that prove a plugin; each is a test class to inherit from."""
+"""What each kind of plugin must do, as test classes to inherit from; zstore's own offers keep them too."""

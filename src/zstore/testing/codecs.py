@@ -6,27 +6,78 @@
         def make(self):
             return MyCodec(level=3)
 
-Damage is drawn from a fixed seed, so a failure repeats.
+`NativeCodecContract` is for those whose work the compiled batch does, by their C functions. Damage is drawn
+from a fixed seed, so a failure repeats.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 
 from zstore._ext.codecs import native
-from zstore.codecs.base import BytesCodec
+from zstore.codecs.base import BytesCodec, Codec
 from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.nodes.open import create_array, open_array
 
-__all__ = ["CodecContract"]
+__all__ = ["CodecContract", "NativeCodecContract", "OptionContract", "damage"]
 
 
-class CodecContract:
+def damage(encoded: bytes, draw: random.Random, count: int) -> Iterator[bytes]:
+    """Shorter, longer and changed copies of `encoded`; changes gather where headers are."""
+    for _ in range(count if encoded else 0):
+        place = min(draw.randrange(len(encoded)), draw.choice([16, 64, len(encoded) - 1]))
+        changed = bytearray(encoded)
+        kind = draw.randrange(5)
+        if kind == 0:
+            del changed[place:]
+        elif kind == 1:
+            changed[place] ^= 1 << draw.randrange(8)
+        elif kind == 2:
+            changed[place : place + 4] = draw.choice([b"\0", b"\xff", b"\x7f"]) * len(
+                changed[place : place + 4]
+            )
+        elif kind == 3:
+            changed += draw.randbytes(draw.choice([1, 4, 17]))
+        else:
+            changed[place:] = draw.randbytes(len(changed) - place)
+        yield bytes(changed)
+
+
+class OptionContract:
+    """What codecs of every kind promise of their configuration."""
+
+    def make(self) -> Codec:
+        """The codec to test."""
+        raise NotImplementedError
+
+    def make_again(self) -> Codec:
+        """The codec that its own configuration makes, on its way through JSON."""
+        codec = self.make()
+        return type(codec).from_configuration(json.loads(json.dumps(codec.to_configuration())))
+
+    def test_the_configuration_makes_the_same_codec(self) -> None:
+        assert self.make_again().to_configuration() == self.make().to_configuration()
+
+    def test_an_unknown_option_is_refused(self) -> None:
+        codec = self.make()
+        configuration = {**codec.to_configuration(), "an option that nobody has": 1}
+        try:
+            type(codec).from_configuration(configuration)
+        except MetadataError:
+            return
+        raise AssertionError(f"{type(codec).__name__} took {configuration}")
+
+
+class CodecContract(OptionContract):
     """Inherit, give `make`, and pytest finds the rest."""
 
     # How many bytes to encode; a codec of items takes multiples of their size only.
@@ -72,7 +123,7 @@ class CodecContract:
         draw = random.Random(11)
         for sample in self.samples():
             encoded = bytes(codec.encode(memoryview(sample)))
-            for damaged in self._damaged(encoded, draw):
+            for damaged in (b"", *damage(encoded, draw, self.damage_count)):
                 self._decode(codec, damaged, len(sample))
 
     def test_threads_share_a_codec(self) -> None:
@@ -102,20 +153,11 @@ class CodecContract:
             assert bytes(decoded) == sample
         assert codec.to_configuration() == before
 
-    def test_the_configuration_makes_the_same_codec(self) -> None:
+    def test_it_can_be_pickled(self) -> None:
         codec = self.make()
-        configuration = codec.to_configuration()
-        again = type(codec).from_configuration(json.loads(json.dumps(configuration)))
-        assert again.to_configuration() == configuration
-
-    def test_an_unknown_option_is_refused(self) -> None:
-        codec = self.make()
-        configuration = {**codec.to_configuration(), "an option that nobody has": 1}
-        try:
-            type(codec).from_configuration(configuration)
-        except MetadataError:
-            return
-        raise AssertionError(f"{type(codec).__name__} took {configuration}")
+        again = pickle.loads(pickle.dumps(codec))
+        for sample in self.samples():
+            assert bytes(again.encode(memoryview(sample))) == bytes(codec.encode(memoryview(sample)))
 
     def test_the_capsule_does_what_the_methods_do(self) -> None:
         codec = self.make()
@@ -142,22 +184,22 @@ class CodecContract:
         assert len(decoded) <= size_limit
         return decoded
 
-    def _damaged(self, encoded: bytes, draw: random.Random) -> Iterator[bytes]:
-        """Shorter, longer and changed copies of `encoded`; changes gather where headers are."""
-        yield b""
-        for _ in range(self.damage_count if encoded else 0):
-            kind = draw.randrange(5)
-            place = min(draw.randrange(len(encoded)), draw.choice([16, 64, len(encoded) - 1]))
-            changed = bytearray(encoded)
-            if kind == 0:
-                del changed[place:]
-            elif kind == 1:
-                changed[place] ^= 1 << draw.randrange(8)
-            elif kind == 2:
-                filler = draw.choice([b"\0", b"\xff", b"\x7f"])
-                changed[place : place + 4] = filler * len(changed[place : place + 4])
-            elif kind == 3:
-                changed += draw.randbytes(draw.choice([1, 4, 17]))
-            else:
-                changed[place:] = draw.randbytes(len(changed) - place)
-            yield bytes(changed)
+
+class NativeCodecContract(CodecContract):
+    """For codecs that offer a capsule. zstore must know the codec by its name: install the package first."""
+
+    def test_the_compiled_batch_does_the_work(self, tmp_path: Path) -> None:
+        codec = self.make()
+        assert hasattr(codec, "__zstore_codec__"), f"{type(codec).__name__} offers no capsule"
+        stated = {"name": codec.name, "configuration": codec.to_configuration()}
+        items = np.arange(60 * 80, dtype="<i4").reshape(60, 80)
+
+        def refuse(*_: object) -> Any:
+            raise AssertionError(f"the Python side of {codec.name!r} was called")
+
+        with patch.object(type(codec), "encode", refuse), patch.object(type(codec), "decode", refuse):
+            for name, shards in (("whole", None), ("sharded", (40, 60))):
+                create_array(
+                    tmp_path / name, data=items, chunks=(20, 30), shards=shards, compressors=[stated]
+                )
+                assert np.array_equal(open_array(tmp_path / name, mode="r")[...], items)

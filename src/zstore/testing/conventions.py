@@ -1,7 +1,10 @@
-"""The contract of a convention, for plugin authors to run against theirs.
+"""What every convention must do, as tests to inherit.
 
-from zstore.testing.conventions import check_convention
-check_convention(MyConvention())
+from zstore.testing.conventions import ConventionContract
+
+class TestMyConvention(ConventionContract):
+    def make(self):
+        return MyConvention()
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,9 +21,12 @@ from zstore.conventions.base import Convention, Documents, Facts, is_array
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, Band, GeoModel, Stac, Variable
+from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
 
-__all__ = ["DocumentArray", "DocumentGroup", "build_tree", "check_convention", "sample_models"]
+__all__ = ["ConventionContract", "DocumentArray", "DocumentGroup", "build_tree", "sample_models"]
+
+NONSENSE: tuple[Any, ...] = (None, "", "nonsense", -1, 1.5, True, [], ["x"], [[]], {}, {"x": None}, 10**30)
 
 
 class DocumentArray:
@@ -122,29 +129,50 @@ def _described(pyramid: GeoModel) -> GeoModel:
     )
 
 
-def check_convention(convention: Convention) -> None:
-    """Raises AssertionError where the convention breaks the contract.
+class ConventionContract:
+    """Inherit, give `make`, and pytest finds the rest."""
 
-    Its documents are strict JSON and the same at every call; nothing that it parses out of them contradicts
-    the model; and it finds no fault with them. What it cannot say it may refuse (MetadataError), but not of
-    every model.
-    """
-    refused, models = 0, sample_models()
-    assert isinstance(convention.name, str) and convention.name, "a convention has a name"
-    for geo in models:
-        for zarr_format in (2, 3):
-            try:
-                documents = convention.render(geo, zarr_format)
-            except MetadataError:
-                refused += 1
-                continue
-            assert repr(documents) == repr(convention.render(geo, zarr_format)), (
-                "rendering twice gave two results"
-            )
+    def make(self) -> Convention:
+        """The convention to test."""
+        raise NotImplementedError
+
+    def rendered(self) -> Iterator[tuple[Documents, GeoModel, int]]:
+        """What it writes of each model in each format, refusals (MetadataError) left out."""
+        for geo in sample_models():
+            for zarr_format in (2, 3):
+                try:
+                    yield self.make().render(geo, zarr_format), geo, zarr_format
+                except MetadataError:
+                    continue
+
+    def test_documents_are_strict_json_and_the_same_at_every_call(self) -> None:
+        name, rendered = self.make().name, [*self.rendered()]
+        assert isinstance(name, str) and name, "a convention has a name"
+        assert rendered, "it refuses every model"
+        for documents, geo, zarr_format in rendered:
+            again = self.make().render(geo, zarr_format)
+            assert repr(documents) == repr(again), "rendering twice gave two results"
             for path, document in documents.items():
                 _check_document(path, document)
-            _check_round_trip(convention, documents, geo, zarr_format)
-    assert refused < 2 * len(models), "it refuses every model"
+
+    def test_what_it_writes_it_reads_and_finds_no_fault_with(self) -> None:
+        convention = self.make()
+        for documents, geo, zarr_format in self.rendered():
+            for path, node, parent in _nodes(documents, geo, zarr_format):
+                is_data = is_array(node) and path.rpartition("/")[2] in geo.variables
+                _check_facts(convention.parse(node, parent), geo, path, is_data)
+                if path == "" or is_data:
+                    errors = [f for f in convention.check(node, geo, parent) if f.severity == "error"]
+                    assert not errors, f"it finds fault with its own document {path!r}: {errors}"
+
+    def test_nonsense_is_a_finding_and_never_an_error(self) -> None:
+        convention, rendered = self.make(), [*self.rendered()]
+        for _, node, parent in _nodes(*rendered[-1]):
+            attributes = node.attrs
+            for name, nonsense in product(attributes, NONSENSE):
+                node.attrs = {**attributes, name: nonsense}
+                convention.parse(node, parent)
+                convention.check(node, rendered[-1][1], parent)
 
 
 def _check_document(path: str, document: Mapping[str, Any]) -> None:
@@ -156,25 +184,19 @@ def _check_document(path: str, document: Mapping[str, Any]) -> None:
     assert not path.startswith("/") and ".." not in path.split("/"), f"path {path!r} is not relative"
 
 
-def _check_round_trip(convention: Convention, documents: Documents, geo: GeoModel, zarr_format: int) -> None:
-    from zstore.conventions.write import render_geo
+def _nodes(documents: Documents, geo: GeoModel, zarr_format: int) -> Iterator[tuple[str, Any, Any]]:
+    """(path, node, group above) of the hierarchy, as `documents` alone describe it.
 
-    # The built-in conventions make the nodes; none of their attributes stays.
+    The built-in conventions make the nodes; none of their attributes stays.
+    """
     base = render_geo(geo, zarr_format)[0]
     for path, document in base.items():
         document["attributes"] = documents.get(path, {}).get("attributes", {})
     base |= {path: document for path, document in documents.items() if path not in base}
     tree = build_tree(base, geo, zarr_format)
     for path in base:
-        node = tree if path == "" else tree[path]
-        parent = tree if "/" not in path else tree[path.rpartition("/")[0]]
-        holder = parent if path else None
-        facts = convention.parse(node, holder)
-        is_data = is_array(node) and path.rpartition("/")[2] in geo.variables
-        _check_facts(facts, geo, path, is_data)
-        if path == "" or is_data:
-            errors = [f for f in convention.check(node, geo, holder) if f.severity == "error"]
-            assert not errors, f"it finds fault with its own document {path!r}: {errors}"
+        above = path.rpartition("/")[0]
+        yield path, tree[path] if path else tree, (tree[above] if above else tree) if path else None
 
 
 def _check_facts(facts: Facts, geo: GeoModel, path: str, is_data: bool) -> None:

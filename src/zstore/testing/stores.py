@@ -15,6 +15,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from zstore.base.byterange import ByteRange
@@ -224,8 +225,6 @@ class StoreContract(StoreSharing):
 
     def test_put_takes_any_buffer(self, filled: Any) -> None:
         self._need("can_write")
-        import numpy as np
-
         store = filled()
         numbers: Any = np.arange(12, dtype="<u2").reshape(3, 4)
         for value in (memoryview(numbers), memoryview(numbers[:, ::2]), memoryview(numbers[:0])):

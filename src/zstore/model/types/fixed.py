@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.model.dtype import DataType, check_item_size
+from zstore.model.dtype import DataType, check_item_size, refuse_configuration
 from zstore.model.fill import ComplexFill, FloatFill, parse_bytes, refuse
 from zstore.model.order import Order
 
@@ -126,8 +126,7 @@ class RawBytes:
             size = _parse_size(name, configuration)
             fill = BytesFill(is_exact=True)
             return DataType(name, {"length_bytes": size}, np.dtype(f"V{size}"), fill)
-        if configuration:
-            raise MetadataError(f"data type {name!r} takes no configuration, got {dict(configuration)!r}")
+        refuse_configuration(name, configuration)
         bits = int(name[1:16])
         if bits % 8:
             raise MetadataError(f"data type is {name!r}; expected a multiple of 8 bits")
@@ -157,6 +156,7 @@ class LongDouble:
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
+        refuse_configuration(name, configuration)
         if name == "numpy.longdouble":
             return DataType(name, {}, np.dtype(np.longdouble), LongFloatFill(), formats=(2,))
         dtype = np.dtype(np.clongdouble)

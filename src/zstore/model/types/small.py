@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import UnsupportedError
 from zstore.extensions.builtin import SMALL_NUMBERS
-from zstore.model.dtype import DataType
+from zstore.model.dtype import DataType, refuse_configuration
 from zstore.model.fill import HEX, SPECIAL, ComplexFill, IntegerFill, refuse
 from zstore.model.order import Order
 
@@ -111,8 +111,7 @@ class SmallNumber:
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
-        if configuration:
-            raise MetadataError(f"data type {name!r} takes no configuration, got {dict(configuration)!r}")
+        refuse_configuration(name, configuration)
         if name in CORE:
             return replace(DataType.from_name(CORE[name]), written=name)
         held = COMPLEX.get(name, name)

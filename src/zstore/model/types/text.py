@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.model.dtype import DataType
+from zstore.model.dtype import DataType, refuse_configuration
 from zstore.model.fill import parse_bytes, refuse
 from zstore.model.order import Order
 
-__all__ = ["Bytes", "Object", "String", "refuse_configuration"]
+__all__ = ["Bytes", "Object", "String"]
 
 
 class StringFill:
@@ -114,9 +114,3 @@ class Object:
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any]) -> DataType | None:
         return None
-
-
-def refuse_configuration(name: str, configuration: Mapping[str, Any]) -> None:
-    """Raise MetadataError where a type that has no options is given some."""
-    if configuration:
-        raise MetadataError(f"data type {name!r} takes no configuration, got {dict(configuration)!r}")
