@@ -20,7 +20,6 @@ __all__ = [
     "position",
     "positions",
     "select_arrays",
-    "select_items",
     "slice_axis",
 ]
 
@@ -99,36 +98,40 @@ def select_arrays(
     layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
 ) -> Selected:
     """Slices and index arrays, one entry per dimension; the arrays' broadcast dimensions come first."""
-    arrays = {
-        d: positions(index_array(entry, d, shape[d]), shape[d], d)
-        for d, entry in enumerate(entries)
-        if not isinstance(entry, slice)
-    }
+    arrays = {d: index_array(e, d, shape[d]) for d, e in enumerate(entries) if not isinstance(e, slice)}
     together = _broadcast_shape([*arrays.values(), *extra])
     wide = [d for d, index in arrays.items() if index.ndim]
     if len(wide) == 1 and not extra:
-        return _one_array(layout, shape, entries, arrays, wide[0])
-    if not extra and _is_mesh([*arrays.values()]):
-        return _mesh(layout, shape, entries, arrays, together)
-    if len(arrays) == len(shape):
-        return select_items(layout, shape, [arrays[d] for d in range(len(shape))], together)
+        return _one_array(layout, shape, entries, _checked(arrays, shape), wide[0])
+    is_everywhere = len(arrays) == len(shape)
+    if not extra and not (is_everywhere and len(together) == 1) and _is_mesh([*arrays.values()]):
+        return _mesh(layout, shape, entries, _checked(arrays, shape), together)
+    if is_everywhere:
+        return _items(layout, shape, list(arrays.values()), together)
     axes: list[Any] = []
     lengths: list[int] = []
     for d, entry in enumerate(entries):
         if d in arrays:
-            axes.append(np.ascontiguousarray(np.broadcast_to(arrays[d], together)).reshape(-1))
+            index = positions(arrays[d], shape[d], d)
+            axes.append(np.ascontiguousarray(np.broadcast_to(index, together)).reshape(-1))
         else:
             axis, count = slice_axis(entry, shape[d])
             axes.append(axis)
             lengths.append(count)
     count = int(np.prod(together, dtype=np.int64))
-    runs = Runs(layout, axes, (count, *lengths))
-    final = (*together, *lengths)
-    if len(together) == 1:
-        return Selected(runs, final)
-    return Selected(
-        runs, final, lambda memory: memory.reshape(runs.shape), lambda memory: memory.reshape(final)
-    )
+    return _reshaped(Runs(layout, axes, (count, *lengths)), (*together, *lengths))
+
+
+def _checked(arrays: dict[int, Index], shape: tuple[int, ...]) -> dict[int, Index]:
+    return {d: positions(index, shape[d], d) for d, index in arrays.items()}
+
+
+def _reshaped(plan: Plan, final: tuple[int, ...]) -> Selected:
+    """The items in the order of the plan, in another shape."""
+    inner = plan.shape
+    if inner == final:
+        return Selected(plan, final)
+    return Selected(plan, final, lambda memory: memory.reshape(inner), lambda memory: memory.reshape(final))
 
 
 def _broadcast_shape(arrays: Sequence[Index]) -> tuple[int, ...]:
@@ -179,11 +182,7 @@ def _mesh(
             axes.append((int(arrays[d].reshape(())), 1, 1))
             dims.append(-1)
     plan = plan_orthogonal(layout, axes, dims, tuple(lengths))
-    final = (*together, *lengths[len(places) :])
-    if len(final) == len(lengths):
-        return Selected(plan, final)
-    inner = tuple(lengths)
-    return Selected(plan, final, lambda memory: memory.reshape(inner), lambda memory: memory.reshape(final))
+    return _reshaped(plan, (*together, *lengths[len(places) :]))
 
 
 def _one_array(
@@ -220,29 +219,18 @@ def _one_array(
     )
 
 
-def select_items(
-    layout: AnyLayout, shape: tuple[int, ...], entries: Sequence[Any], together: tuple[int, ...] | None = None
+def _items(
+    layout: AnyLayout, shape: tuple[int, ...], arrays: list[Index], together: tuple[int, ...]
 ) -> Selected:
     """Index arrays for every dimension, broadcast together."""
-    arrays = [index_array(entry, d, shape[d]) for d, entry in enumerate(entries)]
-    if together is None:
-        together = _broadcast_shape(arrays)
-        if len(together) > 1 and _is_mesh(arrays):
-            checked = {d: positions(index, shape[d], d) for d, index in enumerate(arrays)}
-            return _mesh(layout, shape, entries, checked, together)
-    count = int(np.prod(together, dtype=np.int64))
-    flat = [np.ascontiguousarray(np.broadcast_to(index, together)).reshape(-1) for index in arrays]
-    if not flat:
+    if not arrays:
         return _no_dimension(layout, together)
-    try:
-        plan = plan_points(layout, flat, (count,))
-    except (IndexError, OverflowError) as error:
-        raise SelectionError(str(error)) from None
-    if len(together) == 1:
-        return Selected(plan, together)
-    return Selected(
-        plan, together, lambda memory: memory.reshape(count), lambda memory: memory.reshape(together)
-    )
+    flat: list[Index] = []
+    for d, index in enumerate(arrays):
+        if index.shape != together:  # else the plan looks at all of it
+            index = np.broadcast_to(positions(index, shape[d], d), together)
+        flat.append(np.ascontiguousarray(index).reshape(-1))
+    return _reshaped(plan_points(layout, flat, (int(np.prod(together, dtype=np.int64)),)), together)
 
 
 def _no_dimension(layout: AnyLayout, together: tuple[int, ...]) -> Selected:

@@ -21,6 +21,7 @@ __all__ = [
     "Part",
     "RectilinearLayout",
     "RectilinearPlan",
+    "fill_ellipsis",
     "plan_basic",
     "plan_orthogonal",
     "plan_points",
@@ -148,16 +149,7 @@ def plan_basic(layout: RectilinearLayout, selection: Any) -> RectilinearPlan | N
     items = selection if isinstance(selection, tuple) else (selection,)
     if not all(item is None or item is Ellipsis or _is_plain(item) for item in items):
         return None
-    ndim = len(layout.shape)
-    used = sum(item is not None and item is not Ellipsis for item in items)
-    if sum(item is Ellipsis for item in items) > 1:
-        raise SelectionError("an index can only have a single ellipsis ('...')")
-    if used > ndim:
-        raise SelectionError(f"too many indices: array has {ndim} dimensions, but {used} were indexed")
-    rest: list[Any] = [slice(None)] * (ndim - used)
-    entries: list[Any] = []
-    for item in items if any(item is Ellipsis for item in items) else (*items, Ellipsis):
-        entries.extend(rest if item is Ellipsis else [item])
+    entries, _ = fill_ellipsis(items, [int(item is not None) for item in items], len(layout.shape))
     axes: list[Any] = []
     dims: list[int] = []
     shape: list[int] = []
@@ -178,6 +170,24 @@ def plan_basic(layout: RectilinearLayout, selection: Any) -> RectilinearPlan | N
         axes.append((position % length, 1, 1))
         dims.append(-1)
     return plan_orthogonal(layout, axes, dims, tuple(shape))
+
+
+def fill_ellipsis(items: Sequence[Any], widths: Sequence[int], ndim: int) -> tuple[list[Any], int]:
+    """The entries with slices for the dimensions that an ellipsis stands for, or that are left out.
+
+    `widths` says how many dimensions each of the items selects from. Also gives the place of the slices.
+
+    Raises
+        SelectionError: several ellipses, or too many indices.
+    """
+    places = [k for k, item in enumerate(items) if item is Ellipsis]
+    if len(places) > 1:
+        raise SelectionError("an index can only have a single ellipsis ('...')")
+    used = sum(widths) - sum(widths[k] for k in places)
+    if used > ndim:
+        raise SelectionError(f"too many indices: array has {ndim} dimensions, but {used} were indexed")
+    place = places[0] if places else len(items)
+    return [*items[:place], *[slice(None)] * (ndim - used), *items[place + 1 :]], place
 
 
 def _is_plain(item: Any) -> bool:

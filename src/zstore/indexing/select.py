@@ -19,10 +19,10 @@ from zstore.indexing.arrays import (
     position,
     positions,
     select_arrays,
-    select_items,
     slice_axis,
 )
 from zstore.indexing.plans import AnyLayout, plan_basic, plan_orthogonal
+from zstore.indexing.rectilinear import fill_ellipsis
 from zstore.model.grid import Grid
 
 __all__ = ["Selected", "select", "select_blocks", "select_orthogonal", "select_points"]
@@ -81,11 +81,10 @@ def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> 
     Raises
         SelectionError: it does not fit the array.
     """
-    entries = _expand(selection, shape)
-    arrays = [entry for entry in entries if not isinstance(entry, slice)]
-    if len(arrays) != len(entries):
-        return select_arrays(layout, shape, entries)
-    return select_items(layout, shape, entries)
+    try:
+        return select_arrays(layout, shape, _expand(selection, shape))
+    except (IndexError, OverflowError) as error:
+        raise SelectionError(str(error)) from None
 
 
 def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selection: Any) -> Selected:
@@ -115,22 +114,10 @@ def _expand(selection: Any, shape: tuple[int, ...], *, count_masks: bool = True)
     items = list(selection) if isinstance(selection, tuple) else [selection]
     if any(item is None for item in items):
         raise SelectionError("new axes are not part of this kind of selection")
-    widths = [
-        np.ndim(item) if count_masks and _is_mask(item) else int(item is not Ellipsis) for item in items
-    ]
-    places = [k for k, item in enumerate(items) if item is Ellipsis]
-    left = len(shape) - sum(widths)
-    if len(places) > 1:
-        raise SelectionError("an index can only have a single ellipsis ('...')")
-    if left < 0:
-        raise SelectionError(
-            f"too many indices: array has {len(shape)} dimensions, but {sum(widths)} were indexed"
-        )
+    widths = [np.ndim(item) if count_masks and _is_mask(item) else 1 for item in items]
     entries: list[Any] = []
-    for item, width in zip([*items, *([] if places else [Ellipsis])], [*widths, 0], strict=False):
-        if item is Ellipsis:
-            entries.extend([slice(None)] * left)
-        elif width > 1:
+    for item in fill_ellipsis(items, widths, len(shape))[0]:
+        if count_masks and _is_mask(item) and np.ndim(item) > 1:
             entries.extend(mask_positions(np.asarray(item), len(entries), shape))
         else:
             entries.append(item)
@@ -141,41 +128,29 @@ def _select_advanced(layout: AnyLayout, shape: tuple[int, ...], selection: Any) 
     """numpy's advanced indexing: entries in the order given, masks as the positions they are true at."""
     entries: list[Entry] = []
     phantom: list[Index] = []  # true and false, which index no dimension
-    places = []
-    axis = 0
     items = selection if isinstance(selection, tuple) else (selection,)
-    consumed = sum(_consumes(item) for item in items)
-    if consumed > len(shape):
-        raise SelectionError(
-            f"too many indices: array has {len(shape)} dimensions, but {consumed} were indexed"
-        )
-    for item in items:
-        if item is Ellipsis:
-            places.append(len(entries))
-            entries.extend([slice(None)] * (len(shape) - consumed))
-            axis += len(shape) - consumed
-        elif item is None or isinstance(item, slice):
+    filled, place = fill_ellipsis(items, [_width(item) for item in items], len(shape))
+    ellipsis = axis = 0
+    for k, item in enumerate(filled):
+        if k == place:
+            ellipsis = len(entries)
+        width = _width(item)
+        if item is None or isinstance(item, slice):
             entries.append(item)
-            axis += item is not None
-        elif isinstance(item, bool | np.bool_) or (_is_mask(item) and np.ndim(item) == 0):
+        elif not width:
             phantom.append(np.zeros(int(bool(item)), np.int64))
             entries.append(phantom[-1])
         elif _is_mask(item):
-            mask = np.asarray(item)
-            found = mask_positions(mask, axis, shape)
-            entries.extend(found)
-            axis += mask.ndim
+            entries.extend(mask_positions(np.asarray(item), axis, shape))
         else:
             entries.append(index_array(item, axis, shape[axis]))
-            axis += 1
-    if len(places) > 1:
-        raise SelectionError("an index can only have a single ellipsis ('...')")
-    entries.extend([slice(None)] * (len(shape) - axis))
-    return _numpy_plan(layout, shape, entries, phantom, places[0] if places else 0)
+        axis += width
+    return _numpy_plan(layout, shape, entries, phantom, ellipsis)
 
 
-def _consumes(item: Any) -> int:
-    if item is None or item is Ellipsis or isinstance(item, bool | np.bool_):
+def _width(item: Any) -> int:
+    """How many dimensions an entry selects from; none, of a new axis and of true and false."""
+    if item is None or isinstance(item, bool | np.bool_):
         return 0
     return int(np.ndim(item)) if _is_mask(item) else 1
 
