@@ -14,7 +14,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.builder import RunOptions, build, open_target
 from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
-from zstore.pyramid.factor_grid import FactorGrid
+from zstore.pyramid.grids import FactorGrid
 from zstore.pyramid.layers import CellOptions, Layer, make_layer, name_resampling
 from zstore.pyramid.levels import Encoding, Pyramid
 from zstore.pyramid.tile_grid import TileGrid
@@ -117,7 +117,15 @@ def build_pyramid(
     is_absent = not level and not is_copied
     count = _count(dataset.geo.shape, pair, tile) if levels is None else levels
     names = _names(level or "0", count, is_absent)
-    on_grid = FactorGrid(names, pair, grid, tile, is_copied, is_absent, own if level else None)
+    on_grid = FactorGrid(
+        names=names,
+        factors=pair,
+        tile=tile,
+        kind=grid,
+        is_copied=is_copied,
+        is_absent=is_absent,
+        own_tile=own if level else None,
+    )
     pyramid = Pyramid.plan(dataset, on_grid, layers, encoding, profile, name_resampling(layers, method))
     return build(pyramid, root, run, overwrite=overwrite, resume=resume)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,62 +17,15 @@ from zstore.model.array import ArrayModel
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_array
-from zstore.pyramid.boxes import Box
 from zstore.pyramid.budget import Budget, plan_passes
 from zstore.pyramid.dataset import Dataset, join_attributes, place_of
+from zstore.pyramid.grids import LevelGrid
 from zstore.pyramid.layers import Layer
 from zstore.pyramid.passes import Recipe, Step, run_step
 from zstore.resampling.methods import downsample
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["Encoding", "LevelGrid", "Pyramid", "create_auxiliaries", "rehearse"]
-
-
-class LevelGrid(Protocol):
-    """Where the levels of one kind of pyramid lie, and what makes their cells.
-
-    names      of the levels, the finest first
-    factors    (y, x) cells of a level that make one of the next
-    kind       how their windows lie: "aligned" or "gdal"
-    is_copied  whether the finest level is made too; else it is there already, or not wanted
-    is_absent  whether there is no finest level in the pyramid
-    has_moved  whether the source lies elsewhere than before, so that all cells are to be made
-    """
-
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def factors(self) -> tuple[int, int]: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def is_copied(self) -> bool: ...
-    @property
-    def is_absent(self) -> bool: ...
-
-    @property
-    def has_moved(self) -> bool: ...
-
-    def place(self, geo: GeoModel) -> GeoModel:
-        """The model of a source with the levels there will be."""
-
-    def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
-        """Put what only this grid knows into the rendered documents."""
-
-    def record(self) -> dict[str, Any]:
-        """What the pyramid's record says of this kind alone."""
-
-    def pending(self) -> dict[str, Any]:
-        """What the record is to hold until an update has ended."""
-
-    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
-        """What makes, in order, the cells of `arrays` that depend on a box of the layer's source; None: all.
-
-        Progress is counted in the cells of the first step.
-
-        Raises
-            MetadataError: the budget does not hold one unit.
-        """
+__all__ = ["Encoding", "Pyramid", "create_auxiliaries", "rehearse"]
 
 
 @dataclass(frozen=True)

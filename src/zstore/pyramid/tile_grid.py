@@ -27,6 +27,7 @@ from zstore.pyramid.coverage import (
     rectangles,
 )
 from zstore.pyramid.dataset import Dataset
+from zstore.pyramid.grids import LevelGrid
 from zstore.pyramid.layers import Layer
 from zstore.pyramid.passes import Pass, Step
 from zstore.pyramid.reproject import Reprojection, window_cells
@@ -35,34 +36,29 @@ from zstore.pyramid.transform import GridTransform
 __all__ = ["TileGrid"]
 
 # Coordinates of a whole tile matrix soon outgrow the few tiles that are stored; the affine says the same.
-COORDINATE_LIMIT = 1 << 16
+TILE_COORDINATE_LIMIT = 1 << 16
 
 
-@dataclass(frozen=True)
-class TileGrid:
-    """Tile matrices as levels, the finest first, and which tiles of each the data show in; a `LevelGrid`.
+@dataclass(frozen=True, kw_only=True)
+class TileGrid(LevelGrid):
+    """Tile matrices as levels, the finest first, and which tiles of each the data show in.
 
-    times      how often the set's own tiles are enlarged
+    known      the tile matrix set; `times` is how often its tiles are enlarged
     transform  from the finest matrix to the source
-    tiles      level by level, those that the source may show in
-    factor     how many cells of one make one of the next
     scale      (y, x) cells of the finest per cell of the source
+    tiles      level by level, those that the source may show in
     sources    grids that the source has, and had when tiles were made of it: (affine, rows, columns) each
-    every      level by level, the tiles that the source may show in, on any of these grids
+    every      level by level, the tiles that it may show in on any of these grids
     """
 
     known: TileMatrixSet
     times: int
-    transform: GridTransform
     matrices: Sequence[TileMatrix]
-    tiles: Sequence[Tiles]
-    factor: int
+    transform: GridTransform
     scale: tuple[float, float]
+    tiles: Sequence[Tiles]
     sources: Sequence[Sequence[float]]
     every: Sequence[Tiles]
-    kind = "aligned"
-    is_copied = True
-    is_absent = False
 
     @classmethod
     def choose(
@@ -112,15 +108,17 @@ class TileGrid:
         middle = covered[len(covered) // 2] + 0.5
         place = (float(middle[0] * finest.tile_shape[0]), float(middle[1] * finest.tile_shape[1]))
         return cls(
-            known,
-            times,
-            transform,
-            chosen,
-            tiles,
-            factor,
-            transform.scale(*place),
-            [[*geo.affine, *geo.shape]],
-            tiles,
+            names=[matrix.id for matrix in chosen],
+            factors=(factor, factor),
+            tile=finest.tile_shape,
+            known=known,
+            times=times,
+            matrices=chosen,
+            transform=transform,
+            scale=transform.scale(*place),
+            tiles=tiles,
+            sources=[[*geo.affine, *geo.shape]],
+            every=tiles,
         )
 
     def after(self, grids: Sequence[Sequence[float]]) -> TileGrid:
@@ -133,33 +131,14 @@ class TileGrid:
                 shape = (int(rows), int(columns))
                 former = replace(self.transform, source_affine=Affine(*affine), source_shape=shape)
                 covered = join_tiles(covered, cover(former, self.matrices[0]))
-        return replace(self, sources=sources, every=_by_level(covered, self.factor, len(self.tiles)))
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether the source covers other ground than it did, so that all tiles are to be made."""
-        return len(self.sources) > 1
-
-    @property
-    def names(self) -> list[str]:
-        """Of the levels, the finest first."""
-        return [matrix.id for matrix in self.matrices]
-
-    @property
-    def factors(self) -> tuple[int, int]:
-        """(y, x) cells of a level that make one of the next."""
-        return self.factor, self.factor
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """(y, x) cells of a tile."""
-        return self.matrices[0].tile_shape
+        every = _by_level(covered, self.factors[0], len(self.tiles))
+        return replace(self, sources=sources, every=every, has_moved=len(sources) > 1)
 
     def place(self, geo: GeoModel) -> GeoModel:
         """The model of a source with the levels there will be, each spanning its matrix."""
         finest, levels = self.matrices[0], []
         for step, matrix in enumerate(self.matrices):
-            factors = (self.factor**step, self.factor**step)
+            factors = (self.factors[0] ** step, self.factors[1] ** step)
             affine = finest.affine.scaled(factors)
             levels.append(Level(matrix.id, matrix.shape, affine, factors, matrix.tile_shape))
         crs = self.transform.target_crs
@@ -169,7 +148,7 @@ class TileGrid:
         """Put the set's name and the limits into the rendered documents, and leave long coordinates out."""
         # The mini spec asks for coordinates, however long.
         for level in geo.levels if profile != "geozarr-mini" else ():
-            for name in geo.dimensions if max(level.shape) > COORDINATE_LIMIT else ():
+            for name in geo.dimensions if max(level.shape) > TILE_COORDINATE_LIMIT else ():
                 documents.pop(f"{level.path}/{name}", None)
         attributes = documents[""]["attributes"]
         stated = attributes.get("multiscales")

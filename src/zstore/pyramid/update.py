@@ -15,7 +15,7 @@ from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import Box, Shape, volume, whole
 from zstore.pyramid.builder import RunOptions, update
 from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
-from zstore.pyramid.factor_grid import FactorGrid
+from zstore.pyramid.grids import FactorGrid
 from zstore.pyramid.layers import Layer, recorded_layer
 from zstore.pyramid.levels import Encoding, Pyramid
 from zstore.pyramid.record import Record, read_record
@@ -125,9 +125,15 @@ def _plan_on_factors(group: Group, record: Record, dataset: Dataset) -> Pyramid:
         tile = first.tile_of(level)
     if dataset.level:
         own = first.tile_of(first.recipe.source)
-    is_absent, is_copied = record["finest"] is None, record["copied"] and not dataset.level
-    names = ["0" if is_absent else record["finest"], *record["levels"]]
-    grid = FactorGrid(names, (y, x), record["grid"], tile, is_copied, is_absent, own)
+    grid = FactorGrid(
+        names=[record["finest"] or "0", *record["levels"]],
+        factors=(y, x),
+        tile=tile,
+        kind=record["grid"],
+        is_copied=record["copied"] and not dataset.level,
+        is_absent=record["finest"] is None,
+        own_tile=own,
+    )
     encoding = Encoding(tile, "auto", "auto", group.zarr_format)
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 

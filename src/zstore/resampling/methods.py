@@ -257,94 +257,25 @@ def _check_part(part: Part, shape: tuple[int, ...], factors: Sequence[int], meth
         )
 
 
-class Nearest(Resampler):
-    """The first cell of each window."""
-
-    method = "nearest"
-
-
-class Average(Resampler):
-    """The mean of the valid cells."""
-
-    method = "average"
+def _offered(method: str, what: str) -> type[Resampler]:
+    name = method.title().replace("_", "")
+    return type(name, (Resampler,), {"method": method, "__doc__": what, "__module__": __name__})
 
 
-class Bilinear(Resampler):
-    """Valid cells weighed by a triangle."""
-
-    method = "bilinear"
-
-
-class Cubic(Resampler):
-    """Valid cells weighed by Catmull and Rom's cubic."""
-
-    method = "cubic"
-
-
-class CubicSpline(Resampler):
-    """Valid cells weighed by the cubic B-spline."""
-
-    method = "cubic_spline"
-
-
-class Lanczos(Resampler):
-    """Valid cells weighed by Lanczos's windowed sinc of three lobes."""
-
-    method = "lanczos"
-
-
-class Mode(Resampler):
-    """The most frequent valid value."""
-
-    method = "mode"
-
-
-class Max(Resampler):
-    """The greatest valid value."""
-
-    method = "max"
-
-
-class Min(Resampler):
-    """The least valid value."""
-
-    method = "min"
-
-
-class Med(Resampler):
-    """The lower median of the valid cells."""
-
-    method = "med"
-
-
-class Sum(Resampler):
-    """The sum of the valid cells."""
-
-    method = "sum"
-
-
-class Q1(Resampler):
-    """The first quartile of the valid cells."""
-
-    method = "q1"
-
-
-class Q3(Resampler):
-    """The third quartile of the valid cells."""
-
-    method = "q3"
-
-
-class Rms(Resampler):
-    """The root mean square of the valid cells."""
-
-    method = "rms"
-
-
-class Gauss(Resampler):
-    """Valid cells weighed by a binomial kernel."""
-
-    method = "gauss"
-
+Nearest = _offered("nearest", "The first cell of each window.")
+Average = _offered("average", "The mean of the valid cells.")
+Bilinear = _offered("bilinear", "Valid cells weighed by a triangle.")
+Cubic = _offered("cubic", "Valid cells weighed by Catmull and Rom's cubic.")
+CubicSpline = _offered("cubic_spline", "Valid cells weighed by the cubic B-spline.")
+Lanczos = _offered("lanczos", "Valid cells weighed by Lanczos's windowed sinc of three lobes.")
+Mode = _offered("mode", "The most frequent valid value.")
+Max = _offered("max", "The greatest valid value.")
+Min = _offered("min", "The least valid value.")
+Med = _offered("med", "The lower median of the valid cells.")
+Sum = _offered("sum", "The sum of the valid cells.")
+Q1 = _offered("q1", "The first quartile of the valid cells.")
+Q3 = _offered("q3", "The third quartile of the valid cells.")
+Rms = _offered("rms", "The root mean square of the valid cells.")
+Gauss = _offered("gauss", "Valid cells weighed by a binomial kernel.")
 
 METHODS = tuple(offered.method for offered in Resampler.__subclasses__())

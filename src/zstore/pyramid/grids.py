@@ -1,0 +1,100 @@
+"""Where the levels of a pyramid lie, and what makes their cells: by whole factors on the source's grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zstore.conventions.base import Documents
+from zstore.conventions.model import GeoModel, Level
+from zstore.nodes.array import Array
+from zstore.pyramid.boxes import Box
+from zstore.pyramid.budget import Budget, plan_passes
+from zstore.pyramid.layers import Layer
+from zstore.pyramid.passes import Step
+
+__all__ = ["FactorGrid", "LevelGrid"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelGrid:
+    """One kind of grid for the levels of a pyramid; all else, a builder does for every kind alike.
+
+    names      of the levels, the finest first
+    factors    (y, x) cells of a level that make one of the next
+    tile       (y, x) cells of a tile
+    kind       how the levels' windows lie: "aligned" or "gdal"
+    is_copied  whether the finest level is made, too; else it is there already, or not wanted
+    is_absent  whether there is no finest level in the pyramid
+    has_moved  whether the source lies elsewhere than it did, so that all cells are to be made
+    """
+
+    names: Sequence[str]
+    factors: tuple[int, int]
+    tile: tuple[int, int]
+    kind: str = "aligned"
+    is_copied: bool = True
+    is_absent: bool = False
+    has_moved: bool = False
+
+    def place(self, geo: GeoModel) -> GeoModel:
+        """The model of a source with the levels there will be."""
+        raise NotImplementedError
+
+    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
+        """What makes, in order, the cells of `arrays` that depend on a box of the layer's source; None: all.
+
+        Progress is counted in the cells of the first step.
+
+        Raises
+            MetadataError: the budget does not hold one unit.
+        """
+        raise NotImplementedError
+
+    def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
+        """Put what only this kind knows into the rendered documents."""
+
+    def record(self) -> dict[str, Any]:
+        """What the pyramid's record says of this kind alone."""
+        return {}
+
+    def pending(self) -> dict[str, Any]:
+        """What the record is to hold until an update has ended."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorGrid(LevelGrid):
+    """Levels whose cells are whole factors as large as those of the level before.
+
+    own_tile  of the finest level, where it is in the pyramid already
+    """
+
+    own_tile: tuple[int, int] | None = None
+
+    def place(self, geo: GeoModel) -> GeoModel:
+        """The model of a source with the levels there will be."""
+        names = self.names
+        if self.is_absent:
+            # The first level that is made stands for the finest, and cells are counted in its cells.
+            first = self._level(geo, names[1], 1)
+            geo, names = replace(geo, shape=first.shape, affine=first.affine), names[1:]
+        levels = [self._level(geo, name, step) for step, name in enumerate(names)]
+        if self.own_tile is not None:
+            levels[0] = replace(levels[0], tile_shape=self.own_tile)
+        return replace(geo, levels=tuple(levels))
+
+    def _level(self, geo: GeoModel, name: str, step: int) -> Level:
+        y, x = self.factors
+        level = geo.plan_level(name, (y**step, x**step), self.tile)
+        if self.kind == "aligned":
+            return level
+        ratios = (geo.shape[0] / level.shape[0], geo.shape[1] / level.shape[1])
+        affine = None if geo.affine is None else geo.affine.scaled(ratios)
+        return replace(level, factors=ratios, affine=affine)
+
+    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
+        """The passes that make a copy of the source, where it is wanted, and the levels."""
+        copy, levels = (arrays[0], arrays[1:]) if self.is_copied else (None, arrays)
+        return [Step(work) for work in plan_passes(layer.recipe, copy, levels, budget, box)]
