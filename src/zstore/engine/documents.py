@@ -90,19 +90,12 @@ def read_documents(
         UnsupportedError: a format that zstore does not have.
         StoreError: the store failed.
     """
-    names = KEYS.get(zarr_format)
-    if names is None:
-        raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
+    names = KEYS[_check_format(zarr_format)]
     if consolidated and zarr_format in (2, None):
         names = (*names, v2.CONSOLIDATED_KEY)
-    values = store.get_many([(f"{path}/{name}" if path else name, None) for path in paths for name in names])
-    if len(names) == 1:
-        name = names[0]
-        return [{} if value is None else {name: value} for value in values]
-    width = len(names)
+    values = iter(store.get_many([(join_key(path, name), None) for path in paths for name in names]))
     found = [
-        {name: value for name, value in zip(names, values[at : at + width], strict=True) if value is not None}
-        for at in range(0, len(values), width)
+        {name: value for name, value in zip(names, values, strict=False) if value is not None} for _ in paths
     ]
     if zarr_format is None:
         others = [index for index, documents in enumerate(found) if node_kind(documents) is None]
@@ -121,9 +114,7 @@ def find_documents(
     Raises
         UnsupportedError, StoreError: as `read_documents`.
     """
-    choices = CHOICES.get(zarr_format)
-    if choices is None:
-        raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
+    choices = CHOICES[_check_format(zarr_format)]
     if consolidated and zarr_format in (2, None):
         choices = (*choices[:-1], (*choices[-1], v2.CONSOLIDATED_KEY))
     found = store.get_first(paths, choices)
@@ -133,6 +124,12 @@ def find_documents(
         for index, documents in zip(others, old, strict=True):
             found[index] = documents
     return found
+
+
+def _check_format(zarr_format: int | None) -> int | None:
+    if zarr_format in KEYS:
+        return zarr_format
+    raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
 
 
 def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Iterator[tuple[str, Documents]]:
@@ -232,14 +229,31 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
                 store.delete(join_key(path, name))
 
 
-def check_above(store: Store, path: str, zarr_format: int) -> None:
-    """Raise where a node at `path` would be below an array, or below a node of another format.
+def check_above(store: Store, path: str, zarr_format: int, found: Sequence[Documents] | None = None) -> None:
+    """Refuse a node at `path` below an array, or below a node of another format, which would hide it.
+
+    `found` has the documents of the nodes above, where they are known already.
 
     Raises
         MetadataError: something above is no group of that format.
     """
     above = list(ancestors(path))
-    _check_above(store, above, find_documents(store, above) if above else [], zarr_format)
+    if found is None:
+        found = find_documents(store, above) if above else []
+    for parent, documents in zip(above, found, strict=True):
+        kind = node_kind(documents)
+        if kind is None:
+            continue
+        where = place(store, parent)
+        actual = {"v3": 3, "v1": 1}.get(kind, 2)
+        if actual != zarr_format:
+            raise MetadataError(
+                f"cannot create a Zarr v{zarr_format} node below a Zarr v{actual} one", path=where
+            )
+        if kind == "v3":
+            kind = parse_json(documents[v3.KEY], path=where, key=v3.KEY).get("node_type")
+        if kind != "group":
+            raise MetadataError(f"cannot create a node below what is no group but {kind!r}", path=where)
 
 
 def create_node(store: Store, path: str, model: Model, *, overwrite: bool = False) -> None:
@@ -256,7 +270,7 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
     encoded = {name: render_json(document) for name, document in render_node(model).items()}
     above = list(ancestors(path))
     *found_above, found = store.get_first([*above, path], ANY)
-    _check_above(store, above, found_above, model.zarr_format)
+    check_above(store, path, model.zarr_format, found_above)
     if node_kind(found) is not None:
         if not overwrite:
             kind = "node" if v3.KEY in found else node_kind(found)
@@ -269,7 +283,12 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
         found = {}
     elif overwrite and isinstance(model, ArrayModel):
         _check_no_chunks(store, path, model)
-    _forget(store, above, found_above, model.zarr_format)
+    if model.zarr_format == 2:
+        groups = [parent for parent, documents in zip(above, found_above, strict=True) if documents]
+        _forget(store, [join_key(parent, v2.CONSOLIDATED_KEY) for parent in groups])
+    else:
+        known = [documents.get(v3.KEY) for documents in found_above]
+        _forget(store, [join_key(parent, v3.KEY) for parent in above], known)
     for parent, documents in zip(above, found_above, strict=True):
         if node_kind(documents) is None and model.zarr_format in GROUP_KEYS:
             _create_group(store, parent, model.zarr_format)
@@ -310,61 +329,23 @@ def ancestors(path: str) -> Iterator[str]:
 
 def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> None:
     """Remove the consolidated metadata of the groups above `path`, so that none of it can be out of date."""
-    above = list(ancestors(path))
-    if above:
-        both = (v3.KEY, v2.CONSOLIDATED_KEY)
-        names = both if zarr_format is None else both[1:] if zarr_format == 2 else both[:1]
-        values = store.get_many([(join_key(parent, name), None) for parent in above for name in names])
-        for index, value in enumerate(values):
-            if value is not None:
-                _forget_block(store, join_key(above[index // len(names)], names[index % len(names)]), value)
+    names = {2: (v2.CONSOLIDATED_KEY,), None: (v3.KEY, v2.CONSOLIDATED_KEY)}.get(zarr_format, (v3.KEY,))
+    _forget(store, [join_key(parent, name) for parent in ancestors(path) for name in names])
 
 
-def _forget(store: Store, above: list[str], found: list[Documents], zarr_format: int) -> None:
-    """`forget_consolidated`, with v3's documents at hand already."""
-    if zarr_format == 2:
-        above = [parent for parent, documents in zip(above, found, strict=True) if documents]
-        keys = [join_key(parent, v2.CONSOLIDATED_KEY) for parent in above]
+def _forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) -> None:
+    """Remove the consolidated metadata that these keys hold; `values` are theirs, where they are known."""
+    if values is None:
         values = store.get_many([(key, None) for key in keys]) if keys else []
-    else:
-        keys = [join_key(parent, v3.KEY) for parent in above]
-        values = [documents.get(v3.KEY) for documents in found]
     for key, value in zip(keys, values, strict=True):
-        if value is not None:
-            _forget_block(store, key, value)
-
-
-def _forget_block(store: Store, key: str, value: bytes | memoryview) -> None:
-    if key.endswith(v2.CONSOLIDATED_KEY):
-        store.delete(key)
-        return
-    if b'"consolidated_metadata"' not in bytes(value):
-        return
-    with store.lock(key):
-        data = store.get(key)
-        if data is None:
-            return
-        document = parse_json(data, path=place(store, ""), key=key)
-        if document.pop("consolidated_metadata", None) is not None:
-            store.put(key, render_json(document))
-
-
-def _check_above(store: Store, above: list[str], found: list[Documents], zarr_format: int) -> None:
-    """Refuse to put a node below an array, or below a group of another format, which would hide it."""
-    for path, documents in zip(above, found, strict=True):
-        kind = node_kind(documents)
-        if kind is None:
-            continue
-        where = place(store, path)
-        actual = {"v3": 3, "v1": 1}.get(kind, 2)
-        if actual != zarr_format:
-            raise MetadataError(
-                f"cannot create a Zarr v{zarr_format} node below a Zarr v{actual} one", path=where
-            )
-        if kind == "v3":
-            kind = parse_json(documents[v3.KEY], path=where, key=v3.KEY).get("node_type")
-        if kind != "group":
-            raise MetadataError(f"cannot create a node below what is no group but {kind!r}", path=where)
+        if value is not None and key.endswith(v2.CONSOLIDATED_KEY):
+            store.delete(key)
+        elif value is not None and b'"consolidated_metadata"' in bytes(value):
+            with store.lock(key):
+                data = store.get(key)
+                document = {} if data is None else parse_json(data, path=place(store, ""), key=key)
+                if document.pop("consolidated_metadata", None) is not None:
+                    store.put(key, render_json(document))
 
 
 def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
