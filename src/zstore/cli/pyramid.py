@@ -107,28 +107,31 @@ def pyramid(source: str, target: str | None, preview: Path | None, **options: An
     click.echo(str(group.tree()))
 
 
+def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """What both kinds of pyramid take."""
+    kept = ("mask", "derive", "profile", "overwrite", "resume", "memory")
+    methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
+    return {
+        **{name: options[name] for name in kept},
+        "method": methods or "average",
+        "nodata": "auto" if options["nodata"] is None else options["nodata"],
+        "compressors": codec_of(options["codec"]),
+        "zarr_format": None if options["zarr_format"] is None else int(options["zarr_format"]),
+        "progress": progress,
+    }
+
+
 def _build(source: str, target: str | None, options: dict[str, Any], progress: Any) -> library.Group:
-    chosen = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return library.build_pyramid(
         source,
         target,
         levels=options["levels"],
-        method=chosen or "average",
-        nodata="auto" if options["nodata"] is None else options["nodata"],
-        mask=options["mask"],
         factors=options["factors"],
         chunks=options["chunks"],
         shards=options["shards"] or "auto",
-        compressors=codec_of(options["codec"]),
-        zarr_format=None if options["zarr_format"] is None else int(options["zarr_format"]),
-        derive=options["derive"],
         grid=options["grid"],
         copy_base=None if target is None else True,
-        profile=options["profile"],
-        overwrite=options["overwrite"],
-        resume=options["resume"],
-        memory=options["memory"],
-        progress=progress,
+        **_of_both(options, progress),
     )
 
 
@@ -144,7 +147,6 @@ def _build_tiles(source: str, target: str | None, options: dict[str, Any], progr
         raise click.UsageError("--tms takes one length for --chunks and one for --shards")
     if shard is not None and (length is None or shard % length):
         raise click.UsageError("--tms takes --shards that are a multiple of --chunks, and both of them")
-    chosen = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return library.build_tile_pyramid(
         source,
         target,
@@ -152,17 +154,7 @@ def _build_tiles(source: str, target: str | None, options: dict[str, Any], progr
         min_zoom=options["min_zoom"],
         max_zoom=options["max_zoom"],
         sampling=options["sampling"],
-        method=chosen or "average",
-        nodata="auto" if options["nodata"] is None else options["nodata"],
-        mask=options["mask"],
         tile_length=length,
         tiles_per_shard=None if shard is None else shard // length,
-        compressors=codec_of(options["codec"]),
-        zarr_format=None if options["zarr_format"] is None else int(options["zarr_format"]),
-        derive=options["derive"],
-        profile=options["profile"],
-        overwrite=options["overwrite"],
-        resume=options["resume"],
-        memory=options["memory"],
-        progress=progress,
+        **_of_both(options, progress),
     )

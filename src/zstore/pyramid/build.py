@@ -192,9 +192,8 @@ def build_tile_pyramid(
     grid = TileGrid.choose(dataset, tile_matrix_set, tile_length, tolerance, min_zoom, max_zoom)
     options = CellOptions(method, _nodata(dataset, nodata), derive, mask)
     root, overall = open_target(target, zarr_format, max(2, _own_format(dataset)))
-    shards = (
-        None if tiles_per_shard is None else (grid.tile[0] * tiles_per_shard, grid.tile[1] * tiles_per_shard)
-    )
+    (height, width), times = grid.tile, tiles_per_shard
+    shards = None if times is None else (height * times, width * times)
     encoding = Encoding(grid.tile, shards, compressors, overall)
     layers = []
     for name in dataset.geo.variables:
@@ -291,21 +290,17 @@ def _nodata(dataset: Dataset, given: Any) -> dict[str, Any]:
 
 
 def _sampling(layer: Layer, wanted: str | Mapping[str, str]) -> str:
+    method, dtype = layer.recipe.method, layer.recipe.source.dtype
     chosen = wanted.get(layer.name, wanted.get("", "auto")) if isinstance(wanted, Mapping) else wanted
-    if chosen == "auto":
-        chosen = (
-            "nearest"
-            if layer.recipe.method in UNMIXED
-            else "cubic"
-            if layer.recipe.method == "cubic"
-            else "bilinear"
-        )
+    if chosen == "auto" and method in UNMIXED:
+        chosen = "nearest"
+    elif chosen == "auto":
+        chosen = "cubic" if method == "cubic" else "bilinear"
     if chosen not in SAMPLINGS:
         names = ", ".join(map(repr, SAMPLINGS))
         raise MetadataError(f"sampling of {layer.name!r} is {chosen!r}; expected 'auto', {names}")
-    if chosen != "nearest" and layer.recipe.source.dtype.kind not in "iuf":
+    if chosen != "nearest" and dtype.kind not in "iuf":
         raise UnsupportedError(
-            f"sampling {chosen!r} does not take {layer.name!r} of data type {layer.recipe.source.dtype}; "
-            "expected 'nearest'"
+            f"sampling {chosen!r} does not take {layer.name!r} of data type {dtype}; expected 'nearest'"
         )
     return chosen

@@ -32,6 +32,9 @@ __all__ = ["Boxes", "RunOptions", "build", "open_target", "update"]
 # Where a build keeps which of its units are done.
 JOURNAL = ".zstore-build"
 
+# What a record holds beside how the pyramid was made.
+UNDER_WAY = frozenset(("build", "state", "pending", "grids"))
+
 # By the arrays' names, what of the source has changed; None: all is to be made.
 Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
 
@@ -148,14 +151,12 @@ def _record(pyramid: Pyramid) -> Record:
 
 def _updated_record(pyramid: Pyramid, former: Record) -> Record:
     """What the pyramid said of how it was made, of its source as it is now."""
-    gone = ("build", "state", "pending", "grids")
-    kept = {key: value for key, value in former.items() if key not in gone}
-    now = _record(pyramid)
-    shapes = {
-        name: {**former["variables"][name], "shape": said["shape"]} for name, said in now["variables"].items()
-    }
-    elsewhere = {} if pyramid.dataset.level else {"source": now["source"], "affine": now["affine"]}
-    return {**kept, **elsewhere, "variables": shapes}
+    now, said = _record(pyramid), former["variables"]
+    kept = {key: value for key, value in former.items() if key not in UNDER_WAY}
+    if not pyramid.dataset.level:
+        kept |= {"source": now["source"], "affine": now["affine"]}
+    shapes = {name: {**said[name], "shape": entry["shape"]} for name, entry in now["variables"].items()}
+    return {**kept, "variables": shapes}
 
 
 def _begin(

@@ -13,7 +13,7 @@ from zstore.conventions.variables import fit_nodata
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.nodes.array import Array
-from zstore.nodes.open import open as open_node
+from zstore.nodes.open import open_array
 from zstore.pyramid.budget import direct_depth
 from zstore.pyramid.dataset import Dataset, place_of
 from zstore.pyramid.masks import Mask, make_mask
@@ -189,17 +189,14 @@ def _mask(dataset: Dataset, name: str, given: Any, nodata: Any) -> tuple[Mask | 
         given = given.get(name)
     if given is None or given == name:
         return None, None
+    beside, said = {**dataset.extras, **dataset.arrays}, str(given)
     if isinstance(given, Array):
         found, said = given, place_of(given)
-    elif given in dataset.arrays or given in dataset.extras:
-        found, said = {**dataset.extras, **dataset.arrays}[given], str(given)
-    elif "://" in str(given):
-        opened = open_node(given, mode="r")
-        if not isinstance(opened, Array):
-            raise MetadataError(f"mask is {opened!r}; expected an array", path=dataset.place)
-        found, said = opened, str(given)
+    elif said in beside:
+        found = beside[said]
+    elif "://" in said:
+        found = open_array(said, mode="r")
     else:
-        names = ", ".join(sorted({*dataset.arrays, *dataset.extras}))
+        names = ", ".join(sorted(beside))
         raise NotFoundError(f"no array {given!r} to be the mask; there are {names}", path=dataset.place)
-    array = dataset.arrays[name]
-    return make_mask(found, array, dataset.axes(name), nodata, dataset.place), said
+    return make_mask(found, dataset.arrays[name], dataset.axes(name), nodata, dataset.place), said

@@ -14,16 +14,8 @@ __all__ = ["Mask", "Masking", "make_mask"]
 
 Items = np.ndarray[Any, np.dtype[Any]]
 
-# Types that hold all values of the first and one more, with the same rules of rounding.
-WIDER = {
-    "bool": "i2",
-    "uint8": "i2",
-    "int8": "i2",
-    "uint16": "i4",
-    "int16": "i4",
-    "uint32": "i8",
-    "int32": "i8",
-}
+# Integers of twice the size, which there are of these, hold all values and one more, and round as they do.
+WIDENED = frozenset(("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32"))
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class Masking:
             if dtype.kind == "f":
                 self.nodata = np.nan
             else:
-                self._wide = np.dtype(WIDER[dtype.name])
+                self._wide = np.dtype(f"i{2 * dtype.itemsize}")
                 self.nodata = int(np.iinfo(self._wide).min)
 
     def hide(self, cells: Items, valid: Items) -> Items:
@@ -91,7 +83,7 @@ def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, whe
         raise MetadataError(f"mask of {data.basename!r} has the shape {array.shape}; {expected}", path=where)
     if array.dtype.kind not in "biu":
         raise MetadataError(f"mask is of data type {array.dtype}; expected bool or integers", path=where)
-    if nodata is None and data.dtype.kind != "f" and data.dtype.name not in WIDER:
+    if nodata is None and data.dtype.kind != "f" and data.dtype.name not in WIDENED:
         raise UnsupportedError(
             f"{data.basename!r} of data type {data.dtype} has no nodata to hide masked cells as",
             path=where,

@@ -14,6 +14,7 @@ from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.pyramid.boxes import lengths
 from zstore.pyramid.dataset import Dataset, PlaceLike, open_level, read_levels
 from zstore.pyramid.tiles import open_tiles
 
@@ -58,14 +59,14 @@ def quicklook(
     node, geo = read_levels(source)
     windows = _windows(node, geo, bands)
     if level is None:
-        level = next((n for n, w in enumerate(windows) if max(_lengths(w)) <= size), len(windows) - 1)
+        level = next((n for n, w in enumerate(windows) if max(lengths(w)) <= size), len(windows) - 1)
     dataset = open_level(node, level, geo)
     return _picture(dataset, windows[level], size, bands)
 
 
 def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Sequence[str] | None) -> Image:
     names = _choose_bands(dataset, bands)
-    step = max(1, *(-(-length // size) for length in _lengths(window)))
+    step = max(1, *(-(-length // size) for length in lengths(window)))
     read = [_read(dataset, name, window, step) for name in names]
     valid = np.logical_and.reduce([_valid(values, dataset.geo.variables[n]) for n, values in read])
     table = dataset.geo.variables[names[0]].attributes.get("color_table") if len(names) == 1 else None
@@ -73,7 +74,7 @@ def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Se
         image, valid = _coloured(read[0][1], table, valid)
     else:
         image = np.stack([_stretched(values, valid) for _, values in read], axis=-1)
-    if _lengths(window) != dataset.geo.shape:
+    if lengths(window) != dataset.geo.shape:
         image, valid = _cropped(image, valid)
     if not valid.all():
         image = np.concatenate([image, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1)
@@ -134,7 +135,7 @@ def _windows(node: Array | Group, geo: GeoModel, bands: Sequence[str] | None) ->
         return whole
     windows = [_scaled(finest, shapes[0], shape, 0) for shape in shapes]
     # Limits are whole tiles: where the data lie in them shows in a level that is quickly read.
-    number = next((n for n, w in enumerate(windows) if max(_lengths(w)) <= PROBE), len(windows) - 1)
+    number = next((n for n, w in enumerate(windows) if max(lengths(w)) <= PROBE), len(windows) - 1)
     probe, window = open_level(node, number, geo), windows[number]
     read = [_read(probe, name, window, 1) for name in _choose_bands(probe, bands)]
     valid = np.logical_and.reduce([_valid(values, probe.geo.variables[name]) for name, values in read])
@@ -163,10 +164,6 @@ def _span(valid: np.ndarray[Any, Any], axis: int) -> slice:
     """Where along the other axis there is anything."""
     found = np.flatnonzero(valid.any(axis=axis))
     return slice(int(found[0]), int(found[-1]) + 1)
-
-
-def _lengths(window: tuple[slice, slice]) -> tuple[int, int]:
-    return window[0].stop - window[0].start, window[1].stop - window[1].start
 
 
 def _cropped(image: Image, valid: np.ndarray[Any, Any]) -> tuple[Image, np.ndarray[Any, Any]]:

@@ -72,16 +72,11 @@ def join_member(held: Any, added: Mapping[str, Any]) -> dict[str, Any]:
 
 def mark_levels(group: Group, levels: Sequence[str], build: str, state: str | None) -> None:
     """Say in every level which build its cells are of; `state` while they are not all of that build yet."""
-    marker = {"build": build} if state is None else {"build": build, "state": state}
     for level in levels:
         attributes = group[level].attrs
         held = attributes.get(MEMBER)
-        kept = (
-            {k: v for k, v in held.items() if k not in ("build", "state")}
-            if isinstance(held, Mapping)
-            else {}
-        )
-        attributes.update({MEMBER: {**kept, **marker}})
+        kept = {k: v for k, v in held.items() if k != "state"} if isinstance(held, Mapping) else {}
+        attributes.update({MEMBER: join_member(kept, {"build": build, "state": state})})
 
 
 def name_build(plan: Any, former: str) -> str:

@@ -105,60 +105,54 @@ class Reprojection:
     def make(self, unit: Shape) -> list[Items]:
         """Make a unit and write it, where anything shows in it; nothing is given back."""
         box = self.own(unit)
-        y, x = self.axes
-        made: Items | None = None
-        for row in range(box[y].start, box[y].stop, self.target.chunks[y]):
-            for column in range(box[x].start, box[x].stop, self.target.chunks[x]):
-                height = min(self.target.chunks[y], box[y].stop - row)
-                width = min(self.target.chunks[x], box[x].stop - column)
-                cells = self._sample_tile(box, row, column, (height, width))
-                if cells is None:
-                    continue
-                if made is None:
-                    made = np.full(lengths(box), self.nodata, self.target.dtype)
-                rows, columns = row - box[y].start, column - box[x].start
-                on_top = np.moveaxis(made, self.axes, (-2, -1))
-                on_top[..., rows : rows + height, columns : columns + width] = cells
-        if made is not None:
+        made = np.full(lengths(box), self.nodata, self.target.dtype)
+        rows, columns = box[self.axes[0]], box[self.axes[1]]
+        height, width = (self.target.chunks[axis] for axis in self.axes)
+        on_top, is_seen = np.moveaxis(made, self.axes, (-2, -1)), False
+        for row in range(rows.start, rows.stop, height):
+            for column in range(columns.start, columns.stop, width):
+                y, x = row - rows.start, column - columns.start
+                is_seen |= self._fill_tile(box, row, column, on_top[..., y : y + height, x : x + width])
+        if is_seen or self.clears:
             self.target[box] = made
-        elif self.clears:
-            self.target[box] = self.nodata
         return []
 
-    def _sample_tile(self, box: Box, row: int, column: int, shape: tuple[int, int]) -> Items | None:
-        """Cells (..., y, x) of a tile of the unit `box`; None where nothing of the source lies."""
-        is_average = self.sampling == "average"
+    def _fill_tile(self, box: Box, row: int, column: int, tile: Items) -> bool:
+        """Put the cells of a tile of the unit `box` into `tile`, which holds nodata; whether any show."""
+        is_average, shape = self.sampling == "average", (tile.shape[-2], tile.shape[-1])
         places = self.transform.under_block(row, column, shape, corners=is_average)
-        cells = self._sample(box, *places)
-        across = self.transform.across_cut(*places) if is_average else None
-        if cells is None or across is None:
-            return cells
-        # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
-        cells[..., across] = self.nodata
-        for columns, rows in self.transform.beside_cut(*places):
-            side = self._sample(box, columns, rows)
-            if side is not None:
-                held = cells[..., across]
+        is_seen = self._fill(box, *places, tile)
+        across = self.transform.across_cut(*places) if is_seen and is_average else None
+        if across is not None:
+            # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
+            tile[..., across] = self.nodata
+            for columns, rows in self.transform.beside_cut(*places):
+                side, held = np.full(tile.shape, self.nodata, tile.dtype), tile[..., across]
+                self._fill(box, columns, rows, side)
                 is_missing = np.isnan(held) if self.nodata != self.nodata else held == self.nodata
-                cells[..., across] = np.where(is_missing, side[..., across], held)
-        return cells
+                tile[..., across] = np.where(is_missing, side[..., across], held)
+        return is_seen
 
-    def _sample(self, box: Box, columns: Floats, rows: Floats) -> Items | None:
-        """Cells (..., y, x) at those places; None where nothing of the source lies."""
+    def _fill(self, box: Box, columns: Floats, rows: Floats, cells: Items) -> bool:
+        """Put what is at those places into `cells` (..., y, x); whether anything of the source lies there."""
         window = self._window(columns, rows)
         if window is None:
-            return None
-        read = list(box)
-        read[self.axes[0]], read[self.axes[1]] = window
-        more = 1 if self.sampling == "average" else 0
-        height, width = rows.shape[0] - more, rows.shape[1] - more
-        if volume(tuple(read)) > self.window and max(height, width) > 1:
-            return self._sample_halves(box, columns, rows, (height, width), more)
-        source = np.moveaxis(self.source[tuple(read)], self.axes, (-2, -1))
-        valid = None
-        if self.mask is not None:
-            valid = np.moveaxis(self.mask.read(tuple(read)), self.axes, (-2, -1))
-        return sample(
+            return False
+        sides = list(box)
+        sides[self.axes[0]], sides[self.axes[1]] = window
+        read, more = tuple(sides), 1 if self.sampling == "average" else 0
+        height, width = cells.shape[-2:]
+        if volume(read) > self.window and max(height, width) > 1:
+            axis, is_seen = -2 if height >= width else -1, False
+            half, size = cells.shape[axis] // 2, cells.shape[axis]
+            for begin, end in ((0, half), (half, size)):
+                part, at = [slice(None)] * 2, [slice(None)] * 2
+                part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
+                is_seen |= self._fill(box, columns[tuple(at)], rows[tuple(at)], cells[..., part[0], part[1]])
+            return is_seen
+        source = np.moveaxis(self.source[read], self.axes, (-2, -1))
+        valid = None if self.mask is None else np.moveaxis(self.mask.read(read), self.axes, (-2, -1))
+        cells[...] = sample(
             source,
             columns - window[1].start,
             rows - window[0].start,
@@ -167,28 +161,7 @@ class Reprojection:
             valid=valid,
             scale=self.scale,
         )
-
-    def _sample_halves(
-        self, box: Box, columns: Floats, rows: Floats, shape: tuple[int, int], more: int
-    ) -> Items | None:
-        axis = 0 if shape[0] >= shape[1] else 1
-        half, size = shape[axis] // 2, shape[axis]
-        parts = []
-        for begin, end in ((0, half), (half, size)):
-            cut = [slice(None), slice(None)]
-            cut[axis] = slice(begin, end + more)
-            parts.append(self._sample(box, columns[tuple(cut)], rows[tuple(cut)]))
-        if parts[0] is None and parts[1] is None:
-            return None
-        halves: list[Items] = []
-        for part, other, length in zip(parts, parts[::-1], (half, size - half), strict=True):
-            if part is None:
-                assert other is not None
-                sides = [*other.shape[:-2], *shape]
-                sides[axis - 2] = length
-                part = np.full(sides, self.nodata, self.target.dtype)
-            halves.append(part)
-        return np.concatenate(halves, axis=axis - 2)
+        return True
 
     def _window(self, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
         """(y, x) of the source that cells at those places are made of; None where nothing of it lies."""

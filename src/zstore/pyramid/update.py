@@ -59,18 +59,13 @@ def update_pyramid(
     """
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record = _checked(group)
-    find, plan = (_find_source, _plan_on_factors)
-    if "tile_matrix_set" in record:
-        find, plan = _find_tile_source, _plan_on_tiles
-    dataset = find(group, record, source)
-    _check_arrays(record, dataset, arrays)
-    said = {name: dataset.geo.variables[name] for name in record["variables"]}
-    planned = plan(group, record, replace(dataset, geo=replace(dataset.geo, variables=said)))
-    has_new_shapes = any(_former_shape(record, n) != dataset.arrays[n].shape for n in said)
-    boxes = {}
+    dataset = _find_source(group, record, source, arrays)
+    plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
+    planned, boxes = plan(group, record, dataset), {}
+    has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
     for layer in planned.layers:
         is_asked = arrays is None or layer.name in arrays
-        asked = _asked_boxes(region, layer, is_all=not has_new_shapes) if is_asked else []
+        asked = _asked_boxes(region, layer, dataset.place, is_all=not has_new_shapes) if is_asked else []
         boxes[layer.name] = _changed_boxes(layer, record, asked, is_all=planned.grid.has_moved)
     _check_dimensions(region, planned.layers, dataset.place)
     options = RunOptions(memory, executor, progress)
@@ -93,30 +88,33 @@ def _checked(group: Group) -> Record:
     return record
 
 
-def _find_source(group: Group, record: Record, source: Array | Group | PlaceLike | None) -> Dataset:
-    """What the levels are made of now, where it was if its coordinates have not grown with it."""
-    if source is None and record["finest"] is not None:
-        finest = record["finest"]
+def _find_source(
+    group: Group, record: Record, source: Array | Group | PlaceLike | None, arrays: Sequence[str] | None
+) -> Dataset:
+    """What the levels are made of now.
+
+    Raises
+        MetadataError: an array that is named, or that the pyramid was built of, is not there.
+    """
+    finest, said = record["finest"], record["variables"]
+    if source is None and finest is not None and "tile_matrix_set" not in record:
         dataset = replace(open_dataset(group[finest]), root=group, level=finest)
     else:
-        dataset = replace(open_dataset(record["source"] if source is None else source), level="")
-    geo, extras = dataset.geo, dict(dataset.extras)
-    if geo.affine is None and record["affine"] is not None:
-        geo = replace(geo, affine=Affine(*record["affine"]))
-        for name in geo.dimensions:
-            extras.pop(name, None)
-    for name, size in zip(geo.dimensions, geo.shape, strict=True):
-        if name in extras and extras[name].shape != (size,):
-            raise MetadataError(
-                f"coordinate {name!r} has the shape {extras[name].shape}; expected {(size,)}, as the arrays",
-                path=dataset.place,
-            )
-    return replace(dataset, geo=geo, extras=extras)
+        found = open_dataset(record["source"] if source is None else source)
+        dataset = replace(found, root=None, level="")
+    missing = [name for name in {*said, *(arrays or ())} if name not in dataset.arrays or name not in said]
+    if missing:
+        raise MetadataError(
+            f"arrays {', '.join(sorted(missing))} are not both in the finest level and in the pyramid; "
+            f"it was built of {', '.join(said)}",
+            path=dataset.place,
+        )
+    variables = {name: dataset.geo.variables[name] for name in said}
+    return replace(dataset, geo=replace(dataset.geo, variables=variables))
 
 
 def _plan_on_factors(group: Group, record: Record, dataset: Dataset) -> Pyramid:
-    y, x = record["factors"]
-    said = record["variables"].items()
+    dataset, (y, x), said = _placed(dataset, record), record["factors"], record["variables"].items()
     layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in said]
     tile, own, first = (1, 1), None, layers[0]
     if record["levels"]:
@@ -138,23 +136,34 @@ def _plan_on_factors(group: Group, record: Record, dataset: Dataset) -> Pyramid:
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
 
-def _find_tile_source(group: Group, record: Record, source: Array | Group | PlaceLike | None) -> Dataset:
-    """What the finest level is sampled from now."""
-    dataset = replace(open_dataset(record["source"] if source is None else source), root=None, level="")
-    return replace(dataset, extras=free_extras(dataset))
+def _placed(dataset: Dataset, record: Record) -> Dataset:
+    """The dataset where it was, if its coordinates have not grown with it."""
+    geo, extras = dataset.geo, dict(dataset.extras)
+    if geo.affine is None and record["affine"] is not None:
+        geo = replace(geo, affine=Affine(*record["affine"]))
+        for name in geo.dimensions:
+            extras.pop(name, None)
+    for name, size in zip(geo.dimensions, geo.shape, strict=True):
+        if name in extras and extras[name].shape != (size,):
+            raise MetadataError(
+                f"coordinate {name!r} has the shape {extras[name].shape}; expected {(size,)}, as the arrays",
+                path=dataset.place,
+            )
+    return replace(dataset, geo=geo, extras=extras)
 
 
 def _plan_on_tiles(group: Group, record: Record, dataset: Dataset) -> Pyramid:
-    name, said = next(iter(record["variables"])), record["variables"].items()
+    dataset, said = replace(dataset, extras=free_extras(dataset)), record["variables"]
     levels, length = [record["finest"], *record["levels"]], record["tile"][0]
     grid = TileGrid.choose(
         dataset, record["tile_matrix_set"], length, record["tolerance"], levels[-1], levels[0]
     )
     # Where else the source lay, at the last build or in an update that was interrupted.
+    name = next(iter(said))
     former = [_former_shape(record, name)[axis] for axis in dataset.axes(name)]
     places = [[*record["affine"], *former]] if record["affine"] is not None else []
     grid = grid.after([*places, *record.get("grids", ())])
-    layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said]
+    layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said.items()]
     encoding = Encoding(grid.tile, None, "auto", group.zarr_format)
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
@@ -189,7 +198,7 @@ def _changed_boxes(layer: Layer, record: Record, asked: Sequence[Box], *, is_all
     return [box for box in found if volume(box)]
 
 
-def _asked_boxes(region: Region, layer: Layer, *, is_all: bool) -> list[Box]:
+def _asked_boxes(region: Region, layer: Layer, place: str, *, is_all: bool) -> list[Box]:
     """The region in one array; nothing where it names only dimensions that the array does not have.
 
     is_all  what no region means: everything, or nothing
@@ -204,7 +213,9 @@ def _asked_boxes(region: Region, layer: Layer, *, is_all: bool) -> list[Box]:
     else:
         given = list(region)
     if len(given) != len(shape):
-        raise SelectionError(f"region has {len(given)} slices; expected {len(shape)}, for {names}")
+        raise SelectionError(
+            f"region has {len(given)} slices; expected {len(shape)}, for {names}", path=place
+        )
     return [tuple(_side(side, size, name) for side, size, name in zip(given, shape, names, strict=True))]
 
 
@@ -217,22 +228,6 @@ def _side(side: Any, size: int, name: str) -> slice:
         begin, end, _ = side.indices(size)
         return slice(begin, max(begin, end))
     raise SelectionError(f"region has {side!r} for {name!r}; expected an index or a slice in {size} cells")
-
-
-def _check_arrays(record: Record, dataset: Dataset, arrays: Sequence[str] | None) -> None:
-    """See that the arrays named, and all that the pyramid was built of, are there.
-
-    Raises
-        MetadataError: one is not.
-    """
-    said = record["variables"]
-    missing = [name for name in {*said, *(arrays or ())} if name not in dataset.arrays or name not in said]
-    if missing:
-        raise MetadataError(
-            f"arrays {', '.join(sorted(missing))} are not both in the finest level and in the pyramid; "
-            f"it was built of {', '.join(said)}",
-            path=dataset.place,
-        )
 
 
 def _check_dimensions(region: Region, layers: Sequence[Layer], place: str) -> None:

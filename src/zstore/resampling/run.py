@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,56 +84,50 @@ class Run(NamedTuple):
     def _run_windows(
         self, source: Array, result: Array, steps: list[int], windows: list[tuple[Array, Array] | None] | None
     ) -> None:
-        is_half = source.dtype.char == "e" and self.method != "nearest"
-        swapped, out_swapped = is_swapped(source.dtype), is_swapped(result.dtype)
-        if source.dtype.kind == "c":
-            source, result, steps = split_complex(source), split_complex(result), [*steps, 1]
+        steps = [*steps, 1] if source.dtype.kind == "c" else steps
+        cells, result_cells, options = self._describe(source, result)
         kernels.downsample(
-            view_raw(source),
-            view_raw(result),
+            cells,
+            result_cells,
             tuple(steps),
             method=kernels.METHODS["quantile" if self.method in _QUARTERS else self.method],
             quarters=_QUARTERS.get(self.method, 0),
-            cell_type=self.cells.type_code,
-            is_half=is_half,
-            source_swapped=swapped,
-            out_swapped=out_swapped,
-            skip=self.cells.skip,
-            nodata=self.cells.nodata,
-            substitute=self.cells.substitute,
             any_order=self.any_order,
             windows=windows,
-            threads=self.threads,
+            **options,
         )
 
-    def _weigh(self, source: Array, result: Array) -> None:
-        tables: list[Weights | None] = list(self._tables())
-        is_half, swapped, out_swapped = (
-            source.dtype.char == "e",
-            is_swapped(source.dtype),
-            is_swapped(result.dtype),
-        )
+    def _describe(self, source: Array, result: Array) -> tuple[Array, Array, dict[str, Any]]:
+        """(`source`, `result`, what else any kernel is told of their cells)."""
+        options = {
+            "cell_type": self.cells.type_code,
+            "is_half": source.dtype.char == "e" and self.method != "nearest",
+            "source_swapped": is_swapped(source.dtype),
+            "out_swapped": is_swapped(result.dtype),
+            "skip": self.cells.skip,
+            "nodata": self.cells.nodata,
+            "substitute": self.cells.substitute,
+            "threads": self.threads,
+        }
         if source.dtype.kind == "c":
-            source, result, tables = split_complex(source), split_complex(result), [*tables, None]
+            source, result = split_complex(source), split_complex(result)
+        return view_raw(source), view_raw(result), options
+
+    def _weigh(self, source: Array, result: Array) -> None:
+        tables = self._tables() + ([None] if source.dtype.kind == "c" else [])
+        cells, result_cells, options = self._describe(source, result)
         computed = np.dtype(self.cells.type_name)
         is_filter = self.method in FILTERS
         small = ("uint8", "int8", "uint16", "int16", "float32") if is_filter else ("int8", "int16")
         kernels.weigh(
-            view_raw(source),
-            view_raw(result),
+            cells,
+            result_cells,
             tables,
             purpose=kernels.PURPOSES["filter" if is_filter else _PURPOSES[self.method]],
-            cell_type=self.cells.type_code,
             through_float=computed.name in small and self.method not in ("gauss", "sum"),
             nearest_square=computed.name in ("uint8", "uint16"),
             needs_runs=self.method in ("cubic", "lanczos"),
-            is_half=is_half,
-            source_swapped=swapped,
-            out_swapped=out_swapped,
-            skip=self.cells.skip,
-            nodata=self.cells.nodata,
-            substitute=self.cells.substitute,
-            threads=self.threads,
+            **options,
         )
 
     def _tables(self) -> list[Weights | None]:
