@@ -23,7 +23,7 @@ from zarr.storage import FsspecStore, LocalStore, LoggingStore, MemoryStore, Zip
 import zstore
 from zstore.errors import ChangedError, ChecksumError, CodecError
 from zstore.integrations.zarr_python import ZstoreStore
-from zstore.integrations.zarr_python.binding import Binding
+from zstore.integrations.zarr_python.arrays import ArrayBinding
 from zstore.integrations.zarr_python.selection import Cells
 from zstore.storage import base
 from zstore.storage.memory import MemoryStore as Memory
@@ -342,7 +342,7 @@ class _Metadata:
 
 
 def test_pickled_objects_are_left_to_who_knows_whether_they_may_be_opened():
-    assert Binding(_Metadata()).model is None
+    assert ArrayBinding(_Metadata()).model is None
 
 
 def test_memory_of_other_kinds_is_left_to_zarr(left):

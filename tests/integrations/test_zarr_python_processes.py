@@ -18,7 +18,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
 from zstore.engine.regular import RegularChunks
 from zstore.integrations.zarr_python import ZstoreStore
-from zstore.integrations.zarr_python import binding as zarr_python_binding
+from zstore.integrations.zarr_python import arrays as zarr_python_arrays
 from zstore.storage.memory import MemoryStore as Memory
 from zstore.testing.sharing import run_forked
 
@@ -117,7 +117,7 @@ def test_forks_while_threads_are_in_it(tmp_path, kind, layout):
 
 def test_a_fork_while_another_thread_binds_the_codecs(tmp_path, monkeypatch):
     zarr.create_array(LocalStore(tmp_path), data=np.arange(8), chunks=(4,))
-    begun, may_end, bind = threading.Event(), threading.Event(), zarr_python_binding.bind_layout
+    begun, may_end, bind = threading.Event(), threading.Event(), zarr_python_arrays.bind_layout
 
     def waiting(*arguments: Any, **named: Any) -> Any:
         if not may_end.is_set() and threading.current_thread() is not threading.main_thread():
@@ -125,8 +125,8 @@ def test_a_fork_while_another_thread_binds_the_codecs(tmp_path, monkeypatch):
             may_end.wait(60)
         return bind(*arguments, **named)
 
-    monkeypatch.setattr(zarr_python_binding, "bind_layout", waiting)
-    zarr_python_binding._parse.cache_clear()
+    monkeypatch.setattr(zarr_python_arrays, "bind_layout", waiting)
+    zarr_python_arrays._parse.cache_clear()
 
     def read() -> list[int]:
         found: list[int] = zarr.open_array(LocalStore(tmp_path), mode="r")[...].tolist()

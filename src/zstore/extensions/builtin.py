@@ -150,5 +150,5 @@ STORES = (
     Offer("zip", "zstore.storage.zip.store:ZipStore"),
     Offer("dbm", "zstore.storage.dbm:DbmStore"),
     *(Offer(scheme, "zstore.storage.fsspec:FsspecStore", aliases) for scheme, aliases in FSSPEC_SCHEMES),
-    Offer("zarr.abc.store.Store", "zstore.integrations.zarr_python.source:ZarrStore"),
+    Offer("zarr.abc.store.Store", "zstore.integrations.zarr_python.stores:ZarrStore"),
 )

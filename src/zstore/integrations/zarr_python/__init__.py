@@ -10,9 +10,9 @@ zarr-python's own pipeline and codecs, so that nothing is refused which works wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from zarr.abc.codec import Codec, CodecPipeline
@@ -25,15 +25,14 @@ from zarr.registry import register_pipeline
 from zarr.storage._common import StorePath
 
 from zstore.errors import ChangedError, CodecError, NotFoundError, StoreError
-from zstore.integrations.zarr_python.binding import Binding, Place
-from zstore.integrations.zarr_python.source import ZarrStore
-from zstore.integrations.zarr_python.store import ZstoreStore
-from zstore.integrations.zarr_python.threads import CODING
+from zstore.integrations.zarr_python.arrays import ArrayBinding, Fit, Place
+from zstore.integrations.zarr_python.selection import Batch, Recovered
+from zstore.integrations.zarr_python.stores import CODING, ZarrStore, ZstoreStore
 
 __all__ = ["ZarrStore", "ZstoreCodecPipeline", "ZstoreStore"]
 
-# (getter or setter, spec, part of the chunk, place in the result, is complete), one per chunk.
-Batch = list[tuple[Any, ArraySpec, Any, Any, bool]]
+T = TypeVar("T")
+Memory = np.ndarray[Any, Any]
 
 # Older versions do it while they parse the metadata, and cannot do it here.
 EVOLVES = find_spec("zarr.core.chunk_utils") is not None
@@ -51,7 +50,7 @@ class ZstoreCodecPipeline(CodecPipeline):
     def __init__(self, plain: BatchedCodecPipeline, metadata: Any = None) -> None:
         self.plain = plain
         self._metadata = metadata
-        self._binding = None if metadata is None else Binding(metadata)
+        self._binding = None if metadata is None else ArrayBinding(metadata)
         self._place: Place | None = None
 
     # What zarr-python asks of a pipeline
@@ -87,32 +86,26 @@ class ZstoreCodecPipeline(CodecPipeline):
 
     @property
     def supports_partial_decode(self) -> bool:
-        """As zarr-python's own."""
         return self.plain.supports_partial_decode
 
     @property
     def supports_partial_encode(self) -> bool:
-        """As zarr-python's own."""
         return self.plain.supports_partial_encode
 
     def validate(self, **arguments: Any) -> None:
-        """As zarr-python's own."""
         self.plain.validate(**arguments)
 
     def compute_encoded_size(self, byte_length: int, array_spec: ArraySpec) -> int:
-        """As zarr-python's own."""
         return self.plain.compute_encoded_size(byte_length, array_spec)
 
     async def decode(
         self, chunk_bytes_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
     ) -> Iterable[NDBuffer | None]:
-        """As zarr-python's own."""
         return await self.plain.decode(chunk_bytes_and_specs)
 
     async def encode(
         self, chunk_arrays_and_specs: Iterable[tuple[NDBuffer | None, ArraySpec]]
     ) -> Iterable[Buffer | None]:
-        """As zarr-python's own."""
         return await self.plain.encode(chunk_arrays_and_specs)
 
     def __iter__(self) -> Iterator[Codec]:
@@ -143,17 +136,11 @@ class ZstoreCodecPipeline(CodecPipeline):
         Raises
             CodecError: a chunk is damaged.
         """
-        batch: Batch = list(batch_info)
+        batch = list(batch_info)
         if not batch:
             return ()
-        memory = _memory(batch, out)
-        if memory is not None and self._binding is not None:
-            await _open(batch[0][0].store)
-            loop = asyncio.get_running_loop()
-            found = await CODING.run(self._read, batch, memory, drop_axes, loop)
-            if found is not None:
-                return found
-        return await self.plain.read(batch, out, drop_axes)
+        found = await self._by_engine(self._read, batch, out, drop_axes)
+        return await self.plain.read(batch, out, drop_axes) if found is None else found
 
     async def write(
         self,
@@ -166,87 +153,65 @@ class ZstoreCodecPipeline(CodecPipeline):
         Raises
             CodecError: a chunk that is covered in part is damaged.
         """
-        batch: Batch = list(batch_info)
-        if not batch:
-            return
-        memory = _memory(batch, value)
-        if memory is not None and self._binding is not None:
-            store = batch[0][0].store
-            await _open(store)
-            store._check_writable()
-            loop = asyncio.get_running_loop()
-            if await CODING.run(self._write, batch, memory, drop_axes, loop):
-                return
-        await self.plain.write(batch, value, drop_axes)
+        batch = list(batch_info)
+        if batch and not await self._by_engine(self._write, batch, value, drop_axes):
+            await self.plain.write(batch, value, drop_axes)
 
-    def _read(
-        self,
-        batch: Batch,
-        memory: np.ndarray[Any, Any],
-        drop_axes: tuple[int, ...],
-        loop: asyncio.AbstractEventLoop,
-    ) -> Sequence[dict[str, str]] | None:
-        binding = self._binding
-        assert binding is not None
-        fit = binding.fit(memory.dtype)
-        if fit is None:
+    async def _by_engine(
+        self, work: Callable[..., T], batch: Batch, buffer: NDBuffer, drop_axes: tuple[int, ...]
+    ) -> T | None:
+        """What the work gives, done on another thread; None where it is not for the engine."""
+        memory = _memory(batch, buffer)
+        if memory is None or self._binding is None:
             return None
-        place = self._at(batch, loop)
-        selected = binding.recover(batch, place.prefix, drop_axes)
-        if selected is None or selected.shape != memory.shape:
+        store = batch[0][0].store
+        if not store._is_open:
+            await store._ensure_open()
+        return await CODING.run(work, batch, memory, drop_axes, asyncio.get_running_loop())
+
+    def _read(self, batch: Batch, memory: Memory, *where: Any) -> Sequence[dict[str, str]] | None:
+        found = self._find(batch, memory, *where)
+        if found is None or found[2].shape != memory.shape:
             return None
+        fit, place, selected = found
         model = fit.model
-        shape = selected.whole_shape(model.shape, model.grid.chunk_shape)
-        chunks = place.chunks(fit, shape)
+        chunks = place.chunks(fit, selected.whole_shape(model.shape, model.grid.chunk_shape))
         items = np.empty(memory.shape, model.dtype) if fit.is_converted else fit.view(memory)
         must_be_there = not getattr(batch[0][1].config, "read_missing_chunks", True)
-        try:
-            chunks.read(selected.plan(chunks.layout), items, missing_is_fault=must_be_there)
-        except NotFoundError:
-            return None  # zarr-python says which are missing
-        except StoreError as error:
-            _tell(place, error)
-            return None
-        except CodecError as error:
-            if error.codec not in CHOOSY:
-                raise
+        plan = selected.plan(chunks.layout)
+        if not _is_done(place, lambda: chunks.read(plan, items, missing_is_fault=must_be_there)):
             return None
         if fit.is_converted:
             memory[...] = items
         return place.answers(batch)
 
-    def _write(
-        self,
-        batch: Batch,
-        memory: np.ndarray[Any, Any],
-        drop_axes: tuple[int, ...],
-        loop: asyncio.AbstractEventLoop,
-    ) -> bool:
-        binding = self._binding
-        assert binding is not None
-        fit = binding.fit(memory.dtype)
-        if fit is None or binding.has_own_order:
+    def _write(self, batch: Batch, memory: Memory, *where: Any) -> bool:
+        batch[0][0].store._check_writable()
+        assert self._binding is not None
+        if self._binding.has_own_order:
             return False
-        place = self._at(batch, loop)
-        selected = binding.recover(batch, place.prefix, drop_axes)
-        if selected is None or memory.shape not in ((), selected.shape):
+        found = self._find(batch, memory, *where)
+        if found is None or memory.shape not in ((), found[2].shape):
             return False
+        fit, place, selected = found
         model = fit.model
         shape = selected.array_shape(model.shape, model.grid.chunk_shape)
-        skip_empty = not batch[0][1].config.write_empty_chunks
-        chunks = place.chunks(fit, shape, skip_empty=skip_empty)
+        chunks = place.chunks(fit, shape, skip_empty=not batch[0][1].config.write_empty_chunks)
         items = memory.astype(model.dtype) if fit.is_converted else fit.view(memory)
         value = np.broadcast_to(items, selected.shape)
-        try:
-            chunks.write(selected.plan(chunks.write_layout), value)
-        except StoreError as error:
-            _tell(place, error)
-            return False
-        except CodecError as error:
-            if error.codec not in CHOOSY:
-                raise
-            return False
-        return True
+        return _is_done(place, lambda: chunks.write(selected.plan(chunks.write_layout), value))
+
+    def _find(
+        self, batch: Batch, memory: Memory, drop_axes: tuple[int, ...], loop: asyncio.AbstractEventLoop
+    ) -> tuple[Fit, Place, Recovered] | None:
+        """How the memory fits the array, where that is, and what is selected; None where not all is known."""
+        assert self._binding is not None
+        fit = self._binding.fit(memory.dtype)
+        if fit is None:
+            return None
+        place = self._at(batch, loop)
+        selected = self._binding.recover(batch, place.prefix, drop_axes)
+        return None if selected is None else (fit, place, selected)
 
     def _at(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> Place:
         """Where the batch's chunks are; nearly always where the last ones were."""
@@ -276,17 +241,28 @@ def _memory(batch: Batch, buffer: NDBuffer) -> np.ndarray[Any, Any] | None:
     return memory if type(memory) is np.ndarray else None
 
 
-async def _open(store: Any) -> None:
-    if not store._is_open:
-        await store._ensure_open()
+def _is_done(place: Place, work: Callable[[], None]) -> bool:
+    """Whether the engine could do the work; else zarr-python's own pipeline does it, or says what is wrong.
 
-
-def _tell(place: Place, error: StoreError) -> None:
-    """Raise what zarr-python's store raised; a store of zstore's may refuse what zarr-python's takes."""
-    if isinstance(error, ChangedError):
-        raise error  # zarr-python would write over what somebody else wrote
-    if isinstance(place.store, ZarrStore) and error.__cause__ is not None:
-        raise error.__cause__
+    Raises
+        ChangedError: somebody else wrote there meanwhile, which zarr-python would write over.
+        CodecError: a chunk is damaged.
+    """
+    try:
+        work()
+    except ChangedError:
+        raise
+    except NotFoundError:
+        return False
+    except StoreError as error:
+        if isinstance(place.store, ZarrStore) and error.__cause__ is not None:
+            raise error.__cause__  # noqa: B904 - as zarr-python's store raised it
+        return False  # a store of zstore's may refuse what zarr-python's takes
+    except CodecError as error:
+        if error.codec not in CHOOSY:
+            raise
+        return False
+    return True
 
 
 register_pipeline(ZstoreCodecPipeline)

@@ -16,10 +16,12 @@ import numpy as np
 
 from zstore._ext.engine.select import Layout, Plan, plan_orthogonal, plan_points
 
-__all__ = ["Cells", "Recovered", "recover"]
+__all__ = ["Batch", "Cells", "Recovered", "recover"]
 
 Index = np.ndarray[Any, np.dtype[np.int64]]
 Axis = tuple[int, int, int] | Index  # (start, count, step), or positions
+# (getter or setter, spec, part of the chunk, place in the result, is complete), one per chunk.
+Batch = Sequence[tuple[Any, Any, Any, Any, bool]]
 
 
 class Cells:
@@ -92,19 +94,19 @@ class Recovered:
 
 
 def recover(
-    batch: Sequence[tuple[Any, Any, Any, Any, bool]],
+    batch: Batch,
     cells: Sequence[tuple[int, ...]],
     chunk_shape: tuple[int, ...],
     drop_axes: tuple[int, ...],
 ) -> Recovered | None:
-    """The selection behind a batch of (getter, spec, part of the chunk, place in the result, is complete)."""
+    """The selection behind a batch."""
     if isinstance(batch[0][3], tuple):
         return _recover_axes(batch, cells, chunk_shape, drop_axes)
     return _recover_points(batch, cells, chunk_shape)
 
 
 def _recover_axes(
-    batch: Sequence[tuple[Any, Any, Any, Any, bool]],
+    batch: Batch,
     cells: Sequence[tuple[int, ...]],
     chunk_shape: tuple[int, ...],
     drop_axes: tuple[int, ...],
@@ -147,7 +149,7 @@ def _recover_axes(
 
 
 def _tables(
-    batch: Sequence[tuple[Any, Any, Any, Any, bool]], cells: Sequence[tuple[int, ...]], dims: Sequence[int]
+    batch: Batch, cells: Sequence[tuple[int, ...]], dims: Sequence[int]
 ) -> list[dict[int, tuple[Any, Any]]] | None:
     """Per dimension, what is selected of the chunks at each coordinate, and where it lands."""
     kept = sum(r >= 0 for r in dims)
@@ -238,7 +240,7 @@ def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
 
 
 def _recover_points(
-    batch: Sequence[tuple[Any, Any, Any, Any, bool]],
+    batch: Batch,
     cells: Sequence[tuple[int, ...]],
     chunk_shape: tuple[int, ...],
 ) -> Recovered | None:

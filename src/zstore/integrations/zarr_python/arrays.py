@@ -13,16 +13,17 @@ import numpy as np
 from zarr.abc import store as abc
 
 from zstore.base.once import once
+from zstore.codecs.chain import make_codec
 from zstore.engine.layout import bind_layout
 from zstore.engine.regular import RegularChunks
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError
-from zstore.integrations.zarr_python.selection import Cells, Recovered, recover
-from zstore.integrations.zarr_python.source import ZarrStore, adopt
+from zstore.integrations.zarr_python.selection import Batch, Cells, Recovered, recover
+from zstore.integrations.zarr_python.stores import ZarrStore, adopt
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.storage.base import Store
 
-__all__ = ["Binding", "Fit", "Place"]
+__all__ = ["ArrayBinding", "Fit", "Place"]
 
 PRESENT = {"status": "present"}
 MISSING = {"status": "missing"}
@@ -76,7 +77,7 @@ class Place:
             self._chunks[name] = found
         return found
 
-    def answers(self, batch: Sequence[tuple[Any, ...]]) -> Sequence[dict[str, str]]:
+    def answers(self, batch: Batch) -> Sequence[dict[str, str]]:
         """Of each chunk that was read just now, whether it is there."""
         if not isinstance(self.store, ZarrStore):
             return Answers(self.store, batch)
@@ -92,7 +93,7 @@ class Place:
 class Answers(Sequence[dict[str, str]]):
     """Whether chunks are in a store, looked up when somebody asks, which hardly anybody does."""
 
-    def __init__(self, store: Store, batch: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(self, store: Store, batch: Batch) -> None:
         self._store = store
         self._batch = batch
 
@@ -105,7 +106,7 @@ class Answers(Sequence[dict[str, str]]):
         return MISSING if self._store.size(self._batch[index][0].path) is None else PRESENT
 
 
-class Binding:
+class ArrayBinding:
     """What is known of an array from zarr-python's metadata alone."""
 
     def __init__(self, metadata: Any) -> None:
@@ -149,9 +150,7 @@ class Binding:
         assert self.model is not None
         return Cells(self.model.keys.name, self.model.keys.separator, self.model.ndim)
 
-    def recover(
-        self, batch: Sequence[tuple[Any, Any, Any, Any, bool]], prefix: str, drop_axes: tuple[int, ...]
-    ) -> Recovered | None:
+    def recover(self, batch: Batch, prefix: str, drop_axes: tuple[int, ...]) -> Recovered | None:
         """The selection that a batch came from; None where it is no selection of this array's."""
         assert self.model is not None
         chunk_shape = self.model.grid.chunk_shape
@@ -196,7 +195,8 @@ def _parse(zarr_format: int, text: str) -> ArrayModel | None:
 def _is_blind(codec: CodecModel) -> bool:
     """Whether a codec moves or packs items without looking at what they are."""
     if codec.name == "sharding_indexed":
-        return all(_is_blind(_model(inner)) for inner in codec.configuration["codecs"])
+        shard: Any = make_codec(codec)
+        return all(map(_is_blind, shard.codecs))
     blind = ("blosc", "crc32c", "gzip", "lz4", "zlib", "zstd")
     return codec.name in ("bytes", "transpose") or codec.name.removeprefix("numcodecs.") in blind
 
@@ -207,17 +207,9 @@ def _swapped(codec: CodecModel) -> CodecModel:
     if codec.name == "bytes" and options.get("endian") is not None:
         options["endian"] = "little" if options["endian"] == "big" else "big"
     elif codec.name == "sharding_indexed":
-        inner = [_swapped(_model(document)) for document in options["codecs"]]
-        options["codecs"] = [
-            {"name": model.name, "configuration": dict(model.configuration)} for model in inner
-        ]
+        shard: Any = make_codec(codec)
+        options = replace(shard, codecs=tuple(map(_swapped, shard.codecs))).to_configuration()
     return replace(codec, configuration=options)
-
-
-def _model(document: Any) -> CodecModel:
-    if isinstance(document, str):
-        return CodecModel(document)
-    return CodecModel(document["name"], document.get("configuration") or {})
 
 
 def _has_own_order(codec: Any) -> bool:

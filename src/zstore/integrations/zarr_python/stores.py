@@ -1,14 +1,17 @@
-"""A store of zarr-python's (icechunk's, obstore's, a logger around another) as a store of zstore's."""
+"""Stores both ways: zarr-python's as zstore's, zstore's (SQLite, LMDB, zip, Redis, …) as zarr-python's."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, Self, TypeVar
 
 from zarr.abc import store as abc
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.config import config
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ZipStore
@@ -18,11 +21,44 @@ from zstore.errors import StoreError
 from zstore.storage import local
 from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_name
+from zstore.storage.url import open_store
 
-__all__ = ["ZarrStore", "adopt"]
+__all__ = ["CODING", "ZarrStore", "ZstoreStore", "adopt"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Request = tuple[str, ByteRange | None]
+
+# Each waits for another thread most of the time, or runs kernels, which have threads of their own.
+THREADS = 32
+
+
+class Aside:
+    """Threads beside a loop, made when first needed and again in a process that was forked.
+
+    Not the loop's own executor: zarr-python's stores do their work there, and whoever waits for them in the
+    same threads may wait for ever.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pool: ThreadPoolExecutor | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._pool = None  # its threads stayed with the parent
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the function gives, called on another thread."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=self._name)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, partial(function, *args, **kwargs))
+
+
+# Chunks are decoded on the one, which may wait for a store that works on the other.
+CODING = Aside("zstore-coding")
+STORING = Aside("zstore-storing")
 
 
 def adopt(
@@ -32,8 +68,6 @@ def adopt(
 
     `loop` is the running event loop that the store belongs to; None: zarr-python's own.
     """
-    from zstore.integrations.zarr_python.store import ZstoreStore
-
     if type(store) is ZstoreStore:
         return store.store.as_read_only() if read_only or store.read_only else store.store
     if type(store) is LocalStore:
@@ -47,11 +81,10 @@ class ZarrStore(Store):
     def __init__(
         self, store: abc.Store, *, read_only: bool = False, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        self.store = store
+        self.store: Any = store
         self.read_only = read_only or store.read_only
+        # Whoever wraps or derives from it may look at what goes over the loop only.
         self.in_memory = type(store) is MemoryStore
-        # Whoever wraps or derives from these may look at what goes over the loop only.
-        self._is_sync = type(store) in (MemoryStore, LocalStore)
         is_near = isinstance(store, MemoryStore | LocalStore | ZipStore)
         self.request_count = 1 if is_near else max(1, config.get("async.concurrency"))
         self._loop = loop
@@ -72,56 +105,51 @@ class ZarrStore(Store):
         return str(self.store)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> memoryview | None:
-        """The value, or those bytes of it; None when there is no such key."""
         check_key(key)
-        if not self._is_sync:
+        if not self.in_memory:
             return self._note(key, self._run(self._get(key, byte_range), "read", key))
-        store: Any = self.store
-        return self._note(key, self._call(lambda: self._cut(key, byte_range, store.get_sync), "read", key))
+        value = _view(self._call(lambda: self.store.get_sync(key), "read", key))
+        if value is not None and byte_range is not None:
+            begin, end = byte_range.resolve(len(value))
+            value = value[begin:end]
+        return self._note(key, value)
 
     def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` of all of them, as many at once as zarr-python's `async.concurrency` says."""
         for key, _ in requests:
             check_key(key)
-        if self._is_sync:
-            return [self.get(key, byte_range) for key, byte_range in requests]
+        if self.in_memory:
+            return super().get_many(requests)
         values = self._run(self._gather([self._get(*request) for request in requests]), "read", requests)
         return [self._note(key, value) for (key, _), value in zip(requests, values, strict=True)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
-        """The values and their sizes, asked for at the same time."""
         keys = [check_key(key) for key in dict(requests)]
-        if self._is_sync:
-            sizes = {key: self.size(key) for key in keys}
-            values = [self.get(*request) for request in requests]
-        else:
-            wanted = [*map(self._size, keys), *(self._get(*request) for request in requests)]
-            answers = self._run(self._gather(wanted), "read", requests)
-            sizes, values = dict(zip(keys, answers, strict=False)), answers[len(keys) :]
+        if self.in_memory:
+            return super().get_parts(requests)
+        wanted = [*map(self._size, keys), *(self._get(*request) for request in requests)]
+        answers = self._run(self._gather(wanted), "read", requests)
+        sizes = dict(zip(keys, answers, strict=False))
         parts: Parts = []
-        for (key, _), value in zip(requests, values, strict=True):
+        for (key, _), value in zip(requests, answers[len(keys) :], strict=True):
             size = sizes[key]
             parts.append(None if value is None or size is None else Part(value, size))
             self._note(key, value)
         return parts
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Keep a copy of `value` under `key`."""
         self.check_writable(check_key(key))
         buffer = default_buffer_prototype().buffer.from_bytes(bytes(value))
-        if self._is_sync:
-            store: Any = self.store
-            self._call(lambda: store.set_sync(key, buffer), "write", key)
+        if self.in_memory:
+            self._call(lambda: self.store.set_sync(key, buffer), "write", key)
         else:
             self._run(self.store.set(key, buffer), "write", key)
 
     def delete(self, key: str) -> None:
-        """Remove the key, if it is there."""
         self.check_writable(check_key(key))
         self._run(self.store.delete(key), "delete", key)
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`."""
         start = f"{prefix}/" if check_prefix(prefix) else ""
 
         async def collect() -> Names:
@@ -130,7 +158,6 @@ class ZarrStore(Store):
         return iter(self._run(collect(), "list", prefix))
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`."""
         check_prefix(prefix)
 
         async def collect() -> Names:
@@ -139,13 +166,11 @@ class ZarrStore(Store):
         return sorted({name.rstrip("/") for name in self._run(collect(), "list", prefix)} - {""})
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every key below `prefix`; "" empties the store."""
         self.check_writable(check_prefix(prefix))
         # Not their delete_dir, which in some stores removes a key of that very name, or refuses.
         self._run(self._gather([self.store.delete(key) for key in self.list(prefix)]), "delete", prefix)
 
     def size(self, key: str) -> int | None:
-        """How many bytes the value has; None when there is no such key."""
         return self._run(self._size(check_key(key)), "read", key)
 
     def lock(self, key: str) -> AbstractContextManager[None]:
@@ -154,7 +179,6 @@ class ZarrStore(Store):
         return hold_name((type(self.store), self.url, check_key(key)))
 
     def as_read_only(self) -> ZarrStore:
-        """The same values, refusing writes."""
         return ZarrStore(self.store, read_only=True, loop=self._loop)
 
     def _note(self, key: str, value: memoryview | None) -> memoryview | None:
@@ -191,30 +215,15 @@ class ZarrStore(Store):
             return None if value is None else value[begin:end]
         return _first(value, byte_range)
 
-    def _cut(self, key: str, byte_range: ByteRange | None, get: Callable[..., Any]) -> memoryview | None:
-        if byte_range is None:
-            return _view(get(key))
-        if self.in_memory:
-            value = _view(get(key))
-            begin, end = byte_range.resolve(0 if value is None else len(value))
-            return None if value is None else memoryview(value)[begin:end]
-        if byte_range.size == 0:
-            return None if get(key) is None else memoryview(b"")
-        value = _view(get(key, byte_range=_request(byte_range)))
-        if value is not None and byte_range.start < 0 and len(value) < -byte_range.start:
-            value = _view(get(key))
-            begin, end = byte_range.resolve(0 if value is None else len(value))
-            return None if value is None else value[begin:end]
-        return _first(value, byte_range)
-
     async def _size(self, key: str) -> int | None:
         try:
             # A directory has a size too, to zarr-python's LocalStore.
             if self.request_count == 1 and not await self.store.exists(key):
                 return None
-            return await self.store.getsize(key)
+            size: int = await self.store.getsize(key)
         except FileNotFoundError:
             return None
+        return size
 
     async def _gather(self, wanted: Sequence[Coroutine[Any, Any, Any]]) -> Any:
         turn = asyncio.Semaphore(max(1, config.get("async.concurrency")))
@@ -267,3 +276,162 @@ def _first(found: memoryview | None, byte_range: ByteRange) -> memoryview | None
 
 def _view(buffer: Any) -> memoryview | None:
     return None if buffer is None else memoryview(buffer.as_numpy_array()).cast("B").toreadonly()
+
+
+class ZstoreStore(abc.Store):
+    """What a store of zstore's holds, or the one at a path or URL: `ZstoreStore("sqlite:///a.db")`.
+
+    Requests run beside the event loop, or on the calling thread where zarr-python asks without a loop. A
+    store opened here by its URL is closed with this; one that was given is not.
+    """
+
+    supports_writes = True
+    supports_deletes = True
+    supports_listing = True
+
+    def __init__(self, store: Store | str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self._is_own = not isinstance(store, Store)
+        self.store = store if isinstance(store, Store) else open_store(store, read_only=read_only)
+        super().__init__(read_only=read_only or self.store.read_only)
+
+    def with_read_only(self, read_only: bool = False) -> ZstoreStore:
+        """The same values, refusing writes or taking them.
+
+        Raises
+            ReadOnlyError: from the first write, where the store below takes none.
+        """
+        if self._is_own and not read_only and self.store.read_only:
+            return type(self)(self.store.url)
+        return type(self)(self.store, read_only=read_only)
+
+    def __str__(self) -> str:
+        return self.store.url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.store.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return False
+        assert isinstance(other, ZstoreStore)
+        is_same = self.store is other.store or self.store.url == other.store.url != "memory://"
+        return is_same and self.read_only == other.read_only
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """Close the store, and the one below where it was opened here."""
+        if self._is_own:
+            self.store.close()
+        super().close()
+
+    # On the calling thread
+
+    def get_sync(
+        self,
+        key: str,
+        *,
+        prototype: BufferPrototype | None = None,
+        byte_range: abc.ByteRequest | None = None,
+    ) -> Buffer | None:
+        self._is_open = True
+        found = self.store.get(key, _range(byte_range))
+        if found is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(found)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        self._is_open = True
+        if not isinstance(value, Buffer):
+            raise TypeError(f"{type(self).__name__}.set takes a Buffer, got {type(value).__name__}")
+        self.store.put(key, value.to_bytes())
+
+    def delete_sync(self, key: str) -> None:
+        self._check_writable()
+        self._is_open = True
+        self.store.delete(key)
+
+    # On an event loop
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: abc.ByteRequest | None = None
+    ) -> Buffer | None:
+        return await self._run(lambda: self.get_sync(key, prototype=prototype, byte_range=byte_range))
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, abc.ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        requests = [(key, _range(byte_range)) for key, byte_range in key_ranges]
+        found = await self._run(lambda: self.store.get_many(requests))
+        return [None if value is None else prototype.buffer.from_bytes(value) for value in found]
+
+    async def exists(self, key: str) -> bool:
+        return await self._run(lambda: self.store.size(key)) is not None
+
+    async def getsize(self, key: str) -> int:
+        size = await self._run(lambda: self.store.size(key))
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    async def set(self, key: str, value: Buffer) -> None:
+        await self._run(lambda: self.set_sync(key, value))
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Keep `value` unless there is one already, which no other writer can do meanwhile."""
+        self._check_writable()
+
+        def put() -> None:
+            with self.store.lock(key):
+                if self.store.size(key) is None:
+                    self.set_sync(key, value)
+
+        await self._run(put)
+
+    async def delete(self, key: str) -> None:
+        await self._run(lambda: self.delete_sync(key))
+
+    async def delete_dir(self, prefix: str) -> None:
+        self._check_writable()
+        await self._run(lambda: self.store.delete_prefix(prefix.strip("/")))
+
+    async def clear(self) -> None:
+        await self.delete_dir("")
+
+    async def is_empty(self, prefix: str) -> bool:
+        return await self._run(lambda: next(iter(self.store.list(prefix.strip("/"))), None)) is None
+
+    async def list(self) -> AsyncIterator[str]:
+        for key in await self._run(lambda: [*self.store.list()]):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Every key that begins with `prefix`, which may end in the middle of a name."""
+        directory = prefix.rpartition("/")[0]
+        for key in await self._run(lambda: [*self.store.list(directory)]):
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        for name in await self._run(lambda: self.store.list_children(prefix.strip("/"))):
+            yield name
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        self._is_open = True
+        return await STORING.run(function)
+
+    def __enter__(self) -> Self:
+        return self
+
+
+def _range(request: abc.ByteRequest | None) -> ByteRange | None:
+    if request is None:
+        return None
+    if isinstance(request, abc.RangeByteRequest):
+        return ByteRange(request.start, request.end - request.start)
+    if isinstance(request, abc.OffsetByteRequest):
+        return ByteRange(request.offset)
+    if isinstance(request, abc.SuffixByteRequest):
+        return ByteRange(-request.suffix) if request.suffix else ByteRange(0, 0)
+    raise TypeError(f"Unexpected byte_range, got {request}.")
