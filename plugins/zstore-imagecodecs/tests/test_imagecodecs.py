@@ -76,6 +76,19 @@ class TestLerc(SerializerContract):
         return kind_of("lerc").from_configuration({})
 
 
+@pytest.mark.parametrize("name", ["jpegxl", "jpegls", "webp", "jpeg"])
+class TestTheOthers(SerializerContract):
+    specs = tuple(ChunkSpec(shape, np.dtype("u1"), None) for shape in ((16, 17, 3), (5, 9, 4)))
+    damage_count = 30
+
+    @pytest.fixture(autouse=True)
+    def named(self, name: str) -> None:
+        self.name = name
+
+    def make(self) -> Any:
+        return kind_of(self.name).from_configuration(LOSSLESS[self.name])
+
+
 @pytest.mark.parametrize("name", LOSSLESS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_nothing_is_lost_in_any_type(name: str, shape: tuple[int, ...]) -> None:
