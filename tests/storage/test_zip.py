@@ -530,8 +530,10 @@ def test_as_many_members_as_16_bits_count(count: int) -> None:
     if count == 0xFFFF:
         size, place = len(data) - 22, 35 * count
         wide = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, place)
-        wide += struct.pack("<4sLQL", b"PK\6\7", 0, place + size, 1)
-        assert len(Directory(Sparse(place, data[:size] + wide + data[size:])).members) == count
+        locator = struct.pack("<4sLQL", b"PK\6\7", 0, place + size, 1)
+        for more in (b"", b"a longer record"):
+            whole = data[:size] + wide + more + locator + data[size:]
+            assert len(Directory(Sparse(place, whole)).members) == count
 
 
 def test_a_comment_that_looks_like_an_end() -> None:

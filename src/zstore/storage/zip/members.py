@@ -157,12 +157,13 @@ class Directory:
 
 
 class _End(NamedTuple):
-    """What the end says of the directory, and where that must end."""
+    """What the end of a zip file says."""
 
     member_count: int
-    size: int
-    offset: int
-    place: int
+    begin: int
+    """Where the directory begins."""
+    shift: int
+    """What was put before the zip file, by which every place is shifted."""
     comment: bytes
 
 
@@ -181,30 +182,36 @@ def _read_end(source: Source) -> tuple[_End, Bytes]:
             f"not a zip file, or one that is cut off: no end of a directory in its last {len(tail)} bytes",
             path=source.url,
         )
-    end = _End(count, size, offset, at, tail[at + END.size :])
-    wide = at - LOCATOR.size - END64.size
-    if wide >= 0 and tail.startswith(LOCATOR_MARK, wide + END64.size):
-        mark, disk, first, here, count, size, offset = END64.unpack_from(tail, wide)
-        if mark != END64_MARK:
-            raise _damaged(source, f"there is no end of its directory at {start + wide}")
-        end = _End(count, size, offset, wide, end.comment)
+    place, comment = start + at, tail[at + END.size :]
+    at -= LOCATOR.size
+    is_wide = MAX16 in (count, disk) or MAX32 in (size, offset)
+    if is_wide and at >= 0 and tail.startswith(LOCATOR_MARK, at):
+        _, _, place, _ = LOCATOR.unpack_from(tail, at)
+        record = tail[max(0, at - END64.size) : at]
+        if record.startswith(END64_MARK):
+            place = start + at - END64.size
+        elif place <= source.size - END64.size:
+            # A longer record than anybody is known to write.
+            record = bytes(source.read(place, END64.size))
+        if not record.startswith(END64_MARK):
+            raise _damaged(source, f"there is no end of its directory at {place}")
+        _, disk, first, here, count, size, offset = END64.unpack(record)
     if disk not in (0, MAX16) or first not in (0, MAX16) or here != count:
         raise StoreError("cannot read one part of a zip file that is split into several", path=source.url)
-    begin = end.place - end.size
-    # What somebody put before the first member shifts every offset.
-    if start + begin < end.offset:
-        raise _damaged(source, f"its directory of {end.size} bytes would begin before the file")
-    front = source.read(start + begin, -begin) if begin < 0 else b""
-    return end._replace(place=start + end.place), bytes(front) + tail[max(0, begin) : end.place]
+    begin = place - size
+    if begin < offset:
+        raise _damaged(source, f"its directory of {size} bytes would begin before the file")
+    table = tail[begin - start : place - start] if begin >= start else source.read(begin, size)
+    return _End(count, begin, begin - offset, comment), table
 
 
 def _parse_central(source: Source, table: Bytes, end: _End) -> Iterator[Member]:
-    limit = end.place - end.size
-    shift = limit - end.offset
     position = 0
     while position < len(table):
         first = position + CENTRAL.size
-        fields = CENTRAL.unpack_from(table, position) if first <= len(table) else (b"",) * 10
+        if first > len(table):
+            raise _damaged(source, f"its directory ends within an entry, at byte {position} of {len(table)}")
+        fields = CENTRAL.unpack_from(table, position)
         mark, flags, method, crc, packed_size, size, name_size, extra_size, comment_size, offset = fields
         if mark != CENTRAL_MARK or first + name_size + extra_size + comment_size > len(table):
             raise _damaged(source, f"no entry of its directory at byte {position} of {len(table)}")
@@ -219,9 +226,9 @@ def _parse_central(source: Source, table: Bytes, end: _End) -> Iterator[Member]:
             size, packed_size, offset = _parse_zip64(extra, size, packed_size, offset)
             if -1 in (size, packed_size, offset):
                 raise _damaged(source, "its 64-bit sizes are cut off", name)
-        offset += shift
-        if offset + LOCAL.size + name_size + packed_size > limit:
-            reason = f"{packed_size} bytes at {offset} reach into the directory at {limit}"
+        offset += end.shift
+        if offset + LOCAL.size + name_size + packed_size > end.begin:
+            reason = f"{packed_size} bytes at {offset} reach into the directory at {end.begin}"
             raise _damaged(source, reason, name)
         yield Member(source, name, method, crc, packed_size, size, offset, flags, name_size)
 
