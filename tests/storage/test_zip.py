@@ -24,7 +24,7 @@ from zstore.storage.base import Part, Parts, PrefixStore, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
-from zstore.storage.zip.directory import Member, parse_directory, render_directory
+from zstore.storage.zip.members import Directory, Member, render_directory
 from zstore.storage.zip.sources import Source
 from zstore.storage.zip.store import ZipStore
 from zstore.testing.sharing import run_forked
@@ -253,14 +253,14 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store.put("b", b"new")
     import os
 
-    real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda *arguments: 0)
+    real = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda *arguments: 0)
     with pytest.raises(StoreError, match="No space left"):
         store.put("c", b"more")
     with pytest.raises(StoreError, match="No space left"):
         store.flush()
     assert names(path) == ["a"]
-    monkeypatch.setattr(os, "pwrite", real)
+    monkeypatch.setattr(os, "pwritev", real)
     assert store.get("c") is None
     store.close()
     assert sorted(names(path)) == ["a", "b"]
@@ -475,27 +475,37 @@ def test_a_checksum_that_differs_names_the_member(tmp_path: Path) -> None:
 class Sparse(Source):
     """Zeros, and some bytes at the end."""
 
-    url = "sparse"
-
     def __init__(self, start: int, data: bytes) -> None:
-        self.start, self.data, self.size = start, data, start + len(data)
+        super().__init__("sparse", start + len(data))
+        self.start, self.data = start, data
 
-    def read(self, begin: int, size: int) -> bytes:
+    def _read(self, begin: int, size: int) -> bytes:
         skip = begin - self.start
         return self.data[skip : skip + size] if skip >= 0 else bytes(-skip) + self.data[: size + skip]
 
 
+def member(name: str, method: int, crc: int, packed_size: int, size: int, offset: int) -> Member:
+    return Member(Sparse(0, b""), name, method, crc, packed_size, size, offset)
+
+
+def facts(member: Member) -> tuple[Any, ...]:
+    return member.name, member.method, member.crc, member.packed_size, member.size, member.offset
+
+
+@pytest.mark.parametrize("before", [0, 77])
 @pytest.mark.parametrize("start", [1000, 5 << 30])
-def test_directories_beyond_4_gib(start: int) -> None:
-    members = [
-        Member("a", 0, 1, 10, 10, 0, 1),
-        Member("b" * 100, 8, 2, start // 2, start * 3, 200, 100),
-        Member("c", 0, 3, 7, 7, start - 40, 1),
+def test_directories_beyond_4_gib(start: int, before: int) -> None:
+    numbers = [
+        ("a", 0, 1, 10, 10, 0),
+        ("b" * 100, 8, 2, start // 2, start * 3, 200),
+        ("c", 0, 3, 7, 7, start - 40),
     ]
-    data = render_directory(members, start, b"comment")
-    found, comment = parse_directory(Sparse(start, data))
-    assert [*found.values()] == members
-    assert comment == b"comment"
+    data = render_directory([member(*each) for each in numbers], start, b"comment")
+    found = Directory(Sparse(start + before, data))
+    assert [facts(member) for member in found.members.values()] == [
+        (*each[:-1], each[-1] + before) for each in numbers
+    ]
+    assert found.comment == b"comment"
 
 
 def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
@@ -511,14 +521,19 @@ def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
     assert fresh.list_children() == ["c"]
 
 
-def test_exactly_as_many_members_as_16_bits_count() -> None:
-    count = 0xFFFF
-    data = render_directory([Member(f"{i:05}", 0, 0, 0, 0, 35 * i, 5) for i in range(count)], 35 * count, b"")
-    assert len(parse_directory(Sparse(35 * count, data))[0]) == count
-    # A few archivers write that count without saying more anywhere.
-    table_size = len(data) - 22 - 20 - 56
-    plain = data[:table_size] + data[-22:-10] + struct.pack("<2LH", table_size, 35 * count, 0)
-    assert len(parse_directory(Sparse(35 * count, plain))[0]) == count
+@pytest.mark.parametrize("count", [0xFFFF, 0x10000])
+def test_as_many_members_as_16_bits_count(count: int) -> None:
+    data = render_directory([member(f"{i:05}", 0, 0, 0, 0, 35 * i) for i in range(count)], 35 * count, b"")
+    # Of exactly 65535, some archivers write that count without saying more anywhere, others say it twice.
+    assert (b"PK\6\7" in data) == (count > 0xFFFF)
+    assert len(Directory(Sparse(35 * count, data)).members) == count
+    if count == 0xFFFF:
+        size, place = len(data) - 22, 35 * count
+        wide = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, place)
+        locator = struct.pack("<4sLQL", b"PK\6\7", 0, place + size, 1)
+        for more in (b"", b"a longer record"):
+            whole = data[:size] + wide + more + locator + data[size:]
+            assert len(Directory(Sparse(place, whole)).members) == count
 
 
 def test_a_comment_that_looks_like_an_end() -> None:

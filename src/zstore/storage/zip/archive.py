@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import fcntl
 import os
 import threading
 import weakref
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
 from zstore.errors import StoreError
 from zstore.storage.locking import NO_LOCKS
-from zstore.storage.zip.directory import (
-    DEFLATED,
-    STORED,
-    Member,
-    parse_directory,
-    render_directory,
-    render_local,
-)
-from zstore.storage.zip.members import Entry, locate
-from zstore.storage.zip.sources import FileSource, Source
+from zstore.storage.zip.members import Directory, Member, locate, render_directory
+from zstore.storage.zip.sources import Bytes, FileSource
 
 __all__ = ["Archive", "open_archive"]
 
@@ -34,156 +25,105 @@ Identity = tuple[int, int, int, int]
 ANOTHER: Identity = (-1, -1, -1, -1)
 
 
-class Archive:
+class Archive(Directory):
     """The members of one zip file, those not flushed yet among them; all stores of this process share it.
 
-    Values that are put go to a file beside the zip file, `.zstore-tmp.` before its name. Its flock makes this
-    process the only writer; a file that can be locked has lost its writer, and is overwritten by the next.
+    Values that are put go to a draft: a file beside the zip file, `.zstore-tmp.` before its name. Its flock
+    makes this process the only writer; one that can be locked has lost its writer, the next overwrites it.
     `flush` completes it, or copies what still counts together with the old members, and renames the result to
     the zip file's name: nobody sees half a zip file, and no member is in it twice.
     """
 
-    _scratch: _Scratch | None = None
+    _draft: _Draft | None = None
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         self.path = path
-        self.entries: dict[str, Entry] = {}
-        self.comment = b""
         self._identity: Identity | None = None
-        self._guard = threading.RLock()
-        self._names: list[str] | None = None
         self.refresh()
-
-    @classmethod
-    def of_source(cls, source: Source) -> Archive:
-        """The members of a zip file that is not a file on disk; these never change."""
-        archive = cls.__new__(cls)
-        archive.path = source.url
-        archive._identity, archive._guard, archive._names = None, threading.RLock(), None
-        members, archive.comment = parse_directory(source)
-        archive.entries = {name: Entry(source, member) for name, member in members.items()}
-        return archive
 
     def refresh(self) -> None:
         """Read the directory again where others have replaced the file, unless values wait to be flushed."""
         with self._guard, self._telling("open"):
             identity = self._identify()
-            if self._scratch is not None or (identity == self._identity and identity is not None):
+            if self._draft is not None or (identity == self._identity and identity is not None):
                 return
             if identity is None:
-                self.entries, self.comment = {}, b""
+                self.members, self.comment, self._names = {}, b"", None
             else:
                 source = FileSource(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC), self.path)
                 identity = _identity(os.fstat(source.descriptor))
-                members, self.comment = parse_directory(source)
-                self.entries = {name: Entry(source, member) for name, member in members.items()}
-            self._identity, self._names = identity, None
+                self.parse(source)
+            self._identity = identity
 
-    def names(self) -> list[str]:
-        """Every key, sorted; not to be changed."""
-        with self._guard:
-            if self._names is None:
-                self._names = sorted(self.entries)
-            return self._names
-
-    def names_below(self, prefix: str) -> list[str]:
-        """The keys below `prefix`, sorted."""
-        names = self.names()
-        if not prefix:
-            return names[:]
-        # "0" is the character after "/".
-        return names[bisect_left(names, f"{prefix}/") : bisect_left(names, f"{prefix}0")]
-
-    def children(self, prefix: str) -> list[str]:
-        """The names right below `prefix`, found without looking at what lies below them."""
-        names = self.names()
-        skip = len(prefix) + 1 if prefix else 0
-        end = bisect_left(names, f"{prefix}0") if prefix else len(names)
-        place = bisect_left(names, f"{prefix}/") if prefix else 0
-        found = set()
-        while place < end:
-            name, slash, _ = names[place][skip:].partition("/")
-            found.add(name)
-            place = bisect_left(names, f"{names[place][:skip]}{name}0", place) if slash else place + 1
-        return sorted(found)
-
-    def begin(self) -> None:
+    def begin(self) -> _Draft:
         """Become the only writer of the file, until the next flush."""
         with self._guard:
-            if self._scratch is None:
+            draft = self._draft
+            if draft is None:
                 with self._telling("write"):
-                    scratch = _Scratch(self.path)
+                    draft = _Draft(self.path)
                 try:
                     self.refresh()
                 except BaseException:
-                    scratch.leave()
+                    draft.leave()
                     raise
-                self._scratch = scratch
+                self._draft = draft
+            return draft
 
     def put(self, name: str, value: memoryview, *, deflate: bool) -> None:
-        """Append `value` beside the zip file; `flush` makes it a part of it."""
+        """Append `value` to the draft; `flush` makes it a part of the zip file."""
         self.begin()
-        crc, size = zlib.crc32(value), value.nbytes
-        method, data = STORED, value
+        method, data = ZIP_STORED, value
         if deflate:
             pack = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-            method, data = DEFLATED, memoryview(pack.compress(value) + pack.flush())
-        member = Member(name, method, crc, data.nbytes, size, 0, len(name.encode()))
+            method, data = ZIP_DEFLATED, memoryview(pack.compress(value) + pack.flush())
+        crc = zlib.crc32(value)
         with self._guard, self._telling("write", name):
-            self.begin()  # again, as somebody may have flushed meanwhile
-            scratch = self._writing()
-            old = self.entries.get(name)
-            entry = scratch.append(member, data)
-            self.entries[name] = entry
-            scratch.is_changed = True
-            scratch.has_waste |= old is not None and old.source is scratch.source
-            if old is None:
+            draft = self.begin()  # again, as somebody may have flushed meanwhile
+            place = draft.source.size
+            member = Member(draft.source, name, method, crc, data.nbytes, value.nbytes, place)
+            _append(member, draft.source, data)
+            if name not in self.members:
                 self._names = None
+            draft.note(self.members.get(name))
+            self.members[name] = member
 
     def delete(self, names: list[str]) -> None:
         """Leave these members out."""
         with self._guard:
-            if not any(name in self.entries for name in names):
-                return
-            self.begin()
-            scratch = self._writing()
-            for name in names:
-                old = self.entries.pop(name, None)
-                scratch.is_changed |= old is not None
-                scratch.has_waste |= old is not None and old.source is scratch.source
-            self._names = None
-
-    def _writing(self) -> _Scratch:
-        assert self._scratch is not None
-        return self._scratch
+            if any(name in self.members for name in names):
+                draft = self.begin()
+                for name in names:
+                    if name in self.members:
+                        draft.note(self.members.pop(name))
+                self._names = None
 
     def flush(self) -> None:
         """Replace the zip file by one with every change so far; does nothing where nothing was changed."""
         with self._guard:
-            scratch = self._scratch
-            if scratch is None:
+            draft = self._draft
+            if draft is None:
                 return
-            if scratch.is_changed:
+            if draft.is_changed:
                 with self._telling("write"):
-                    self._replace(scratch)
-            scratch.leave()
-            self._scratch = None
+                    self._replace(draft)
+            draft.leave()
+            self._draft = None
 
-    def _replace(self, scratch: _Scratch) -> None:
-        found = self._identify()
-        if found != self._identity:
+    def _replace(self, draft: _Draft) -> None:
+        if self._identify() != self._identity:
             raise StoreError(
                 "cannot write: others changed the zip file while changes of this process were waiting, which "
                 "are kept beside it; expected no other writer",
                 path=self.path,
             )
-        is_own = all(entry.source is scratch.source for entry in self.entries.values())
-        if is_own and not scratch.has_waste:
-            source = scratch.source
-            scratch.finish([entry.member for entry in self.entries.values()], self.comment, self.path)
+        source, members = draft.source, [*self.members.values()]
+        if not draft.has_waste and all(member.source is source for member in members):
+            draft.finish(members, self.comment, self.path)
         else:
-            source, copies = scratch.rewrite([*self.entries.values()], self.comment, self.path)
-            self.entries = {copy.member.name: copy for copy in copies}
+            source, members = draft.rewrite(members, self.comment, self.path)
+            self.members = {member.name: member for member in members}
         # Not what has the name by now, which may be another writer's already.
         self._identity = _identity(os.fstat(source.descriptor))
 
@@ -196,13 +136,13 @@ class Archive:
     def after_fork(self) -> None:
         """In a child process: what the parent is about to write is the parent's."""
         self._guard = threading.RLock()
-        if self._scratch is not None:
-            self._scratch.share()
+        if self._draft is not None:
+            self._draft.share()
             # Its values can be read until this process writes, which is when they are gone or flushed.
-            self._scratch, self._identity = None, ANOTHER
+            self._draft, self._identity = None, ANOTHER
 
     def __del__(self) -> None:
-        if self._scratch is not None:
+        if self._draft is not None:
             self.flush()
 
     @contextmanager
@@ -217,8 +157,8 @@ class Archive:
             raise failure from error
 
 
-class _Scratch:
-    """The file beside the zip file, locked for this process, and where in it the next member goes."""
+class _Draft:
+    """The file beside the zip file, locked for this process, to which members are appended."""
 
     def __init__(self, path: str) -> None:
         above, name = os.path.split(path)
@@ -227,7 +167,6 @@ class _Scratch:
         descriptor = self._own(path)
         os.ftruncate(descriptor, 0)
         self.source = FileSource(descriptor, path)
-        self.end = 0
         self.is_changed = False
         self.has_waste = False
 
@@ -247,38 +186,38 @@ class _Scratch:
                     os.close(descriptor)
                     raise
             # Its last owner may have renamed or removed it just now.
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):  # noqa: PTH116
-                    return descriptor
+            if self._is_mine(descriptor):
+                return descriptor
             os.close(descriptor)
 
-    def append(self, member: Member, data: memoryview) -> Entry:
-        """Write a member behind the others."""
-        member = member._replace(offset=self.end)
-        header = render_local(member)
-        _write(self.source.descriptor, self.end, header)
-        _write(self.source.descriptor, self.end + len(header), data)
-        begin = self.end + len(header)
-        self.end = self.source.size = begin + data.nbytes
-        return Entry(self.source, member, begin)
+    def _is_mine(self, descriptor: int) -> bool:
+        """Whether the file of that name is the open one."""
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(descriptor), os.stat(self.path))  # noqa: PTH116
+        return False
+
+    def note(self, old: Member | None) -> None:
+        """A member was put or deleted, where there was `old`."""
+        self.is_changed = True
+        self.has_waste |= old is not None and old.source is self.source
 
     def finish(self, members: list[Member], comment: bytes, path: str) -> None:
         """Write the directory behind the members, and give the file the zip file's name."""
-        table = render_directory(members, self.end, comment)
-        _write(self.source.descriptor, self.end, table)
-        os.ftruncate(self.source.descriptor, self.end + len(table))
+        end = self.source.size
+        self.source.append(render_directory(members, end, comment))
+        os.ftruncate(self.source.descriptor, self.source.size)
+        self.source.size = end
         self._enter(self.source.descriptor, self.path, path)
 
-    def rewrite(self, entries: list[Entry], comment: bytes, path: str) -> tuple[FileSource, list[Entry]]:
+    def rewrite(self, members: list[Member], comment: bytes, path: str) -> tuple[FileSource, list[Member]]:
         """Copy what counts, of the old file and of this one, into a third, and give that the name."""
         place = f"{self.path}.new"
         # Nobody but the holder of this file's lock makes that one.
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         target = FileSource(descriptor, path)
         try:
-            copies = _copy(entries, target)
-            table = render_directory([copy.member for copy in copies], target.size, comment)
-            _write(descriptor, target.size, table)
+            copies = [_copy(member, target) for member in members]
+            target.append(render_directory(copies, target.size, comment))
             self._enter(descriptor, place, path)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -303,40 +242,28 @@ class _Scratch:
 
     def leave(self) -> None:
         """Let the next writer in."""
-        descriptor = self.source.descriptor
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):  # noqa: PTH116
+        if self._is_mine(self.source.descriptor):
+            with suppress(FileNotFoundError):
                 os.unlink(self.path)  # noqa: PTH108
         # Closing alone would leave the lock with a child process that was forked meanwhile.
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            fcntl.flock(self.source.descriptor, fcntl.LOCK_UN)
 
 
-def _copy(entries: list[Entry], target: FileSource) -> list[Entry]:
-    copies = []
-    end = 0
-    for entry in entries:
-        begin = locate(entry)
-        member = entry.member._replace(offset=end, name_size=len(entry.member.name.encode()))
-        header = render_local(member)
-        _write(target.descriptor, end, header)
-        end += len(header)
-        copies.append(Entry(target, member, end))
-        for place in range(0, member.packed_size, COPY_SIZE):
-            size = min(COPY_SIZE, member.packed_size - place)
-            _write(target.descriptor, end + place, entry.source.read(begin + place, size))
-        end += member.packed_size
-    target.size = end
-    return copies
+def _append(member: Member, target: FileSource, data: Bytes) -> None:
+    """Write a member's header and bytes behind the others."""
+    header = member.render().FileHeader()
+    target.append(header, data)
+    target.begins[member.offset] = member.offset + len(header)
 
 
-def _write(descriptor: int, place: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view.nbytes:
-        count = os.pwrite(descriptor, view, place)
-        if not count:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        view, place = view[count:], place + count
+def _copy(old: Member, target: FileSource) -> Member:
+    begin, copy = locate(old), old._replace(source=target, offset=target.size)
+    end = begin + old.packed_size
+    _append(copy, target, old.source.read(begin, min(COPY_SIZE, old.packed_size)))
+    for place in range(begin + COPY_SIZE, end, COPY_SIZE):
+        target.append(old.source.read(place, min(COPY_SIZE, end - place)))
+    return copy
 
 
 def _identity(status: os.stat_result) -> Identity:

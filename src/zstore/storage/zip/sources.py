@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import BinaryIO
 from urllib.parse import quote
 
-from zstore.base.byterange import ByteRange
+from zstore._ext.files import pread
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
-from zstore.storage.base import Part, Store
+from zstore.storage.base import ByteRange, Part, Store
 
-__all__ = ["FileSource", "ObjectSource", "Source", "StoreSource"]
+__all__ = ["Bytes", "FileSource", "ObjectSource", "Source", "StoreSource"]
 
 Bytes = bytes | memoryview
 
@@ -22,14 +22,30 @@ Bytes = bytes | memoryview
 class Source(ABC):
     """Some bytes that can be read from anywhere in them, by many threads at once."""
 
-    url: str
-    size: int
     request_count: int = 1
     """How many requests at once are worth making, as a store says it."""
 
-    @abstractmethod
+    def __init__(self, url: str, size: int) -> None:
+        self.url = url
+        self.size = size
+        # Where the bytes of members begin whose headers were read, by the place of the header.
+        self.begins: dict[int, int] = {}
+
     def read(self, begin: int, size: int) -> Bytes:
         """Exactly `size` bytes from `begin`; StoreError where they are not there."""
+        try:
+            data = self._read(begin, size)
+        except StoreError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError is what a closed file raises
+            raise StoreError(f"cannot read the zip file: {error}", path=self.url) from error
+        if len(data) != size:
+            raise self._short(begin, size, len(data))
+        return data
+
+    @abstractmethod
+    def _read(self, begin: int, size: int) -> Bytes:
+        """Those bytes, fewer where it ends before."""
 
     def read_many(self, wishes: Sequence[tuple[int, int]]) -> list[Bytes]:
         """`read` for many (begin, size); less where a wish reaches past the end."""
@@ -47,30 +63,31 @@ class Source(ABC):
 
 
 class FileSource(Source):
-    """An open file, read with pread: without a position that threads or forked processes would share.
+    """An open file, read without a position that threads or forked processes would share.
 
     The descriptor is closed when nobody refers to the source any more.
     """
 
     def __init__(self, descriptor: int, url: str) -> None:
+        super().__init__(url, os.fstat(descriptor).st_size)
         self.descriptor = descriptor
-        self.url = url
-        self.size = os.fstat(descriptor).st_size
 
-    def read(self, begin: int, size: int) -> bytes:
-        """Exactly `size` bytes from `begin`."""
-        parts: list[bytes] = []
-        found = 0
-        while found < size:
-            try:
-                data = os.pread(self.descriptor, size - found, begin + found)
-            except OSError as error:
-                raise StoreError(f"cannot read the zip file: {error}", path=self.url) from error
-            if not data:
-                raise self._short(begin, size, found)
-            parts.append(data)
-            found += len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def _read(self, begin: int, size: int) -> bytes:
+        return pread(self.descriptor, begin, size)
+
+    def append(self, *parts: Bytes) -> None:
+        """Write behind the end, which is beyond the parts once all of them are there."""
+        end, views = self.size, [memoryview(part) for part in parts if len(part)]
+        while views:
+            count = os.pwritev(self.descriptor, views, end)
+            if not count:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            end += count
+            while views and count >= views[0].nbytes:
+                count -= views.pop(0).nbytes
+            if views:
+                views[0] = views[0][count:]
+        self.size = end
 
     def __del__(self) -> None:
         os.close(self.descriptor)
@@ -80,60 +97,37 @@ class ObjectSource(Source):
     """A file-like object that can seek. It has one position, so reads take turns; it is never closed."""
 
     def __init__(self, file: BinaryIO) -> None:
+        super().__init__(f"zip::{getattr(file, 'name', None) or type(file).__name__}", 0)
         self.file = file
-        self.url = f"zip::{getattr(file, 'name', None) or type(file).__name__}"
         self._turn = Lock()
-        with self._telling():
-            self.size = file.seek(0, os.SEEK_END)
-
-    def read(self, begin: int, size: int) -> bytes:
-        """Exactly `size` bytes from `begin`."""
-        parts: list[bytes] = []
-        found = 0
-        with self._turn, self._telling():
-            self.file.seek(begin)
-            while found < size:
-                data = self.file.read(size - found)
-                if not data:
-                    raise self._short(begin, size, found)
-                parts.append(data)
-                found += len(data)
-        return b"".join(parts)
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
         try:
-            yield
-        except StoreError:
-            raise
-        except (OSError, ValueError) as error:  # ValueError is what a closed file raises
+            self.size = file.seek(0, os.SEEK_END)
+        except (OSError, ValueError) as error:
             raise StoreError(f"cannot read the zip file: {error}", path=self.url) from error
 
-
-def _below(url: str, key: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        return f"{url.rstrip('/')}/{key}"
-    address, mark, query = url.partition("?")
-    return f"{address.rstrip('/')}/{quote(key)}{mark}{query}"
+    def _read(self, begin: int, size: int) -> bytes:
+        found = bytearray()
+        with self._turn:
+            self.file.seek(begin)
+            while len(found) < size and (data := self.file.read(size - len(found))):
+                if len(data) == size:
+                    return data
+                found += data
+        return bytes(found)
 
 
 class StoreSource(Source):
     """One value of a store, read by ranges, and compared by version where the store has any."""
 
     def __init__(self, store: Store, key: str) -> None:
+        super().__init__(f"zip::{_below(store.url, key)}", -1)
         self.store = store
         self.key = key
-        self.url = f"zip::{_below(store.url, key)}"
         self.request_count = store.request_count
-        self.size = -1
         self.version: str | None = None
 
-    def read(self, begin: int, size: int) -> Bytes:
-        """Exactly `size` bytes from `begin`."""
-        data = self.read_many([(begin, size)])[0]
-        if len(data) != size:
-            raise self._short(begin, size, len(data))
-        return data
+    def _read(self, begin: int, size: int) -> Bytes:
+        return self.read_many([(begin, size)])[0]
 
     def read_many(self, wishes: Sequence[tuple[int, int]]) -> list[Bytes]:
         """The ranges, asked for at once."""
@@ -160,3 +154,10 @@ class StoreSource(Source):
                 "the zip file was replaced or removed since it was opened; open it again", path=self.url
             )
         return part
+
+
+def _below(url: str, key: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        return f"{url.rstrip('/')}/{key}"
+    address, mark, query = url.partition("?")
+    return f"{address.rstrip('/')}/{quote(key)}{mark}{query}"

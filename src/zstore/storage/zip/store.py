@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -16,8 +17,7 @@ from zstore.storage.base import Names, Part, Parts, PrefixStore, Store, Values, 
 from zstore.storage.locking import hold_name
 from zstore.storage.url import SCHEME, open_store
 from zstore.storage.zip.archive import Archive, open_archive
-from zstore.storage.zip.directory import MAX16
-from zstore.storage.zip.members import Entry, read_members
+from zstore.storage.zip.members import MAX16, Directory, read_members
 from zstore.storage.zip.sources import FileSource, ObjectSource, Source, StoreSource
 
 __all__ = ["ZipStore"]
@@ -39,20 +39,28 @@ class ZipStore(Store):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | BinaryIO, *, read_only: bool = False, deflate: bool = False
+        self,
+        path: str | os.PathLike[str] | BinaryIO | Source,
+        *,
+        read_only: bool = False,
+        deflate: bool = False,
     ) -> None:
         self.deflate = deflate
         self.read_only = read_only
         self._source: Source | None = None
         if isinstance(path, (str, os.PathLike)):
             self._path = os.path.abspath(path)  # noqa: PTH100
-            self._archive = open_archive(self._path)
+            self._directory: Directory = open_archive(self._path)
             return
         if isinstance(path, (io.FileIO, io.BufferedReader, io.BufferedRandom)):
             name = path.name if isinstance(path.name, str) else f"file {path.name}"
-            self._read_from(FileSource(os.dup(path.fileno()), f"zip::{name}"))
+            self._source = FileSource(os.dup(path.fileno()), f"zip::{name}")
         else:
-            self._read_from(ObjectSource(path))
+            self._source = path if isinstance(path, Source) else ObjectSource(path)
+        self.read_only = True
+        self._path = self._source.url
+        self._directory = Directory(self._source)
+        self.request_count = self._source.request_count
 
     @classmethod
     def within(cls, store: Store, key: str) -> ZipStore:
@@ -61,17 +69,7 @@ class ZipStore(Store):
         Raises
             NotFoundError: there is no such value.
         """
-        made = cls.__new__(cls)
-        made.deflate = False
-        made._read_from(StoreSource(store, check_key(key)))
-        return made
-
-    def _read_from(self, source: Source) -> None:
-        self.read_only = True
-        self._source = source
-        self._path = source.url
-        self._archive = Archive.of_source(source)
-        self.request_count = source.request_count
+        return cls(StoreSource(store, check_key(key)))
 
     @classmethod
     def from_url(
@@ -119,8 +117,8 @@ class ZipStore(Store):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         """The value, or those bytes of it; None when there is no such member."""
-        entry = self._archive.entries.get(check_key(key))
-        return None if entry is None else read_members([(entry, byte_range)])[0]
+        member = self._directory.members.get(check_key(key))
+        return None if member is None else read_members([(member, byte_range)])[0]
 
     def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
         """`get` for many keys; of a zip file within a store, by one round of requests."""
@@ -128,19 +126,21 @@ class ZipStore(Store):
 
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
         """`get_many`, with sizes and versions out of the zip file's directory."""
-        entries = [self._archive.entries.get(check_key(key)) for key, _ in requests]
+        members = [self._directory.members.get(check_key(key)) for key, _ in requests]
         wishes = [
-            (entry, byte_range)
-            for entry, (_, byte_range) in zip(entries, requests, strict=True)
-            if entry is not None
+            (member, byte_range)
+            for member, (_, byte_range) in zip(members, requests, strict=True)
+            if member is not None
         ]
         found = iter(read_members(wishes))
-        return [None if entry is None else Part(next(found), *_known(entry)) for entry in entries]
+        return [
+            None if member is None else Part(next(found), member.size, member.version) for member in members
+        ]
 
     def size(self, key: str) -> int | None:
         """How many bytes the value has; None when there is no such member."""
-        entry = self._archive.entries.get(check_key(key))
-        return None if entry is None else entry.member.size
+        member = self._directory.members.get(check_key(key))
+        return None if member is None else member.size
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Append `value` beside the zip file; it is part of it from the next flush on."""
@@ -154,40 +154,46 @@ class ZipStore(Store):
             raise StoreError(f"key has {name_size} bytes, expected at most {MAX16}", path=self.url, key=key)
         view = memoryview(value)
         view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
-        self._archive.put(key, view, deflate=self.deflate)
+        self._archive().put(key, view, deflate=self.deflate)
 
     def delete(self, key: str) -> None:
         """Leave the member out, if it is there."""
         check_key(key)
         self.check_writable(key)
-        self._archive.delete([key])
+        self._archive().delete([key])
 
     def delete_prefix(self, prefix: str) -> None:
         """Leave out every member below `prefix`."""
         check_prefix(prefix)
         self.check_writable(prefix)
-        self._archive.delete(self._archive.names_below(prefix))
+        self._archive().delete(self._directory.names_below(prefix))
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, as they are now."""
-        return iter(self._archive.names_below(check_prefix(prefix)))
+        return iter(self._directory.names_below(check_prefix(prefix)))
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""
-        return self._archive.children(check_prefix(prefix))
+        return self._directory.children(check_prefix(prefix))
+
+    def _archive(self) -> Archive:
+        assert isinstance(self._directory, Archive), "others are for reading only"
+        return self._directory
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
         """Exclude the other threads that lock the same key, and every other process from writing at all."""
         check_key(key)
         self.check_writable(key)
-        self._archive.begin()
-        with hold_name((self._archive.path, key)):
+        archive = self._archive()
+        archive.begin()
+        with hold_name((archive.path, key)):
             yield
 
     def flush(self) -> None:
         """Make what was put so far a part of the zip file."""
-        self._archive.flush()
+        if isinstance(self._directory, Archive):
+            self._directory.flush()
 
     def close(self) -> None:
         """Flush. The store can still be used; a file that it was given stays open."""
@@ -207,12 +213,4 @@ class ZipStore(Store):
             raise StoreError("a zip file that was given as an open file cannot be pickled", path=self.url)
         # Whoever unpickles it shall find what was put.
         self.flush()
-        return _reopen, (self._path, self.read_only, self.deflate)
-
-
-def _known(entry: Entry) -> tuple[int, str]:
-    return entry.member.size, entry.version
-
-
-def _reopen(path: str, read_only: bool, deflate: bool) -> ZipStore:
-    return ZipStore(path, read_only=read_only, deflate=deflate)
+        return partial(ZipStore, read_only=self.read_only, deflate=self.deflate), (self._path,)
