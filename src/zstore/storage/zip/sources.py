@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 from urllib.parse import quote
 
-from zstore._ext.files import pread
+from zstore._ext.engine.files import pread
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import ByteRange, Part, Store
