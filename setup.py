@@ -29,6 +29,12 @@ NUMPY_STRINGS = {
         ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
     ],
 }
+# C++ for its templates alone: nothing of its library is linked.
+TEMPLATES = {
+    "language": "c++",
+    "extra_compile_args": ["-std=gnu++17", "-fno-exceptions", "-fno-rtti"],
+    "extra_link_args": ["-pthread", "-lm", "-static-libgcc", "-Wl,--as-needed"],
+}
 KERNELS = {
     "codecs.native": CODEC_LIBRARIES,
     "codecs.order": {"extra_link_args": ["-pthread"]},
@@ -36,7 +42,7 @@ KERNELS = {
     "engine.files": {},
     "engine.select": {},
     "engine.transfer": {"extra_link_args": ["-pthread"]},
-    "resample.blocks": {"extra_link_args": ["-pthread", "-lm"]},
+    "resample.blocks": TEMPLATES,
     "resample.warp": {"extra_link_args": ["-pthread", "-lm"]},
 }
 DIRECTIVES = {
@@ -71,21 +77,18 @@ def sources(path: Path, seen: dict[Path, None]) -> dict[Path, None]:
 
 def kernel(name: str, options: dict) -> Extension:
     source = EXT.joinpath(*name.split(".")).with_suffix(".pyx")
-    options = {"include_dirs": [], **options}
-    options["include_dirs"] = [*options["include_dirs"], str(EXT), str(EXT / "include")]
     optimise = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
+    options = {"include_dirs": [], "extra_compile_args": ["-std=gnu11"], **options}
+    options["include_dirs"] = [*options["include_dirs"], str(EXT), str(EXT / "include")]
+    options["extra_compile_args"] = [
+        *optimise,
+        *options["extra_compile_args"],
+        "-pthread",
+        "-fvisibility=hidden",
+        "-Wno-unused-function",
+    ]
     return Extension(
-        f"zstore._ext.{name}",
-        [str(source)],
-        depends=[str(path) for path in sources(source, {})],
-        extra_compile_args=[
-            *optimise,
-            "-std=gnu11",
-            "-pthread",
-            "-fvisibility=hidden",
-            "-Wno-unused-function",
-        ],
-        **options,
+        f"zstore._ext.{name}", [str(source)], depends=[str(path) for path in sources(source, {})], **options
     )
 
 

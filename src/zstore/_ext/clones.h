@@ -1,6 +1,6 @@
 /* clones.h - arithmetic that comes out the same on every machine, compiled for several of them. */
-#ifndef ZSTORE_CLONES_H
-#define ZSTORE_CLONES_H
+#ifndef ZS_CLONES_H
+#define ZS_CLONES_H
 
 /* A fused multiply-add rounds once where GDAL rounds twice, and only some of the clones below would have it. Nobody
  * reads floating-point exception flags or errno here, and caring for them would keep loops from becoming vectors. */
@@ -12,11 +12,11 @@
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
     !defined(__SANITIZE_ADDRESS__) && defined(__OPTIMIZE__)
-#define ZR_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#define ZS_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
-#define ZR_CLONES
+#define ZS_CLONES
 #endif
 
-#define ZR_INLINE static inline __attribute__((always_inline))
+#define ZS_INLINE static inline __attribute__((always_inline))
 
 #endif

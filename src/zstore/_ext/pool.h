@@ -7,7 +7,6 @@
 #define ZS_POOL_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 

@@ -4,66 +4,28 @@
  * Output i of lane l is made of the cells rows[r][(i * factor + k) * lanes + l], 0 <= k < factor, in row-major
  * order of the window: r first, then k. Every window is full: the driver hands over the narrower one at the far edge
  * in a call of its own.
+ *
+ * Kernels are C++ templates over the type of a cell, and use nothing else of C++. What decides how a loop is compiled,
+ * such as the way of skipping cells, is a template's parameter too: only with constants loops become vectors.
  */
-#ifndef ZSTORE_RESAMPLE_BLOCK_H
-#define ZSTORE_RESAMPLE_BLOCK_H
+#ifndef ZS_BLOCK_H
+#define ZS_BLOCK_H
 
-#include <limits.h>
+#include <limits>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <type_traits>
 
 #include "clones.h"
 
-/* A cell that differs from itself is a NaN; the templates ask that of every type. */
-#pragma GCC diagnostic ignored "-Wtautological-compare"
+#define restrict __restrict
 
-#define ZR_PASTE_(a, b) a##_##b
-#define ZR_PASTE(a, b) ZR_PASTE_(a, b)
-#define ZR_FN(name) ZR_PASTE(name, ZR_ID)
+enum { ZS_BLOCK = 4096 }; /* input cells of one row per kernel call, unless one window alone is wider */
+enum { ZS_SCRATCH = 64 }; /* bytes of scratch per such cell */
 
-enum { ZR_BLOCK = 4096 }; /* input cells of one row per kernel call, unless one window alone is wider */
-enum { ZR_SCRATCH = 64 }; /* bytes of scratch per such cell */
-
-enum { ZR_PLAIN = 0, ZR_SKIP_VALUE = 1, ZR_SKIP_NAN = 2 };
-
-typedef union {
-    uint64_t bits;
-    uint8_t u8;
-    int8_t i8;
-    uint16_t u16;
-    int16_t i16;
-    uint32_t u32;
-    int32_t i32;
-    uint64_t u64;
-    int64_t i64;
-    float f32;
-    double f64;
-} zr_value;
-
-/* Two neighbouring cells as one word. */
-typedef uint16_t __attribute__((may_alias, aligned(1))) zr_pair8;
-typedef uint32_t __attribute__((may_alias, aligned(1))) zr_pair16;
-
-/* The cell if it is to be kept, else 0: without the branch that compilers make of a conditional here. */
-ZR_INLINE float zr_keep_f32(float cell, int keep)
-{
-    uint32_t bits;
-    memcpy(&bits, &cell, sizeof bits);
-    bits &= 0u - (uint32_t)keep;
-    memcpy(&cell, &bits, sizeof bits);
-    return cell;
-}
-
-ZR_INLINE double zr_keep_f64(double cell, int keep)
-{
-    uint64_t bits;
-    memcpy(&bits, &cell, sizeof bits);
-    bits &= 0u - (uint64_t)keep;
-    memcpy(&cell, &bits, sizeof bits);
-    return cell;
-}
+enum { ZS_PLAIN = 0, ZS_SKIP_VALUE = 1, ZS_SKIP_NAN = 2 };
 
 typedef struct {
     const char *const *rows;
@@ -71,15 +33,79 @@ typedef struct {
     int64_t factor;
     int64_t lanes;
     int64_t count;
-    int skip;            /* ZR_PLAIN, ZR_SKIP_VALUE or ZR_SKIP_NAN */
-    zr_value nodata;     /* what an output without a valid cell becomes */
-    zr_value substitute; /* what a valid output that equals nodata becomes */
+    int skip;            /* ZS_PLAIN, ZS_SKIP_VALUE or ZS_SKIP_NAN */
+    uint64_t nodata;     /* what an output without a valid cell becomes: the bytes of a cell, and zeros */
+    uint64_t substitute; /* what a valid output that equals nodata becomes */
     int quarters;        /* of the cells that lie below a quantile */
     int64_t item_size;
     int *out_of_memory; /* set by a kernel that needed memory and got none */
-    void *scratch; /* ZR_SCRATCH * (ZR_BLOCK + 16) bytes, aligned to 64 */
-} zr_block;
+    void *scratch;      /* ZS_SCRATCH * (ZS_BLOCK + 16) bytes, aligned to 64 */
+} zs_block;
 
-typedef void (*zr_kernel)(const zr_block *block, void *out);
+typedef void (*zs_kernel)(const zs_block *block, void *out);
+
+/* A function for every type of cells, in the order of the enum in run.h. */
+#define ZS_FOR_TYPES(FUNCTION)                                                                  \
+    {                                                                                           \
+        FUNCTION<uint8_t>, FUNCTION<int8_t>, FUNCTION<uint16_t>, FUNCTION<int16_t>,             \
+            FUNCTION<uint32_t>, FUNCTION<int32_t>, FUNCTION<uint64_t>, FUNCTION<int64_t>,       \
+            FUNCTION<float>, FUNCTION<double>                                                   \
+    }
+
+template <size_t size> struct zs_integer_of;
+template <> struct zs_integer_of<1> { typedef int8_t type; typedef uint8_t bits; };
+template <> struct zs_integer_of<2> { typedef int16_t type; typedef uint16_t bits; };
+template <> struct zs_integer_of<4> { typedef int32_t type; typedef uint32_t bits; };
+template <> struct zs_integer_of<8> { typedef int64_t type; typedef uint64_t bits; };
+/* The signed and the unsigned integer of a type's size. */
+template <class T> using zs_integer = typename zs_integer_of<sizeof(T)>::type;
+template <class T> using zs_bits = typename zs_integer_of<sizeof(T)>::bits;
+template <class T> constexpr bool zs_is_float = std::is_floating_point<T>::value;
+template <class T> constexpr bool zs_is_signed = std::is_signed<T>::value;
+template <class T> using zs_limits = std::numeric_limits<T>;
+template <class T> constexpr T zs_highest = zs_is_float<T> ? zs_limits<T>::infinity() : zs_limits<T>::max();
+template <class T> constexpr T zs_lowest = zs_is_float<T> ? -zs_limits<T>::infinity() : zs_limits<T>::lowest();
+
+/* Two neighbouring cells as one word. */
+typedef uint16_t __attribute__((may_alias, aligned(1))) zs_pair8;
+typedef uint32_t __attribute__((may_alias, aligned(1))) zs_pair16;
+
+/* nodata or substitute as a cell. */
+template <class T> ZS_INLINE T zs_cell(uint64_t value) {
+    T cell;
+    memcpy(&cell, &value, sizeof cell);
+    return cell;
+}
+
+template <class T> ZS_INLINE int zs_is_nan(T cell) {
+    if constexpr (zs_is_float<T>) return cell != cell;
+    return 0;
+}
+
+template <int skip, class T> ZS_INLINE int zs_is_valid(T cell, T nodata) {
+    return skip == ZS_PLAIN ? 1 : skip == ZS_SKIP_NAN ? !zs_is_nan(cell) : cell != nodata;
+}
+
+/* The cell if it is to be kept, else 0: of floats without the branch that compilers make of a conditional here. */
+template <class T> ZS_INLINE T zs_keep(T cell, int keep) {
+    if constexpr (!zs_is_float<T>) return keep ? cell : (T)0;
+    zs_bits<T> bits;
+    memcpy(&bits, &cell, sizeof bits);
+    bits &= (zs_bits<T>)0 - (zs_bits<T>)keep;
+    memcpy(&cell, &bits, sizeof bits);
+    return cell;
+}
+
+ZS_INLINE int zs_is_quad(const zs_block *b) { return b->row_count == 2 && b->factor == 2 && b->lanes == 1; }
+
+/* Where outputs without a valid cell become nodata, and those that only look like it something else. */
+template <class T, class Count>
+ZS_INLINE void zs_mark_holes(const zs_block *b, const Count *restrict valid, int64_t outputs, T *restrict out) {
+    const T nodata = zs_cell<T>(b->nodata), substitute = zs_cell<T>(b->substitute);
+    for (int64_t i = 0; i < outputs; i++) {
+        const T cell = out[i] == nodata ? substitute : out[i];
+        out[i] = valid[i] != 0 ? cell : nodata;
+    }
+}
 
 #endif

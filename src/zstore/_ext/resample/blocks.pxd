@@ -5,34 +5,32 @@ from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "weighted.h" nogil:
     enum:
-        ZR_MAX_OUTER
-        ZR_MAX_WEIGHTED
-        ZR_FILTERED
-        ZR_MEAN
-        ZR_ROOT_MEAN
-        ZR_SUM
-        ZR_NEAREST_METHOD
-        ZR_AVERAGE_METHOD
-        ZR_MODE_METHOD
-        ZR_SUM_METHOD
-        ZR_RMS_METHOD
-        ZR_MAX_METHOD
-        ZR_MIN_METHOD
-        ZR_QUANTILE_METHOD
-        ZR_PLAIN
-        ZR_F32
-        ZR_F64
-        ZR_OK
-    ctypedef void (*zr_kernel)(const void *block, void *out)
-    ctypedef union zr_value:
-        uint64_t bits
-    ctypedef struct zr_block:
+        ZS_MAX_OUTER
+        ZS_MAX_WEIGHTED
+        ZS_FILTERED
+        ZS_MEAN
+        ZS_ROOT_MEAN
+        ZS_SUM
+        ZS_NEAREST_METHOD
+        ZS_AVERAGE_METHOD
+        ZS_MODE_METHOD
+        ZS_SUM_METHOD
+        ZS_RMS_METHOD
+        ZS_MAX_METHOD
+        ZS_MIN_METHOD
+        ZS_QUANTILE_METHOD
+        ZS_PLAIN
+        ZS_F32
+        ZS_F64
+        ZS_OK
+    ctypedef void (*zs_kernel)(const void *block, void *out)
+    ctypedef struct zs_block:
         int skip
         int quarters
-        zr_value nodata
-        zr_value substitute
+        uint64_t nodata
+        uint64_t substitute
         int64_t item_size
-    ctypedef struct zr_axis:
+    ctypedef struct zs_axis:
         int64_t source_size
         int64_t size
         int64_t factor
@@ -40,32 +38,32 @@ cdef extern from "weighted.h" nogil:
         int64_t stride
         const int64_t *first
         const int64_t *count
-    ctypedef struct zr_job:
+    ctypedef struct zs_window_job:
         const char *source
         char *out
         int outer_count
-        zr_axis *outer
-        zr_axis x
-        zr_axis lane
+        zs_axis *outer
+        zs_axis x
+        zs_axis lane
         int64_t stored_size
         int64_t item_size
         int source_swapped
         int out_swapped
         int is_half
         int stray_nan
-        zr_kernel kernel
-        zr_block block
-    zr_kernel zr_find_kernel(int method, int cell_type)
-    int64_t zr_cell_size(int cell_type)
-    int zr_run(zr_job *job, int threads)
-    ctypedef struct zr_conversion:
+        zs_kernel kernel
+        zs_block block
+    zs_kernel zs_find_kernel(int method, int cell_type)
+    int64_t zs_cell_size(int cell_type)
+    int zs_run_windows(zs_window_job *job, int threads)
+    ctypedef struct zs_conversion:
         int purpose
         int through_float
         int nearest_square
         int skip
-        zr_value nodata
-        zr_value substitute
-    ctypedef struct zr_weighted_axis:
+        uint64_t nodata
+        uint64_t substitute
+    ctypedef struct zs_weighted_axis:
         int64_t source_size
         int64_t size
         int64_t source_stride
@@ -79,11 +77,11 @@ cdef extern from "weighted.h" nogil:
         int64_t alike_begin
         int64_t alike_end
         int64_t step
-    ctypedef int64_t (*zr_load_cells)(const zr_conversion *how, const void *cells, int64_t count, double *values,
+    ctypedef int64_t (*zs_load_cells)(const zs_conversion *how, const void *cells, int64_t count, double *values,
                                       double *valid)
-    ctypedef void (*zr_store_cells)(const zr_conversion *how, double *values, const double *weights, int64_t count,
+    ctypedef void (*zs_store_cells)(const zs_conversion *how, double *values, const double *weights, int64_t count,
                                     void *cells)
-    ctypedef struct zr_weighted_job:
+    ctypedef struct zs_weighted_job:
         const char *source
         char *out
         int axis_count
@@ -93,14 +91,14 @@ cdef extern from "weighted.h" nogil:
         int source_swapped
         int out_swapped
         int stray_nan
-        zr_weighted_axis *axes
-        zr_axis *outer
-        zr_axis lane
+        zs_weighted_axis *axes
+        zs_axis *outer
+        zs_axis lane
         int64_t stored_size
         int64_t item_size
-        zr_conversion how
-        zr_load_cells load
-        zr_store_cells store
-    zr_load_cells *zr_loads
-    zr_store_cells *zr_stores
-    int zr_run_weighted(zr_weighted_job *job, int threads)
+        zs_conversion how
+        zs_load_cells load
+        zs_store_cells store
+    zs_load_cells *zs_loads
+    zs_store_cells *zs_stores
+    int zs_run_weighted(zs_weighted_job *job, int threads)

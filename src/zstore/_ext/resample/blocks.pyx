@@ -13,17 +13,17 @@ from libc.string cimport memcpy, memset
 
 
 METHODS = {
-    "nearest": ZR_NEAREST_METHOD,
-    "average": ZR_AVERAGE_METHOD,
-    "mode": ZR_MODE_METHOD,
-    "sum": ZR_SUM_METHOD,
-    "rms": ZR_RMS_METHOD,
-    "max": ZR_MAX_METHOD,
-    "min": ZR_MIN_METHOD,
-    "quantile": ZR_QUANTILE_METHOD,
+    "nearest": ZS_NEAREST_METHOD,
+    "average": ZS_AVERAGE_METHOD,
+    "mode": ZS_MODE_METHOD,
+    "sum": ZS_SUM_METHOD,
+    "rms": ZS_RMS_METHOD,
+    "max": ZS_MAX_METHOD,
+    "min": ZS_MIN_METHOD,
+    "quantile": ZS_QUANTILE_METHOD,
 }
 
-PURPOSES = {"filter": ZR_FILTERED, "mean": ZR_MEAN, "root mean": ZR_ROOT_MEAN, "sum": ZR_SUM}
+PURPOSES = {"filter": ZS_FILTERED, "mean": ZS_MEAN, "root mean": ZS_ROOT_MEAN, "sum": ZS_SUM}
 
 cdef enum:
     LANE_LIMIT = 32  # a longer innermost dimension fills vectors by itself
@@ -59,18 +59,18 @@ cdef int check_windows(const int64_t *first, const int64_t *count, int64_t size,
 cdef int check_skip(int skip, int cell_type, bytes nodata, bytes substitute) except -1:
     if len(nodata) > 8 or len(substitute) > 8:
         raise ValueError("nodata and substitute are at most 8 bytes")
-    if not ZR_PLAIN <= skip <= STRAY_NAN or (skip == STRAY_NAN and cell_type not in (ZR_F32, ZR_F64)):
+    if not ZS_PLAIN <= skip <= STRAY_NAN or (skip == STRAY_NAN and cell_type not in (ZS_F32, ZS_F64)):
         raise ValueError(f"no way to skip {skip} cells of cell type {cell_type}")
     return 0
 
 
 cdef int put_axes(
-    zr_job *job, const Py_buffer *source, const Py_buffer *out, object factors, bint any_order, object windows
+    zs_window_job *job, const Py_buffer *source, const Py_buffer *out, object factors, bint any_order, object windows
 ) except -1:
     """Merge what can be merged and tell outer dimensions, x and lanes apart."""
-    cdef zr_axis axes[ZR_MAX_OUTER + 2]
-    cdef zr_axis axis
-    cdef zr_axis *last
+    cdef zs_axis axes[ZS_MAX_OUTER + 2]
+    cdef zs_axis axis
+    cdef zs_axis *last
     cdef int d, at, count = 0
     cdef int64_t i
     for d in range(source.ndim):
@@ -152,10 +152,10 @@ def downsample(
     `windows` gives, for dimensions where a window is not `factor` cells beside the last, (first cell, cell
     count) per output; the factor is the greatest count then.
     """
-    cdef zr_job job
+    cdef zs_window_job job
     cdef Py_buffer source_buffer, out_buffer
     cdef int status
-    if method == ZR_QUANTILE_METHOD and not 1 <= quarters <= 3:
+    if method == ZS_QUANTILE_METHOD and not 1 <= quarters <= 3:
         raise ValueError(f"quarters is {quarters}, expected 1, 2 or 3")
     check_skip(skip, cell_type, nodata, substitute)
     memset(&job, 0, sizeof(job))
@@ -166,7 +166,7 @@ def downsample(
             if (
                 source_buffer.ndim != out_buffer.ndim
                 or source_buffer.ndim != len(factors)
-                or source_buffer.ndim > ZR_MAX_OUTER
+                or source_buffer.ndim > ZS_MAX_OUTER
                 or source_buffer.itemsize != out_buffer.itemsize
             ):
                 raise ValueError("source, out and factors differ in dimensions or item size")
@@ -188,20 +188,20 @@ def downsample(
             job.source_swapped = source_swapped
             job.out_swapped = out_swapped
             job.stray_nan = skip == STRAY_NAN
-            job.block.skip = ZR_PLAIN if job.stray_nan else skip
+            job.block.skip = ZS_PLAIN if job.stray_nan else skip
             job.block.quarters = quarters
             memcpy(&job.block.nodata, <const char *> nodata, len(nodata))
             memcpy(&job.block.substitute, <const char *> substitute, len(substitute))
             job.block.item_size = job.item_size
-            if method != ZR_NEAREST_METHOD and job.item_size != zr_cell_size(cell_type):
+            if method != ZS_NEAREST_METHOD and job.item_size != zs_cell_size(cell_type):
                 raise ValueError(f"cells of {source_buffer.itemsize} bytes are not of cell type {cell_type}")
-            job.kernel = zr_find_kernel(method, cell_type)
+            job.kernel = zs_find_kernel(method, cell_type)
             if job.kernel == NULL:
                 raise TypeError(f"no kernel for method {method} and cell type {cell_type}")
             put_axes(&job, &source_buffer, &out_buffer, factors, any_order, windows)
             with nogil:
-                status = zr_run(&job, threads)
-            if status != ZR_OK:
+                status = zs_run_windows(&job, threads)
+            if status != ZS_OK:
                 raise MemoryError("no memory for the rows of a window")
         finally:
             PyBuffer_Release(&out_buffer)
@@ -209,10 +209,10 @@ def downsample(
         PyBuffer_Release(&source_buffer)
 
 
-cdef int put_weights(zr_weighted_job *job, const Py_buffer *source, const Py_buffer *out, object tables) except -1:
+cdef int put_weights(zs_weighted_job *job, const Py_buffer *source, const Py_buffer *out, object tables) except -1:
     """Tell resampled dimensions, lanes and what is only walked through apart."""
-    cdef zr_weighted_axis *axis
-    cdef zr_axis plain
+    cdef zs_weighted_axis *axis
+    cdef zs_axis plain
     cdef int d
     cdef int64_t size
     plain.source_size = plain.size = plain.factor = 1
@@ -236,8 +236,8 @@ cdef int put_weights(zr_weighted_job *job, const Py_buffer *source, const Py_buf
                 job.outer[job.outer_count] = plain
                 job.outer_count += 1
             continue
-        if job.axis_count == ZR_MAX_WEIGHTED:
-            raise ValueError(f"more than {ZR_MAX_WEIGHTED} dimensions with weights")
+        if job.axis_count == ZS_MAX_WEIGHTED:
+            raise ValueError(f"more than {ZS_MAX_WEIGHTED} dimensions with weights")
         axis = &job.axes[job.axis_count]
         job.axis_count += 1
         first, count, reach, weights, total, taps, alike_begin, alike_end, step = tables[d]
@@ -295,10 +295,10 @@ def weigh(
     `tables` gives, per resampled dimension, (first cell, cell count, cells asked for, weights, their sum, how
     many weights per output, first and last output of equal weights, cells between those); None elsewhere.
     """
-    cdef zr_weighted_job job
+    cdef zs_weighted_job job
     cdef Py_buffer source_buffer, out_buffer
     cdef int status
-    if not 0 <= purpose <= ZR_SUM or zr_cell_size(cell_type) == 0:
+    if not 0 <= purpose <= ZS_SUM or zs_cell_size(cell_type) == 0:
         raise ValueError(f"no purpose {purpose} or no cell type {cell_type}")
     check_skip(skip, cell_type, nodata, substitute)
     memset(&job, 0, sizeof(job))
@@ -309,7 +309,7 @@ def weigh(
             if (
                 source_buffer.ndim != out_buffer.ndim
                 or source_buffer.ndim != len(tables)
-                or source_buffer.ndim > ZR_MAX_OUTER
+                or source_buffer.ndim > ZS_MAX_OUTER
                 or source_buffer.itemsize != out_buffer.itemsize
             ):
                 raise ValueError("source, out and tables differ in dimensions or item size")
@@ -320,7 +320,7 @@ def weigh(
             job.out = <char *> out_buffer.buf
             job.is_half = is_half
             job.stored_size = source_buffer.itemsize
-            job.item_size = zr_cell_size(cell_type)
+            job.item_size = zs_cell_size(cell_type)
             if job.stored_size != (2 if is_half else job.item_size):
                 raise ValueError(f"cells of {source_buffer.itemsize} bytes are not of cell type {cell_type}")
             job.source_swapped = source_swapped
@@ -330,17 +330,17 @@ def weigh(
             job.how.through_float = through_float
             job.how.nearest_square = nearest_square
             job.stray_nan = skip == STRAY_NAN
-            job.how.skip = ZR_PLAIN if job.stray_nan else skip
+            job.how.skip = ZS_PLAIN if job.stray_nan else skip
             memcpy(&job.how.nodata, <const char *> nodata, len(nodata))
             memcpy(&job.how.substitute, <const char *> substitute, len(substitute))
-            job.load = zr_loads[cell_type]
-            job.store = zr_stores[cell_type]
+            job.load = zs_loads[cell_type]
+            job.store = zs_stores[cell_type]
             put_weights(&job, &source_buffer, &out_buffer, tables)
             if job.axis_count == 0:
                 raise ValueError("no dimension has weights")
             with nogil:
-                status = zr_run_weighted(&job, threads)
-            if status != ZR_OK:
+                status = zs_run_weighted(&job, threads)
+            if status != ZS_OK:
                 raise MemoryError("no memory for the tiles of a weighted window")
         finally:
             PyBuffer_Release(&out_buffer)

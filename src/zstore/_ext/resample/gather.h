@@ -1,11 +1,10 @@
 /* gather.h - cells between memory of any layout and contiguous rows: strides, byte order, half floats. */
-#ifndef ZSTORE_RESAMPLE_GATHER_H
-#define ZSTORE_RESAMPLE_GATHER_H
+#ifndef ZS_GATHER_H
+#define ZS_GATHER_H
 
 #include "block.h"
 
-static float zr_half_to_float(uint16_t half)
-{
+static float zs_half_to_float(uint16_t half) {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3FF;
     uint32_t bits;
     float value;
@@ -20,8 +19,7 @@ static float zr_half_to_float(uint16_t half)
     return value;
 }
 
-static uint16_t zr_float_to_half(float value)
-{
+static uint16_t zs_float_to_half(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
@@ -37,59 +35,65 @@ static uint16_t zr_float_to_half(float value)
     return (uint16_t)(sign | bits >> 13);
 }
 
-/* Copy cells between strided memory and a contiguous row, byte order and half floats included. */
-#define ZR_COPY_CELLS(T, SWAP)                                                                                     \
-    for (int64_t i = 0; i < count; i++)                                                                            \
-        for (int64_t l = 0; l < lanes; l++) {                                                                      \
-            T cell;                                                                                                \
-            memcpy(&cell, from + i * from_x + l * from_lane, sizeof cell);                                         \
-            if (swapped) cell = SWAP(cell);                                                                        \
-            memcpy(to + i * to_x + l * to_lane, &cell, sizeof cell);                                               \
-        }                                                                                                          \
-    return
+ZS_INLINE uint8_t zs_swapped(uint8_t cell) { return cell; }
+ZS_INLINE uint16_t zs_swapped(uint16_t cell) { return __builtin_bswap16(cell); }
+ZS_INLINE uint32_t zs_swapped(uint32_t cell) { return __builtin_bswap32(cell); }
+ZS_INLINE uint64_t zs_swapped(uint64_t cell) { return __builtin_bswap64(cell); }
 
-static void zr_copy_cells(const char *from, int64_t from_x, int64_t from_lane, char *to, int64_t to_x, int64_t to_lane,
-                          int64_t count, int64_t lanes, int64_t size, int swapped)
-{
-    switch (size) {
-    case 1: ZR_COPY_CELLS(uint8_t, );
-    case 2: ZR_COPY_CELLS(uint16_t, __builtin_bswap16);
-    case 4: ZR_COPY_CELLS(uint32_t, __builtin_bswap32);
-    case 8: ZR_COPY_CELLS(uint64_t, __builtin_bswap64);
+/* `count` times `lanes` cells, from and to memory of any strides, in bytes; to the other byte order if they are swapped. */
+typedef struct {
+    const char *from;
+    int64_t from_x, from_lane;
+    char *to;
+    int64_t to_x, to_lane;
+    int64_t count, lanes, size;
+    int swapped;
+} zs_cell_copy;
+
+template <class Bits> ZS_INLINE void zs_copy_cells_of(const zs_cell_copy *copy) {
+    for (int64_t i = 0; i < copy->count; i++)
+        for (int64_t l = 0; l < copy->lanes; l++) {
+            Bits cell;
+            memcpy(&cell, copy->from + i * copy->from_x + l * copy->from_lane, sizeof cell);
+            if (copy->swapped) cell = zs_swapped(cell);
+            memcpy(copy->to + i * copy->to_x + l * copy->to_lane, &cell, sizeof cell);
+        }
+}
+
+static void zs_copy_cells(zs_cell_copy copy) {
+    switch (copy.size) {
+    case 1: return zs_copy_cells_of<uint8_t>(&copy);
+    case 2: return zs_copy_cells_of<uint16_t>(&copy);
+    case 4: return zs_copy_cells_of<uint32_t>(&copy);
+    case 8: return zs_copy_cells_of<uint64_t>(&copy);
     }
     /* Wider cells are only moved, source and output being of one type: their bytes stay in order. */
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t l = 0; l < lanes; l++)
-            memcpy(to + i * to_x + l * to_lane, from + i * from_x + l * from_lane, (size_t)size);
+    for (int64_t i = 0; i < copy.count; i++)
+        for (int64_t l = 0; l < copy.lanes; l++)
+            memcpy(copy.to + i * copy.to_x + l * copy.to_lane, copy.from + i * copy.from_x + l * copy.from_lane,
+                   (size_t)copy.size);
 }
 
 /* A float16 is computed as a float32. */
-static void zr_gather_cells(const char *from, int64_t from_x, int64_t from_lane, int64_t count, int64_t lanes,
-                            int64_t size, int swapped, int is_half, char *to)
-{
-    if (!is_half) {
-        zr_copy_cells(from, from_x, from_lane, to, lanes * size, size, count, lanes, size, swapped);
-        return;
-    }
+static void zs_gather_cells(const char *from, int64_t from_x, int64_t from_lane, int64_t count, int64_t lanes,
+                            int64_t size, int swapped, int is_half, char *to) {
+    if (!is_half)
+        return zs_copy_cells({from, from_x, from_lane, to, lanes * size, size, count, lanes, size, swapped});
     for (int64_t i = 0; i < count; i++)
         for (int64_t l = 0; l < lanes; l++) {
             uint16_t half;
             memcpy(&half, from + i * from_x + l * from_lane, sizeof half);
-            ((float *)to)[i * lanes + l] = zr_half_to_float(swapped ? __builtin_bswap16(half) : half);
+            ((float *)to)[i * lanes + l] = zs_half_to_float(swapped ? zs_swapped(half) : half);
         }
 }
 
-static void zr_scatter_cells(const char *from, char *to, int64_t to_x, int64_t to_lane, int64_t count, int64_t lanes,
-                             int64_t size, int swapped, int is_half)
-{
-    if (!is_half) {
-        zr_copy_cells(from, lanes * size, size, to, to_x, to_lane, count, lanes, size, swapped);
-        return;
-    }
+static void zs_scatter_cells(const char *from, char *to, int64_t to_x, int64_t to_lane, int64_t count, int64_t lanes,
+                             int64_t size, int swapped, int is_half) {
+    if (!is_half) return zs_copy_cells({from, lanes * size, size, to, to_x, to_lane, count, lanes, size, swapped});
     for (int64_t i = 0; i < count; i++)
         for (int64_t l = 0; l < lanes; l++) {
-            uint16_t half = zr_float_to_half(((const float *)from)[i * lanes + l]);
-            if (swapped) half = __builtin_bswap16(half);
+            uint16_t half = zs_float_to_half(((const float *)from)[i * lanes + l]);
+            if (swapped) half = zs_swapped(half);
             memcpy(to + i * to_x + l * to_lane, &half, sizeof half);
         }
 }

@@ -1,69 +1,51 @@
-/* quads.h - means of 2 x 2 windows: the case that pyramids are made of, without scratch memory. */
-#ifndef ZSTORE_RESAMPLE_QUADS_H
-#define ZSTORE_RESAMPLE_QUADS_H
+/* quads.h - means of 2 x 2 windows: the case that pyramids are made of, without or nearly without scratch memory. */
+#ifndef ZS_QUADS_H
+#define ZS_QUADS_H
 
 #include "block.h"
 
-ZR_INLINE uint8_t zr_mean4_u8(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return (uint8_t)((a + b + c + d + 2) >> 2); }
-ZR_INLINE int8_t zr_mean4_i8(int32_t a, int32_t b, int32_t c, int32_t d)
-{
-    const int32_t sum = a + b + c + d;
-    return (int8_t)((sum + 2 + (sum >> 31)) >> 2);
+/* Integers: halves go away from zero. */
+template <class T, class Sum> ZS_INLINE T zs_quarter(Sum sum) {
+    return (T)((sum + 2 + (zs_is_signed<T> ? sum >> (8 * sizeof sum - 1) : 0)) >> 2);
 }
-ZR_INLINE int16_t zr_mean4_i16(int32_t a, int32_t b, int32_t c, int32_t d)
-{
-    const int32_t sum = a + b + c + d;
-    return (int16_t)((sum + 2 + (sum >> 31)) >> 2);
+template <class T> ZS_INLINE T zs_mean4(T a, T b, T c, T d) {
+    typedef std::conditional_t<zs_is_signed<T>, int64_t, uint64_t> wide;
+    typedef std::conditional_t<zs_is_signed<T>, int32_t, uint32_t> narrow;
+    typedef std::conditional_t<(sizeof(T) > 2), wide, narrow> Sum;
+    return zs_quarter<T>((Sum)a + (Sum)b + (Sum)c + (Sum)d);
 }
-ZR_INLINE uint32_t zr_mean4_u32(uint64_t a, uint64_t b, uint64_t c, uint64_t d) { return (uint32_t)((a + b + c + d + 2) >> 2); }
-ZR_INLINE int32_t zr_mean4_i32(int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    const int64_t sum = a + b + c + d;
-    return (int32_t)((sum + 2 + (sum >> 63)) >> 2);
-}
-ZR_INLINE float zr_mean4_f32(float a, float b, float c, float d) { return ((a + c) + (b + d)) * 0.25f; }
-ZR_INLINE double zr_mean4_f64(double a, double b, double c, double d)
-{
+ZS_INLINE float zs_mean4(float a, float b, float c, float d) { return ((a + c) + (b + d)) * 0.25f; }
+ZS_INLINE double zs_mean4(double a, double b, double c, double d) {
     return ((0.25 * a + 0.25 * b) + 0.25 * c) + 0.25 * d;
 }
 
-#define ZR_MEANS4(ID, T)                                                                                           \
-    ZR_INLINE void ZR_PASTE(means4, ID)(const zr_block *b, T *restrict out)                                        \
-    {                                                                                                              \
-        const T *restrict p = (const T *)b->rows[0], *restrict q = (const T *)b->rows[1];                          \
-        for (int64_t i = 0; i < b->count; i++)                                                                     \
-            out[i] = ZR_PASTE(zr_mean4, ID)(p[2 * i], p[2 * i + 1], q[2 * i], q[2 * i + 1]);                       \
-    }
-ZR_MEANS4(i8, int8_t)
-ZR_MEANS4(u32, uint32_t)
-ZR_MEANS4(i32, int32_t)
-ZR_MEANS4(f32, float)
-ZR_MEANS4(f64, double)
+template <class T> ZS_INLINE void zs_quad_means(const zs_block *b, T *restrict out) {
+    const T *restrict p = (const T *)b->rows[0], *restrict q = (const T *)b->rows[1];
+    for (int64_t i = 0; i < b->count; i++) out[i] = zs_mean4(p[2 * i], p[2 * i + 1], q[2 * i], q[2 * i + 1]);
+}
 
 /* Two cells per machine word need no shuffle to be told apart. */
-#define ZR_PAIRED_MEANS4(ID, T, PAIR, LOW, HIGH)                                                                   \
-    ZR_INLINE void ZR_PASTE(means4, ID)(const zr_block *b, T *restrict out)                                        \
-    {                                                                                                              \
-        const PAIR *restrict p = (const PAIR *)b->rows[0], *restrict q = (const PAIR *)b->rows[1];                 \
-        for (int64_t i = 0; i < b->count; i++)                                                                     \
-            out[i] = ZR_PASTE(zr_mean4, ID)(LOW(p[i]), HIGH(p[i]), LOW(q[i]), HIGH(q[i]));                         \
-    }
-#define ZR_LOW8(w) ((w) & 0xFF)
-#define ZR_HIGH8(w) ((w) >> 8)
-#define ZR_LOW16(w) ((w) & 0xFFFF)
-#define ZR_HIGH16(w) ((w) >> 16)
-#define ZR_LOW16S(w) ((int32_t)((w) << 16) >> 16)
-#define ZR_HIGH16S(w) ((int32_t)(w) >> 16)
-ZR_INLINE uint16_t zr_mean4_u16(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return (uint16_t)((a + b + c + d + 2) >> 2); }
-ZR_PAIRED_MEANS4(u8, uint8_t, zr_pair8, ZR_LOW8, ZR_HIGH8)
-ZR_PAIRED_MEANS4(u16, uint16_t, zr_pair16, ZR_LOW16, ZR_HIGH16)
-ZR_PAIRED_MEANS4(i16, int16_t, zr_pair16, ZR_LOW16S, ZR_HIGH16S)
+ZS_INLINE void zs_quad_means(const zs_block *b, uint8_t *restrict out) {
+    const zs_pair8 *restrict p = (const zs_pair8 *)b->rows[0], *restrict q = (const zs_pair8 *)b->rows[1];
+    for (int64_t i = 0; i < b->count; i++)
+        out[i] = zs_quarter<uint8_t>((uint32_t)(p[i] & 0xFF) + (p[i] >> 8) + (q[i] & 0xFF) + (q[i] >> 8));
+}
+ZS_INLINE void zs_quad_means(const zs_block *b, uint16_t *restrict out) {
+    const zs_pair16 *restrict p = (const zs_pair16 *)b->rows[0], *restrict q = (const zs_pair16 *)b->rows[1];
+    for (int64_t i = 0; i < b->count; i++)
+        out[i] = zs_quarter<uint16_t>((p[i] & 0xFFFF) + (p[i] >> 16) + (q[i] & 0xFFFF) + (q[i] >> 16));
+}
+ZS_INLINE void zs_quad_means(const zs_block *b, int16_t *restrict out) {
+    const zs_pair16 *restrict p = (const zs_pair16 *)b->rows[0], *restrict q = (const zs_pair16 *)b->rows[1];
+    for (int64_t i = 0; i < b->count; i++)
+        out[i] = zs_quarter<int16_t>(((int32_t)(p[i] << 16) >> 16) + ((int32_t)p[i] >> 16) +
+                                     ((int32_t)(q[i] << 16) >> 16) + ((int32_t)q[i] >> 16));
+}
 
 /* Means of up to four valid cells each. 8-bit: t / (2n) as (t * ceil(65536 / 2n)) >> 16, exact for t <= 2044. */
-ZR_INLINE void zr_valid_means4_u8(const zr_block *b, uint8_t *restrict out, uint8_t nodata, uint8_t substitute)
-{
-    const zr_pair8 *restrict p = (const zr_pair8 *)b->rows[0], *restrict q = (const zr_pair8 *)b->rows[1];
-    const uint16_t hole = nodata, instead = substitute;
+ZS_INLINE void zs_valid_quad_means(const zs_block *b, uint8_t *restrict out) {
+    const zs_pair8 *restrict p = (const zs_pair8 *)b->rows[0], *restrict q = (const zs_pair8 *)b->rows[1];
+    const uint16_t hole = zs_cell<uint8_t>(b->nodata), instead = zs_cell<uint8_t>(b->substitute);
     for (int64_t i = 0; i < b->count; i++) {
         const uint16_t w = p[i], v = q[i];
         const uint16_t a = w & 0xFF, c = w >> 8, d = v & 0xFF, e = v >> 8;
@@ -79,66 +61,69 @@ ZR_INLINE void zr_valid_means4_u8(const zr_block *b, uint8_t *restrict out, uint
 
 /* 16-bit: vectors spelt out. Both cells of a word are compared with nodata at once, and holes go as zeros into sums.
  * (2 sum + n) / 2n as a float32 quotient is exact to the integer below: it lies 1 / 2n from the next, or on it. */
-typedef uint32_t zr_words16 __attribute__((vector_size(64)));
-typedef int32_t zr_sums16 __attribute__((vector_size(64)));
-typedef float zr_floats16 __attribute__((vector_size(64)));
+typedef uint32_t zs_words16 __attribute__((vector_size(64)));
+typedef int32_t zs_sums16 __attribute__((vector_size(64)));
+typedef float zs_floats16 __attribute__((vector_size(64)));
 
-#define ZR_VALID_MEANS4_INTEGER(ID, T, SIGNED)                                                                     \
-    typedef T zr_cells_##ID __attribute__((vector_size(64)));                                                      \
-    typedef T zr_means_##ID __attribute__((vector_size(32)));                                                      \
-    ZR_INLINE void zr_valid_means4_##ID(const zr_block *b, T *restrict out, T nodata, T substitute)                \
-    {                                                                                                              \
-        const zr_cells_##ID holes = (zr_cells_##ID){0} + nodata;                                                   \
-        for (int64_t i = 0; i < b->count; i += 16) {                                                               \
-            const int64_t here = b->count - i < 16 ? b->count - i : 16;                                            \
-            zr_cells_##ID p = {0}, q = {0};                                                                        \
-            if (here == 16) {                                                                                      \
-                memcpy(&p, b->rows[0] + 4 * i, sizeof p);                                                          \
-                memcpy(&q, b->rows[1] + 4 * i, sizeof q);                                                          \
-            } else {                                                                                               \
-                memcpy(&p, b->rows[0] + 4 * i, (size_t)here * 4);                                                  \
-                memcpy(&q, b->rows[1] + 4 * i, (size_t)here * 4);                                                  \
-            }                                                                                                      \
-            const zr_cells_##ID p_hole = (zr_cells_##ID)(p == holes), q_hole = (zr_cells_##ID)(q == holes);        \
-            const zr_words16 u = (zr_words16)(p & ~p_hole), v = (zr_words16)(q & ~q_hole);                         \
-            const zr_sums16 missing = (zr_sums16)(p_hole + q_hole); /* minus how many, in both halves */           \
-            const zr_sums16 n = 4 + (missing >> 16) + ((zr_sums16)((zr_words16)missing << 16) >> 16);              \
-            const zr_sums16 sum = SIGNED ? ((zr_sums16)u >> 16) + ((zr_sums16)v >> 16) +                           \
-                                               ((zr_sums16)(u << 16) >> 16) + ((zr_sums16)(v << 16) >> 16)         \
-                                         : (zr_sums16)((u >> 16) + (v >> 16) + (u & 0xFFFF) + (v & 0xFFFF));       \
-            const zr_sums16 sign = SIGNED ? sum >> 31 : (zr_sums16){0}; /* halves go away from zero */             \
-            const zr_sums16 twice = 2 * ((sum ^ sign) - sign) + n, halves = 2 * (n + (zr_sums16)((n == 0) & 1));   \
-            const zr_floats16 mean = __builtin_convertvector(twice, zr_floats16) /                                 \
-                                     __builtin_convertvector(halves, zr_floats16);                                 \
-            const zr_sums16 whole = (__builtin_convertvector(mean, zr_sums16) ^ sign) - sign;                      \
-            const zr_sums16 is_hole = whole == (int32_t)nodata, is_empty = n == 0;                                 \
-            const zr_sums16 moved = (whole & ~is_hole) | ((int32_t)substitute & is_hole);                          \
-            const zr_means_##ID cells =                                                                            \
-                __builtin_convertvector((moved & ~is_empty) | ((int32_t)nodata & is_empty), zr_means_##ID);        \
-            if (here == 16)                                                                                        \
-                memcpy(out + i, &cells, sizeof cells);                                                             \
-            else                                                                                                   \
-                memcpy(out + i, &cells, (size_t)here * sizeof *out);                                               \
-        }                                                                                                          \
+template <class T> ZS_INLINE void zs_valid_quad_means(const zs_block *b, T *restrict out) {
+    typedef T pairs __attribute__((vector_size(64)));
+    typedef T results __attribute__((vector_size(32)));
+    constexpr bool is_signed = zs_is_signed<T>;
+    const int32_t nodata = zs_cell<T>(b->nodata), substitute = zs_cell<T>(b->substitute);
+    const pairs holes = (pairs){0} + (T)nodata;
+    for (int64_t i = 0; i < b->count; i += 16) {
+        const int64_t here = b->count - i < 16 ? b->count - i : 16;
+        pairs p = {0}, q = {0};
+        if (here == 16) {
+            memcpy(&p, b->rows[0] + 4 * i, sizeof p);
+            memcpy(&q, b->rows[1] + 4 * i, sizeof q);
+        } else {
+            memcpy(&p, b->rows[0] + 4 * i, (size_t)here * 4);
+            memcpy(&q, b->rows[1] + 4 * i, (size_t)here * 4);
+        }
+        const pairs p_hole = (pairs)(p == holes), q_hole = (pairs)(q == holes);
+        const zs_words16 u = (zs_words16)(p & ~p_hole), v = (zs_words16)(q & ~q_hole);
+        const zs_sums16 missing = (zs_sums16)(p_hole + q_hole); /* minus how many, in both halves */
+        const zs_sums16 n = 4 + (missing >> 16) + ((zs_sums16)((zs_words16)missing << 16) >> 16);
+        const zs_sums16 sum = is_signed ? ((zs_sums16)u >> 16) + ((zs_sums16)v >> 16) +
+                                              ((zs_sums16)(u << 16) >> 16) + ((zs_sums16)(v << 16) >> 16)
+                                        : (zs_sums16)((u >> 16) + (v >> 16) + (u & 0xFFFF) + (v & 0xFFFF));
+        const zs_sums16 sign = is_signed ? sum >> 31 : (zs_sums16){0}; /* halves go away from zero */
+        const zs_sums16 twice = 2 * ((sum ^ sign) - sign) + n, halves = 2 * (n + (zs_sums16)((n == 0) & 1));
+        const zs_floats16 mean =
+            __builtin_convertvector(twice, zs_floats16) / __builtin_convertvector(halves, zs_floats16);
+        const zs_sums16 whole = (__builtin_convertvector(mean, zs_sums16) ^ sign) - sign;
+        const zs_sums16 is_hole = whole == nodata, is_empty = n == 0;
+        const zs_sums16 moved = (whole & ~is_hole) | (substitute & is_hole);
+        const results cells = __builtin_convertvector((moved & ~is_empty) | (nodata & is_empty), results);
+        if (here == 16)
+            memcpy(out + i, &cells, sizeof cells);
+        else
+            memcpy(out + i, &cells, (size_t)here * sizeof *out);
     }
-ZR_VALID_MEANS4_INTEGER(u16, uint16_t, 0)
-ZR_VALID_MEANS4_INTEGER(i16, int16_t, 1)
+}
 
-/* Sums and counts go through memory: in one loop the compiler guards the division with a branch, and scalar code it is. */
-#define ZR_VALID_SUMS4(ID, T)                                                                                      \
-    ZR_INLINE void zr_valid_sums4_##ID(const T *restrict p, const T *restrict q, int64_t count, double *restrict sum, \
-                                       double *restrict valid, int skip, T nodata)                                 \
-    {                                                                                                              \
-        for (int64_t i = 0; i < count; i++) {                                                                      \
-            const T a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];                                \
-            const int va = is_valid_##ID(a, skip, nodata), vc = is_valid_##ID(c, skip, nodata);                    \
-            const int vd = is_valid_##ID(d, skip, nodata), ve = is_valid_##ID(e, skip, nodata);                    \
-            sum[i] = ((double)zr_keep_##ID(a, va) + (double)zr_keep_##ID(c, vc)) +                                 \
-                     ((double)zr_keep_##ID(d, vd) + (double)zr_keep_##ID(e, ve));                                  \
-            valid[i] = (double)(va + vc + vd + ve);                                                                \
-        }                                                                                                          \
+enum { ZS_STRETCH = 256 }; /* outputs at a time: their sums and counts stay in the nearest cache */
+
+/* Floats. Sums and counts go through memory: in one loop the compiler guards the division with a branch, and scalar code
+ * it is. A float32 that is a sum of negative zeros keeps their sign, a float64 does not. */
+template <int skip, class T> ZS_INLINE void zs_valid_float_quad_means(const zs_block *b, T *restrict out) {
+    const T nodata = zs_cell<T>(b->nodata);
+    const double zero = sizeof(T) == 4 ? -0.0 : 0.0;
+    double *restrict sum = (double *)b->scratch, *restrict valid = sum + ZS_STRETCH;
+    for (int64_t from = 0; from < b->count; from += ZS_STRETCH, out += ZS_STRETCH) {
+        const int64_t here = b->count - from < ZS_STRETCH ? b->count - from : ZS_STRETCH;
+        const T *restrict p = (const T *)b->rows[0] + 2 * from, *restrict q = (const T *)b->rows[1] + 2 * from;
+        for (int64_t i = 0; i < here; i++) {
+            const T a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];
+            const int va = zs_is_valid<skip>(a, nodata), vc = zs_is_valid<skip>(c, nodata);
+            const int vd = zs_is_valid<skip>(d, nodata), ve = zs_is_valid<skip>(e, nodata);
+            sum[i] = ((double)zs_keep(a, va) + (double)zs_keep(c, vc)) + ((double)zs_keep(d, vd) + (double)zs_keep(e, ve));
+            valid[i] = (double)(va + vc + vd + ve);
+        }
+        for (int64_t i = 0; i < here; i++) out[i] = (T)((zero + sum[i]) / valid[i]);
+        zs_mark_holes(b, valid, here, out);
     }
-ZR_VALID_SUMS4(f32, float)
-ZR_VALID_SUMS4(f64, double)
+}
 
 #endif

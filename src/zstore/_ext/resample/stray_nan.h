@@ -3,36 +3,29 @@
  * A kernel that knows no nodata makes NaN of every window that holds one. Only those windows are made again, of their
  * valid cells, so that where there is no NaN it costs nothing and changes no digit.
  */
-#ifndef ZSTORE_RESAMPLE_STRAY_NAN_H
-#define ZSTORE_RESAMPLE_STRAY_NAN_H
+#ifndef ZS_STRAY_NAN_H
+#define ZS_STRAY_NAN_H
 
 #include "block.h"
 
-#define ZR_STRAY_NAN(ID, T, MASK)                                                                                    \
-    ZR_CLONES static int zr_find_nan_##ID(const T *cells, int64_t count)                                            \
-    {                                                                                                               \
-        MASK any = 0;                                                                                               \
-        for (int64_t i = 0; i < count; i++) any |= (MASK)(cells[i] != cells[i]);                                    \
-        return any != 0;                                                                                            \
-    }                                                                                                               \
-    ZR_CLONES static void zr_replace_nan_##ID(T *restrict cells, const T *restrict instead, int64_t count)          \
-    {                                                                                                               \
-        for (int64_t i = 0; i < count; i++) cells[i] = cells[i] == cells[i] ? cells[i] : instead[i];                \
-    }
-ZR_STRAY_NAN(f32, float, uint32_t)
-ZR_STRAY_NAN(f64, double, uint64_t)
-
-static int zr_find_nan(int64_t item_size, const void *cells, int64_t count)
-{
-    return item_size == 4 ? zr_find_nan_f32(cells, count) : zr_find_nan_f64(cells, count);
+template <class T> ZS_CLONES static int zs_find_nan_of(const T *cells, int64_t count) {
+    zs_bits<T> any = 0;
+    for (int64_t i = 0; i < count; i++) any |= (zs_bits<T>)zs_is_nan(cells[i]);
+    return any != 0;
 }
 
-static void zr_replace_nan(int64_t item_size, void *cells, const void *instead, int64_t count)
-{
-    if (item_size == 4)
-        zr_replace_nan_f32(cells, instead, count);
-    else
-        zr_replace_nan_f64(cells, instead, count);
+template <class T> ZS_CLONES static void zs_replace_nan_of(T *restrict cells, const T *restrict instead, int64_t count) {
+    for (int64_t i = 0; i < count; i++) cells[i] = zs_is_nan(cells[i]) ? instead[i] : cells[i];
+}
+
+static int zs_find_nan(int64_t item_size, const void *cells, int64_t count) {
+    if (item_size == 4) return zs_find_nan_of((const float *)cells, count);
+    return zs_find_nan_of((const double *)cells, count);
+}
+
+static void zs_replace_nan(int64_t item_size, void *cells, const void *instead, int64_t count) {
+    if (item_size == 4) zs_replace_nan_of((float *)cells, (const float *)instead, count);
+    else zs_replace_nan_of((double *)cells, (const double *)instead, count);
 }
 
 #endif

@@ -3,15 +3,14 @@
  * Every sum runs over the rows in order, one product at a time, because GDAL's does: where the weights are fractions,
  * the order shows in the last bit, and the last bit in how a mean of integers is rounded.
  */
-#ifndef ZSTORE_RESAMPLE_WEIGH_H
-#define ZSTORE_RESAMPLE_WEIGH_H
+#ifndef ZS_WEIGH_H
+#define ZS_WEIGH_H
 
 #include "block.h"
 
 /* out[a] = sum over k of weights[k] * rows[k][a] */
-ZR_CLONES static void zr_weigh(const double *const *rows, const double *weights, int64_t row_count, int64_t count,
-                               double *restrict out)
-{
+ZS_CLONES static void zs_weigh(const double *const *rows, const double *weights, int64_t row_count, int64_t count,
+                               double *restrict out) {
     int64_t k = 1;
     const double *restrict first = rows[0];
     const double w = weights[0];
@@ -30,9 +29,8 @@ ZR_CLONES static void zr_weigh(const double *const *rows, const double *weights,
 }
 
 /* best[a] = how many ones follow one another at most in rows[0][a], rows[1][a], ... */
-ZR_CLONES static void zr_find_longest_runs(const double *const *rows, int64_t row_count, int64_t count,
-                                           double *restrict run, double *restrict best)
-{
+ZS_CLONES static void zs_find_longest_runs(const double *const *rows, int64_t row_count, int64_t count,
+                                           double *restrict run, double *restrict best) {
     for (int64_t a = 0; a < count; a++) run[a] = best[a] = rows[0][a];
     for (int64_t k = 1; k < row_count; k++) {
         const double *restrict p = rows[k];
@@ -45,9 +43,8 @@ ZR_CLONES static void zr_find_longest_runs(const double *const *rows, int64_t ro
 
 /* Weighted sums and the weights in them, made means: valid ones have 1 in `valid`, others 0 there and in `values`.
  * What holds all the weights is a mean already, and stays the same whether its neighbours have holes or not. */
-ZR_CLONES static void zr_divide(double *restrict values, double *restrict valid, const double *restrict best,
-                                double least_run, double all, int64_t count)
-{
+ZS_CLONES static void zs_divide(double *restrict values, double *restrict valid, const double *restrict best,
+                                double least_run, double all, int64_t count) {
     if (best)
         for (int64_t a = 0; a < count; a++) valid[a] = best[a] >= least_run ? valid[a] : 0.0;
     for (int64_t a = 0; a < count; a++) {
@@ -57,9 +54,8 @@ ZR_CLONES static void zr_divide(double *restrict values, double *restrict valid,
     }
 }
 
-static void zr_split_phases(const double *restrict row, int64_t count, int64_t step, int64_t phase_size,
-                            double *restrict phases)
-{
+static void zs_split_phases(const double *restrict row, int64_t count, int64_t step, int64_t phase_size,
+                            double *restrict phases) {
     for (int64_t p = 0; p < step; p++) {
         double *restrict phase = phases + p * phase_size;
         const int64_t cells = (count - p + step - 1) / step;

@@ -5,14 +5,14 @@
  * whatever part of the source is at hand, comes out as it would from the whole. Dimensions that are not resampled are
  * walked through, but for the innermost, whose cells ("lanes") are weighed side by side.
  */
-#ifndef ZSTORE_RESAMPLE_WEIGHTED_H
-#define ZSTORE_RESAMPLE_WEIGHTED_H
+#ifndef ZS_WEIGHTED_H
+#define ZS_WEIGHTED_H
 
 #include "cells.h"
 #include "run.h"
 #include "weigh.h"
 
-enum { ZR_MAX_WEIGHTED = 8 };
+enum { ZS_MAX_WEIGHTED = 8 };
 
 typedef struct {
     int64_t source_size, size, source_stride, stride;
@@ -22,95 +22,93 @@ typedef struct {
     const double *total;          /* what the weights of an output come to */
     int64_t taps;
     int64_t alike_begin, alike_end, step; /* outputs of equal weights, each `step` cells after the one before */
-    int64_t tile, tile_cells;             /* made by zr_run_weighted: outputs at a time, and the most they look at */
-} zr_weighted_axis;
+    int64_t tile, tile_cells;             /* made by zs_run_weighted: outputs at a time, and the most they look at */
+} zs_weighted_axis;
 
 typedef struct {
     const char *source;
     char *out;
     int axis_count, outer_count, needs_runs, is_half, source_swapped, out_swapped;
     int stray_nan; /* there is no nodata, and cells are floats: see stray_nan.h */
-    zr_weighted_axis axes[ZR_MAX_WEIGHTED];
-    zr_axis outer[ZR_MAX_OUTER]; /* not resampled: size and strides only */
-    zr_axis lane;
+    zs_weighted_axis axes[ZS_MAX_WEIGHTED];
+    zs_axis outer[ZS_MAX_OUTER]; /* not resampled: size and strides only */
+    zs_axis lane;
     int64_t stored_size, item_size;
-    zr_conversion how;
-    zr_load_cells load;
-    zr_store_cells store;
-    /* made by zr_run_weighted */
+    zs_conversion how;
+    zs_load_cells load;
+    zs_store_cells store;
+    /* made by zs_run_weighted */
     int64_t lane_tile, task_count;
-    _Atomic int64_t next;
-} zr_weighted_job;
+    int64_t next; /* shared by threads */
+} zs_weighted_job;
 
 typedef struct {
     double *values, *valid;
-} zr_plane;
+} zs_plane;
 
 typedef struct {
-    zr_weighted_job *job;
+    zs_weighted_job *job;
     char *memory;
-    int64_t begin[ZR_MAX_WEIGHTED], outputs[ZR_MAX_WEIGHTED], cells[ZR_MAX_WEIGHTED], low[ZR_MAX_WEIGHTED];
-    int64_t inner[ZR_MAX_WEIGHTED + 1]; /* outputs of the tile along this dimension and all after it */
+    int64_t begin[ZS_MAX_WEIGHTED], outputs[ZS_MAX_WEIGHTED], cells[ZS_MAX_WEIGHTED], low[ZS_MAX_WEIGHTED];
+    int64_t inner[ZS_MAX_WEIGHTED + 1]; /* outputs of the tile along this dimension and all after it */
     int64_t lanes;
-    zr_plane planes[ZR_MAX_WEIGHTED]; /* what is weighed along each dimension */
-    zr_plane phases, result;
+    zs_plane planes[ZS_MAX_WEIGHTED]; /* what is weighed along each dimension */
+    zs_plane phases, result;
     double *run, *best;
     char *gathered, *scattered, *again;
-    zr_conversion how;
+    zs_conversion how;
     const double **rows;
-} zr_weigher;
+} zs_weigher;
 
 typedef struct {
     zs_job pooled;
-    zr_weigher weighers[ZR_MAX_THREADS];
-    _Atomic int joined;
-} zr_weighing_crew;
+    zs_weigher weighers[ZS_MAX_THREADS];
+    int joined;
+} zs_weighing_crew;
 
 /* One output (or, with phases, `count` of them) out of the rows of values and of validity. */
-static int zr_weigh_outputs(zr_weigher *w, const zr_weighted_axis *axis, int64_t i, const double *const *rows,
-                            const double *const *valid_rows, int64_t count, double *values, double *valid)
-{
-    const zr_weighted_job *job = w->job;
+static int zs_weigh_outputs(zs_weigher *w, const zs_weighted_axis *axis, int64_t i, const double *const *rows,
+                            const double *const *valid_rows, int64_t count, double *values, double *valid) {
+    const zs_weighted_job *job = w->job;
     const double *weights = axis->weights + i * axis->taps;
-    zr_weigh(rows, weights, axis->count[i], count, values);
+    zs_weigh(rows, weights, axis->count[i], count, values);
     if (!valid_rows) return 0;
-    zr_weigh(valid_rows, weights, axis->count[i], count, valid);
-    if (w->how.purpose != ZR_FILTERED) return 1;
+    zs_weigh(valid_rows, weights, axis->count[i], count, valid);
+    if (w->how.purpose != ZS_FILTERED) return 1;
     double all = weights[0];
     for (int64_t k = 1; k < axis->count[i]; k++) all += weights[k];
-    if (job->needs_runs) zr_find_longest_runs(valid_rows, axis->count[i], count, w->run, w->best);
-    zr_divide(values, valid, job->needs_runs ? w->best : NULL, (double)(axis->reach[i] / 2), all,
+    if (job->needs_runs) zs_find_longest_runs(valid_rows, axis->count[i], count, w->run, w->best);
+    zs_divide(values, valid, job->needs_runs ? w->best : NULL, (double)(axis->reach[i] / 2), all,
               count);
     return 1;
 }
 
 /* Along dimension d: planes[d] -> out. With `has_holes` validity counts, and out.valid is filled. */
-static void zr_weigh_axis(zr_weigher *w, int d, int has_holes, zr_plane out)
-{
-    const zr_weighted_job *job = w->job;
-    const zr_weighted_axis *axis = &job->axes[d];
+static void zs_weigh_axis(zs_weigher *w, int d, int has_holes, zs_plane out) {
+    const zs_weighted_job *job = w->job;
+    const zs_weighted_axis *axis = &job->axes[d];
     const int64_t after = w->inner[d + 1], end = w->begin[d] + w->outputs[d];
-    const zr_plane in = w->planes[d];
+    const zs_plane in = w->planes[d];
     int64_t i = w->begin[d];
     while (i < end) {
         const int64_t at = i - w->begin[d], from = axis->first[i] - w->low[d], taps = axis->count[i];
         const double **rows = w->rows, **valid_rows = has_holes ? w->rows + axis->taps : NULL;
-        const int64_t alike = zr_least(axis->alike_end, end) - i;
+        const int64_t alike = zs_least(axis->alike_end, end) - i;
         if (after == 1 && i >= axis->alike_begin && alike > 4 && axis->step <= 64) {
             const int64_t cells = (alike - 1) * axis->step + taps;
             const int64_t phase = (cells + axis->step - 1) / axis->step;
-            zr_split_phases(in.values + from, cells, axis->step, phase, w->phases.values);
-            if (has_holes) zr_split_phases(in.valid + from, cells, axis->step, phase, w->phases.valid);
+            zs_split_phases(in.values + from, cells, axis->step, phase, w->phases.values);
+            if (has_holes) zs_split_phases(in.valid + from, cells, axis->step, phase, w->phases.valid);
             for (int64_t k = 0; k < taps; k++) {
                 const int64_t place = k % axis->step * phase + k / axis->step;
                 rows[k] = w->phases.values + place;
                 if (has_holes) valid_rows[k] = w->phases.valid + place;
             }
-            zr_weigh_outputs(w, axis, i, rows, valid_rows, alike, out.values + at, out.valid + at);
+            zs_weigh_outputs(w, axis, i, rows, valid_rows, alike, out.values + at, out.valid + at);
             i += alike;
             continue;
         }
-        if (after == 1 && !(has_holes && w->how.purpose == ZR_FILTERED)) {
+        if (after == 1 && !(has_holes && w->how.purpose == ZS_FILTERED)) {
             const double *cell = in.values + from, *kept = in.valid + from, *weight = axis->weights + i * axis->taps;
             double sum = cell[0] * weight[0], valid = has_holes ? kept[0] * weight[0] : 0.0;
             for (int64_t k = 1; k < taps; k++) sum += cell[k] * weight[k];
@@ -124,22 +122,21 @@ static void zr_weigh_axis(zr_weigher *w, int d, int has_holes, zr_plane out)
             rows[k] = in.values + (from + k) * after;
             if (has_holes) valid_rows[k] = in.valid + (from + k) * after;
         }
-        zr_weigh_outputs(w, axis, i, rows, valid_rows, after, out.values + at * after, out.valid + at * after);
+        zs_weigh_outputs(w, axis, i, rows, valid_rows, after, out.values + at * after, out.valid + at * after);
         i++;
     }
 }
 
 /* The cells at `from` on, along the last dimension and the lanes, as float64. Gives whether any is invalid. */
-static int zr_load_row(zr_weigher *w, int d, const char *from)
-{
-    zr_weighted_job *job = w->job;
-    const zr_weighted_axis *axis = &job->axes[d];
+static int zs_load_row(zs_weigher *w, int d, const char *from) {
+    zs_weighted_job *job = w->job;
+    const zs_weighted_axis *axis = &job->axes[d];
     const int64_t cells = w->cells[d] * w->lanes, size = job->item_size;
     const int contiguous = !job->is_half && !job->source_swapped && !((uintptr_t)from & (uintptr_t)(size - 1)) &&
                            (w->lanes == 1 || job->lane.source_stride == size) &&
                            axis->source_stride == w->lanes * size;
     if (!contiguous) {
-        zr_gather_cells(from, axis->source_stride, job->lane.source_stride, w->cells[d], w->lanes, job->stored_size,
+        zs_gather_cells(from, axis->source_stride, job->lane.source_stride, w->cells[d], w->lanes, job->stored_size,
                         job->source_swapped, job->is_half, w->gathered);
         from = w->gathered;
     }
@@ -147,21 +144,20 @@ static int zr_load_row(zr_weigher *w, int d, const char *from)
 }
 
 /* The tile from dimension d on, at `from` of the source, into `out`. Gives whether out.valid counts. */
-static int zr_weigh_tile(zr_weigher *w, int d, const char *from, zr_plane out)
-{
-    const zr_weighted_job *job = w->job;
-    const zr_weighted_axis *axis = &job->axes[d];
+static int zs_weigh_tile(zs_weigher *w, int d, const char *from, zs_plane out) {
+    const zs_weighted_job *job = w->job;
+    const zs_weighted_axis *axis = &job->axes[d];
     const int64_t inner = w->inner[d + 1];
     /* a filter over valid cells alone needs no validity; sums want theirs always, as other windows will have one */
-    const int always = w->how.skip != ZR_PLAIN && w->how.purpose != ZR_FILTERED;
+    const int always = w->how.skip != ZS_PLAIN && w->how.purpose != ZS_FILTERED;
     int has_holes = always;
     if (d == job->axis_count - 1) {
-        has_holes |= zr_load_row(w, d, from + w->low[d] * axis->source_stride);
+        has_holes |= zs_load_row(w, d, from + w->low[d] * axis->source_stride);
     } else {
         int64_t checked = 0;
         for (int64_t s = 0; s < w->cells[d]; s++) {
-            const zr_plane row = {w->planes[d].values + s * inner, w->planes[d].valid + s * inner};
-            if (zr_weigh_tile(w, d + 1, from + (w->low[d] + s) * axis->source_stride, row)) {
+            const zs_plane row = {w->planes[d].values + s * inner, w->planes[d].valid + s * inner};
+            if (zs_weigh_tile(w, d + 1, from + (w->low[d] + s) * axis->source_stride, row)) {
                 for (int64_t a = checked * inner; !always && a < s * inner; a++) w->planes[d].valid[a] = 1.0;
                 checked = s + 1;
                 has_holes = 1;
@@ -170,63 +166,59 @@ static int zr_weigh_tile(zr_weigher *w, int d, const char *from, zr_plane out)
         if (has_holes && !always)
             for (int64_t a = checked * inner; a < w->cells[d] * inner; a++) w->planes[d].valid[a] = 1.0;
     }
-    zr_weigh_axis(w, d, has_holes, out);
+    zs_weigh_axis(w, d, has_holes, out);
     return has_holes;
 }
 
 /* What the weights of every output of the tile come to, where all cells are valid. */
-static void zr_fill_totals(const zr_weigher *w, int d, double factor, double *totals)
-{
-    const zr_weighted_job *job = w->job;
+static void zs_fill_totals(const zs_weigher *w, int d, double factor, double *totals) {
+    const zs_weighted_job *job = w->job;
     for (int64_t i = 0; i < w->outputs[d]; i++) {
         const double total = factor * job->axes[d].total[w->begin[d] + i];
         if (d < job->axis_count - 1)
-            zr_fill_totals(w, d + 1, total, totals + i * w->inner[d + 1]);
+            zs_fill_totals(w, d + 1, total, totals + i * w->inner[d + 1]);
         else
             for (int64_t l = 0; l < w->lanes; l++) totals[i * w->lanes + l] = total;
     }
 }
 
 /* The finished tile, from dimension d on, to where it belongs. */
-static void zr_scatter_tile(const zr_weigher *w, int d, const char *cells, char *to)
-{
-    const zr_weighted_job *job = w->job;
-    const zr_weighted_axis *axis = &job->axes[d];
+static void zs_scatter_tile(const zs_weigher *w, int d, const char *cells, char *to) {
+    const zs_weighted_job *job = w->job;
+    const zs_weighted_axis *axis = &job->axes[d];
     to += w->begin[d] * axis->stride;
     if (d == job->axis_count - 1) {
-        zr_scatter_cells(cells, to, axis->stride, job->lane.stride, w->outputs[d], w->lanes, job->stored_size,
+        zs_scatter_cells(cells, to, axis->stride, job->lane.stride, w->outputs[d], w->lanes, job->stored_size,
                          job->out_swapped, job->is_half);
         return;
     }
     for (int64_t i = 0; i < w->outputs[d]; i++)
-        zr_scatter_tile(w, d + 1, cells + i * w->inner[d + 1] * job->item_size, to + i * axis->stride);
+        zs_scatter_tile(w, d + 1, cells + i * w->inner[d + 1] * job->item_size, to + i * axis->stride);
 }
 
 /* The tile that begins at `from` of the source, as cells. */
-static void zr_make_tile(zr_weigher *w, const char *from, char *cells)
-{
-    const int has_holes = zr_weigh_tile(w, 0, from, w->result);
-    const int divides = w->how.purpose == ZR_MEAN || w->how.purpose == ZR_ROOT_MEAN;
-    if (!has_holes && divides) zr_fill_totals(w, 0, 1.0, w->result.valid);
+static void zs_make_tile(zs_weigher *w, const char *from, char *cells) {
+    const int has_holes = zs_weigh_tile(w, 0, from, w->result);
+    const int divides = w->how.purpose == ZS_MEAN || w->how.purpose == ZS_ROOT_MEAN;
+    if (!has_holes && divides) zs_fill_totals(w, 0, 1.0, w->result.valid);
     w->job->store(&w->how, w->result.values, has_holes || divides ? w->result.valid : NULL, w->inner[0], cells);
 }
 
-static int64_t zr_tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
+static int64_t zs_tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
-static void zr_run_weighted_task(zr_weigher *w, int64_t task)
-{
-    zr_weighted_job *job = w->job;
-    const int64_t lane = task % zr_tiles(job->lane.size, job->lane_tile) * job->lane_tile;
+static void zs_run_weighted_task(zs_weigher *w, int64_t task) {
+    zs_weighted_job *job = w->job;
+    const int64_t lane = task % zs_tiles(job->lane.size, job->lane_tile) * job->lane_tile;
     const char *from = job->source + lane * job->lane.source_stride;
     char *to = job->out + lane * job->lane.stride;
-    task /= zr_tiles(job->lane.size, job->lane_tile);
-    w->lanes = w->inner[job->axis_count] = zr_least(job->lane_tile, job->lane.size - lane);
+    task /= zs_tiles(job->lane.size, job->lane_tile);
+    w->lanes = w->inner[job->axis_count] = zs_least(job->lane_tile, job->lane.size - lane);
     for (int d = job->axis_count - 1; d >= 0; d--) {
-        const zr_weighted_axis *axis = &job->axes[d];
-        const int64_t tiles = zr_tiles(axis->size, axis->tile);
+        const zs_weighted_axis *axis = &job->axes[d];
+        const int64_t tiles = zs_tiles(axis->size, axis->tile);
         w->begin[d] = task % tiles * axis->tile;
         task /= tiles;
-        w->outputs[d] = zr_least(axis->tile, axis->size - w->begin[d]);
+        w->outputs[d] = zs_least(axis->tile, axis->size - w->begin[d]);
         const int64_t last = w->begin[d] + w->outputs[d] - 1;
         w->low[d] = axis->first[w->begin[d]];
         w->cells[d] = axis->first[last] + axis->count[last] - w->low[d];
@@ -237,60 +229,57 @@ static void zr_run_weighted_task(zr_weigher *w, int64_t task)
         to += task % job->outer[d].size * job->outer[d].stride;
         task /= job->outer[d].size;
     }
-    zr_make_tile(w, from, w->scattered);
-    if (job->stray_nan && zr_find_nan(job->item_size, w->scattered, w->inner[0])) {
-        w->how.skip = ZR_SKIP_NAN;
-        zr_make_tile(w, from, w->again);
-        w->how.skip = ZR_PLAIN;
-        zr_replace_nan(job->item_size, w->scattered, w->again, w->inner[0]);
+    zs_make_tile(w, from, w->scattered);
+    if (job->stray_nan && zs_find_nan(job->item_size, w->scattered, w->inner[0])) {
+        w->how.skip = ZS_SKIP_NAN;
+        zs_make_tile(w, from, w->again);
+        w->how.skip = ZS_PLAIN;
+        zs_replace_nan(job->item_size, w->scattered, w->again, w->inner[0]);
     }
-    zr_scatter_tile(w, 0, w->scattered, to);
+    zs_scatter_tile(w, 0, w->scattered, to);
 }
 
-static void zr_work_weighted(zs_job *pooled, int is_caller)
-{
-    zr_weighing_crew *crew = (zr_weighing_crew *)pooled;
-    zr_weigher *w = &crew->weighers[atomic_fetch_add(&crew->joined, 1)];
+static void zs_work_weighted(zs_job *pooled, int is_caller) {
+    zs_weighing_crew *crew = (zs_weighing_crew *)pooled;
+    zs_weigher *w = &crew->weighers[__atomic_fetch_add(&crew->joined, 1, __ATOMIC_SEQ_CST)];
     (void)is_caller;
     for (;;) {
-        const int64_t task = atomic_fetch_add(&w->job->next, 1);
+        const int64_t task = __atomic_fetch_add(&w->job->next, 1, __ATOMIC_SEQ_CST);
         if (task >= w->job->task_count) return;
-        zr_run_weighted_task(w, task);
+        zs_run_weighted_task(w, task);
     }
 }
 
 /* Tiles small enough for the caches, and large enough that what neighbours share is not worked out too often. */
-static void zr_choose_tiles(zr_weighted_job *job)
-{
-    job->lane_tile = zr_least(job->lane.size, 256);
-    job->task_count = zr_tiles(job->lane.size, job->lane_tile);
+static void zs_choose_tiles(zs_weighted_job *job) {
+    job->lane_tile = zs_least(job->lane.size, 256);
+    job->task_count = zs_tiles(job->lane.size, job->lane_tile);
     for (int d = 0; d < job->axis_count; d++) {
-        zr_weighted_axis *axis = &job->axes[d];
+        zs_weighted_axis *axis = &job->axes[d];
         const int64_t step = axis->source_size / axis->size + 1, depth = job->axis_count - 1 - d;
         const int64_t cells = depth == 1 ? 4096 : job->lane_tile > 1 ? 16384 / job->lane_tile : 768;
         const int64_t most = depth == 0 ? 256 : depth == 1 ? 64 : 4, fits = cells / step;
-        axis->tile = zr_least(axis->size, fits > most ? most : fits > 1 ? fits : 1);
+        axis->tile = zs_least(axis->size, fits > most ? most : fits > 1 ? fits : 1);
         axis->tile_cells = 0;
         for (int64_t begin = 0; begin < axis->size; begin += axis->tile) {
-            const int64_t last = zr_least(begin + axis->tile, axis->size) - 1;
+            const int64_t last = zs_least(begin + axis->tile, axis->size) - 1;
             const int64_t span = axis->first[last] + axis->count[last] - axis->first[begin];
             if (span > axis->tile_cells) axis->tile_cells = span;
         }
-        job->task_count *= zr_tiles(axis->size, axis->tile);
+        job->task_count *= zs_tiles(axis->size, axis->tile);
     }
     for (int d = 0; d < job->outer_count; d++) job->task_count *= job->outer[d].size;
 }
 
-static int zr_prepare_weigher(zr_weighted_job *job, zr_weigher *w)
-{
-    int64_t sizes[ZR_MAX_WEIGHTED], inner = job->lane_tile, widest = 0, taps = 0, total = 0;
+static int zs_prepare_weigher(zs_weighted_job *job, zs_weigher *w) {
+    int64_t sizes[ZS_MAX_WEIGHTED], inner = job->lane_tile, widest = 0, taps = 0, total = 0;
     for (int d = job->axis_count - 1; d >= 0; d--) {
         sizes[d] = (job->axes[d].tile_cells * inner + 15) & ~(int64_t)7;
         inner *= job->axes[d].tile;
         if (job->axes[d].taps > taps) taps = job->axes[d].taps;
         total += 2 * sizes[d];
     }
-    const zr_weighted_axis *last = &job->axes[job->axis_count - 1];
+    const zs_weighted_axis *last = &job->axes[job->axis_count - 1];
     /* phases are each as long as the longest */
     const int64_t phases = (last->tile_cells + 2 * 64 + 7) & ~(int64_t)7;
     const int64_t results = (inner + 7) & ~(int64_t)7, row = sizes[job->axis_count - 1];
@@ -298,9 +287,9 @@ static int zr_prepare_weigher(zr_weighted_job *job, zr_weigher *w)
     total += 2 * phases + 2 * results + 2 * widest + row + 2 * results;
     w->job = job;
     w->how = job->how;
-    w->rows = malloc((size_t)(2 * taps) * sizeof *w->rows);
+    w->rows = (const double **)malloc((size_t)(2 * taps) * sizeof *w->rows);
     if (posix_memalign((void **)&w->memory, 64, (size_t)total * sizeof(double))) w->memory = NULL;
-    if (!w->rows || !w->memory) return ZR_NO_MEMORY;
+    if (!w->rows || !w->memory) return ZS_NO_MEMORY;
     double *free_memory = (double *)w->memory;
     for (int d = 0; d < job->axis_count; d++) {
         w->planes[d].values = free_memory;
@@ -316,29 +305,25 @@ static int zr_prepare_weigher(zr_weighted_job *job, zr_weigher *w)
     w->gathered = (char *)(w->best + widest);
     w->scattered = (char *)(w->best + widest + row);
     w->again = (char *)(w->best + widest + row + results);
-    return ZR_OK;
+    return ZS_OK;
 }
 
-static int zr_run_weighted(zr_weighted_job *job, int threads)
-{
-    zr_weighing_crew crew = {.pooled = {.work = zr_work_weighted}};
+static int zs_run_weighted(zs_weighted_job *job, int threads) {
+    zs_weighing_crew crew = {.pooled = {.work = zs_work_weighted}};
     int prepared = 0;
-    zr_choose_tiles(job);
-    atomic_init(&job->next, 0);
-    threads = (int)zr_least(zr_least(threads, ZR_MAX_THREADS), job->task_count);
-    while (prepared < threads && zr_prepare_weigher(job, &crew.weighers[prepared]) == ZR_OK) prepared++;
+    zs_choose_tiles(job);
+    job->next = 0;
+    threads = (int)zs_least(zs_least(threads, ZS_MAX_THREADS), job->task_count);
+    while (prepared < threads && zs_prepare_weigher(job, &crew.weighers[prepared]) == ZS_OK) prepared++;
     if (prepared > 0) zs_pool_run(&crew.pooled, prepared);
     for (int t = 0; t < threads; t++) {
         free(crew.weighers[t].rows);
         free(crew.weighers[t].memory);
     }
-    return prepared > 0 ? ZR_OK : ZR_NO_MEMORY;
+    return prepared > 0 ? ZS_OK : ZS_NO_MEMORY;
 }
 
-#define ZR_CELL_CONVERSIONS(PREFIX)                                                                                 \
-    {PREFIX##_u8, PREFIX##_i8, PREFIX##_u16, PREFIX##_i16, PREFIX##_u32,                                            \
-     PREFIX##_i32, PREFIX##_u64, PREFIX##_i64, PREFIX##_f32, PREFIX##_f64}
-static const zr_load_cells zr_loads[ZR_TYPE_COUNT] = ZR_CELL_CONVERSIONS(zr_load);
-static const zr_store_cells zr_stores[ZR_TYPE_COUNT] = ZR_CELL_CONVERSIONS(zr_store);
+static const zs_load_cells zs_loads[ZS_TYPE_COUNT] = ZS_FOR_TYPES(zs_load);
+static const zs_store_cells zs_stores[ZS_TYPE_COUNT] = ZS_FOR_TYPES(zs_store);
 
 #endif
