@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import pickle
 import pkgutil
 import subprocess
@@ -48,6 +49,7 @@ def test_every_public_name_exists():
     for name in zstore.__all__:
         assert getattr(zstore, name) is not None
         assert name in dir(zstore)
+    assert {name for name in dir(zstore) if not name.startswith("__")} == set(zstore.__all__)
     with pytest.raises(AttributeError, match="nothing_of_that_name"):
         getattr(zstore, "nothing_of_that_name")  # noqa: B009 - as an attribute, for the error's words
 
@@ -215,6 +217,19 @@ def test_types_of_compiled_modules_are_those_of_the_stubs(tmp_path):
     environment = {"PYTHONPATH": str(SOURCE), "MYPYPATH": str(SOURCE), "PATH": ""}
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_users_script_runs_and_its_types_are_checked(tmp_path):
+    script = Path(__file__).with_name("typed_script.py")
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "MYPYPATH": str(SOURCE)}
+    checking = ["-m", "mypy", "--strict", "--follow-imports=silent", f"--cache-dir={tmp_path / 'cache'}"]
+    for command in ([script, tmp_path / "s"], [*checking, script]):
+        if command[0] == "-m" and importlib.util.find_spec("mypy") is None:
+            pytest.skip("mypy is not installed")
+        result = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, cwd=tmp_path, env=environment
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_arrays_can_be_pickled(tmp_path):

@@ -208,6 +208,7 @@ def test_pickles_are_read_by_those_who_say_so(tmp_path):
     for opened in (
         zstore.open(place, "s", allow_pickle=True),
         zstore.open_array(place, "s", "r", allow_pickle=True),
+        zstore.open(place, allow_pickle=True)["s"],
     ):
         assert opened[...].tolist() == [{1}, (2, 3), None, 4]
     for opened in (

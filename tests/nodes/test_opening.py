@@ -189,6 +189,8 @@ def test_what_is_made_is_told_what_a_missing_chunk_is(store, zarr_format):
     for array in arrays:
         with pytest.raises(NotFoundError, match="chunk"):
             array[...]
+        with pytest.raises(NotFoundError, match="chunk"):
+            array.lazy[1:].read()
         assert array.read(missing="fill").tolist() == [0, 0, 0]
     assert open_array(store, "o", zarr_format=zarr_format, **made)[...].tolist() == [0, 0, 0]
 

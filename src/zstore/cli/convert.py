@@ -52,7 +52,7 @@ def convert(ctx: click.Context, /, source: str, target: str | None, **options: A
         _check_options(given, {"metadata_only", "remove_old", "zarr_format"}, "--metadata-only")
         if target is not None:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
-        made = convert_metadata(source, zarr_format=int(options["zarr_format"] or 3), remove_old=remove_old)
+        made = convert_metadata(source, zarr_format=options["zarr_format"] or 3, remove_old=remove_old)
         _show(made)
         return
     if target is None:
@@ -65,7 +65,7 @@ def convert(ctx: click.Context, /, source: str, target: str | None, **options: A
         return
     if check:
         raise click.UsageError("--check goes with a Zarr made of a Zarr")
-    if options["zarr_format"] == "1":
+    if options["zarr_format"] == 1:
         raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
     if target.lower().endswith(RASTER_SUFFIXES):
         _to_raster(source, target, **options)
@@ -104,7 +104,7 @@ def _from_netcdf(source: str, target: str, **options: Any) -> None:
         group = netcdf_to_zarr(
             source,
             target,
-            zarr_format=int(options["zarr_format"] or 3),
+            zarr_format=options["zarr_format"] or 3,
             chunks=options["chunks"] or "auto",
             shards=options["shards"],
             compressors=codec_of(options["codec"]),
@@ -127,7 +127,7 @@ def _to_zarr(source: str, target: str, **options: Any) -> None:
         group = raster_to_zarr(
             source,
             target,
-            zarr_format=int(options["zarr_format"] or 3),
+            zarr_format=options["zarr_format"] or 3,
             chunks=options["chunks"] or 256,
             shards=options["shards"],
             compressors=codec_of(options["codec"]),
@@ -171,7 +171,7 @@ def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> 
         made = convert_zarr(
             source,
             target,
-            zarr_format=int(options["zarr_format"] or 3),
+            zarr_format=options["zarr_format"] or 3,
             overwrite=options["overwrite"],
             check=check,
             progress=progress,

@@ -47,10 +47,20 @@ LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "N or Y,X"}
 WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
 
 
+def _format_of(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else int(value)
+
+
 def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of everything that writes arrays."""
     options = [
-        click.option("--format", "zarr_format", type=click.Choice(["1", "2", "3"]), help="Zarr format."),
+        click.option(
+            "--format",
+            "zarr_format",
+            type=click.Choice(["1", "2", "3"]),
+            callback=_format_of,
+            help="Zarr format.",
+        ),
         click.option("--chunks", **LENGTHS, help="Chunk lengths (inside shards: of inner chunks)."),
         click.option("--shards", **LENGTHS, help="Shard lengths; v3 only."),
         click.option("--codec", help="zstd, gzip, blosc, lz4, ... or none."),

@@ -116,7 +116,7 @@ def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
         "method": methods or "average",
         "nodata": "auto" if options["nodata"] is None else options["nodata"],
         "compressors": codec_of(options["codec"]),
-        "zarr_format": None if options["zarr_format"] is None else int(options["zarr_format"]),
+        "zarr_format": options["zarr_format"],
         "progress": progress,
     }
 

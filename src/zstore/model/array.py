@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from zstore.model.keys import ChunkKeys
 
 __all__ = ["ArrayModel", "CodecModel", "Parts", "ZarrFormat"]
 
-ZarrFormat: TypeAlias = int
+ZarrFormat: TypeAlias = Literal[1, 2, 3]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy.typing as npt
+
 __all__ = ["read_tile", "render_html"]
 
-read_tile: Callable[..., Any]
+read_tile: Callable[..., npt.NDArray[Any]]
 """A tile of the pyramid that a node is, or is a part of."""
 
 render_html: Callable[[Any], str]

@@ -34,7 +34,7 @@ Items: TypeAlias = npt.NDArray[Any]
 Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
 
 # Selections that give an array whatever the number of dimensions; others may give a single item.
-_Several: TypeAlias = slice | EllipsisType | list[Any] | npt.NDArray[Any] | None
+_Several: TypeAlias = slice | EllipsisType | list[int] | list[bool] | npt.NDArray[Any] | None
 Several: TypeAlias = _Several | tuple[_Several, ...]
 
 

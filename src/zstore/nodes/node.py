@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy.typing as npt
+
 from zstore.engine.documents import place
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
@@ -99,7 +101,9 @@ class Node(Generic[Model]):
         """Its attributes; changes go straight to the store."""
         return Attributes(self._store, self._path, lambda: self._model, self._set_model)
 
-    def tile(self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any) -> Any:
+    def tile(
+        self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any
+    ) -> npt.NDArray[Any]:
         """The tile in column `x` and row `y` of tile matrix `z`, of the pyramid this is, or is a part of.
 
         Of an array, its own cells at that level; of a group, those of `array`, or of the only one there is.

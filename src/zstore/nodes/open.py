@@ -66,11 +66,12 @@ def open(
         MetadataError, UnsupportedError: what is there cannot be read.
     """
     at = _look(store, path, mode, zarr_format, storage_options, "array or group")
+    access = Access(at.mode == "r", allow_pickle, missing)
     if at.model is not None:
-        return node(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
+        return node(at.store, at.path, at.model, access)
     options = {**options, "zarr_format": zarr_format, "overwrite": at.mode == "w", "missing": missing}
     if not _makes_array(options):
-        return create_group(at.store, at.path, **options)
+        return Group(at.store, at.path, create_group(at.store, at.path, **options).model, access)
     return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 

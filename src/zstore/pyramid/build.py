@@ -10,6 +10,7 @@ import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.jobs.runner import Executor, Progress
+from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.builder import RunOptions, build, open_target
@@ -44,7 +45,7 @@ def build_pyramid(
     chunks: Lengths | None = None,
     shards: Lengths | str | None = "auto",
     compressors: Any = "auto",
-    zarr_format: int | None = None,
+    zarr_format: ZarrFormat | None = None,
     derive: str = "auto",
     grid: str = "aligned",
     copy_base: bool | None = None,
@@ -144,7 +145,7 @@ def build_tile_pyramid(
     tile_length: int | None = None,
     tiles_per_shard: int | None = None,
     compressors: Any = "auto",
-    zarr_format: int | None = None,
+    zarr_format: ZarrFormat | None = None,
     derive: str = "auto",
     tolerance: float = TOLERANCE,
     profile: str | None = None,
@@ -191,7 +192,7 @@ def build_tile_pyramid(
         raise MetadataError(f"tiles_per_shard is {tiles_per_shard!r}; expected a whole number, or None")
     grid = TileGrid.choose(dataset, tile_matrix_set, tile_length, tolerance, min_zoom, max_zoom)
     options = CellOptions(method, _nodata(dataset, nodata), derive, mask)
-    root, overall = open_target(target, zarr_format, max(2, _own_format(dataset)))
+    root, overall = open_target(target, zarr_format, 3 if _own_format(dataset) == 3 else 2)
     (height, width), times = grid.tile, tiles_per_shard
     shards = None if times is None else (height * times, width * times)
     encoding = Encoding(grid.tile, shards, compressors, overall)
@@ -204,8 +205,8 @@ def build_tile_pyramid(
 
 
 def _target(
-    dataset: Dataset, target: Group | PlaceLike | None, zarr_format: int | None
-) -> tuple[Group | PlaceLike, str, int]:
+    dataset: Dataset, target: Group | PlaceLike | None, zarr_format: ZarrFormat | None
+) -> tuple[Group | PlaceLike, str, ZarrFormat]:
     """(where the levels go, the dataset's own name where it is one of them, the format)."""
     root_place = None if dataset.root is None else place_of(dataset.root)
     if target is None:
@@ -238,7 +239,7 @@ def _open(source: Array | Group | PlaceLike) -> Dataset:
     return dataset
 
 
-def _own_format(dataset: Dataset) -> int:
+def _own_format(dataset: Dataset) -> ZarrFormat:
     return next(iter(dataset.arrays.values())).zarr_format
 
 

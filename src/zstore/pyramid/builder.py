@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.runner import Executor, Progress, Runner, counter
+from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import Box
@@ -49,8 +50,8 @@ class RunOptions:
 
 
 def open_target(
-    target: Group | PlaceLike, zarr_format: int | None, own: int
-) -> tuple[Group | PlaceLike, int]:
+    target: Group | PlaceLike, zarr_format: ZarrFormat | None, own: ZarrFormat
+) -> tuple[Group | PlaceLike, ZarrFormat]:
     """The target, opened where it is there, and its format: its own, the one asked for, else the source's.
 
     Raises

@@ -13,7 +13,7 @@ from zstore.conventions.model import GeoModel, Level
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
 from zstore.jobs.runner import Runner
-from zstore.model.array import ArrayModel
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_array
@@ -35,7 +35,7 @@ class Encoding:
     tile: tuple[int, int]
     shards: tuple[int, int] | str | None
     compressors: Any
-    zarr_format: int
+    zarr_format: ZarrFormat
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Pyramid:
                 made[...] = centres
 
 
-def rehearse(zarr_format: int, options: Mapping[str, Any]) -> Array:
+def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
     """An array of those options that nobody keeps, so that what is wrong with it shows before work begins.
 
     Raises
@@ -255,7 +255,7 @@ def _create_auxiliary(group: Group, name: str, document: Document) -> None:
     )
 
 
-def _describe_codecs(model: ArrayModel, zarr_format: int) -> dict[str, Any]:
+def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, Any]:
     """What `create_array` takes to encode as `model` does; {} where the formats differ."""
     if model.zarr_format != zarr_format:
         return {}
@@ -273,7 +273,7 @@ def _describe_codecs(model: ArrayModel, zarr_format: int) -> dict[str, Any]:
     return {"filters": None, "serializer": chain, "compressors": None}
 
 
-def _copy_array(array: Array, group: Group, name: str, zarr_format: int) -> None:
+def _copy_array(array: Array, group: Group, name: str, zarr_format: ZarrFormat) -> None:
     made = group.get(name)
     if made is None:
         made = group.create_array(

@@ -25,7 +25,7 @@ from zstore.engine.documents import (
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.model import v2
-from zstore.model.array import ArrayModel
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import render_json
 from zstore.model.group import GroupModel
 from zstore.nodes.node import Node
@@ -78,7 +78,7 @@ def convert(
     path: str | None = None,
     *,
     target_path: str | None = None,
-    zarr_format: int = 3,
+    zarr_format: ZarrFormat = 3,
     chunks: Any = SAME,
     shards: Any = SAME,
     filters: Any = SAME,
@@ -152,7 +152,7 @@ def convert_metadata(
     target: Node[Any] | StoreLike,
     path: str | None = None,
     *,
-    zarr_format: int = 3,
+    zarr_format: ZarrFormat = 3,
     remove_old: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
@@ -266,7 +266,7 @@ def _is_one(store: Store, to_store: Store, to_base: str) -> bool:
             to_store.delete(key)
 
 
-def _make_room(store: Store, path: str, zarr_format: int, *, overwrite: bool) -> None:
+def _make_room(store: Store, path: str, zarr_format: ZarrFormat, *, overwrite: bool) -> None:
     """See that nothing is at the target, so that nothing there can be taken for a part of what is made."""
     store.check_writable(join_key(path, MARK))
     check_above(store, path, zarr_format)
@@ -300,7 +300,7 @@ def _write_documents(there: _Place, changes: list[_Change]) -> None:
     create_node(*there, next(change.new for change in changes if not change.below))
 
 
-def _consolidate(there: _Place, changes: list[_Change], zarr_format: int) -> None:
+def _consolidate(there: _Place, changes: list[_Change], zarr_format: ZarrFormat) -> None:
     """Consolidate the groups that were consolidated, from the deepest up."""
     for below, old, _, _ in reversed(changes):
         if isinstance(old, GroupModel) and old.consolidated is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from zstore.codecs.chain import make_codec
 from zstore.engine.documents import GROUP_KEYS
 from zstore.errors import UnsupportedError
-from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.create import ArrayRequest
 from zstore.model.grid import RectilinearGrid
 from zstore.model.group import GroupModel
@@ -29,7 +29,7 @@ V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
 class Request:
     """What arrays are to become; "same" is as they are."""
 
-    zarr_format: int
+    zarr_format: ZarrFormat
     chunks: Any = SAME
     shards: Any = SAME
     filters: Any = SAME
@@ -60,7 +60,7 @@ def plan_array(model: ArrayModel, request: Request, *, may_copy: bool = True) ->
     return _recoded(model, request), False
 
 
-def plan_group(model: GroupModel, zarr_format: int) -> GroupModel:
+def plan_group(model: GroupModel, zarr_format: ZarrFormat) -> GroupModel:
     """The group as it is to be, without consolidated metadata.
 
     Raises
@@ -72,7 +72,7 @@ def plan_group(model: GroupModel, zarr_format: int) -> GroupModel:
     return replace(model, zarr_format=zarr_format, consolidated=None)
 
 
-def say_in_place(model: ArrayModel, zarr_format: int) -> ArrayModel:
+def say_in_place(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
     """The array in another format over the same chunks: same bytes, same keys.
 
     Raises
@@ -94,7 +94,7 @@ class _RecodeError(UnsupportedError):
     """The same bytes cannot be said; other bytes may."""
 
 
-def _check_extra(model: ArrayModel | GroupModel, zarr_format: int) -> None:
+def _check_extra(model: ArrayModel | GroupModel, zarr_format: ZarrFormat) -> None:
     """Members that zstore does not know keep their meaning in their own format only."""
     if model.extra and zarr_format != model.zarr_format:
         names = ", ".join(repr(name) for name in model.extra)
@@ -117,7 +117,7 @@ def _same_bytes(model: ArrayModel, request: Request) -> ArrayModel:
     return replace(made, keys=_keys(model, request))
 
 
-def _fill(model: ArrayModel, zarr_format: int) -> Any:
+def _fill(model: ArrayModel, zarr_format: ZarrFormat) -> Any:
     """The fill value; v3 has no null, so there it is what null reads as."""
     return model.effective_fill_value if zarr_format == 3 else model.fill_value
 
@@ -216,7 +216,7 @@ def _innermost(model: ArrayModel) -> tuple[tuple[int, ...] | None, tuple[CodecMo
 
 
 def _parts(
-    model: ArrayModel, chain: Sequence[CodecModel], zarr_format: int
+    model: ArrayModel, chain: Sequence[CodecModel], zarr_format: ZarrFormat
 ) -> tuple[str, list[CodecModel], Any, list[CodecModel]]:
     """(order, filters, serializer, what follows) for an array of that format, encoded anew."""
     codecs = list(chain)

@@ -11,7 +11,7 @@ from typing import Any
 from zstore.engine.walk import walk_nodes
 from zstore.errors import NotFoundError, ZstoreError
 from zstore.model.array import ArrayModel
-from zstore.nodes.node import Node
+from zstore.nodes.node import Missing, Node, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.upkeep.chunks import MEMORY_SIZE, Box, Cell, Progress, StoredArray, open_place, run
 
@@ -71,7 +71,7 @@ def verify(
     target: Node[Any] | StoreLike,
     path: str | None = None,
     *,
-    missing: str = "fill",
+    missing: Missing = "fill",
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
@@ -86,8 +86,7 @@ def verify(
         StoreError: the store cannot list what it holds.
         ValueError: `missing` is neither "fill" nor "error".
     """
-    if missing not in ("fill", "error"):
-        raise ValueError(f"missing={missing!r}, expected 'fill' or 'error'")
+    is_complete = is_fault(missing)
     store, base = open_place(target, path, storage_options, read_only=True)
     found = Verification()
     arrays: list[_Checked] = []
@@ -98,7 +97,7 @@ def verify(
             found.array_count += 1
             try:
                 array = StoredArray(store, where, model, allow_pickle=allow_pickle)
-                arrays.append(_Checked(array, is_complete=missing == "error"))
+                arrays.append(_Checked(array, is_complete=is_complete))
             except ZstoreError as error:
                 found.add(Damage(where, None, error.message, "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0

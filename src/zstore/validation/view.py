@@ -23,7 +23,7 @@ from zstore.engine.documents import (
 )
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.model import v1, v2, v3
-from zstore.model.array import ArrayModel
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.node import Access
 from zstore.storage.base import Store, join_key
@@ -48,7 +48,7 @@ class NodeView:
     store: Store
     path: str
     kind: str
-    zarr_format: int
+    zarr_format: ZarrFormat
     raw: dict[str, bytes]
     documents: dict[str, Any]
     troubles: list[tuple[str, str]]
@@ -250,7 +250,7 @@ def _implied(store: Store, path: str) -> GroupView:
         where = place(store, path)
         raise NotFoundError("no array or group there; looked for zarr.json, .zarray, .zgroup", path=where)
     # v1 has no groups: its arrays are what is there only where there is nothing newer.
-    zarr_format = 3 if "v3" in kinds else 1 if kinds == {"v1"} else 2
+    zarr_format: ZarrFormat = 3 if "v3" in kinds else 1 if kinds == {"v1"} else 2
     return GroupView(store, path, "", zarr_format, {}, {}, [])
 
 
@@ -313,7 +313,7 @@ def _view(store: Store, path: str, documents: Documents, parent: GroupView | Non
             reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
             troubles.append((name, f"no JSON document: {reason}"))
     kind = next(key for key in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY, v1.ARRAY_KEY, *raw) if key in raw)
-    zarr_format = {v3.KEY: 3, v1.ARRAY_KEY: 1}.get(kind, 2)
+    zarr_format: ZarrFormat = 3 if kind == v3.KEY else 1 if kind == v1.ARRAY_KEY else 2
     fields = (store, path, kind, zarr_format, raw, parsed, troubles, parent)
     try:
         model = parse_node(documents, place(store, path))

@@ -20,6 +20,7 @@ from zstore.engine.pool import ahead
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
+from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group
@@ -55,7 +56,7 @@ def netcdf_to_zarr(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str] | Store | Group,
     *,
-    zarr_format: int = 3,
+    zarr_format: ZarrFormat = 3,
     chunks: Lengths = "auto",
     shards: Lengths = None,
     compressors: Any = "auto",
@@ -169,7 +170,7 @@ def _attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _plan(
-    variable: Any, where: str, zarr_format: int, chunks: Lengths, shards: Lengths, compressors: Any
+    variable: Any, where: str, zarr_format: ZarrFormat, chunks: Lengths, shards: Lengths, compressors: Any
 ) -> dict[str, Any]:
     """What `create_array` takes for a variable."""
     dtype, stated = _type(variable, where)

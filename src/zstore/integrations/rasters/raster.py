@@ -31,6 +31,7 @@ from zstore.integrations.rasters.geotiff import (
     import_rasterio,
     usual_colours,
 )
+from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group
 from zstore.pyramid.boxes import windows as cut_windows
@@ -55,7 +56,7 @@ def raster_to_zarr(
     source: RasterPath,
     target: Group | PlaceLike,
     *,
-    zarr_format: int = 3,
+    zarr_format: ZarrFormat = 3,
     chunks: int | tuple[int, int] = TILE_LENGTH,
     shards: int | tuple[int, int] | None = None,
     compressors: Any = "auto",
@@ -250,7 +251,7 @@ def _wide_nodata(raster: Any, index: int) -> int | None:
     return None if stated is None else int(float(stated) if "." in stated or "e" in stated else stated)
 
 
-def _make_root(target: Group | PlaceLike, zarr_format: int, *, overwrite: bool) -> Group:
+def _make_root(target: Group | PlaceLike, zarr_format: ZarrFormat, *, overwrite: bool) -> Group:
     if not isinstance(target, Group):
         return create_group(target, zarr_format=zarr_format, overwrite=overwrite)
     if target.zarr_format != zarr_format:

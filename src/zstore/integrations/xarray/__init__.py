@@ -21,6 +21,7 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
 from zstore.errors import MetadataError
 from zstore.integrations.xarray.read import DatasetNotFoundError, GroupDataStore, find_group
+from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
 
@@ -105,7 +106,7 @@ def _open(
     group: str | None = None,
     consolidated: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    zarr_format: int | None = None,
+    zarr_format: ZarrFormat | None = None,
     use_zarr_fill_value_as_mask: bool | None = None,
     **decoding: Any,
 ) -> dict[str, xr.Dataset]:
@@ -139,7 +140,7 @@ def to_zarr(
     store: Any,
     *,
     group: str | None = None,
-    zarr_format: int | None = None,
+    zarr_format: ZarrFormat | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
@@ -183,7 +184,7 @@ def to_geozarr(
     method: str = "average",
     profile: str | None = None,
     group: str | None = None,
-    zarr_format: int | None = None,
+    zarr_format: ZarrFormat | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:

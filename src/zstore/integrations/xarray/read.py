@@ -22,6 +22,7 @@ from zstore.codecs.chain import make_codec
 from zstore.errors import MetadataError, NotFoundError
 from zstore.integrations.attributes import parse_fill
 from zstore.model import v2
+from zstore.model.array import ZarrFormat
 from zstore.model.consolidated import Consolidated
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
@@ -247,7 +248,7 @@ def find_group(
     group: str | None,
     consolidated: bool | None,
     storage_options: Mapping[str, Any] | None,
-    zarr_format: int | None,
+    zarr_format: ZarrFormat | None,
 ) -> tuple[Group, Store | None]:
     """The group to read, and the store if it was opened here."""
     path = (group or "").strip("/")
@@ -269,7 +270,7 @@ def find_group(
 
 
 def _find_group(
-    store: Store, base: str, path: str, consolidated: bool | None, zarr_format: int | None
+    store: Store, base: str, path: str, consolidated: bool | None, zarr_format: ZarrFormat | None
 ) -> Group:
     """The group below `base`, through the consolidated metadata of either, as far as they may be used."""
     if consolidated is False:

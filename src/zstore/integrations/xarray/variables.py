@@ -15,6 +15,7 @@ from zstore.errors import MetadataError
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.dask import even_chunks
 from zstore.integrations.xarray.read import open_variable
+from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
@@ -44,7 +45,7 @@ class VariablePlan(NamedTuple):
     shape: tuple[int, ...] | None = None
 
 
-def _encode(variable: xr.Variable, name: str, zarr_format: int) -> xr.Variable:
+def _encode(variable: xr.Variable, name: str, zarr_format: ZarrFormat) -> xr.Variable:
     known = inspect.signature(encode_zarr_variable).parameters
     # As v3 to xarray, which would load strings of any length to make them fixed ones in v2.
     as_format = 3 if variable.dtype.kind == "T" else zarr_format
@@ -54,7 +55,7 @@ def _encode(variable: xr.Variable, name: str, zarr_format: int) -> xr.Variable:
 
 
 def plan_new(
-    name: str, variable: xr.Variable, given: Mapping[str, Any] | None, zarr_format: int
+    name: str, variable: xr.Variable, given: Mapping[str, Any] | None, zarr_format: ZarrFormat
 ) -> VariablePlan:
     """The variable as a new array; `given` is the caller's encoding, in place of what the variable carries.
 
@@ -116,7 +117,7 @@ def _without_nan(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stored_options(
-    carried: Mapping[str, Any], encoded: xr.Variable, name: str, zarr_format: int, *, is_given: bool
+    carried: Mapping[str, Any], encoded: xr.Variable, name: str, zarr_format: ZarrFormat, *, is_given: bool
 ) -> dict[str, Any]:
     """How to cut and encode it; what a variable carries from another Zarr format is left to the defaults."""
     options = {key: carried[key] for key in STORED if carried.get(key) is not None}

@@ -19,6 +19,7 @@ from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.integrations.attributes import render_attributes
 from zstore.integrations.dask import fit_chunks
 from zstore.integrations.xarray.variables import VariablePlan, plan_new, plan_onto, resolve_region
+from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.node import Access
@@ -83,7 +84,7 @@ class Place(NamedTuple):
 
     store: Store
     path: str
-    zarr_format: int | None
+    zarr_format: ZarrFormat | None
 
     @property
     def url(self) -> str:
@@ -97,7 +98,7 @@ class Place(NamedTuple):
 
 @contextmanager
 def open_place(
-    store: Any, group: str | None, zarr_format: int | None, storage_options: Mapping[str, Any] | None
+    store: Any, group: str | None, zarr_format: ZarrFormat | None, storage_options: Mapping[str, Any] | None
 ) -> Iterator[Place]:
     """The store and the path that are meant by a path, URL, `Store` or `Group`, and a group below it.
 
@@ -171,7 +172,7 @@ class Prepared(NamedTuple):
     place: Place
     mode: str
     group: Group | None
-    zarr_format: int
+    zarr_format: ZarrFormat
     plans: list[VariablePlan]
     attributes: dict[str, Any]
 
@@ -225,7 +226,7 @@ def _check_names(dataset: xr.Dataset, encoding: Mapping[Any, Any] | None) -> Non
         raise MetadataError(f"encoding names {sorted(map(str, unknown))}; expected variables of the dataset")
 
 
-def _find_group(place: Place, mode: str) -> tuple[Group | None, int]:
+def _find_group(place: Place, mode: str) -> tuple[Group | None, ZarrFormat]:
     """The group to write into, where one stays, and the Zarr format to write."""
     store, path, zarr_format = place
     found: Group | None = None
