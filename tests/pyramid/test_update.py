@@ -107,7 +107,10 @@ def test_only_chunks_that_depend_on_the_region_are_written(method: str) -> None:
     region = (slice(130, 170), slice(200, 210))
     pyramid["0/a"][region] = 7
     store.writes.clear()
-    zstore.update_pyramid(pyramid, region)
+    heard: list[tuple[int, int]] = []
+    zstore.update_pyramid(pyramid, region, progress=lambda *counts: heard.append(counts))
+    # The units that hold the region: not the whole, but where windows reach far.
+    assert 40 * 10 <= heard[-1][0] == heard[-1][1] < 512 * 512 * (1 if method == "average" else 2)
     written = {key: count for key, count in store.writes.items() if "/c/" in key}
     # Windows of bilinear reach one cell of the result further: at level 2 into the chunk above.
     above = {"2/a/c/0/1": 1} if method == "bilinear" else {}
@@ -152,6 +155,17 @@ def test_from_a_source_elsewhere_and_with_its_copy(tmp_path: Path) -> None:
         anew = zstore.build_pyramid(source, tmp_path / f"{name}-anew", levels=2, copy_base=copy_base)
         for level in made:
             np.testing.assert_array_equal(made[f"{level}/a"][...], anew[f"{level}/a"][...])
+    # A copy that has grown itself is the finest level, and not waited for.
+    made["0/a"].append(cells((4, 90)))
+    grown = zstore.update_pyramid(tmp_path / "pTrue")
+    assert grown["1/a"].shape == (67, 45) and "state" not in grown["0"].attrs["zstore"]
+    # Where the source was found last, it is looked for next time.
+    (tmp_path / "s").rename(tmp_path / "moved")
+    source = zstore.open_array(tmp_path / "moved" / "a", mode="r+")
+    zstore.update_pyramid(tmp_path / "pFalse", region, source=source)
+    source[9] = 1
+    again = zstore.update_pyramid(tmp_path / "pFalse", {"y": 9})
+    np.testing.assert_array_equal(again["1/a"][...], zstore.downsample(source[...], (2, 2)))
 
 
 def test_refusals() -> None:
@@ -166,6 +180,9 @@ def test_refusals() -> None:
             zstore.update_pyramid(pyramid, region)
     with pytest.raises(MetadataError, match="arrays b are not both"):
         zstore.update_pyramid(pyramid, arrays=["b"])
+    with pytest.raises(MetadataError, match="memory is 100 bytes; expected at least"):
+        zstore.update_pyramid(pyramid, memory=100)
+    assert "state" not in pyramid.attrs["zstore"]["pyramid"] and "state" not in pyramid["1"].attrs["zstore"]
     del pyramid.attrs["zstore"]
     with pytest.raises(MetadataError, match="nothing says how this pyramid was built"):
         zstore.update_pyramid(pyramid)

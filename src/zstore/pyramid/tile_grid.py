@@ -77,16 +77,10 @@ class TileGrid(LevelGrid):
             MetadataError: the data have no CRS or affine, or lie outside the set; an unfit tile length.
             UnsupportedError: the matrices do not lie in one another by one whole factor.
         """
-        known, geo = load_tile_matrix_set(tile_matrix_set), dataset.geo
+        known = load_tile_matrix_set(tile_matrix_set)
         times = _count_times(known, tile_length)
-        if geo.crs is None or geo.affine is None:
-            what = "CRS" if geo.crs is None else "affine"
-            raise MetadataError(
-                f"the data have no {what}; expected one, to reproject them", path=dataset.place
-            )
-        crs = Crs.from_user(known.crs)
         matrices = [enlarge_tiles(matrix, times) for matrix in known.tile_matrices.values()]
-        transform = GridTransform(geo.crs, geo.affine, geo.shape, crs, matrices[-1].affine, tolerance)
+        transform = _transform(dataset, known, matrices[-1], tolerance)
         finest = choose_matrix(transform, matrices) if last is None else _named(matrices, last, known)
         transform = replace(transform, target_affine=finest.affine)
         covered = cover(transform, finest)
@@ -117,7 +111,7 @@ class TileGrid(LevelGrid):
             transform=transform,
             scale=transform.scale(*place),
             tiles=tiles,
-            sources=[[*geo.affine, *geo.shape]],
+            sources=[[*transform.source_affine, *transform.source_shape]],
             every=tiles,
         )
 
@@ -210,6 +204,15 @@ class TileGrid(LevelGrid):
         """Whether a unit reads none of the tiles outside which nothing is stored."""
         tiles = self.every[next(n for n, array in enumerate(arrays) if array is work.source)]
         return lambda unit: not meets(tiles, work.needs(unit)[0], axes, self.tile)
+
+
+def _transform(dataset: Dataset, known: TileMatrixSet, matrix: TileMatrix, tolerance: float) -> GridTransform:
+    """From a matrix of the set to the source."""
+    geo = dataset.geo
+    if geo.crs is None or geo.affine is None:
+        what = "CRS" if geo.crs is None else "affine"
+        raise MetadataError(f"the data have no {what}; expected one, to reproject them", path=dataset.place)
+    return GridTransform(geo.crs, geo.affine, geo.shape, Crs.from_user(known.crs), matrix.affine, tolerance)
 
 
 def _by_level(tiles: Tiles, factor: int, count: int) -> list[Tiles]:

@@ -1,0 +1,142 @@
+"""Units of long jobs: made anywhere, known from a journal, ended where one fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zstore.jobs.journal import Journal
+from zstore.jobs.runner import Runner, counter, units_at_once
+from zstore.storage.memory import MemoryStore
+
+INTEGERS = np.dtype("i8")
+UNITS = [(n, n % 3) for n in range(40)]
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Gives back the squares of a unit's numbers, twice; fails at one that it is told of."""
+
+    bad: int = -1
+    dtype: Any = INTEGERS
+
+    def shapes(self, unit: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [(2,), (1, 2)]
+
+    def make(self, unit: tuple[int, ...]) -> list[np.ndarray]:
+        if unit[0] == self.bad:
+            raise ValueError(f"unit {unit}")
+        squares = np.array(unit) ** 2
+        return [squares, squares[None]]
+
+
+def take_into(found: dict[tuple[int, ...], list[np.ndarray]]) -> Any:
+    def take(unit: tuple[int, ...], parts: list[np.ndarray]) -> None:
+        assert unit not in found
+        found[unit] = list(parts)
+
+    return take
+
+
+def check(found: dict[tuple[int, ...], list[np.ndarray]]) -> None:
+    assert sorted(found) == sorted(UNITS)
+    for unit, (one, other) in found.items():
+        np.testing.assert_array_equal(one, np.array(unit) ** 2)
+        np.testing.assert_array_equal(other[0], one)
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_every_unit_is_made_and_taken_once(has_own: bool) -> None:
+    found: dict[tuple[int, ...], list[np.ndarray]] = {}
+    with ThreadPoolExecutor(2) as pool:
+        with Runner(None if has_own else pool) as runner:
+            # Units may be found while the job runs.
+            runner.run(Squares(), "a", iter(UNITS), take_into(found))
+        # Somebody else's executor is left as it is.
+        assert pool.submit(abs, -1).result() == 1
+    check(found)
+
+
+@pytest.mark.parametrize("bad", [0, 17, 39])
+def test_what_is_done_is_not_made_again(bad: int) -> None:
+    store, found = MemoryStore(), dict[tuple[int, ...], list[np.ndarray]]()
+    with pytest.raises(ValueError, match=f"unit .{bad}"), Runner(journal=Journal(store, "k", "j")) as runner:
+        runner.run(Squares(bad), "a", UNITS, take_into(found))
+    done, again = set(found), list[tuple[int, ...]]()
+
+    class Watched(Squares):
+        def make(self, unit: tuple[int, ...]) -> list[np.ndarray]:
+            again.append(unit)
+            return super().make(unit)
+
+    found.clear()
+    journal = Journal(store, "k", "j")
+    with Runner(journal=journal) as runner:
+        runner.run(Watched(), "a", UNITS, take_into(found))
+        check(found)
+        assert not done & set(again) and done | set(again) == set(UNITS)
+        # Another plan of the same job knows nothing of it.
+        found.clear()
+        again.clear()
+        runner.run(Watched(), "b", UNITS, take_into(found))
+        assert sorted(again) == sorted(UNITS)
+    journal.drop()
+    assert not list(store.list(""))
+
+
+def test_no_unit_runs_behind_an_error() -> None:
+    running, lock = 0, threading.Lock()
+
+    @dataclass(frozen=True)
+    class Slow(Squares):
+        def make(self, unit: tuple[int, ...]) -> list[np.ndarray]:
+            nonlocal running
+            with lock:
+                running += 1
+            try:
+                if unit[0] != self.bad:
+                    time.sleep(0.02)
+                return super().make(unit)
+            finally:
+                with lock:
+                    running -= 1
+
+    with Runner() as runner, pytest.raises(ValueError, match="unit"):
+        try:
+            runner.run(Slow(5), "a", UNITS, lambda unit, parts: None)
+        finally:
+            assert running == 0
+
+
+def test_known_units_are_not_made_and_few_wait_at_a_time() -> None:
+    found: dict[tuple[int, ...], list[np.ndarray]] = {}
+    most, waiting = 0, set[tuple[int, ...]]()
+
+    class Counting(ThreadPoolExecutor):
+        def submit(self, function: Any, plan: Any, unit: Any, run: Any) -> Any:
+            waiting.add(unit)
+            return super().submit(function, plan, unit, run)
+
+    def take(unit: tuple[int, ...], parts: list[np.ndarray]) -> None:
+        nonlocal most
+        most = max(most, len(waiting))
+        waiting.discard(unit)
+        found[unit] = parts
+
+    with Counting(2) as pool:
+        runner = Runner(pool)
+        runner._ahead = units_at_once()
+        known = {unit: Squares().make(unit) for unit in UNITS[::2]}
+        runner.run(Squares(bad=4), "a", UNITS, take, known.get)
+    check(found)
+    assert most <= units_at_once()
+    heard: list[tuple[int, int]] = []
+    tick = counter(7, lambda *counts: heard.append(counts))
+    tick(3), tick(4)
+    assert heard == [(3, 7), (7, 7)]
