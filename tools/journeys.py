@@ -1,7 +1,7 @@
 """Through how many rooms and files six everyday calls go; `python tools/journeys.py` prints them.
 
-Each call is made twice, and the second one is watched: every file of the package in which a function runs counts,
-and the rooms they are in. What the kernels do is one step, however much that is.
+Each call is made twice, and the second one is watched: every file of the package in which a function runs
+counts, and the rooms they are in. What the kernels do is one step, however much that is.
 """
 
 from __future__ import annotations
