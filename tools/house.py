@@ -87,7 +87,7 @@ HEAVY: dict[str, tuple[str, ...]] = {
 }
 
 # Where the text does not tell what is imported: names that users or plugins give, and the public names.
-FREE = {"zstore", "zstore.extensions.registry", "zstore.storage.dbm", "zstore.cli.root"}
+FREE = {"zstore", "zstore.extensions.registry", "zstore.cli.root"}
 
 
 class Import(NamedTuple):

@@ -15,7 +15,7 @@ from zstore.base.byterange import ByteRange
 from zstore.engine import fetch
 from zstore.engine.locate import Shard, ShardIndexes, ShardReplacedError
 from zstore.errors import CodecError, StoreError
-from zstore.storage.base import Part, Parts, ReadOnlyStore, Store, Values
+from zstore.storage.base import Part, Parts, PrefixStore, Store, Values
 from zstore.storage.memory import MemoryStore
 
 
@@ -75,7 +75,7 @@ class FarStore(MemoryStore):
         return super().size(key)
 
     def as_read_only(self) -> Any:
-        return ReadOnlyStore(self)
+        return PrefixStore(self, "", read_only=True)
 
     def take(self) -> list[str]:
         """What was asked for since the last time, "verb key"."""

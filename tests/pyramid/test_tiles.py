@@ -23,7 +23,7 @@ from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreErr
 from zstore.pyramid.dataset import open_dataset
 from zstore.pyramid.transform import GridTransform
 from zstore.resampling.methods import downsample
-from zstore.storage.base import ReadOnlyStore, Store
+from zstore.storage.base import PrefixStore, Store
 from zstore.storage.memory import MemoryStore
 
 pyproj = pytest.importorskip("pyproj")
@@ -432,7 +432,7 @@ class CountingStore(MemoryStore):
 
     def as_read_only(self) -> Store:
         # A view that comes back here with every request.
-        return ReadOnlyStore(self)
+        return PrefixStore(self, "", read_only=True)
 
     def put(self, key: str, value: Any) -> None:
         if self.puts_left == 0:

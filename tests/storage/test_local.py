@@ -108,7 +108,8 @@ def test_a_link_that_leads_out_is_refused(store: LocalStore, absolute: bool) -> 
     outside = store.root.parent / "outside"
     (store.root / "file").symlink_to(outside / "secret" if absolute else "../outside/secret")
     (store.root / "directory").symlink_to(outside if absolute else "../outside")
-    for key in ("file", "directory/secret"):
+    (store.root / "broken").symlink_to(outside / "nothing" if absolute else "../outside/nothing")
+    for key in ("file", "directory/secret", "directory/nothing", "broken"):
         with pytest.raises(StoreError, match="leads out of the store") as caught:
             store.get(key)
         assert caught.value.key == key
@@ -124,8 +125,10 @@ def test_a_link_that_leads_out_is_refused(store: LocalStore, absolute: bool) -> 
     ):
         with pytest.raises(StoreError, match="leads out of the store"):
             act()
-    assert sorted(store.list()) == ["directory", "file", "in/x"]
+    assert sorted(store.list()) == ["broken", "directory", "file", "in/x"]
     store.put("file", b"mine")  # replaces the link, not what it leads to
+    store.put("broken", b"mine")
+    assert store.get("broken") == b"mine"
     store.delete("directory")
     store.delete_prefix("")
     assert names(outside) == ["secret"]
@@ -161,6 +164,22 @@ def test_a_directory_and_a_value_cannot_have_one_name(tmp_path: Path) -> None:
     assert caught.value.key == "a/b/c"
     assert [*store.list()] == ["a/b"]
     assert names(tmp_path) == ["a"]
+
+
+def test_keys_as_long_as_paths_can_be(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    deep = "/".join(["directory"] * 400)
+    store.put(deep, b"1")
+    assert store.get_many([(deep, None), (f"{deep}/x", None)]) == [b"1", None]
+    assert [*store.list("directory")] == [deep]
+    store.delete(deep)
+    assert store.list_children() == []
+    for key in ("d" * 300, "/".join(["d" * 200] * 30)):
+        with pytest.raises(StoreError, match="File name too long") as caught:
+            store.put(key, b"1")
+        assert caught.value.key == key
+        with pytest.raises(StoreError, match="File name too long"):
+            store.get(key)
 
 
 def test_a_special_file_is_an_error(tmp_path: Path) -> None:

@@ -148,7 +148,6 @@ STORES = (
     Offer("memory", "zstore.storage.memory:MemoryStore"),
     Offer("file", "zstore.storage.local:LocalStore", ("local",)),
     Offer("zip", "zstore.storage.zip.store:ZipStore"),
-    Offer("dbm", "zstore.storage.dbm:DbmStore"),
     *(Offer(scheme, "zstore.storage.fsspec:FsspecStore", aliases) for scheme, aliases in FSSPEC_SCHEMES),
     Offer("zarr.abc.store.Store", "zstore.integrations.zarr_python.stores:ZarrStore"),
 )

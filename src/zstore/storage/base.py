@@ -26,7 +26,6 @@ __all__ = [
     "Part",
     "Parts",
     "PrefixStore",
-    "ReadOnlyStore",
     "Store",
     "Values",
     "check_key",
@@ -228,7 +227,7 @@ class Store(ABC):
 
     def as_read_only(self) -> Store:
         """The same store, refusing writes."""
-        return ReadOnlyStore(self)
+        return PrefixStore(self, "", read_only=True)
 
     def check_writable(self, key: str) -> None:
         """Raise ReadOnlyError when this store was opened for reading."""
@@ -252,12 +251,15 @@ class Store(ABC):
 
 
 class PrefixStore(Store):
-    """What lies below `prefix` of another store, by keys relative to it. Closing it leaves the other open."""
+    """What lies below `prefix` of another store, by keys relative to it; with `read_only` it refuses writes.
 
-    def __init__(self, store: Store, prefix: str) -> None:
+    Closing it leaves the other store open.
+    """
+
+    def __init__(self, store: Store, prefix: str, *, read_only: bool = False) -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
-        self.read_only = store.read_only
+        self.read_only = read_only or store.read_only
         self.request_count = store.request_count
         self.in_memory = store.in_memory
 
@@ -326,25 +328,13 @@ class PrefixStore(Store):
 
     def as_read_only(self) -> Store:
         """The same part of the other store, refusing writes."""
-        return PrefixStore(self.store.as_read_only(), self.prefix)
+        return PrefixStore(self.store, self.prefix, read_only=True)
 
     def _key(self, key: str) -> str:
         return join_key(self.prefix, check_key(key))
 
     def _prefix(self, prefix: str) -> str:
         return join_key(self.prefix, check_prefix(prefix))
-
-
-class ReadOnlyStore(PrefixStore):
-    """Another store, refusing writes."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, "")
-        self.read_only = True
-
-    def as_read_only(self) -> Store:
-        """This store."""
-        return self
 
 
 class Fetch(NamedTuple):

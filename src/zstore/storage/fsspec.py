@@ -304,7 +304,7 @@ class FsspecStore(Store):
             cause = found.__cause__
             if is_directory(getattr(getattr(cause, "request_info", None), "url", "")):
                 return None
-            if cause is not None and not isinstance(cause, MISSING) and _status(cause) != 404:
+            if cause is not None and not isinstance(cause, MISSING) and getattr(cause, "status", None) != 404:
                 raise _failed("read", self.url, key, cause) from found
             return None
         if isinstance(found, BaseException):
@@ -332,10 +332,6 @@ class FsspecStore(Store):
         if self._is_http:
             return join_key(self._root, quote(key)) + self._query
         return f"{self._root}/{key}" if key else self._root
-
-
-def _status(error: BaseException) -> int | None:
-    return getattr(error, "status", None)
 
 
 def _cut(response: Response, byte_range: ByteRange | None) -> bytes | memoryview:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore._ext.engine.files import SCRATCH, Tree
@@ -172,26 +172,26 @@ class LocalStore(Store):
             passed = above.pop(path)
             with self._telling("list", path):
                 try:
-                    found = _entries(Tree(self._root), path)
+                    identity, directories, files = _entries(Tree(self._root), path)
                 except MISSING:
                     continue
-            if found.identity in passed:
+            if identity in passed:
                 raise StoreError(
                     "cannot list: a symbolic link leads back to a directory above", path=self.url, key=path
                 )
             start = path and f"{path}/"
-            for name in found.directories:
+            for name in directories:
                 pending.append(start + name)
-                above[start + name] = passed | {found.identity}
-            for name in found.files:
+                above[start + name] = passed | {identity}
+            for name in files:
                 yield start + name
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names of the files and directories right below `prefix`."""
         self._check(prefix, check_prefix)
         with self._telling("list", prefix), suppress(*MISSING):
-            found = _entries(Tree(self._root), prefix)
-            return sorted(found.directories + found.files)
+            _, directories, files = _entries(Tree(self._root), prefix)
+            return sorted(directories + files)
         return []
 
     def delete_prefix(self, prefix: str) -> None:
@@ -203,10 +203,10 @@ class LocalStore(Store):
             if prefix:
                 self._remove_directory(tree, prefix)
                 return
-            children = _entries(tree, "")
-            for name in children.files:
+            _, directories, files = _entries(tree, "")
+            for name in files:
                 tree.delete(name)
-            for name in children.directories:
+            for name in directories:
                 with suppress(*MISSING):
                     self._remove_directory(tree, name)
 
@@ -315,16 +315,8 @@ def _opened(tree: Tree, path: str, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-class _Entries(NamedTuple):
-    """What is in a directory: who the directory is, the directories in it, and the files."""
-
-    identity: tuple[int, int]
-    directories: list[str]
-    files: list[str]
-
-
-def _entries(tree: Tree, path: str) -> _Entries:
-    """What is in a directory, the names of temporaries left out.
+def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[str]]:
+    """Which directory this is, the directories in it and the files; the names of temporaries left out.
 
     A link that leads out of the tree counts as a file, so that reading it tells what is wrong.
     """
@@ -345,7 +337,7 @@ def _entries(tree: Tree, path: str) -> _Entries:
                     directories.append(entry.name)
                 elif stat.S_ISREG(mode):
                     files.append(entry.name)
-    return _Entries((status.st_dev, status.st_ino), directories, files)
+    return (status.st_dev, status.st_ino), directories, files
 
 
 def _mode_of_link(tree: Tree, path: str) -> int:

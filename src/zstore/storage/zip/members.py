@@ -21,7 +21,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, check_key
-from zstore.storage.zip.sources import Bytes, Source
+from zstore.storage.zip.sources import Bytes, Source, StoreSource
 
 __all__ = ["MAX16", "Directory", "Member", "locate", "read_members", "render_directory"]
 
@@ -300,9 +300,10 @@ def read_members(wishes: Sequence[tuple[Member, ByteRange | None]]) -> list[Byte
     Raises
         StoreError: damaged, encrypted, or packed by a method that is not read here; names the member.
     """
-    if not wishes or wishes[0][0].source.request_count == 1:
+    source = wishes[0][0].source if wishes else None
+    if not isinstance(source, StoreSource) or source.request_count == 1:
         return [read_member(*wish) for wish in wishes]
-    packed = _read_at_once([(member, *_span(member, wish)) for member, wish in wishes])
+    packed = _read_at_once(source, [(member, *_span(member, wish)) for member, wish in wishes])
     return [_unpacked(*wish, data) for wish, data in zip(wishes, packed, strict=True)]
 
 
@@ -331,9 +332,8 @@ def _span(member: Member, wish: ByteRange | None) -> tuple[int, int]:
     return wish.resolve(member.size)
 
 
-def _read_at_once(spans: Sequence[tuple[Member, int, int]]) -> list[Bytes]:
+def _read_at_once(source: StoreSource, spans: Sequence[tuple[Member, int, int]]) -> list[Bytes]:
     """One round of requests: of members not read before, the header and the place where the bytes must be."""
-    source = spans[0][0].source
     unknown = {member.offset: member for member, _, _ in spans if member.offset not in source.begins}
     requests = [(offset, LOCAL.size) for offset in unknown]
     for member, first, last in spans:

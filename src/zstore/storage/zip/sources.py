@@ -12,7 +12,7 @@ from urllib.parse import quote
 from zstore._ext.engine.files import pread
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
-from zstore.storage.base import ByteRange, Part, Store
+from zstore.storage.base import ByteRange, Store
 
 __all__ = ["Bytes", "FileSource", "ObjectSource", "Source", "StoreSource"]
 
@@ -46,10 +46,6 @@ class Source(ABC):
     @abstractmethod
     def _read(self, begin: int, size: int) -> Bytes:
         """Those bytes, fewer where it ends before."""
-
-    def read_many(self, wishes: Sequence[tuple[int, int]]) -> list[Bytes]:
-        """`read` for many (begin, size); less where a wish reaches past the end."""
-        return [self.read(begin, max(0, min(size, self.size - begin))) for begin, size in wishes]
 
     def read_tail(self, size: int) -> Bytes:
         """The last bytes, at most `size` of them; the source knows its own size after this."""
@@ -134,7 +130,10 @@ class StoreSource(Source):
         parts = self.store.get_parts([(self.key, ByteRange(begin, size)) for begin, size in wishes])
         found: list[Bytes] = []
         for (begin, size), part in zip(wishes, parts, strict=True):
-            part = self._checked(part)
+            if part is None or part.total_size != self.size or part.version != self.version:
+                raise StoreError(
+                    "the zip file was replaced or removed since it was opened; open it again", path=self.url
+                )
             if len(part.data) != max(0, min(size, self.size - begin)):
                 raise self._short(begin, size, len(part.data))
             found.append(part.data)
@@ -147,13 +146,6 @@ class StoreSource(Source):
             raise NotFoundError("there is no zip file", path=self.store.url, key=self.key)
         self.size, self.version = part.total_size, part.version
         return part.data
-
-    def _checked(self, part: Part | None) -> Part:
-        if part is None or part.total_size != self.size or part.version != self.version:
-            raise StoreError(
-                "the zip file was replaced or removed since it was opened; open it again", path=self.url
-            )
-        return part
 
 
 def _below(url: str, key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -180,15 +180,13 @@ class ZipStore(Store):
         assert isinstance(self._directory, Archive), "others are for reading only"
         return self._directory
 
-    @contextmanager
-    def lock(self, key: str) -> Iterator[None]:
+    def lock(self, key: str) -> AbstractContextManager[None]:
         """Exclude the other threads that lock the same key, and every other process from writing at all."""
         check_key(key)
         self.check_writable(key)
         archive = self._archive()
         archive.begin()
-        with hold_name((archive.path, key)):
-            yield
+        return hold_name((archive.path, key))
 
     def flush(self) -> None:
         """Make what was put so far a part of the zip file."""

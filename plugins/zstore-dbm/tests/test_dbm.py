@@ -7,6 +7,10 @@ import importlib.util
 import subprocess
 import sys
 import sysconfig
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +18,15 @@ import pytest
 
 import zstore
 from zstore.errors import ReadOnlyError, StoreError
+from zstore.extensions.registry import list_offers
 from zstore.storage.base import Store
-from zstore.storage.dbm import DbmStore
 from zstore.storage.url import open_store
 from zstore.testing.sharing import run_forked
 from zstore.testing.stores import StoreContract
+from zstore_dbm.store import KINDS, DbmStore
+
+if not entry_points(group="zstore", name="dbm"):
+    pytest.skip("zstore-dbm is not installed, so it has no entry point", allow_module_level=True)
 
 
 def find_gnu() -> None:
@@ -60,7 +68,7 @@ class TestOpenedForEveryCall(TestDumb):
 
     @pytest.fixture(autouse=True)
     def opening(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("zstore.storage.dbm.OF_ONE_THREAD", "dbm.dumb")
+        monkeypatch.setattr("zstore_dbm.store.OF_ONE_THREAD", "dbm.dumb")
 
 
 if has_kind("gnu"):
@@ -85,6 +93,11 @@ def test_every_kind_is_held_to_the_contract(kind: str) -> None:
 class TestWhatThereIs(TestDumb):
     def make_store(self, place: Path) -> Store:
         return open_store(f"dbm://{place}/new/x")
+
+
+def test_the_registry_finds_it() -> None:
+    (line,) = [line for line in list_offers() if line.name == "dbm"]
+    assert (line.kind, line.package, line.state) == ("store", "zstore-dbm", "ok")
 
 
 def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
@@ -149,16 +162,12 @@ def test_parent_and_child_each_open_their_own(tmp_path: Path) -> None:
     assert (reader, writer) == ([0], b"3")
 
 
-def run_parent_first(store: DbmStore, action: object) -> tuple[list[int], bytes | memoryview | None]:
+def run_parent_first(store: DbmStore, action: Callable[[], None]) -> tuple[list[int], object]:
     """The child's exit code, when the parent has opened the database again before it."""
-    import time
 
     def late() -> None:
         time.sleep(0.3)
-        assert callable(action)
         action()
-
-    import threading
 
     opening = threading.Timer(0.1, lambda: store.put("e", b"5"))
     opening.start()
@@ -201,6 +210,4 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_module_is_one_of_the_standard_library() -> None:
-    from zstore.storage.dbm import KINDS
-
     assert {f"dbm.{kind}" for kind in KINDS} >= {*importlib.import_module("dbm")._names}  # type: ignore[attr-defined]

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import Store, check_key, check_prefix
-from zstore.storage.locking import hold_name
+from zstore.storage.base import ByteRange, Store, check_key, check_prefix, hold_name
 
 __all__ = ["DbmStore"]
 
