@@ -61,7 +61,7 @@ class RectilinearChunks(Chunks):
             self.model.codecs, ChunkSpec(shape, self.dtype, self.fill_value, self._allow_pickle)
         )
 
-    def _read(self, plan: RectilinearPlan, out: Items, missing_is_fault: bool) -> None:
+    def read_box(self, plan: RectilinearPlan, out: Items, missing_is_fault: bool) -> None:
         def scatter(piece: tuple[Part, Any]) -> None:
             part, data = piece
             key = self.key(part.cell)

@@ -24,7 +24,6 @@ from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
 from zstore.engine.objects import HANDLE, FieldTable, Table, table_to_read, table_to_write
 from zstore.engine.pool import ahead, map_threads, thread_count
 from zstore.errors import CodecError, ZstoreError, located
-from zstore.indexing.plans import Plan
 from zstore.indexing.runs import Runs, Share
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store
@@ -84,19 +83,18 @@ class RegularChunks(Chunks):
     def field_layout(self) -> Layout:
         return bind_handles(self.model, self.bound.chain)
 
-    def read(self, plan: Plan, out: Items, *, missing_is_fault: bool = False) -> None:
+    def read_box(self, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
         folder = self.folder
-        if folder is None or not isinstance(plan, KernelPlan):
-            super().read(plan, out, missing_is_fault=missing_is_fault)
+        if folder is not None:
+            try:
+                fault = read(
+                    plan, out, folder=folder, threads=thread_count(), missing_is_fault=missing_is_fault
+                )
+            except OSError as error:
+                raise self._gone(error) from error
+            if fault is not None:
+                self._check(fault)
             return
-        try:
-            fault = read(plan, out, folder=folder, threads=thread_count(), missing_is_fault=missing_is_fault)
-        except OSError as error:
-            raise self._gone(error) from error
-        if fault is not None:
-            self._check(fault)
-
-    def _read(self, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
         if not self._is_object:
             self._read_values(plan, out, missing_is_fault, None)
             return

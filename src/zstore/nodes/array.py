@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 from types import EllipsisType
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from zstore.engine.rectilinear import open_chunks
 from zstore.engine.resize import resize
 from zstore.errors import NotFoundError, SelectionError, located
 from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
-from zstore.indexing.plans import AnyLayout, Plan, plan_basic
+from zstore.indexing.plans import AnyLayout, plan_basic
 from zstore.indexing.select import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RegularGrid
@@ -52,14 +52,6 @@ class Indexer:
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self._write(selection, value)
-
-
-class Output(NamedTuple):
-    """A plan and the memory to read it into; once that is done, `result` gives what the caller gets."""
-
-    plan: Plan
-    memory: Items
-    result: Callable[[], Items]
 
 
 class Array(Node[ArrayModel]):
@@ -215,11 +207,11 @@ class Array(Node[ArrayModel]):
         except IndexError as error:
             raise SelectionError(str(error), path=self._where()) from None
         if plan is None:
-            fields, selection = self._split_fields(selection)
-            out = self._read(self._select(chunks, selection), chunks, fields=fields)
+            selected, fields, selection = self._select(chunks, selection)
+            out = self._read(selected, chunks, fields=fields)
         else:
             out = np.empty(plan.shape, chunks.dtype)
-            chunks.read(plan, out, missing_is_fault=self._missing_is_fault)
+            chunks.read_box(plan, out, self._missing_is_fault)
         return out if out.shape or _has_ellipsis(selection) else out[()]
 
     def read(
@@ -240,8 +232,8 @@ class Array(Node[ArrayModel]):
         """
         missing_is_fault = self._is_fault(missing)
         chunks = self._chunks
-        fields, rest = self._split_fields(selection)
-        return self._read(self._select(chunks, rest), chunks, out, fields, missing_is_fault)
+        selected, fields, _ = self._select(chunks, selection)
+        return self._read(selected, chunks, out, fields, missing_is_fault)
 
     def read_many(
         self,
@@ -261,14 +253,13 @@ class Array(Node[ArrayModel]):
         if out is not None and len(out) != len(wanted):
             raise ValueError(f"out has {len(out)} arrays, expected {len(wanted)}, one for each selection")
         chunks = self._chunks
-        outputs = []
+        plans, outputs = [], []
         for k, selection in enumerate(wanted):
-            fields, rest = self._split_fields(selection)
-            selected = self._select(chunks, rest)
+            selected, fields, _ = self._select(chunks, selection)
+            plans.append(selected.plan)
             outputs.append(_output(selected, chunks.dtype, None if out is None else out[k], fields))
-        plans, memory = [one.plan for one in outputs], [one.memory for one in outputs]
-        chunks.read_many(plans, memory, missing_is_fault=missing_is_fault)
-        results = [one.result() for one in outputs]
+        chunks.read_many(plans, [memory for memory, _ in outputs], missing_is_fault=missing_is_fault)
+        results = [result() for _, result in outputs]
         if out is not None:
             return results
         pairs = zip(results, wanted, strict=True)
@@ -277,19 +268,18 @@ class Array(Node[ArrayModel]):
     def _is_fault(self, missing: str | None) -> bool:
         return self._missing_is_fault if missing is None else is_fault(missing)
 
-    def _split_fields(self, selection: Any) -> tuple[Fields, Any]:
-        with located(self._where()):
-            return split_fields(selection, self.dtype)
-
     def _select(
-        self,
-        chunks: Chunks,
-        selection: Any,
-        selector: Selector = select,
-        layout: AnyLayout | None = None,
-    ) -> Selected:
-        with located(self._where()):
-            return selector(layout or chunks.layout, chunks.model.shape, selection)
+        self, chunks: Chunks, selection: Any, selector: Selector = select, *, to_write: bool = False
+    ) -> tuple[Selected, Fields, Any]:
+        """What is selected, the fields that are named, and the selection without their names."""
+        try:
+            fields, rest = split_fields(selection, chunks.dtype)
+            layout = chunks.layout
+            if to_write:
+                layout = chunks.write_layout if fields is None else chunks.field_layout
+            return selector(layout, chunks.model.shape, rest), fields, rest
+        except SelectionError as error:
+            raise error.locate(path=self._where()) from None
 
     def _read(
         self,
@@ -299,11 +289,11 @@ class Array(Node[ArrayModel]):
         fields: Fields = None,
         missing_is_fault: bool | None = None,
     ) -> Items:
-        output = _output(selected, chunks.dtype, out, fields)
+        memory, result = _output(selected, chunks.dtype, out, fields)
         if missing_is_fault is None:
             missing_is_fault = self._missing_is_fault
-        chunks.read(output.plan, output.memory, missing_is_fault=missing_is_fault)
-        return output.result()
+        chunks.read(selected.plan, memory, missing_is_fault=missing_is_fault)
+        return result()
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Items:
         if copy is False:
@@ -323,9 +313,7 @@ class Array(Node[ArrayModel]):
 
     def _write(self, selection: Any, value: Any, selector: Selector = select) -> None:
         chunks = self._chunks
-        fields, rest = self._split_fields(selection)
-        layout = chunks.write_layout if fields is None else chunks.field_layout
-        selected = self._select(chunks, rest, selector, layout)
+        selected, fields, _ = self._select(chunks, selection, selector, to_write=True)
         shape = selected.shape
         items = self._as_items(value, shape) if fields is None else value
         try:
@@ -386,8 +374,8 @@ class Array(Node[ArrayModel]):
     def _indexer(self, selector: Selector) -> Indexer:
         def read(selection: Any) -> Items:
             chunks = self._chunks
-            fields, rest = self._split_fields(selection)
-            return self._read(self._select(chunks, rest, selector), chunks, fields=fields)
+            selected, fields, _ = self._select(chunks, selection, selector)
+            return self._read(selected, chunks, fields=fields)
 
         return Indexer(read, partial(self._write, selector=selector))
 
@@ -477,23 +465,22 @@ def _has_ellipsis(selection: Any) -> bool:
 
 
 def _output(
-    selected: Selected,
-    dtype: np.dtype[Any],
-    out: Items | None = None,
-    fields: Fields = None,
-) -> Output:
-    """The memory for items of `dtype`: `out` as far as strides allow, else in memory of their own.
+    selected: Selected, dtype: np.dtype[Any], out: Items | None = None, fields: Fields = None
+) -> tuple[Items, Callable[[], Items]]:
+    """The memory to read items of `dtype` into, and what then makes the result of it.
+
+    That memory is `out`, as far as its strides allow.
 
     Raises
         ValueError: `out` has another shape or dtype than the result.
     """
-    plan, from_plan = selected.plan, selected.from_plan
+    from_plan = selected.from_plan
     if out is not None and fields is None:
         _check_out(out, selected.shape, dtype)
         view = out if selected.to_plan is None else selected.to_plan(out)
         if from_plan is None or np.may_share_memory(view, out):
-            return Output(plan, view, lambda: out)
-    memory: Items = np.empty(plan.shape, dtype)
+            return view, lambda: out
+    memory: Items = np.empty(selected.plan.shape, dtype)
 
     def result() -> Items:
         items = take_fields(memory if from_plan is None else from_plan(memory), fields)
@@ -503,7 +490,7 @@ def _output(
         out[...] = items
         return out
 
-    return Output(plan, memory, result)
+    return memory, result
 
 
 def _check_out(out: Items, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
