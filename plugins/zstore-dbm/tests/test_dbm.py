@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from zstore_dbm.store import KINDS, DbmStore
 
 import zstore
 from zstore.errors import ReadOnlyError, StoreError
@@ -23,7 +24,6 @@ from zstore.storage.base import Store
 from zstore.storage.url import open_store
 from zstore.testing.sharing import run_forked
 from zstore.testing.stores import StoreContract
-from zstore_dbm.store import KINDS, DbmStore
 
 if not entry_points(group="zstore", name="dbm"):
     pytest.skip("zstore-dbm is not installed, so it has no entry point", allow_module_level=True)
