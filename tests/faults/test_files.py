@@ -78,8 +78,9 @@ def test_a_link_in_a_circle(array, chunk):
     assert_store_error(array)
 
 
-def test_a_link_within_the_store_is_followed(array, chunk, tmp_path):
-    chunk.symlink_to("1")
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_link_within_the_store_is_followed(array, chunk, absolute):
+    chunk.symlink_to(chunk.with_name("1") if absolute else "1")
     np.testing.assert_array_equal(array[:4], np.arange(4, 8) + 1)
     assert array[1] == 6
 

@@ -1,7 +1,7 @@
 """A store in a directory: each value is the file of that name.
 
-The kernel (`_ext/files.pyx`) reads and replaces values and keeps paths below the directory. Here is what goes
-through many files: lists, the deletion of prefixes, and the removal of what writers who died left behind.
+The kernel (`_ext/engine/files.pyx`) reads and replaces values and keeps paths below the directory. Here is what
+goes through many files: lists, the deletion of prefixes, and the removal of what writers who died left behind.
 """
 
 from __future__ import annotations
@@ -352,8 +352,8 @@ def _mode_of_link(tree: Tree, path: str) -> int:
         raise
 
 
-# Temporaries, see _ext/put.h. Directories among them are trees that were moved out of sight to be deleted;
-# nobody needs them, so anybody may finish the job.
+# Temporaries, see _ext/engine/put.h. Directories among them are trees that were moved out of sight to be
+# deleted; nobody needs them, so anybody may finish the job.
 
 
 def _move_away(tree: Tree, parent: int, leaf: str) -> None:
