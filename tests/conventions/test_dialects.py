@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from zstore.conventions.crs import Crs
-from zstore.conventions.dialects import list_dialects
-from zstore.conventions.lists.ome import Ome
+from zstore.conventions.lists import Ome
+from zstore.conventions.meaning import Meaning
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.profiles import PROFILES, load_profile
 from zstore.conventions.read import read_geo
@@ -165,7 +165,7 @@ def test_the_half_pixel_and_the_rest_of_eopf_geozarrs_converter() -> None:
 def test_the_dialects_of_a_profile(name) -> None:
     geo = sample_models()[1]
     tree = build_tree(render_geo(geo, 3, profile=name)[0], geo, 3)
-    found = set(list_dialects(tree, "0"))
+    found = set(Meaning().dialects(tree, "0"))
     assert {"CF", "GDAL _CRS", "zarr-conventions proj", "zarr-conventions spatial"} <= found
     assert ("OME-Zarr 0.5" in found) is (name == "ome")
     assert ("Multiscale Arrays" in found) is (name == "multiscale-arrays")
@@ -188,7 +188,7 @@ def test_dialects_of_others() -> None:
         "proj:code": "EPSG:4326",
     }
     group = FakeGroup(attrs=attrs, children={"a": image("a", **{"eo:bands": [], "GeoTransform": ""})})
-    assert list_dialects(group) == [
+    assert Meaning().dialects(group) == [
         "NCZarr",
         "proj:",
         "OME-Zarr 0.4",

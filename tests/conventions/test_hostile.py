@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zstore.conventions.content.time import Time
-from zstore.conventions.dialects import list_dialects
+from zstore.conventions.meaning import Meaning
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.builtin import CONVENTIONS
@@ -72,7 +72,7 @@ def test_any_attributes(root, level, array, other, dtype) -> None:
             geo, _ = read_geo(node, parent)
         except MetadataError:
             continue
-        list_dialects(node, "0")
+        Meaning().dialects(node, "0")
         for offer in CONVENTIONS:
             registry.resolve(offer.name)().check(node, geo, parent)
         try:

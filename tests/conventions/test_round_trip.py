@@ -18,6 +18,7 @@ from zstore.conventions.model import RESAMPLING_METHODS, Affine, Band, GeoModel,
 from zstore.conventions.profiles import PROFILES
 from zstore.conventions.read import read_geo
 from zstore.conventions.write import render_geo
+from zstore.conventions.zarr_conventions import ZarrConventions
 from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
@@ -25,6 +26,8 @@ from zstore.testing.conventions import ConventionContract, build_tree
 
 pytest.importorskip("pyproj", reason="CRSs are parsed and rendered with pyproj (extra 'geo')")
 
+# Those that say the levels of a pyramid.
+LISTING = {"geozarr", "zarr_conventions", "multiscales", "ome"}
 CUSTOM = "+proj=laea +lat_0=-31.5 +lon_0=10.25 +x_0=4321001 +y_0=3210000 +ellps=GRS80 +units=m"
 CRSS = ["EPSG:4326", "EPSG:3857", "EPSG:32632", "EPSG:2193", "EPSG:27700", "EPSG:3031", "EPSG:2263", CUSTOM]
 
@@ -168,10 +171,17 @@ def test_every_convention_gives_its_share_of_the_model_back(geo, zarr_format, na
     tree = build_tree(documents, geo, zarr_format)
     root = convention.parse(tree)
     assert root.stac in ((geo.stac,) if name == "stac" else (None,))
-    stated = {entry.path: entry for entry in root.levels}
+    stated = {entry.path: entry for entry in root.levels or ()}
     assert set(stated) in ({level.path for level in geo.levels}, set())
-    for level in geo.levels if name in ("geozarr", "zarr_conventions") else ():
-        assert stated[level.path].affine == level.affine and stated[level.path].shape == level.shape
+    assert (root.levels is None) is not (bool(geo.levels) and name in LISTING)
+    # What GeoZarr's documents have of zarr-conventions is theirs to read.
+    layout = (registry.resolve("zarr_conventions")().parse(tree).levels or ()) if geo.levels else ()
+    for entry, level in zip(
+        layout, geo.levels if name in ("geozarr", "zarr_conventions") else (), strict=True
+    ):
+        assert (entry.path, entry.affine, entry.shape) == (level.path, level.affine, level.shape)
+    for level in geo.levels if name == "geozarr" and stated else ():
+        assert stated[level.path].fallback_affine == level.affine
     for level in geo.levels if name == "ome" else ():
         found = stated[level.path].fallback_affine
         assert found.cell == level.affine.cell and (found.c, found.f) == (0.0, 0.0)
@@ -180,7 +190,7 @@ def test_every_convention_gives_its_share_of_the_model_back(geo, zarr_format, na
         for variable_name, variable in geo.variables.items():
             facts = convention.parse(parent[variable_name], parent)
             crss = {crs for _, crs in facts.crs}
-            assert crss == ({geo.crs} if name in ("cf", "gdal", "geozarr", "zarr_conventions") else set())
+            assert crss == ({geo.crs} if name in ("cf", "gdal", "zarr_conventions") else set())
             is_timed = name == "time" and geo.time is not None and "time" in variable.dimensions
             assert facts.time == (geo.time if is_timed else None)
             if name == "bands":
@@ -194,7 +204,7 @@ def test_every_convention_gives_its_share_of_the_model_back(geo, zarr_format, na
 @given(models(), st.sampled_from([2, 3]))
 def test_every_convention_finds_its_own_documents_right(geo, zarr_format) -> None:
     tree = build_tree(render_geo(geo, zarr_format)[0], geo, zarr_format)
-    for convention in (Cf(), Gdal(), Geozarr()):
+    for convention in (Cf(), Gdal(), ZarrConventions(), Geozarr()):
         assert convention.check(tree, geo) == []
         for grid in geo.grids:
             parent = tree[grid.path] if grid.path else tree

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.conventions.order import ReadingWarning
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
@@ -262,7 +263,10 @@ def test_refusals_name_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no directory to write a raster to"):
         zarr_to_raster(group, tmp_path / "none" / "b.tif")
     group.create_array("wide", data=cells((30, 20), "f4"), dimension_names=("y", "x"))
-    with pytest.raises(UnsupportedError, match=r"data types uint8 \(band_1\), float32 \(wide\)"):
+    with (
+        pytest.warns(ReadingWarning, match="MS-05 at wide: no grid_mapping"),
+        pytest.raises(UnsupportedError, match=r"data types uint8 \(band_1\), float32 \(wide\)"),
+    ):
         zarr_to_raster(group, tmp_path / "b.tif", arrays=["band_1", "wide"])
     assert not (tmp_path / "b.tif").exists()
 

@@ -1,4 +1,4 @@
-"""Stores that other tools write: read as they are meant, and once mended, opened right by every reader."""
+"""Stores that other tools write: read as they are meant, and once fixed, opened right by every reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 UTM = Affine(10.0, 0.0, 300000.0, 0.0, -10.0, 5000040.0)
 SHAPE = (215, 173)
-# Neither the type of a level nor what its cells are worth is mended: that would take other chunks.
+# Neither the type of a level nor what its cells are worth is fixed: that would take other chunks.
 CHUNKS = {"GZ-22", "GZ-33"}
 
 
@@ -32,8 +32,8 @@ class Theirs:
     """What was written, and what is known of it.
 
     levels    where the arrays are, and the factors of each, the finest first
-    findings  the rules that have errors before mending
-    stays     errors that mending must leave
+    findings  the rules that have errors before fixing
+    stays     errors that fixing must leave
     fill_value  what the user says that arrays hold where no chunk is
     """
 
@@ -122,7 +122,7 @@ def gdal_sees(theirs: Theirs, path: str, zarr_format: int) -> tuple[int, tuple[f
 
 
 @pytest.mark.parametrize("write, zarr_format", WRITERS)
-def test_a_mended_store_opens_right(
+def test_a_fixed_store_opens_right(
     write: Callable[[Path, int], Theirs], zarr_format: int, tmp_path: Path
 ) -> None:
     xarray = pytest.importorskip("xarray", reason="xarray is a reader")
@@ -153,7 +153,7 @@ def test_a_mended_store_opens_right(
             np.testing.assert_allclose(tuple(opened.rio.transform(recalc=True))[:6], expected, rtol=1e-9)
 
 
-def test_eopf_geozarr_takes_back_what_was_mended(tmp_path: Path) -> None:
+def test_eopf_geozarr_takes_back_what_was_fixed(tmp_path: Path) -> None:
     validation = pytest.importorskip(
         "eopf_geozarr.data_api.geozarr.validation",
         reason="eopf-geozarr validates from 0.9 on, which needs Python 3.12",

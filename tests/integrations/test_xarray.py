@@ -546,6 +546,7 @@ def test_geozarr_grows_by_region_and_append(tmp_path):
     )
     data.spatial_ref.attrs["crs_wkt"] = "EPSG:32632"
     data.t.attrs["grid_mapping"] = "spatial_ref"
+    data.time.attrs["standard_name"] = "forecast_period"
     data.zstore.to_geozarr(tmp_path / "a.zarr")
     south = data.assign_coords(y=[0.0, -10.0, -20.0])
     group = south.zstore.to_geozarr(tmp_path / "a.zarr", append_dim="y")

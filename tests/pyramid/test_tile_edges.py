@@ -29,7 +29,7 @@ def build(place: Path, data: np.ndarray, affine: Affine, crs: Any = DEGREES, **o
     """A tile pyramid of a raster whose nodata is 0; the places of its cells are exact."""
     variables = {"b": Variable(dtype=data.dtype, nodata=0, dimensions=("y", "x"))}
     geo = GeoModel(Crs.from_user(crs), affine, data.shape, variables=variables)
-    documents = render_geo(geo, 3)[0]
+    documents = render_geo(geo, 3, profile="gdal")[0]
     group = zstore.create_group(place / "source", attributes=documents[""]["attributes"])
     said = documents["b"]
     group.create_array(

@@ -52,7 +52,8 @@ def put_raster(
         chunks = (1, 64, 64)[-cells.ndim :] if path in data else "auto"
         group.create_array(path, data=cells, chunks=chunks, fill_value=document["fill_value"], **options)
     if first.ndim == 3:
-        group.create_array("time", data=np.arange(first.shape[0]), dimension_names=("time",))
+        steps, said = np.arange(first.shape[0]), {"standard_name": "forecast_period"}
+        group.create_array("time", data=steps, dimension_names=("time",), attributes=said)
     return group
 
 

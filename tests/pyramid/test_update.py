@@ -27,7 +27,8 @@ def make(store: object, data: np.ndarray, **options: object) -> zstore.Group:
     finest = root.create_group("0")
     finest.create_array("a", data=data, chunks=(1,) * (data.ndim - 2) + (32, 32), dimension_names=dims)
     if data.ndim == 3:
-        finest.create_array("time", data=np.arange(len(data)), dimension_names=("time",))
+        steps = {"standard_name": "forecast_period"}
+        finest.create_array("time", data=np.arange(len(data)), dimension_names=("time",), attributes=steps)
     for name, size, step in (("y", data.shape[-2], -10), ("x", data.shape[-1], 10)):
         finest.create_array(name, data=100 + step * (np.arange(size) + 0.5), dimension_names=(name,))
     return zstore.build_pyramid(root["0"], root, **{"levels": 3, "chunks": 32, **options})

@@ -25,7 +25,7 @@ class Case:
     path      where the finding is
     also      other rules that the same mistake breaks, and cannot but break
     is_wrong_before  the store that is made breaks the rule by itself: another test has one that keeps it
-    is_mechanical    what is right can be worked out, so that mending works it out
+    is_mechanical    what is right can be worked out, so that fixing works it out
     """
 
     rule: str

@@ -86,7 +86,7 @@ def test_fix_takes_a_fill_value(place: Path) -> None:
     documents.set("0/b02", _FillValue=None)
     documents.set("1/b02", _FillValue=None)
     assert "left ZS-08 /0/b02" in run("fix", place)
-    assert "mended ZS-08 /0/b02: fill_value is 65535" in run("fix", place, "--fill-value", "65535")
+    assert "fixed ZS-08 /0/b02: fill_value is 65535" in run("fix", place, "--fill-value", "65535")
     assert "left ZS-08 /0/b02" in run("fix", place, "--fill-value", "nan")
     run("fix", place, "--fill-value", "none", code=2)
 

@@ -1,4 +1,4 @@
-"""Stores that the documents show and other tools wrote: what is wrong with them, and GDAL after mending."""
+"""Stores that the documents show and other tools wrote: what is wrong with them, and GDAL after fixing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_mini_specs_own_example_is_wrong_in_six_places() -> None:
     ]
 
 
-def test_the_mini_specs_own_example_is_mended() -> None:
+def test_the_mini_specs_own_example_is_fixed() -> None:
     plan = plan_fix(mini_example(), "geozarr-mini")
     assert {rule for rule, _ in found(plan.after)} == {"MS-06"}
     stated = zstore.open_group(plan.store, mode="r").attrs["multiscales"]["tile_matrix_set"]
@@ -207,7 +207,7 @@ def test_sentinel_products_of_eopf() -> None:
 @pytest.mark.parametrize(
     "name", ["ndpyramid_shade.zarr", "geozarr_control_shade.zarr", "gdal362_v2_rgb_zstd.zarr"]
 )
-def test_after_mending_nothing_is_wrong_and_gdal_opens_it_right(name, tmp_path) -> None:
+def test_after_fixing_nothing_is_wrong_and_gdal_opens_it_right(name, tmp_path) -> None:
     rasterio = pytest.importorskip("rasterio", reason="GDAL opens the store through rasterio")
     version = tuple(map(int, rasterio.__gdal_version__.split(".")[:2]))
     place = tmp_path / "a.zarr"
@@ -232,7 +232,7 @@ def test_after_mending_nothing_is_wrong_and_gdal_opens_it_right(name, tmp_path) 
             np.testing.assert_allclose(source.transform[:6], geo.affine, rtol=1e-9)
 
 
-def test_gdal_places_a_mended_level_where_it_is(tmp_path) -> None:
+def test_gdal_places_a_fixed_level_where_it_is(tmp_path) -> None:
     """A level with edges for centres: half a cell off in GDAL before, right after."""
     rasterio = pytest.importorskip("rasterio", reason="GDAL opens the store through rasterio")
     place = tmp_path / "a.zarr"
@@ -251,5 +251,5 @@ def test_gdal_places_a_mended_level_where_it_is(tmp_path) -> None:
 
     assert corner() == (299990.0, 5000050.0)
     plan, _ = fix(place)
-    assert {"GZ-29"} <= {mend.rule for mend in plan.mended}
+    assert {"GZ-29"} <= {done.rule for done in plan.fixed}
     assert corner() == (300000.0, 5000040.0)

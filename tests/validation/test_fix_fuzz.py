@@ -1,4 +1,4 @@
-"""Mending damaged documents: never worse, no chunk touched, and all taken back byte for byte."""
+"""Fixing damaged documents: never worse, no chunk touched, and all taken back byte for byte."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from zstore.conventions.profiles import RULED
 from zstore.engine.documents import METADATA_NAMES
 from zstore.errors import NotFoundError
 from zstore.storage.memory import MemoryStore
 from zstore.validation.fixing.fix import plan_fix
 from zstore.validation.fixing.plan import Plan
 from zstore.validation.fixing.write import restore_backup, write_plan
-from zstore.validation.rule import PROFILES
 from zstore.validation.view import ArrayView, GroupView, load_hierarchy
 
 from . import cases
@@ -108,7 +108,7 @@ def check(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         damage(store, data)
     options: dict[str, Any] = {
-        "profile": data.draw(st.sampled_from((None, None, None, *PROFILES))),
+        "profile": data.draw(st.sampled_from((None, None, None, *RULED))),
         "crs": data.draw(st.sampled_from((None, None, None, "EPSG:32632"))),
         "method": data.draw(st.sampled_from((None, "average"))),
         "fill_value": data.draw(st.sampled_from((None, 0))),
@@ -142,12 +142,12 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 @settings(max_examples=25, deadline=None, suppress_health_check=QUIET)
 @given(st.data())
-def test_mending_never_leaves_a_store_worse(data: st.DataObject) -> None:
+def test_fixing_never_leaves_a_store_worse(data: st.DataObject) -> None:
     check(data)
 
 
 @pytest.mark.slow
 @settings(max_examples=3000, deadline=None, suppress_health_check=QUIET)
 @given(st.data())
-def test_mending_never_leaves_a_store_worse_however_long_one_looks(data: st.DataObject) -> None:
+def test_fixing_never_leaves_a_store_worse_however_long_one_looks(data: st.DataObject) -> None:
     check(data)

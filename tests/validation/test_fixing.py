@@ -1,4 +1,4 @@
-"""Mending: what it says it mends it mends, and nothing else changes."""
+"""Fixing: what it says it fixes it fixes, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .stores import DEGREES, UTM, Documents, model, right
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 
-# Cases of rules that mending is named for, but of which each needs a word of the user, or has no one answer.
+# Cases of rules that fixing is named for, but of which each needs a word of the user, or has no one answer.
 NEEDS_A_WORD = {"OC-08": {"crs": "EPSG:32632"}, "GZ-37": {"method": "average"}}
 
 
@@ -33,15 +33,15 @@ def contents(store) -> dict[str, bytes]:
     return {key: bytes(store.get(key)) for key in store.list()}
 
 
-def is_mended(case: Case) -> bool:
-    return "zstore fix" in all_rules()[case.rule].mend and not case.deep and case.is_mechanical
+def is_fixed(case: Case) -> bool:
+    return "zstore fix" in all_rules()[case.rule].fix and not case.deep and case.is_mechanical
 
 
-MENDED = [pytest.param(case, id=f"{case.rule}-{CASES.index(case)}") for case in CASES if is_mended(case)]
+FIXED = [pytest.param(case, id=f"{case.rule}-{CASES.index(case)}") for case in CASES if is_fixed(case)]
 
 
-@pytest.mark.parametrize("case", MENDED)
-def test_a_rule_that_names_fix_is_mended_by_it(case, tmp_path) -> None:
+@pytest.mark.parametrize("case", FIXED)
+def test_a_rule_that_names_fix_is_fixed_by_it(case, tmp_path) -> None:
     store = case.make()
     case.spoil(Documents(store))
     before = contents(store)
@@ -50,7 +50,7 @@ def test_a_rule_that_names_fix_is_mended_by_it(case, tmp_path) -> None:
     assert contents(store) == before
     plan, place = fix(store, case.profile, backup=tmp_path / "backup", **options)
     found = [f for f in validate(store, case.profile).findings if f.rule == case.rule and f.path == case.path]
-    assert found == [], (plan.mended, plan.refused)
+    assert found == [], (plan.fixed, plan.refused)
     assert plan.after.count("error") <= plan.before.count("error")
     for key, value in contents(store).items():
         is_data = "/b02/c/" in key or "/b02/0." in key
@@ -75,7 +75,7 @@ def test_what_has_no_one_answer_is_left(case) -> None:
 def test_a_right_store_is_left_as_it_is(zarr_format, crs, affine) -> None:
     store = right(zarr_format, model(crs, affine))
     plan = plan_fix(store)
-    assert (dict(plan.changes), plan.mended) == ({}, ())
+    assert (dict(plan.changes), plan.fixed) == ({}, ())
 
 
 def edges(zarr_format: int, dropped: bool) -> MemoryStore:
@@ -116,7 +116,7 @@ def test_every_second_cell_is_left_where_that_may_be_meant() -> None:
     zstore.open_array(store, "1/x", mode="r+")[...] = 300005.0 + 20.0 * np.arange(48)
     Documents(store).multiscales(lambda m: m.update(resampling_method="nearest"))
     plan = plan_fix(store)
-    assert "MS-14" in {mend.rule for mend in plan.refused}
+    assert "MS-14" in {done.rule for done in plan.refused}
     assert not [key for key in plan.changes if key.startswith("1/x/c")]
 
 
@@ -124,7 +124,7 @@ def test_two_crss_are_left_until_the_user_says_which() -> None:
     store = right(3, model(levels=0))
     Documents(store).set("b02", _CRS={"wkt": Crs.from_user("EPSG:32633").wkt})
     plan = plan_fix(store)
-    assert [mend.rule for mend in plan.refused] == ["OC-08"]
+    assert [done.rule for done in plan.refused] == ["OC-08"]
     assert dict(plan.changes) == {}
     plan = plan_fix(store, crs="EPSG:32633")
     array = zstore.open_group(plan.store, mode="r")["b02"]
@@ -159,12 +159,12 @@ def test_a_fill_value_that_is_missing_is_asked_for() -> None:
     Documents(store).edit("b02", lambda d: d.update(fill_value=None))
     Documents(store).set("b02", _FillValue=None)
     plan = plan_fix(store)
-    assert ("ZS-08", "b02") in {(mend.rule, mend.path) for mend in plan.refused}
+    assert ("ZS-08", "b02") in {(done.rule, done.path) for done in plan.refused}
     assert zstore.open_array(plan.store, "b02", mode="r").fill_value is None
     plan = plan_fix(store, fill_value=65535)
     assert zstore.open_array(plan.store, "b02", mode="r").fill_value == 65535
     plan = plan_fix(store, fill_value=-1)
-    assert "ZS-08" in {mend.rule for mend in plan.refused}
+    assert "ZS-08" in {done.rule for done in plan.refused}
 
 
 @pytest.mark.parametrize("value, written", [(float("nan"), "NaN"), (float("-inf"), "-Infinity"), (0, 0.0)])
@@ -191,7 +191,7 @@ def test_zarr_v1_is_left_as_it_is(tmp_path) -> None:
     assert [(f.severity, f.rule) for f in verdict.findings if not f.path] == [("note", "GZ-04")]
     assert {f.path for f in verdict.findings} == {"", "one"}
     plan = plan_fix(tmp_path / "a")
-    assert plan.changes == {} and [mend.rule for mend in plan.refused] == ["GZ-04"]
+    assert plan.changes == {} and [done.rule for done in plan.refused] == ["GZ-04"]
     zstore.create_array(tmp_path / "a", "newer", data=np.zeros((3, 4)), zarr_format=2)
     assert load_hierarchy(LocalStore.from_path(str(tmp_path / "a"))).root.zarr_format == 2
 
@@ -212,7 +212,7 @@ def test_consolidated_metadata_is_kept_up(zarr_format) -> None:
     documents = Documents(store)
     documents.set("b02", grid_mapping=None, long_name="changed behind the group's back")
     plan = plan_fix(store)
-    assert "ZS-02" in {mend.rule for mend in plan.mended}
+    assert "ZS-02" in {done.rule for done in plan.fixed}
     group = zstore.open_group(plan.store, mode="r")
     assert group.model.consolidated is not None
     assert group["b02"].attrs["grid_mapping"] == "spatial_ref"
@@ -224,7 +224,7 @@ def test_nodes_that_only_consolidated_metadata_has_are_not_forgotten() -> None:
     Documents(store).remove("1/b02")
     plan = plan_fix(store)
     assert dict(plan.changes) == {}
-    assert [(mend.rule, mend.path) for mend in plan.refused] == [("ZS-02", "")]
+    assert [(done.rule, done.path) for done in plan.refused] == [("ZS-02", "")]
 
 
 def test_a_list_becomes_an_object_where_the_draft_is_asked_for() -> None:
@@ -244,7 +244,7 @@ def test_a_list_without_a_method_is_left() -> None:
     store = cases.listed()
     Documents(store).attributes("", lambda a: a["multiscales"][0].pop("type"))
     plan = plan_fix(store, "geozarr-draft")
-    assert ("GZ-37", "") in {(mend.rule, mend.path) for mend in plan.refused}
+    assert ("GZ-37", "") in {(done.rule, done.path) for done in plan.refused}
     plan = plan_fix(store, "geozarr-draft", method="average")
     assert plan.after.count("error") == 0
 
@@ -286,7 +286,7 @@ def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
     store = right(3)
     Documents(store).matrix("0", scaleDenominator=35.28)
     plan = plan_fix(store)
-    plan = type(plan)(_frozen(plan), plan.changes, plan.mended, plan.refused, plan.before, plan.after)
+    plan = type(plan)(_frozen(plan), plan.changes, plan.fixed, plan.refused, plan.before, plan.after)
     Documents(store).set("", title="somebody else's")
     with pytest.raises(StoreError, match="changed since"):
         write_plan(plan, store, tmp_path / "backup")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zstore.validation.rule import CLASSES, PROFILES, all_rules
+from zstore.conventions.profiles import RULED
+from zstore.validation.rule import CLASSES, all_rules
 from zstore.validation.run import validate
 
 from .cases import CASES, Case
@@ -53,8 +54,8 @@ def test_every_rule_that_the_conventions_name_is_here() -> None:
 def test_rows_are_whole() -> None:
     for id, rule in all_rules().items():
         assert rule.id == id and rule.requirements_class in CLASSES
-        assert set(rule.profiles) <= set(PROFILES)
-        assert rule.says.endswith(".") and rule.mend and not rule.mend.endswith(".") and rule.clause
+        assert set(rule.profiles) <= set(RULED)
+        assert rule.says.endswith(".") and rule.fix and not rule.fix.endswith(".") and rule.clause
         assert rule.same_as is None or (rule.same_as in all_rules() and rule.profiles)
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.conventions.profiles import RULED
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError
 from zstore.storage.memory import MemoryStore
 from zstore.validation.fixing.fix import plan_fix
 from zstore.validation.output import clean, render_json, render_junit, render_text
-from zstore.validation.rule import CLASSES, PROFILES, all_rules
+from zstore.validation.rule import CLASSES, all_rules
 from zstore.validation.run import validate
 from zstore.validation.standard_names import load_standard_names
 from zstore.validation.units import dimension_of
@@ -97,11 +98,11 @@ def test_a_class_needs_core() -> None:
     assert {found.state for found in validate(store).classes} == {"fail", "not applicable"}
 
 
-def test_text_says_what_where_and_how_to_mend() -> None:
+def test_text_says_what_where_and_how_to_fix() -> None:
     text = render_text(validate(spoilt()))
     assert "error GZ-45  scaleDenominator is cellSize times" in text
     assert "    /: scaleDenominator of tile matrix '0' is 35.28; its cellSize says 35714.28571428572" in text
-    assert "mend: correct scaleDenominator" in text
+    assert "fix: correct scaleDenominator" in text
     assert "warning GZ-23" in text and "/0/b02: attribute 'Standard_Name' is spelt unlike" in text
     assert ": 1 error, 1 warning, 2 notes (" in text.splitlines()[-1]
 
@@ -123,7 +124,7 @@ def test_json_is_json_whatever_is_in_the_store() -> None:
     found = json.loads(render_json(validate(store)), parse_constant=pytest.fail)
     assert found["valid"] is False and found["counts"]["error"] >= 3
     first = next(item for item in found["findings"] if item["rule"] == "GZ-45")
-    assert first["path"] == "" and first["found"] == 35.28 and first["class"] == "overviews" and first["mend"]
+    assert first["path"] == "" and first["found"] == 35.28 and first["class"] == "overviews" and first["fix"]
     assert [item["name"] for item in found["classes"]] == list(CLASSES)
 
 
@@ -181,7 +182,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("profile", [None, *PROFILES])
+@pytest.mark.parametrize("profile", [None, *RULED])
 def test_hostile_stores_give_findings(name, profile) -> None:
     store = MemoryStore()
     for key, value in HOSTILE[name].items():

@@ -1,4 +1,4 @@
-"""`zstore fix`: mending what is mechanical."""
+"""`zstore fix`: fixing what is mechanical."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from zstore.validation.rule import PROFILES
+from zstore.conventions.profiles import RULED
 
 __all__ = ["fix"]
 
@@ -23,7 +23,7 @@ def _number_of(value: str) -> int | float:
 @click.argument("path")
 @click.option("--write", is_flag=True, help="Write the changes; without it they are only shown.")
 @click.option(
-    "--profile", type=click.Choice(PROFILES), help="Convert `multiscales` to what this document wants."
+    "--profile", type=click.Choice(RULED), help="Convert `multiscales` to what this document wants."
 )
 @click.option("--crs", help="The CRS to write everywhere, where several are stated: EPSG:32632, WKT, ...")
 @click.option("--method", help="How the levels were made, where nothing says it: average, nearest, ...")
@@ -51,7 +51,7 @@ def fix(
     restore: Path | None,
     quiet: bool,
 ) -> None:
-    """Mend documents and coordinates of PATH, never data: CRS, transforms, tile matrices, fill values."""
+    """Fix documents and coordinates of PATH, never data: CRS, transforms, tile matrices, fill values."""
     from zstore.storage.url import open_store
     from zstore.validation.fixing.fix import plan_fix
     from zstore.validation.fixing.write import backup_place, restore_backup, write_plan
@@ -66,10 +66,10 @@ def fix(
     plan = plan_fix(path, profile, crs=crs, method=method, fill_value=fill_value)
     for line in () if quiet else plan.diff():
         click.echo(clean(line))
-    for mend in plan.mended:
-        click.echo(f"mended {mend.rule} /{clean(mend.path)}: {clean(mend.message)}")
-    for mend in plan.refused:
-        click.echo(f"left {mend.rule} /{clean(mend.path)}: {clean(mend.message)}")
+    for done in plan.fixed:
+        click.echo(f"fixed {done.rule} /{clean(done.path)}: {clean(done.message)}")
+    for done in plan.refused:
+        click.echo(f"left {done.rule} /{clean(done.path)}: {clean(done.message)}")
     counts = [
         f"{v.count('error')} errors and {v.count('warning')} warnings" for v in (plan.before, plan.after)
     ]

@@ -20,11 +20,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["LENGTHS", "PROFILES", "WORDS", "codec_of", "cutting_options", "show_progress", "show_table"]
+from zstore.conventions.profiles import PROFILES
+
+__all__ = ["LENGTHS", "WORDS", "codec_of", "cutting_options", "show_progress", "show_table"]
 
 PIPED_WIDTH = 200
-# Those of zstore.conventions.profiles, which is imported only where one is used.
-PROFILES = ("default", "geozarr-draft", "geozarr-mini", "multiscale-arrays", "ome", "gdal")
 
 
 def _lengths_of(value: Any) -> Any:
@@ -68,7 +68,7 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--overwrite", is_flag=True, help="Replace what is there."),
         click.option(
             "--profile",
-            type=click.Choice(PROFILES),
+            type=click.Choice(list(PROFILES)),
             help="Write for one reader or one text, not for all readers together.",
         ),
     ]

@@ -42,7 +42,7 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter("always", UserWarning)
+            warnings.simplefilter("default", UserWarning)
             warnings.showwarning = _show_notice
             try:
                 return super().invoke(ctx)

@@ -7,16 +7,15 @@ from pathlib import Path
 import click
 
 from zstore.cli.options import WORDS
-from zstore.validation.rule import CLASSES, PROFILES
+from zstore.conventions.profiles import RULED
+from zstore.validation.rule import CLASSES
 
 __all__ = ["validate"]
 
 
 @click.command()
 @click.argument("path")
-@click.option(
-    "--profile", type=click.Choice(PROFILES), help="Rules of one document, as severe as it has them."
-)
+@click.option("--profile", type=click.Choice(RULED), help="Rules of one document, as severe as it has them.")
 @click.option("--class", "classes", **WORDS, help=f"Only these requirements classes: {', '.join(CLASSES)}.")
 @click.option("--deep", is_flag=True, help="Look at values too: recompute samples of levels, list chunks.")
 @click.option("--strict", is_flag=True, help="Warnings fail as errors do.")
@@ -33,7 +32,7 @@ def validate(
     junit: Path | None,
     show_all: bool,
 ) -> None:
-    """Say what is wrong with PATH, where, what was expected and how to mend it; an error fails."""
+    """Say what is wrong with PATH, where, what was expected and how to fix it; an error fails."""
     from zstore.validation.output import render_json, render_junit, render_text
     from zstore.validation.run import validate as check
 

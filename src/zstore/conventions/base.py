@@ -112,18 +112,20 @@ class Facts:
     """What one convention says of one node; everything may be missing.
 
     crs, affines  candidates, the most trustworthy first, each with the name of what says it
-    coordinate_affine  what the node's coordinate variables come to
-    dimensions    names of the y and the x dimension
+    dimensions    names of the y and the x dimension, as stated
+    coordinate_affine, coordinate_dimensions  what the node's coordinate variables come to
     bbox          (xmin, ymin, xmax, ymax)
+    levels        of a pyramid, () where there is one whose levels nobody can tell; None: no pyramid
     """
 
     crs: tuple[tuple[str, Crs], ...] = ()
     affines: tuple[tuple[str, Affine], ...] = ()
-    coordinate_affine: Affine | None = None
     dimensions: tuple[str, str] | None = None
+    coordinate_affine: Affine | None = None
+    coordinate_dimensions: tuple[str, str] | None = None
     shape: tuple[int, int] | None = None
     bbox: tuple[float, float, float, float] | None = None
-    levels: tuple[LevelEntry, ...] = ()
+    levels: tuple[LevelEntry, ...] | None = None
     resampling: str | None = None
     variable: Variable | None = None
     time: TimeAxis | None = None
@@ -152,7 +154,8 @@ class Convention(Protocol):
 
     `parse` says what one node states in this dialect; `parent` is the group that holds it, where inherited
     and neighbouring facts live. `render` gives this dialect's share of every node's document. `check`
-    gives what at the node contradicts `geo`.
+    gives what at the node contradicts `geo`. One that has `dialects(node)` too gives by it the names under
+    which people know what the node's attributes have; of others, `name` stands for all that they say.
     """
 
     name: str

@@ -6,7 +6,8 @@ Example: {"standard_name": "air_temperature", "units": "K", "grid_mapping": "spa
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,15 +25,42 @@ from zstore.conventions.base import (
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import CRS_VARIABLE, parse_geotransform
 from zstore.conventions.model import Affine, GeoModel, Level
-from zstore.conventions.reading.axes import Axis, parse_axes
+from zstore.conventions.nodes import arrays_of, group_outside, read_values
 from zstore.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.errors import MetadataError
 
-__all__ = ["CF_VERSION", "Cf"]
+__all__ = ["AXIS_NAMES", "CF_VERSION", "Cf", "coordinate_attributes", "find_mapping", "mapping_names"]
 
 CF_VERSION = "CF-1.11"
 # Longer rows and columns have no coordinate variables: the affine says the same in six numbers.
 COORDINATE_LIMIT = 1 << 22
+AXIS_NAMES = {
+    "y": "Y", "lat": "Y", "latitude": "Y", "northing": "Y", "row": "Y", "rlat": "Y",
+    "x": "X", "lon": "X", "long": "X", "longitude": "X", "easting": "X", "col": "X", "rlon": "X",
+}  # fmt: skip
+STANDARD_NAMES = {
+    "projection_y_coordinate": "Y", "projection_x_coordinate": "X",
+    "projection_y_angular_coordinate": "Y", "projection_x_angular_coordinate": "X",
+    "latitude": "Y", "longitude": "X",
+    "grid_latitude": "Y", "grid_longitude": "X",
+}  # fmt: skip
+METRES = {
+    "m": 1.0, "metre": 1.0, "meter": 1.0, "metres": 1.0, "meters": 1.0,
+    "km": 1000.0, "kilometre": 1000.0, "kilometer": 1000.0, "kilometres": 1000.0, "kilometers": 1000.0,
+    "US_survey_foot": 1200 / 3937, "international_foot": 0.3048,
+}  # fmt: skip
+# What netCDF's own Zarr leaves among the attributes.
+NCZARR = (
+    "_nczarr_group", "_nczarr_array", "_nczarr_attrs", "_NCPROPERTIES", "_NCZARR_GROUP", "_NCZARR_ARRAY",
+)  # fmt: skip
+
+
+class Axis(NamedTuple):
+    """One spatial dimension; the first centre and the step where its coordinates are regular."""
+
+    name: str
+    first: float | None = None
+    step: float | None = None
 
 
 class Cf:
@@ -47,30 +75,25 @@ class Cf:
         """
         if not is_array(node):
             return Facts()
-        siblings = (
-            {} if parent is None else {name: child for name, child in parent.members() if is_array(child)}
-        )
-        mapping_name, findings = _mapping_name(node, parent, siblings)
-        variable, found = parse_variable(node, mapping_name)
+        siblings = {} if parent is None else arrays_of(parent)
+        mapping, findings = _find_mapping(node, parent, siblings)
+        name = "" if mapping is None else mapping.path.rpartition("/")[2]
+        variable, found = parse_variable(node, name or None)
         findings += found
-        crs: list[tuple[str, Crs]] = []
+        crs: list[tuple[str, Crs]] = [] if mapping is None else _parse_mapping(mapping, findings)
         affines: list[tuple[str, Affine]] = []
-        if mapping_name is not None:
-            mapping = siblings[mapping_name]
-            crs = _parse_mapping(mapping, findings)
-            if "GeoTransform" in mapping.attrs:
-                try:
-                    affine = parse_geotransform(mapping.attrs["GeoTransform"])
-                    affines.append((f"{mapping_name}.GeoTransform", affine))
-                except MetadataError as error:
-                    findings.append(Finding("GZ-28", "error", mapping.path, error.message))
-        axes = parse_axes(node, siblings, crs[0][1] if crs else None, findings)
-        dimensions = None if axes is None else (axes[0].name, axes[1].name)
+        # One that lies in a group above carries the CRS alone: the grids below it may be several.
+        if mapping is not None and name in siblings and "GeoTransform" in mapping.attrs:
+            try:
+                affines.append((f"{name}.GeoTransform", parse_geotransform(mapping.attrs["GeoTransform"])))
+            except MetadataError as error:
+                findings.append(Finding("GZ-28", "error", mapping.path, error.message))
+        axes = _parse_axes(node, siblings, crs[0][1] if crs else None, findings)
         return Facts(
             crs=tuple(crs),
             affines=tuple(affines),
             coordinate_affine=None if axes is None else _coordinate_affine(*axes),
-            dimensions=dimensions,
+            coordinate_dimensions=None if axes is None else (axes[0].name, axes[1].name),
             variable=variable,
             findings=tuple(findings),
         )
@@ -114,12 +137,21 @@ class Cf:
         if geo.crs is not None and not facts.crs and len(node.shape) >= 2:
             findings.append(Finding("MS-05", "error", node.path, "no grid_mapping that gives a CRS"))
         findings += check_crs(facts, node, geo, "OC-08")
-        if parent is not None and facts.dimensions is not None:
-            children = dict(parent.members())
-            for name, axis in zip(facts.dimensions, ("Y", "X"), strict=True):
-                if is_array(children.get(name)):
-                    findings += _check_coordinate(children[name], _coordinate_attributes(geo.crs, axis))
+        if parent is not None and facts.coordinate_dimensions is not None:
+            siblings = arrays_of(parent)
+            for name, axis in zip(facts.coordinate_dimensions, ("Y", "X"), strict=True):
+                if name in siblings:
+                    findings += _check_coordinate(siblings[name], coordinate_attributes(geo.crs, axis))
         return findings
+
+    def dialects(self, node: Node) -> Iterator[str]:
+        """CF, as groups claim it and arrays use it, and netCDF's own dialect of Zarr."""
+        if not is_array(node) and "CF-" in str(node.attrs.get("Conventions", "")):
+            yield "CF"
+        if is_array(node) and "grid_mapping" in node.attrs:
+            yield "CF grid mapping"
+        if any(key in node.attrs for key in NCZARR):
+            yield "NCZarr"
 
 
 def _check_coordinate(node: ArrayNode, expected: dict[str, str]) -> list[Finding]:
@@ -132,7 +164,7 @@ def _check_coordinate(node: ArrayNode, expected: dict[str, str]) -> list[Finding
     return findings
 
 
-def _coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:
+def coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:
     is_x = axis == "X"
     if crs is None:
         return {"long_name": f"{axis.lower()} coordinate", "axis": axis}
@@ -160,7 +192,7 @@ def _render_coordinates(geo: GeoModel, grid: Level) -> Documents:
     return {
         name: Document(
             kind="array",
-            attributes=dict(_coordinate_attributes(geo.crs, axis)),
+            attributes=dict(coordinate_attributes(geo.crs, axis)),
             dimension_names=(name,),
             data=values,
             fill_value=float("nan"),
@@ -175,26 +207,50 @@ def _coordinate_affine(y: Axis, x: Axis) -> Affine | None:
     return Affine(x.step, 0.0, x.first - x.step / 2, 0.0, y.step, y.first - y.step / 2)
 
 
-def _mapping_name(
-    node: ArrayNode, parent: GroupNode | None, siblings: dict[str, Any]
-) -> tuple[str | None, list[Finding]]:
-    stated = node.attrs.get("grid_mapping")
-    if stated is None and parent is not None:
-        stated = parent.attrs.get("grid_mapping")
-    if isinstance(stated, str) and stated.split():
-        # CF's longer form names the coordinates too: "crs: x y other: lat lon".
-        name = stated.split()[0].rstrip(":")
-        if name in siblings:
-            return name, []
-        message = f"grid_mapping is {stated!r}; expected the name of an array beside this one"
-        return None, [Finding("GZ-15", "error", node.path, message, sorted(siblings), stated)]
+def mapping_names(stated: Any) -> list[str]:
+    """The arrays that a `grid_mapping` attribute names, the first of which counts.
+
+    CF's longer form names coordinates too: "crs: x y other: lat lon".
+    """
+    words = stated.split() if isinstance(stated, str) else []
+    return [word[:-1] for word in words if word.endswith(":")] or words[:1]
+
+
+def _stated_mapping(node: Node, parent: GroupNode | None) -> Any:
+    own = node.attrs.get("grid_mapping")
+    return own if own is not None or parent is None else parent.attrs.get("grid_mapping")
+
+
+def find_mapping(node: Node, parent: GroupNode | None) -> tuple[str | None, Any]:
+    """(the name in `grid_mapping` of an array or else its group, the array of that name).
+
+    It is beside the array, or in the nearest group above that has one.
+    """
+    names, above = mapping_names(_stated_mapping(node, parent)), parent
+    while names and above is not None:
+        found = arrays_of(above).get(names[0])
+        if found is not None:
+            return names[0], found
+        above = group_outside(above)
+    return (names[0] if names else None), None
+
+
+def _find_mapping(
+    node: ArrayNode, parent: GroupNode | None, siblings: Mapping[str, Any]
+) -> tuple[Any, list[Finding]]:
+    name, mapping = find_mapping(node, parent)
+    if mapping is not None:
+        return mapping, []
+    stated = _stated_mapping(node, parent)
     if stated is not None:
-        message = f"grid_mapping is {stated!r}; expected the name of an array"
-        return None, [Finding("GZ-15", "error", node.path, message, "a name", stated)]
+        where = "beside this one or in a group above" if name else ""
+        message = f"grid_mapping is {stated!r}; expected the name of an array {where}".rstrip()
+        expected = sorted(siblings) if name else "a name"
+        return None, [Finding("GZ-15", "error", node.path, message, expected, stated)]
     for name in (CRS_VARIABLE, "crs"):
         if name in siblings and siblings[name].shape == () and len(node.shape) >= 2:
             message = f"no grid_mapping; the array {name!r} beside this one is taken for it"
-            return name, [Finding("MS-05", "warning", node.path, message, name, None)]
+            return siblings[name], [Finding("MS-05", "warning", node.path, message, name, None)]
     return None, []
 
 
@@ -228,3 +284,74 @@ def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
             message = f"{key} is {stated!r}, but the CRS's WKT says {expected!r}; the WKT counts"
             findings.append(Finding("OC-05", "error", mapping.path, message, expected, stated))
     return findings
+
+
+def _parse_axes(
+    node: ArrayNode, siblings: Mapping[str, Any], crs: Crs | None, findings: list[Finding]
+) -> tuple[Axis, Axis] | None:
+    """The array's y and x dimension: by `axis` or `standard_name` of their coordinates, then by name.
+
+    None where the array does not have exactly one of each.
+    """
+    found: dict[str, list[str]] = {"Y": [], "X": []}
+    for name in node.dims or ():
+        kind = None if name is None else _kind(name, siblings.get(name))
+        if name is not None and kind is not None:
+            found[kind].append(name)
+    if len(found["Y"]) != 1 or len(found["X"]) != 1:
+        return None
+    y, x = (_axis(node, found[kind][0], siblings, crs, findings) for kind in ("Y", "X"))
+    return y, x
+
+
+def _kind(name: str, coordinate: Any) -> str | None:
+    attributes = {} if coordinate is None else coordinate.attrs
+    if attributes.get("axis") in ("X", "Y"):
+        return str(attributes["axis"])
+    standard_name = attributes.get("standard_name")
+    if isinstance(standard_name, str) and standard_name in STANDARD_NAMES:
+        return STANDARD_NAMES[standard_name]
+    return AXIS_NAMES.get(name.lower())
+
+
+def _axis(
+    node: ArrayNode, name: str, siblings: Mapping[str, Any], crs: Crs | None, findings: list[Finding]
+) -> Axis:
+    coordinate = siblings.get(name)
+    if coordinate is None or coordinate.dims not in ((name,), None):
+        return Axis(name)
+    size = node.shape[(node.dims or ()).index(name)]
+    if coordinate.shape != (size,):
+        message = f"shape of coordinate {name!r} is {coordinate.shape}; expected {(size,)}; it is not used"
+        findings.append(Finding("MS-11", "error", coordinate.path, message, (size,), coordinate.shape))
+        return Axis(name)
+    if size < 2 or np.dtype(coordinate.dtype).kind not in "iuf":
+        return Axis(name)
+    stored = read_values(coordinate, findings)
+    if stored is None:
+        return Axis(name)
+    values = stored.astype(np.float64)
+    step = (values[-1] - values[0]) / (size - 1)
+    if not np.isfinite(values).all() or step == 0:
+        message = f"coordinate {name!r} is not finite and monotonic; it is not used"
+        findings.append(Finding("GZ-29", "error", coordinate.path, message))
+        return Axis(name)
+    rounding = np.finfo(stored.dtype).eps * np.abs(values).max() * 4 if stored.dtype.kind == "f" else 0.0
+    if np.abs(values - (values[0] + step * np.arange(size))).max() > 1e-3 * abs(step) + rounding:
+        message = f"coordinate {name!r} is not regularly spaced; no affine can say it"
+        findings.append(Finding("GZ-29", "warning", coordinate.path, message))
+        return Axis(name)
+    factor = _unit_factor(coordinate, crs, findings)
+    return Axis(name, float(values[0]) * factor, float(step) * factor)
+
+
+def _unit_factor(coordinate: ArrayNode, crs: Crs | None, findings: list[Finding]) -> float:
+    units = coordinate.attrs.get("units")
+    if crs is None or crs.is_geographic or not isinstance(units, str) or units not in METRES:
+        return 1.0
+    factor = METRES[units] / crs.metres_per_unit
+    if abs(factor - 1) < 1e-9:
+        return 1.0
+    message = f"units are {units!r}, the CRS's {crs.units!r}; the coordinates are converted"
+    findings.append(Finding("MS-08", "warning", coordinate.path, message, crs.units, units))
+    return factor

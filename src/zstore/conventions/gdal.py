@@ -6,7 +6,7 @@ Example: {"_CRS": {"url": "http://www.opengis.net/def/crs/EPSG/0/32632"}, "AREA_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zstore.conventions.base import (
@@ -105,6 +105,11 @@ class Gdal:
             return findings
         facts = self.parse(node, parent)
         return [*facts.findings, *check_crs(facts, node, geo, "OC-08")]
+
+    def dialects(self, node: Node) -> Iterator[str]:
+        """The attributes of an array that only GDAL has."""
+        if is_array(node):
+            yield from (f"GDAL {name}" for name in ("_CRS", "GeoTransform") if name in node.attrs)
 
 
 def _render_crs(crs: Crs) -> dict[str, Any]:

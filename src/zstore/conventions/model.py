@@ -212,6 +212,7 @@ class GeoModel:
     variables     by array name
     time          when the data are of
     stac          what a catalogue says of them
+    plugins       conventions of plugins that say any of it, and that say it again where it is written
     """
 
     crs: Crs | None
@@ -223,6 +224,7 @@ class GeoModel:
     variables: Mapping[str, Variable] = field(default_factory=dict)
     time: TimeAxis | None = None
     stac: Stac | None = None
+    plugins: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def bounds(self) -> tuple[float, float, float, float] | None:

@@ -12,12 +12,12 @@ from typing import Any
 
 from zstore.conventions.base import Documents
 from zstore.conventions.gdal import CRS_VARIABLE
-from zstore.conventions.lists.multiscales import Multiscales
+from zstore.conventions.lists import Multiscales
 from zstore.conventions.model import GeoModel
-from zstore.conventions.zarr_conventions import DECLARED
+from zstore.conventions.zarr_conventions import UUIDS
 from zstore.errors import MetadataError
 
-__all__ = ["DEFAULT", "PROFILES", "Profile", "load_profile"]
+__all__ = ["ARRAYS", "DRAFT", "GDAL", "MINI", "OME", "PROFILES", "RULED", "Profile", "load_profile"]
 
 DEFAULT = ("geozarr", "cf", "gdal", "time", "bands", "stac")
 
@@ -27,16 +27,22 @@ class Profile:
     """Which conventions are written, and what is changed in their documents afterwards.
 
     summary       one line for people who choose
+    levels_in     the convention that says the levels, where only one of them will do
     needs_levels  whether it says more than the default only of a pyramid
     has_tiles     whether a tile matrix set is written
+    has_mapping   whether there is a grid mapping variable
+    wants_all     whether it wants all that it has a word for: coordinates however long, every attribute
     """
 
     name: str
     summary: str
     conventions: tuple[str, ...] = DEFAULT
     finish: Callable[[GeoModel, int, Documents], None] | None = None
+    levels_in: str | None = None
     needs_levels: bool = False
     has_tiles: bool = True
+    has_mapping: bool = True
+    wants_all: bool = False
 
 
 def load_profile(name: str | None) -> Profile:
@@ -46,7 +52,7 @@ def load_profile(name: str | None) -> Profile:
         MetadataError: there is none.
     """
     if name is None:
-        return PROFILES["default"]
+        return DEFAULT_PROFILE
     if name not in PROFILES:
         raise MetadataError(f"profile is {name!r}; expected one of {', '.join(PROFILES)}")
     return PROFILES[name]
@@ -74,7 +80,7 @@ def _finish_list(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
         return
     attributes = documents[""]["attributes"]
     attributes.update(Multiscales().render(geo, zarr_format)[""]["attributes"])
-    uuid = DECLARED["multiscales"][0]
+    uuid = UUIDS["multiscales"]
     attributes["zarr_conventions"] = [e for e in attributes["zarr_conventions"] if e.get("uuid") != uuid]
 
 
@@ -96,30 +102,39 @@ def _multiscales(documents: Documents) -> dict[str, Any]:
     return found
 
 
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        Profile("default", "what all readers take together"),
-        Profile("geozarr-draft", "GeoZarr's draft to the letter: supportedCRS, too", finish=_finish_draft),
-        Profile(
-            "geozarr-mini",
-            "GeoZarr's mini spec to the letter: _ARRAY_DIMENSIONS in Zarr v3, grid_mapping of groups",
-            finish=_finish_mini,
-        ),
-        Profile(
-            "multiscale-arrays",
-            "multiscales as Multiscale Arrays' list, in place of GeoZarr's object",
-            finish=_finish_list,
-            needs_levels=True,
-            has_tiles=False,
-        ),
-        Profile("ome", "OME-Zarr 0.5 as well; Zarr v3 only", (*DEFAULT, "ome"), needs_levels=True),
-        Profile(
-            "gdal",
-            "what GDAL writes itself: _CRS and coordinates, no grid mapping, no tile matrix set",
-            ("zarr_conventions", "cf", "gdal", "time", "bands", "stac"),
-            _finish_gdal,
-            has_tiles=False,
-        ),
-    )
-}
+DEFAULT_PROFILE = Profile("default", "what all readers take together")
+DRAFT = Profile(
+    "geozarr-draft",
+    "GeoZarr's draft to the letter: supportedCRS, too",
+    finish=_finish_draft,
+    levels_in="geozarr",
+)
+MINI = Profile(
+    "geozarr-mini",
+    "GeoZarr's mini spec to the letter: _ARRAY_DIMENSIONS in Zarr v3, grid_mapping of groups",
+    finish=_finish_mini,
+    levels_in="geozarr",
+    wants_all=True,
+)
+ARRAYS = Profile(
+    "multiscale-arrays",
+    "multiscales as Multiscale Arrays' list, in place of GeoZarr's object",
+    finish=_finish_list,
+    levels_in="multiscales",
+    needs_levels=True,
+    has_tiles=False,
+)
+OME = Profile(
+    "ome", "OME-Zarr 0.5 as well; Zarr v3 only", (*DEFAULT, "ome"), levels_in="ome", needs_levels=True
+)
+GDAL = Profile(
+    "gdal",
+    "what GDAL writes itself: _CRS and coordinates, no grid mapping, no tile matrix set",
+    ("zarr_conventions", "cf", "gdal", "time", "bands", "stac"),
+    _finish_gdal,
+    has_tiles=False,
+    has_mapping=False,
+)
+PROFILES = {profile.name: profile for profile in (DEFAULT_PROFILE, DRAFT, MINI, ARRAYS, OME, GDAL)}
+# Those that rules are about: what all readers take together is for all rules.
+RULED = tuple(name for name in PROFILES if name != DEFAULT_PROFILE.name)

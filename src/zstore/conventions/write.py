@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zstore.conventions.base import Convention, Document, Documents, Finding
+from zstore.conventions.base import Document, Documents, Finding
+from zstore.conventions.geozarr import why_no_tiles
 from zstore.conventions.model import GeoModel
-from zstore.conventions.profiles import DEFAULT, Profile, load_profile
-from zstore.conventions.tiles import why_no_tiles
+from zstore.conventions.order import load_conventions
+from zstore.conventions.profiles import Profile, load_profile
+from zstore.conventions.zarr_conventions import UUIDS
 from zstore.errors import MetadataError
-from zstore.extensions.registry import conventions as registry
 
-__all__ = ["CONVENTIONS", "load_conventions", "render_geo"]
+__all__ = ["RENDERED", "RENDERED_PREFIXES", "RENDERED_UUIDS", "render_geo"]
 
-CONVENTIONS = DEFAULT
-
-
-def load_conventions(names: Sequence[str]) -> list[Convention]:
-    """The conventions behind the names, built in or a plugin's."""
-    return [registry.resolve(name)() for name in names]
+# Attributes of groups that are rendered anew, and those of a single grid that they replace.
+RENDERED = frozenset(("Conventions", "grid_mapping", "multiscales", "_ARRAY_DIMENSIONS"))
+RENDERED_PREFIXES = ("proj:", "spatial:")
+RENDERED_UUIDS = frozenset(UUIDS[name] for name in ("multiscales", "proj", "spatial"))
 
 
 def render_geo(
@@ -46,7 +45,8 @@ def render_geo(
         raise MetadataError(f"Zarr format is {zarr_format!r}; expected 2 or 3")
     _check_model(geo)
     documents: Documents = {}
-    for convention in load_conventions(chosen.conventions if conventions is None else conventions):
+    names = (*chosen.conventions, *geo.plugins) if conventions is None else conventions
+    for convention in load_conventions(list(dict.fromkeys(names))):
         for path, document in convention.render(geo, zarr_format).items():
             _merge(documents.setdefault(path, Document(attributes={})), document, path, convention.name)
     if chosen.finish is not None:

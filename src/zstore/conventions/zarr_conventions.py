@@ -1,32 +1,67 @@
-"""The `proj` and `spatial` conventions, and how conventions are declared.
+"""zarr-conventions: `proj`, `spatial`, the `layout` of a pyramid, and how conventions are declared.
 
-Spec: zarr-conventions/proj v0.1, zarr-conventions/spatial v0.1; STAC's `proj:epsg` and `proj:transform`.
+Spec: zarr-conventions/proj, /spatial and /multiscales v0.1; GeoZarr's clause 7 of October 2025, from which
+`layout` grew; STAC's `proj:epsg` and `proj:transform`.
 Example: {"proj:code": "EPSG:32632", "spatial:transform": [10, 0, 300000, 0, -10, 5000040]}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from sys import float_info
 from typing import Any
 
-from zstore.conventions.base import ArrayNode, Facts, Finding, GroupNode, Node, is_array
+from zstore.conventions.base import (
+    ArrayNode,
+    Document,
+    Documents,
+    Facts,
+    Finding,
+    GroupNode,
+    LevelEntry,
+    Node,
+    check_crs,
+    is_array,
+    is_group,
+)
 from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Level
+from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
 from zstore.errors import MetadataError
 
-__all__ = ["declare", "is_number", "parse_numbers", "parse_place", "render_place"]
+__all__ = [
+    "CRS_MEMBERS",
+    "UUIDS",
+    "ZarrConventions",
+    "asset_path",
+    "declare",
+    "declared",
+    "is_declared",
+    "is_number",
+    "layout_items",
+    "parse_layout",
+    "parse_numbers",
+    "parse_resampling",
+    "render_groups",
+    "render_layout",
+]
 
 LARGEST = float_info.max
-# name -> (uuid, description). The schemas pin every member of an entry, and readers match the uuid.
-DECLARED = {
-    "multiscales": ("d35379db-88df-4056-af3a-620245f8e347", "Multiscale layout of zarr datasets"),
-    "proj": (
-        "f17cb550-5864-4468-aeb7-f3180cfb622f",
-        "Coordinate reference system information for geospatial data",
-    ),
-    "spatial": ("689b58e2-cf7b-45e0-9fff-9cfc0883d6b4", "Spatial coordinate information"),
+CRS_MEMBERS = ("proj:code", "proj:wkt2", "proj:projjson")
+# What readers know a convention by.
+UUIDS = {
+    "multiscales": "d35379db-88df-4056-af3a-620245f8e347",
+    "proj": "f17cb550-5864-4468-aeb7-f3180cfb622f",
+    "spatial": "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4",
+    "stac": "b3703368-7e7e-4e8e-9e0e-6d0f0d5e8e8e",
+    "CF": "77c308c7-4db2-4774-8b2d-aa37e9997db6",
+}
+# The schemas pin every member of an entry.
+DESCRIPTIONS = {
+    "multiscales": "Multiscale layout of zarr datasets",
+    "proj": "Coordinate reference system information for geospatial data",
+    "spatial": "Spatial coordinate information",
+    "stac": "STAC convention for embedding or referencing STAC objects in Zarr group metadata",
 }
 
 
@@ -36,15 +71,202 @@ def declare(names: Iterable[str]) -> list[dict[str, str]]:
         {
             "schema_url": f"https://raw.githubusercontent.com/zarr-conventions/{name}/refs/tags/v0.1/schema.json",
             "spec_url": f"https://github.com/zarr-conventions/{name}/blob/v0.1/README.md",
-            "uuid": DECLARED[name][0],
-            "name": name,
-            "description": DECLARED[name][1],
+            "uuid": UUIDS[name],
+            "name": "stac:" if name == "stac" else name,
+            "description": DESCRIPTIONS[name],
         }
         for name in names
     ]
 
 
-def render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
+def declared(node: Node) -> set[str]:
+    """The conventions that a node declares: by their UUID, or by their name with or without a colon."""
+    stated = node.attrs.get("zarr_conventions")
+    entries = [e for e in (stated if isinstance(stated, (list, tuple)) else ()) if isinstance(e, Mapping)]
+    named = {str(entry.get("name", "")).rstrip(":") for entry in entries} & set(UUIDS)
+    return named | {name for name in UUIDS if is_declared(node, name)}
+
+
+def is_declared(node: Node, name: str) -> bool:
+    """Whether `zarr_conventions` has an entry with the UUID of the convention of this name."""
+    stated = node.attrs.get("zarr_conventions")
+    entries = stated if isinstance(stated, (list, tuple)) else ()
+    return any(isinstance(entry, Mapping) and entry.get("uuid") == UUIDS[name] for entry in entries)
+
+
+def layout_items(stated: Any) -> list[Mapping[str, Any]]:
+    """The objects in the `layout` of a `multiscales` attribute."""
+    layout = stated.get("layout") if isinstance(stated, Mapping) else None
+    return [item for item in layout if isinstance(item, Mapping)] if isinstance(layout, list) else []
+
+
+class ZarrConventions:
+    """The conventions `multiscales`, `proj` and `spatial`, and nothing else."""
+
+    name = "zarr_conventions"
+
+    def parse(self, node: Node, parent: GroupNode | None = None) -> Facts:
+        """`proj:` and `spatial:` of any node; the `layout` and the resampling of a multiscale group."""
+        facts = _parse_place(node, parent)
+        stated = node.attrs.get("multiscales") if is_group(node) else None
+        if not isinstance(stated, Mapping) or "layout" not in stated:
+            return facts
+        findings = list(facts.findings)
+        levels = parse_layout(stated["layout"], node.path, findings)
+        resampling = parse_resampling(stated, node.path, findings)
+        return replace(facts, levels=tuple(levels), resampling=resampling, findings=tuple(findings))
+
+    def render(self, geo: GeoModel, zarr_format: int) -> Documents:
+        """`zarr_conventions`, `proj:` and `spatial:` of every group, and the `layout` of a pyramid's."""
+        return render_groups(geo, render_layout(geo) if geo.levels else None)
+
+    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
+        """Where `proj:`, `spatial:` or the `layout` are malformed or contradict `geo`."""
+        facts = self.parse(node, parent)
+        return [*facts.findings, *check_crs(facts, node, geo, "OC-08")]
+
+    def dialects(self, node: Node) -> Iterator[str]:
+        """The conventions in use; with a bare colon those words that are older, or STAC's."""
+        for name in ("proj", "spatial"):
+            if any(key.startswith(f"{name}:") for key in node.attrs):
+                yield f"zarr-conventions {name}" if is_declared(node, name) else f"{name}:"
+        stated = node.attrs.get("multiscales")
+        if is_group(node) and isinstance(stated, Mapping) and "layout" in stated:
+            yield "zarr-conventions multiscales" if is_declared(node, "multiscales") else "layout"
+
+
+def render_groups(geo: GeoModel, multiscales: Mapping[str, Any] | None) -> Documents:
+    """The groups with what `proj` and `spatial` say of them, the outermost with `multiscales`."""
+    place = ["spatial"] if geo.crs is None else ["proj", "spatial"]
+    attributes: dict[str, Any] = {"zarr_conventions": declare(place), **_render_place(geo, geo.grids[0])}
+    if multiscales is not None:
+        attributes["zarr_conventions"] = declare(["multiscales", *place])
+        attributes["multiscales"] = dict(multiscales)
+    documents: Documents = {"": Document(kind="group", attributes=attributes)}
+    for level in geo.levels:
+        # `proj` and `spatial` reach direct children only, so that every level says them again.
+        attributes = {"zarr_conventions": declare(place), **_render_place(geo, level)}
+        documents[level.path] = Document(kind="group", attributes=attributes)
+    return documents
+
+
+def render_layout(geo: GeoModel) -> dict[str, Any]:
+    """The `multiscales` object of a pyramid, as zarr-conventions has it.
+
+    Raises
+        MetadataError: the resampling method has no name there.
+    """
+    if geo.resampling is not None and geo.resampling not in RESAMPLING_METHODS:
+        raise MetadataError(
+            f"resampling method is {geo.resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
+        )
+    multiscales: dict[str, Any] = {}
+    if geo.resampling is not None:
+        multiscales["resampling_method"] = geo.resampling
+    base = geo.levels[0]
+    multiscales["layout"] = [_render_level(level, base, geo.resampling) for level in geo.levels]
+    return multiscales
+
+
+def _render_level(level: Level, base: Level, resampling: str | None) -> dict[str, Any]:
+    item: dict[str, Any] = {"asset": level.path}
+    if level is not base:
+        # Every level refers to the finest: readers that take `scale` for absolute then read the same.
+        item["derived_from"] = base.path
+        if resampling is not None:
+            item["resampling_method"] = resampling
+    scale = [float(factor) for factor in level.factors]
+    item["transform"] = {"scale": scale, "translation": [0.0, 0.0]}
+    item["spatial:shape"] = list(level.shape)
+    if level.affine is not None:
+        item["spatial:transform"] = list(level.affine)
+    return item
+
+
+def parse_resampling(stated: Mapping[str, Any], path: str, findings: list[Finding]) -> str | None:
+    """The `resampling_method` of a `multiscales` object."""
+    resampling = stated.get("resampling_method")
+    if resampling is None:
+        return None
+    if isinstance(resampling, str) and resampling in RESAMPLING_METHODS:
+        return resampling
+    message = f"resampling_method is {resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
+    findings.append(Finding("GZ-47", "error", path, message, RESAMPLING_METHODS, resampling))
+    return None
+
+
+def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelEntry]:
+    """The levels of a `layout`, in its order; `path` is the group's, for the findings."""
+    if not isinstance(layout, list) or not layout:
+        message = f"multiscales.layout is {layout!r}; expected a list of levels"
+        findings.append(Finding("ZC-02", "error", path, message))
+        return []
+    entries: dict[str, LevelEntry] = {}
+    for item in layout:
+        asset = asset_path(item)
+        if asset is None:
+            message = f"layout item {item!r} has no relative path as its asset; it is left out"
+            findings.append(Finding("ZC-02", "error", path, message))
+            continue
+        entries[asset] = _parse_item(item, asset, entries, path, findings)
+    return list(entries.values())
+
+
+def _parse_item(
+    item: Mapping[str, Any],
+    asset: str,
+    entries: Mapping[str, LevelEntry],
+    path: str,
+    findings: list[Finding],
+) -> LevelEntry:
+    affine = None
+    if "spatial:transform" in item:
+        try:
+            affine = Affine.from_user(item["spatial:transform"])
+        except (MetadataError, TypeError) as error:
+            message = f"spatial:transform of level {asset!r}: {error}"
+            findings.append(Finding("ZC-05", "error", path, message))
+    shape = parse_numbers(item.get("spatial:shape"), 2)
+    cell = item.get("cell_size")
+    cells = parse_numbers(cell, 2) or parse_numbers([cell, cell], 2)
+    return LevelEntry(
+        asset,
+        affine=affine,
+        shape=None if shape is None else (int(shape[0]), int(shape[1])),
+        cell=None if cells is None else (float(cells[0]), float(cells[1])),
+        scale=_scale(item, entries),
+        resampling=item["resampling_method"] if isinstance(item.get("resampling_method"), str) else None,
+    )
+
+
+def asset_path(item: Any) -> str | None:
+    """Where an item of a layout or a list of datasets is; None where it is no path below the group."""
+    if not isinstance(item, Mapping):
+        return None
+    path = item.get("asset", item.get("path", item.get("id")))
+    if not isinstance(path, str) or path.startswith("/") or ".." in path.split("/"):
+        return None
+    return path.strip("/") if path != "." else ""
+
+
+def _scale(item: Mapping[str, Any], entries: Mapping[str, LevelEntry]) -> tuple[float, float] | None:
+    if not entries:
+        return (1, 1)
+    factors = item.get("factors")
+    transform = item.get("transform")
+    stated = transform.get("scale") if isinstance(transform, Mapping) else factors
+    if not isinstance(stated, (list, tuple)) or len(stated) < 2:
+        return None
+    # The last two dimensions are the spatial ones where an array has more.
+    found = parse_numbers(list(stated[-2:]), 2)
+    source = entries.get(str(item.get("derived_from", "")).strip("/"))
+    if found is None or (transform is not None and (source is None or source.scale is None)):
+        return None
+    base = source.scale if source is not None and source.scale is not None else (1, 1)
+    return (found[0] * base[0], found[1] * base[1])
+
+
+def _render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
     """The `proj:` and `spatial:` attributes of a group that holds `grid`.
 
     `spatial:registration` is left out: "pixel" is its default, and readers that see it stated ask more of
@@ -64,7 +286,7 @@ def render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
     return attributes
 
 
-def parse_place(node: Node, parent: GroupNode | None) -> Facts:
+def _parse_place(node: Node, parent: GroupNode | None) -> Facts:
     """What `proj:` and `spatial:` say of a node: its own attributes, then what its direct parent hands down.
 
     A parent's transform is another grid's where the shapes differ, and is left alone then.

@@ -91,13 +91,14 @@ DATA_TYPES = (
     *(Offer(name, "zstore.model.types.small:SmallNumber") for name in SMALL_NUMBERS),
 )
 
+# In the order in which they are asked.
 CONVENTIONS = (
     Offer("cf", "zstore.conventions.cf:Cf"),
     Offer("gdal", "zstore.conventions.gdal:Gdal"),
+    Offer("zarr_conventions", "zstore.conventions.zarr_conventions:ZarrConventions"),
     Offer("geozarr", "zstore.conventions.geozarr:Geozarr"),
-    Offer("zarr_conventions", "zstore.conventions.layout:ZarrConventions"),
-    Offer("multiscales", "zstore.conventions.lists.multiscales:Multiscales"),
-    Offer("ome", "zstore.conventions.lists.ome:Ome"),
+    Offer("multiscales", "zstore.conventions.lists:Multiscales"),
+    Offer("ome", "zstore.conventions.lists:Ome"),
     Offer("time", "zstore.conventions.content.time:Time"),
     Offer("bands", "zstore.conventions.content.bands:Bands"),
     Offer("stac", "zstore.conventions.content.stac:StacConvention"),

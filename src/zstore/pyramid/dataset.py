@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from zstore.conventions.cf import mapping_names
+from zstore.conventions.gdal import CRS_VARIABLE
+from zstore.conventions.meaning import LevelPlace, Meaning
 from zstore.conventions.model import GeoModel
-from zstore.conventions.read import read_geo
-from zstore.conventions.zarr_conventions import DECLARED
-from zstore.errors import NotFoundError
+from zstore.conventions.nodes import HeldArray, HeldGroup
+from zstore.conventions.order import warn_of
+from zstore.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
+from zstore.errors import MetadataError, NotFoundError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
-from zstore.nodes.open import open_group
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
@@ -22,20 +25,15 @@ __all__ = [
     "Dataset",
     "PlaceLike",
     "free_extras",
-    "group_above",
     "join_attributes",
     "open_dataset",
     "open_level",
+    "open_levels",
+    "pick_level",
     "place_of",
-    "read_levels",
 ]
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
-
-# Attributes of groups that the conventions render anew, and those of a single grid that they replace.
-RENDERED = frozenset(("Conventions", "grid_mapping", "multiscales", "_ARRAY_DIMENSIONS"))
-RENDERED_PREFIXES = ("proj:", "spatial:")
-OWN_CONVENTIONS = frozenset(uuid for uuid, _ in DECLARED.values())
 
 
 @dataclass(frozen=True)
@@ -91,50 +89,67 @@ def place_of(node: Array | Group | PlaceLike) -> str:
     return join_key(url, path)
 
 
-def open_dataset(source: Array | Group | PlaceLike) -> Dataset:
+def open_dataset(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> Dataset:
     """The dataset at `source`: an array, a group of arrays, or the finest level of a pyramid.
+
+    `expected` are rules whose findings the caller deals with.
 
     Raises
         NotFoundError: there is nothing.
         MetadataError: nothing there is a grid of two dimensions.
+    Warns
+        ReadingWarning: what its documents say wrongly of it.
     """
-    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
-    if isinstance(node, Array):
-        return _array_dataset(node, group_above(node))
-    if "multiscales" not in node.attrs and not any(array.ndim > 1 for _, array in node.arrays()):
-        # A pyramid that is being built has a finest level, and says nothing yet.
-        first = node.get("0")
-        if isinstance(first, Group):
-            return replace(open_dataset(first), root=node, level="0")
-    geo, _ = read_geo(node)
-    if not geo.levels:
-        return _group_dataset(node, geo)
-    level = geo.levels[0].path
-    finest = node[level]
-    geo = replace(geo, levels=())
-    if isinstance(finest, Array):
-        return _array_dataset(finest, node)
-    return replace(_group_dataset(finest, geo), root=node, level=level)
+    return open_levels(source, expected)[0]
 
 
-def open_level(source: Array | Group | PlaceLike, level: int, pyramid: GeoModel | None = None) -> Dataset:
+def open_level(source: Array | Group | PlaceLike, level: int) -> Dataset:
     """The dataset at one level of a pyramid, 0 for the finest; a plain dataset has level 0 only.
-
-    `pyramid` is what `read_levels` gives of the source, where that is known already.
 
     Raises
         NotFoundError: there is no such level, or nothing at all.
         MetadataError: nothing there is a grid of two dimensions.
     """
-    node, geo = read_levels(source) if pyramid is None else (_node(source), pyramid)
-    count = max(1, len(geo.levels))
-    if not 0 <= level < count:
-        raise NotFoundError(f"no level {level}; there are {count}, the finest is 0", path=place_of(node))
-    if not geo.levels or not isinstance(node, Group):
-        return open_dataset(node)
-    found = open_dataset(node[geo.levels[level].path])
-    here = replace(found.geo, crs=found.geo.crs or geo.crs, affine=geo.levels[level].affine)
-    return replace(found, geo=here)
+    return pick_level(open_levels(source), level)
+
+
+def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
+    """One of the levels.
+
+    Raises
+        NotFoundError: there is none of that number.
+    """
+    if not 0 <= level < len(levels):
+        place = place_of(levels[0].root) if levels[0].root is not None else levels[0].place
+        raise NotFoundError(f"no level {level}; there are {len(levels)}, the finest is 0", path=place)
+    return levels[level]
+
+
+def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> list[Dataset]:
+    """The levels of a pyramid, the finest first; of what is none, the one dataset that it is.
+
+    Raises, warns
+        as `open_dataset`.
+    """
+    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
+    meaning = Meaning()
+    held = meaning.hold(node)
+    reading = meaning.read(held)
+    warn_of([finding for finding in reading.findings if finding.rule not in expected], stacklevel=3)
+    geo = reading.geo
+    if isinstance(held, HeldArray) and geo is not None:
+        return [_array_dataset(held, geo)]
+    pyramid = None if isinstance(held, HeldArray) else meaning.pyramid(held)
+    if isinstance(held, HeldGroup) and pyramid is None and (geo is None or not geo.variables):
+        # A pyramid that is being built has a finest level, and says nothing yet.
+        first = held.groups.get("0")
+        if first is not None:
+            return [replace(open_dataset(first.node, expected), root=held.node, level="0")]
+    if geo is None:
+        raise reading.trouble or MetadataError("there is no grid", path=place_of(node))
+    if pyramid is None or not geo.levels:
+        return [_group_dataset(held, geo)]
+    return [_level_dataset(level, geo, node) for level in pyramid.levels]
 
 
 def free_extras(dataset: Dataset) -> dict[str, Array]:
@@ -146,61 +161,34 @@ def free_extras(dataset: Dataset) -> dict[str, Array]:
     }
 
 
-def read_levels(source: Array | Group | PlaceLike) -> tuple[Array | Group, GeoModel]:
-    """The node at `source`, and the model of a pyramid that says its levels."""
-    node = _node(source)
-    if isinstance(node, Group) and "multiscales" in node.attrs:
-        return node, read_geo(node)[0]
-    return node, GeoModel(None, None, (0, 0))
+def _level_dataset(level: LevelPlace, pyramid: GeoModel, root: Any) -> Dataset:
+    geo = replace(level.geo or pyramid, plugins=pyramid.plugins)
+    if isinstance(level.node, HeldArray):
+        return _array_dataset(level.node, geo)
+    return replace(_group_dataset(level.node, geo), root=root, level=level.path)
 
 
-def _node(source: Array | Group | PlaceLike) -> Array | Group:
-    return source if isinstance(source, Array | Group) else open_node(source, mode="r")
-
-
-def _name_of(array: Array) -> str:
-    return array.basename or place_of(array).rpartition("/")[2] or "data"
-
-
-def group_above(node: Array | Group) -> Group | None:
-    """The group that holds an array or a group, where there is one."""
-    try:
-        if node.path:
-            above = open_node(node.store, node.path.rpartition("/")[0], mode="r")
-            return above if isinstance(above, Group) else None
-        scheme, _, rest = node.store.url.rstrip("/").partition("://")
-        above_place = rest.rpartition("/")[0]
-        # "memory://name" and "s3://bucket" have nothing above them.
-        return open_group(f"{scheme}://{above_place}", mode="r") if above_place else None
-    except NotFoundError:
-        return None
-
-
-def _array_dataset(array: Array, group: Group | None) -> Dataset:
-    geo, _ = read_geo(array, group)
-    name = _name_of(array)
+def _array_dataset(array: HeldArray, geo: GeoModel) -> Dataset:
+    node: Any = array.node
+    name = node.basename or place_of(node).rpartition("/")[2] or "data"
+    beside = {} if array.parent is None else array.parent.arrays
+    dims = [str(dim) for dim in array.dims or () if dim in beside and dim not in geo.dimensions]
+    extras = {dim: beside[dim].node for dim in dims}
     geo = replace(geo, variables={name: next(iter(geo.variables.values()))})
-    extras = {}
-    for dim in array.dims or ():
-        beside = None if group is None or dim is None or dim in geo.dimensions else group.get(dim)
-        if isinstance(beside, Array):
-            extras[str(dim)] = beside
-    return Dataset(place_of(array), geo, {name: array}, extras, is_group=False)
+    return Dataset(place_of(node), geo, {name: node}, extras, is_group=False)
 
 
-def _group_dataset(group: Group, geo: GeoModel) -> Dataset:
-    arrays = dict(group.arrays())
+def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
+    arrays = {name: array.node for name, array in group.arrays.items()}
     data = {name: arrays.pop(name) for name in geo.variables}
     if geo.affine is not None and not geo.affine.is_rotated:
         for name in geo.dimensions:
             arrays.pop(name, None)
     if geo.crs is not None:
         for array in data.values():
-            stated = array.attrs.get("grid_mapping")
-            if isinstance(stated, str) and stated:
-                arrays.pop(stated.split()[0].rstrip(":"), None)
-        arrays.pop("spatial_ref", None)
-    return Dataset(place_of(group), geo, data, arrays, join_attributes(group.attrs, {}))
+            for name in (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE):
+                arrays.pop(name, None)
+    return Dataset(place_of(group.node), geo, data, arrays, join_attributes(group.attrs, {}))
 
 
 def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +202,7 @@ def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dic
     stated = held.get("zarr_conventions")
     if isinstance(stated, list):
         declared = rendered.get("zarr_conventions", [])
-        known = {*OWN_CONVENTIONS, *(entry["uuid"] for entry in declared)}
+        known = {*RENDERED_UUIDS, *(entry["uuid"] for entry in declared)}
         others = [e for e in stated if not (isinstance(e, Mapping) and e.get("uuid") in known)]
         joined["zarr_conventions"] = [*declared, *others]
         if not joined["zarr_conventions"]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.model import Affine, Variable
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import lengths
-from zstore.pyramid.dataset import Dataset, PlaceLike, open_level, read_levels
+from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
 from zstore.pyramid.tiles import open_tiles
 
 __all__ = ["encode_png", "preview", "quicklook"]
@@ -56,12 +56,11 @@ def quicklook(
     """
     if size < 1:
         raise MetadataError(f"size is {size}; expected at least 1")
-    node, geo = read_levels(source)
-    windows = _windows(node, geo, bands)
+    levels = open_levels(source)
+    windows = _windows(levels, bands)
     if level is None:
         level = next((n for n, w in enumerate(windows) if max(lengths(w)) <= size), len(windows) - 1)
-    dataset = open_level(node, level, geo)
-    return _picture(dataset, windows[level], size, bands)
+    return _picture(pick_level(levels, level), windows[level], size, bands)
 
 
 def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Sequence[str] | None) -> Image:
@@ -94,10 +93,10 @@ def preview(
         NotFoundError: there is no such source or band.
         UnsupportedError: values that make no picture.
     """
-    node, geo = read_levels(source)
+    levels = open_levels(source)
     pictures = [
-        _opaque(_enlarged(_picture(open_level(node, level, geo), window, size, bands), size))
-        for level, window in enumerate(_windows(node, geo, bands))
+        _opaque(_enlarged(_picture(level, window, size, bands), size))
+        for level, window in zip(levels, _windows(levels, bands), strict=True)
     ]
     width = sum(picture.shape[1] + GAP for picture in pictures) - GAP
     canvas = np.zeros((max(picture.shape[0] for picture in pictures), width, 4), np.uint8)
@@ -123,20 +122,20 @@ def _opaque(image: Image) -> Image:
     return np.concatenate([np.broadcast_to(colours, (*image.shape[:2], 3)), alpha], axis=-1)
 
 
-def _windows(node: Array | Group, geo: GeoModel, bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
+def _windows(levels: Sequence[Dataset], bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
     """Level by level, the (y, x) to show: all, but of tile matrices about what holds data."""
-    shapes = [level.shape for level in geo.levels] or [open_level(node, 0, geo).geo.shape]
+    shapes, root = [level.geo.shape for level in levels], levels[0].root
     whole = [(slice(0, rows), slice(0, columns)) for rows, columns in shapes]
-    stated = node.attrs.get("multiscales")
-    if not isinstance(node, Group) or not isinstance(stated, Mapping) or "tile_matrix_set" not in stated:
+    stated = None if root is None else root.attrs.get("multiscales")
+    if root is None or not isinstance(stated, Mapping) or "tile_matrix_set" not in stated:
         return whole
-    finest = open_tiles(node).window(geo.levels[0].path, shapes[0])
+    finest = open_tiles(root).window(levels[0].level, shapes[0])
     if finest == whole[0]:
         return whole
     windows = [_scaled(finest, shapes[0], shape, 0) for shape in shapes]
     # Limits are whole tiles: where the data lie in them shows in a level that is quickly read.
     number = next((n for n, w in enumerate(windows) if max(lengths(w)) <= PROBE), len(windows) - 1)
-    probe, window = open_level(node, number, geo), windows[number]
+    probe, window = levels[number], windows[number]
     read = [_read(probe, name, window, 1) for name in _choose_bands(probe, bands)]
     valid = np.logical_and.reduce([_valid(values, probe.geo.variables[name]) for name, values in read])
     if not valid.any():

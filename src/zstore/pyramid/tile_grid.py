@@ -9,8 +9,9 @@ from typing import Any
 
 from zstore.conventions.base import Documents
 from zstore.conventions.crs import Crs
+from zstore.conventions.geozarr import enlarge_tiles, name_set
 from zstore.conventions.model import Affine, GeoModel, Level
-from zstore.conventions.tilesets.naming import enlarge_tiles, name_set
+from zstore.conventions.profiles import load_profile
 from zstore.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
@@ -140,8 +141,7 @@ class TileGrid(LevelGrid):
 
     def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
         """Put the set's name and the limits into the rendered documents, and leave long coordinates out."""
-        # The mini spec asks for coordinates, however long.
-        for level in geo.levels if profile != "geozarr-mini" else ():
+        for level in () if load_profile(profile).wants_all else geo.levels:
             for name in geo.dimensions if max(level.shape) > TILE_COORDINATE_LIMIT else ():
                 documents.pop(f"{level.path}/{name}", None)
         attributes = documents[""]["attributes"]

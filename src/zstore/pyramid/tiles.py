@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from zstore.conventions.base import Finding
-from zstore.conventions.layout import parse_layout
+from zstore.conventions.geozarr import Limits, parse_limits, parse_tile_matrix_set
 from zstore.conventions.model import Affine
-from zstore.conventions.tiles import parse_tile_matrix_set
-from zstore.conventions.zarr_conventions import parse_numbers
+from zstore.conventions.nodes import group_above
+from zstore.conventions.zarr_conventions import parse_layout, parse_numbers
 from zstore.errors import MetadataError, NotFoundError, SelectionError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
-from zstore.pyramid.dataset import PlaceLike, group_above, place_of
+from zstore.pyramid.dataset import PlaceLike, place_of
 
 __all__ = ["TileReader", "open_tiles", "read_tile"]
 
@@ -34,7 +34,7 @@ class _Grid:
     matrix_shape: tuple[int, int] | None
     begin: tuple[int, int]
     dimensions: tuple[str, str] | None
-    limits: tuple[int, int, int, int] | None
+    limits: Limits | None
 
 
 class TileReader:
@@ -179,7 +179,6 @@ def _grids(group: Group, place: str) -> dict[str, _Grid]:
     entries, _ = parse_tile_matrix_set(stated, group, findings)
     layout = parse_layout(stated["layout"], group.path, findings) if "layout" in stated else []
     affines = {entry.path: entry.affine for entry in layout}
-    limits = stated.get("tile_matrix_limits")
     grids = {}
     for entry in entries:
         node = group.get(entry.path)
@@ -192,19 +191,11 @@ def _grids(group: Group, place: str) -> dict[str, _Grid]:
         names = node.attrs.get("spatial:dimensions", group.attrs.get("spatial:dimensions"))
         pair = (str(names[0]), str(names[1])) if isinstance(names, list) and len(names) == 2 else None
         begin = _begin(entry.path, entry.fallback_affine, own, place)
-        within = _limits(limits.get(entry.path)) if isinstance(limits, Mapping) else None
+        within = parse_limits(stated, "tile_matrix_limits", entry.path)
         grids[entry.path] = _Grid(node, entry.tile_shape, matrix_shape, begin, pair, within)
     if not grids:
         raise MetadataError(f"tile_matrix_set says nothing of tiles: {findings}", path=place)
     return grids
-
-
-def _limits(stated: Any) -> tuple[int, int, int, int] | None:
-    """(first row, last row, first column, last column) of tiles; None where nothing says so."""
-    names = ("minTileRow", "maxTileRow", "minTileCol", "maxTileCol")
-    found = [stated.get(name) for name in names] if isinstance(stated, Mapping) else []
-    whole = [n for n in found if isinstance(n, int) and not isinstance(n, bool)]
-    return (whole[0], whole[1], whole[2], whole[3]) if len(whole) == 4 else None
 
 
 def _stated_affine(node: Group | Array) -> Affine | None:

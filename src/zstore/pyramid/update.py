@@ -98,7 +98,9 @@ def _find_source(
     """
     finest, said = record["finest"], record["variables"]
     if source is None and finest is not None and "tile_matrix_set" not in record:
-        dataset = replace(open_dataset(group[finest]), root=group, level=finest)
+        # Coordinates that have not grown with their arrays are made again.
+        found = open_dataset(group[finest], expected=("MS-11",))
+        dataset = replace(found, root=group, level=finest)
     else:
         found = open_dataset(record["source"] if source is None else source)
         dataset = replace(found, root=None, level="")

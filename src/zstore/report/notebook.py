@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from collections.abc import Iterable, Sequence
 from html import escape
 from math import prod
 
 from zstore.conventions.model import GeoModel
+from zstore.conventions.order import ReadingWarning
 from zstore.errors import ZstoreError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -86,7 +88,10 @@ def _picture(node: Array | Group, geo: GeoModel | None) -> str:
     if prod(level.shape) > MOST_CELLS:
         return ""
     try:
-        image = quicklook(node, size=PICTURE_SIZE)
+        # What reading finds is counted beside the picture.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReadingWarning)
+            image = quicklook(node, size=PICTURE_SIZE)
     except ZstoreError:
         # A damaged chunk, or values that make no picture: the words say what there is.
         return ""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zstore.conventions.dialects import is_declared
-from zstore.conventions.lists.datasets import is_ome
+from zstore.conventions.lists import is_ome
 from zstore.conventions.model import GeoModel
+from zstore.conventions.zarr_conventions import is_declared
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.report.summary import Report, list_codecs
@@ -89,7 +89,7 @@ def _gdal(seen: _Seen) -> str | None:
     if seen.data.dtype.kind not in "iufc":
         return f"it has no data type {seen.data.dtype}"
     has_crs = "_CRS" in seen.data.attrs or "grid_mapping" in seen.data.attrs
-    if not (has_crs or seen.geo.crs is None or is_declared(seen.level.attrs, "proj")):
+    if not (has_crs or seen.geo.crs is None or is_declared(seen.level, "proj")):
         return "nothing that it reads gives the CRS"
     if seen.geo.affine is not None and seen.geo.affine.is_rotated:
         return "it takes no rotated grid before 3.13"
@@ -101,7 +101,7 @@ def _gdal_new(seen: _Seen) -> str | None:
         return "there are no levels"
     if seen.node.zarr_format != 3:
         return "it reads levels of Zarr v3 only"
-    if not is_declared(seen.attributes, "multiscales") or "layout" not in seen.multiscales:
+    if not is_declared(seen.node, "multiscales") or "layout" not in seen.multiscales:
         return "there is no layout that zarr_conventions declares"
     return None
 
@@ -155,7 +155,7 @@ def _openlayers(seen: _Seen) -> str | None:
 def _rio_tiler(seen: _Seen) -> str | None:
     if not seen.geo.levels:
         return None if _rioxarray(seen) is None else f"as rioxarray: {_rioxarray(seen)}"
-    missing = [n for n in ("multiscales", "proj", "spatial") if not is_declared(seen.attributes, n)]
+    missing = [n for n in ("multiscales", "proj", "spatial") if not is_declared(seen.node, n)]
     if missing:
         return f"zarr_conventions do not declare {', '.join(missing)}"
     return None if "layout" in seen.multiscales else "multiscales has no layout"

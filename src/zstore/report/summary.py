@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zstore.conventions.base import Finding
-from zstore.conventions.dialects import list_dialects
+from zstore.conventions.meaning import Meaning, Reading
 from zstore.conventions.model import Band, GeoModel
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -56,11 +55,11 @@ def make_report(node: Array | Group, depth: int | None = None) -> Report:
         arrays = {path: member for path, member in members.items() if isinstance(member, Array)}
         groups = {path: member for path, member in members.items() if isinstance(member, Group)}
         is_grid = True
-    try:
-        geo, findings = read_geo(node) if is_grid else (None, [])
-    except MetadataError:
-        # No grid of two dimensions: an ordinary group of arrays.
-        geo, findings = None, []
+    meaning = Meaning()
+    held = meaning.hold(node)
+    # Where there is no grid of two dimensions, it is an ordinary group of arrays.
+    reading = meaning.read(held) if is_grid else Reading(None, ())
+    geo = reading.geo
     extra, time = [], None
     if geo is not None and geo.time is not None:
         try:
@@ -68,22 +67,18 @@ def make_report(node: Array | Group, depth: int | None = None) -> Report:
         except (MetadataError, UnsupportedError) as error:
             extra.append(Finding("MS-09", "warning", node.path, f"time cannot be read: {error}"))
     level = geo.levels[0].path if geo is not None and geo.levels else None
-    dialects = tuple(list_dialects(node, level))
-    return Report(arrays, geo, (*findings, *extra), time, dialects, {} if geo else _pyramids(groups))
+    dialects = tuple(meaning.dialects(held, level))
+    return Report(arrays, geo, (*reading.findings, *extra), time, dialects, {} if geo else _pyramids(groups))
 
 
 def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
     found: dict[str, GeoModel] = {}
     for path, group in groups.items():
-        if not {"multiscales", "ome"} & set(group.attrs):
-            continue
-        if len(found) == MOST_PYRAMIDS:
-            break
-        try:
-            found[path] = read_geo(group)[0]
-        except MetadataError:
-            # `zstore info` of the group itself says why.
-            continue
+        meaning = Meaning()
+        if len(found) < MOST_PYRAMIDS and meaning.is_pyramid(group):
+            geo = meaning.read(group).geo
+            # Where there is none, `zstore info` of the group itself says why.
+            found |= {} if geo is None else {path: geo}
     return found
 
 

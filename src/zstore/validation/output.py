@@ -20,7 +20,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_text(verdict: Verdict, *, most: int | None = 10) -> str:
-    """What is wrong, where, what was expected and how to mend it, rule by rule, the worst first.
+    """What is wrong, where, what was expected and how to fix it, rule by rule, the worst first.
 
     `most` findings of a rule are shown; None shows all.
     """
@@ -40,7 +40,7 @@ def _lines(verdict: Verdict, most: int | None) -> Iterator[str]:
         if len(shown) < len(findings):
             yield f"    ... and {len(findings) - len(shown)} more"
         if rule is not None:
-            yield f"    mend: {rule.mend}"
+            yield f"    fix: {rule.fix}"
         yield ""
     looked = ", ".join(f"{verdict_.name} {verdict_.state}" for verdict_ in verdict.classes)
     yield f"classes: {looked}"
@@ -87,7 +87,7 @@ def render_json(verdict: Verdict) -> str:
                 "message": finding.message,
                 "expected": _plain(finding.expected),
                 "found": _plain(finding.found),
-                "mend": rules[finding.rule].mend if finding.rule in rules else None,
+                "fix": rules[finding.rule].fix if finding.rule in rules else None,
             }
             for finding in verdict.findings
         ],

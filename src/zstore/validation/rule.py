@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from zstore.conventions.base import Severity
-
-if TYPE_CHECKING:
-    from zstore.validation.view import Hierarchy, NodeView
+from zstore.conventions.profiles import Profile
+from zstore.validation.view import Hierarchy
 
 __all__ = [
     "CLASSES",
     "CLASS_URI",
-    "PROFILES",
     "SEVERITIES",
     "Check",
-    "Complaint",
+    "Found",
     "RequirementsClass",
     "Rule",
     "all_rules",
@@ -31,7 +29,6 @@ CLASSES: tuple[RequirementsClass, ...] = (
     "core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands",
 )  # fmt: skip
 CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
-PROFILES = ("geozarr-draft", "geozarr-mini", "multiscale-arrays", "ome", "gdal")
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 THEMES = (
     "documents", "attributes", "variables", "coordinates", "georeference",
@@ -39,17 +36,17 @@ THEMES = (
 )  # fmt: skip
 
 
-class Complaint(NamedTuple):
+class Found(NamedTuple):
     """What a check found at one node; `severity` where it is milder than the rule's own."""
 
-    node: NodeView
+    node: Any
     message: str
     expected: Any = None
     found: Any = None
     severity: Severity | None = None
 
 
-Check = Callable[["Hierarchy"], Iterator[Complaint]]
+Check = Callable[[Hierarchy], Iterator[Found]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Rule:
     same_as    the rule that says the same, which stands for both where no profile is asked for
     clause     where it is written
     says       the requirement in one sentence
-    mend       how to mend what breaks it
+    fix        how to fix what breaks it
     is_read    whether reading the georeference finds it too
     is_deep    whether it needs more than metadata and coordinates
     """
@@ -73,22 +70,22 @@ class Rule:
     requirements_class: RequirementsClass
     clause: str
     says: str
-    mend: str
+    fix: str
     profiles: tuple[str, ...] = ()
     same_as: str | None = None
     is_read: bool = False
     is_deep: bool = False
     check: Check | None = None
 
-    def severity_under(self, profile: str | None) -> Severity:
+    def severity_under(self, profile: Profile | str | None) -> Severity:
         """How bad a finding of this rule is under a profile, or under none."""
         return self.general if profile is None else self.severity
 
-    def is_in(self, profile: str | None) -> bool:
+    def is_in(self, profile: Profile | None) -> bool:
         """Whether the rule is looked at under a profile, or under none."""
         if profile is None:
             return self.same_as is None
-        return not self.profiles or profile in self.profiles
+        return not self.profiles or profile.name in self.profiles
 
 
 _RULES: dict[str, Rule] = {}
@@ -100,10 +97,10 @@ def rule(
     requirements_class: RequirementsClass,
     clause: str,
     says: str,
-    mend: str,
+    fix: str,
     *,
     general: Severity | None = None,
-    profiles: tuple[str, ...] = (),
+    profiles: tuple[Profile, ...] = (),
     same_as: str | None = None,
     is_read: bool = False,
     is_deep: bool = False,
@@ -120,8 +117,8 @@ def rule(
             requirements_class,
             clause,
             says,
-            mend,
-            profiles,
+            fix,
+            tuple(profile.name for profile in profiles),
             same_as,
             is_read,
             is_deep,

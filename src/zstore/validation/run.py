@@ -8,17 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from zstore.conventions.base import Finding
+from zstore.conventions.model import GeoModel
+from zstore.conventions.profiles import RULED, load_profile
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
-from zstore.validation.places import grids, pyramids, readings, roles
-from zstore.validation.rule import CLASS_URI, CLASSES, PROFILES, SEVERITIES, Rule, all_rules, milder
+from zstore.validation.rule import CLASS_URI, CLASSES, SEVERITIES, Rule, all_rules, milder
 from zstore.validation.rules.coordinates import is_time
 from zstore.validation.verdict import ClassVerdict, State, Verdict
-from zstore.validation.view import Hierarchy, load_hierarchy
+from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy
 
 __all__ = ["check_hierarchy", "open_hierarchy", "validate"]
 
@@ -71,15 +72,15 @@ def open_hierarchy(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Hierarchy:
     """What there is to look at; the arguments and errors are those of `validate`."""
-    if profile is not None and profile not in PROFILES:
-        raise MetadataError(f"profile is {profile!r}; expected one of {', '.join(PROFILES)}")
+    if profile is not None and profile not in RULED:
+        raise MetadataError(f"profile is {profile!r}; expected one of {', '.join(RULED)}")
     if isinstance(target, Array | Group):
         store, base = target.store.as_read_only(), target.path
     else:
         store, base = open_store(target, read_only=True, storage_options=storage_options), ""
     below = check_path(path)
     hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
-    hierarchy.profile, hierarchy.is_deep = profile, deep
+    hierarchy.profile, hierarchy.is_deep = None if profile is None else load_profile(profile), deep
     return hierarchy
 
 
@@ -112,15 +113,15 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
     findings += _hold_to_claims(hierarchy, states, looked_at)
     where = place(hierarchy.store, hierarchy.root.path)
     ids = tuple(rule.id for rule in looked_at)
-    return Verdict(where, tuple(findings), ids, tuple(states), hierarchy.profile, hierarchy.is_deep)
+    profile = None if hierarchy.profile is None else hierarchy.profile.name
+    return Verdict(where, tuple(findings), ids, tuple(states), profile, hierarchy.is_deep)
 
 
 def _findings(
     hierarchy: Hierarchy, looked_at: Mapping[str, Rule], rules: Mapping[str, Rule]
 ) -> Iterator[Finding]:
     # Reading the georeference first: what it cannot read shows in the nodes' troubles.
-    grids(hierarchy)
-    read = list(readings(hierarchy))
+    read = list(_readings(hierarchy))
     damaged = {array.path for array in hierarchy.arrays if array.is_damaged}
     for finding in read:
         if finding.rule == "GZ-29" and finding.path in damaged:
@@ -140,13 +141,47 @@ def _findings(
             yield Finding(rule.id, severity, path, complaint.message, complaint.expected, complaint.found)
 
 
+def _readings(hierarchy: Hierarchy) -> Iterator[Finding]:
+    """What reading the georeference and the conventions' own checks find, node by node."""
+    meaning = hierarchy.meaning
+    inner = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels}
+    for node in hierarchy.nodes:
+        pyramid = meaning.pyramid(node) if isinstance(node, GroupView) else None
+        is_grid = node.path in hierarchy.grids if isinstance(node, ArrayView) else pyramid is not None
+        if pyramid is None and (
+            id(node) in inner or not (isinstance(node, GroupView) or (node is hierarchy.root and is_grid))
+        ):
+            continue
+        # Of a group without a grid, what its attributes say is checked all the same.
+        geo = GeoModel(None, None, (1, 1))
+        if is_grid or (isinstance(node, GroupView) and meaning.grids(node)):
+            reading = meaning.read(node)
+            yield from reading.findings
+            geo = reading.geo or geo
+        for convention in meaning.conventions:
+            for checked in _checked(hierarchy, node):
+                yield from convention.check(checked, geo, checked.parent)
+
+
+def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
+    """The node itself, and every grid of it and of its levels."""
+    yield node
+    if isinstance(node, GroupView):
+        pyramid = hierarchy.meaning.pyramid(node)
+        places = [node] if pyramid is None else [level.node for level in pyramid.levels]
+        for place in places:
+            if isinstance(place, GroupView):
+                yield from [] if place is node else [place]
+                yield from (grid.node for grid in hierarchy.grids_of(place).values())
+
+
 def _classes_of(rule: Rule, is_projected: bool) -> set[str]:
     more = {"projected"} if is_projected and rule.id in PROJECTED else set()
     return {rule.requirements_class, *more}
 
 
 def _is_projected(hierarchy: Hierarchy) -> bool:
-    return any(grid.crs is not None and not grid.crs.is_geographic for grid in grids(hierarchy).values())
+    return any(grid.crs is not None and not grid.crs.is_geographic for grid in hierarchy.grids.values())
 
 
 def _state(hierarchy: Hierarchy, name: str, failed: set[str], classes: tuple[str, ...] | None) -> State:
@@ -161,21 +196,22 @@ def _state(hierarchy: Hierarchy, name: str, failed: set[str], classes: tuple[str
 
 
 def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
-    held = grids(hierarchy).values()
+    held = hierarchy.grids.values()
     if name == "time":
-        return any(is_time(c) for group in hierarchy.groups for c in roles(group).coordinates.values())
+        coordinates = (hierarchy.roles(group).coordinates.values() for group in hierarchy.groups)
+        return any(is_time(coordinate) for found in coordinates for coordinate in found)
     if name == "crs":
         return any(grid.stated_crs for grid in held)
     if name == "geotransform":
-        return any(grid.cf.affines or grid.gdal.affines or grid.geozarr.affines for grid in held)
+        return any(grid.stated_affines for grid in held)
     if name == "overviews":
-        return bool(pyramids(hierarchy))
+        return bool(hierarchy.pyramids)
     if name == "stac":
         return any(key.startswith("stac") for node in hierarchy.nodes for key in node.attrs)
     if name == "projected":
         return _is_projected(hierarchy)
     if name == "bands":
-        names = {str(n).lower() for grid in held for n in grid.view.dims or ()}
+        names = {str(n).lower() for grid in held for n in grid.node.dims or ()}
         return bool(names & set(BAND_NAMES))
     return True
 

@@ -6,13 +6,17 @@ A node that cannot be read is there all the same, with the reason; nothing that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from zstore.base.once import once
+from zstore.conventions.cf import find_mapping
+from zstore.conventions.meaning import Grid, Meaning, Pyramid, Roles
+from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold_group
+from zstore.conventions.profiles import Profile
 from zstore.engine.documents import (
     METADATA_NAMES,
     Documents,
@@ -28,16 +32,24 @@ from zstore.nodes.array import Array
 from zstore.nodes.node import Access
 from zstore.storage.base import Store, join_key
 
-__all__ = ["ArrayView", "GroupView", "Hierarchy", "NodeView", "load_hierarchy"]
+__all__ = [
+    "ArrayView",
+    "GroupView",
+    "Hierarchy",
+    "NodeView",
+    "consolidated_documents",
+    "coordinate_of",
+    "load_hierarchy",
+    "mapping_of",
+]
 
 DEEPEST = 40
 ATTRIBUTES_KEYS = {1: v1.ATTRIBUTES_KEY, 2: v2.ATTRIBUTES_KEY, 3: v3.KEY}
-MOST_VALUES = 1 << 24
 MOST_STRAYS = 1000
 
 
 @dataclass(eq=False)
-class NodeView:
+class NodeView(HeldNode):
     """One node, whether or not it can be read.
 
     documents   by key name, as they parse; one that is no JSON is missing
@@ -52,12 +64,7 @@ class NodeView:
     raw: dict[str, bytes]
     documents: dict[str, Any]
     troubles: list[tuple[str, str]]
-    parent: GroupView | None = None
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition("/")[2]
+    parent: HeldGroup | None = None
 
     @property
     def document(self) -> Mapping[str, Any]:
@@ -86,23 +93,16 @@ class NodeView:
         """The attributes, without what names dimensions in Zarr v2."""
         return self.stored
 
-    def ancestors(self) -> Iterator[GroupView]:
-        """The groups that hold the node, the nearest first."""
-        above = self.parent
-        while above is not None:
-            yield above
-            above = above.parent
-
 
 @dataclass(eq=False)
-class ArrayView(NodeView):
+class ArrayView(NodeView, HeldArray):
     """An array that zstore can open; its values are read once."""
 
     is_damaged: bool = False
     _values: np.ndarray[Any, Any] | None = None
 
     @once
-    def array(self) -> Array:
+    def node(self) -> Array:
         """The array as zstore opens it."""
         model = parse_node(self.raw, place(self.store, self.path))
         assert isinstance(model, ArrayModel)
@@ -110,43 +110,11 @@ class ArrayView(NodeView):
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        return self.array.model.attributes
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths per dimension."""
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the stored values."""
-        return self.array.dtype
-
-    @property
-    def fill_value(self) -> Any:
-        """What the array holds where no chunk is stored."""
-        return self.array.fill_value
-
-    @property
-    def dims(self) -> tuple[str | None, ...] | None:
-        """Names of the dimensions."""
-        return self.array.dims
-
-    def __getitem__(self, selection: Any) -> Any:
-        if selection is not Ellipsis:
-            return self._read(selection)
-        if self._values is None:
-            if self.array.size > MOST_VALUES:
-                raise MetadataError(
-                    f"array has {self.array.size} values; expected {MOST_VALUES} at most for all of it",
-                    path=self.path,
-                )
-            self._values = self._read(selection)
-        return self._values
+        return self.node.model.attributes
 
     def _read(self, selection: Any) -> Any:
         try:
-            return self.array[selection]
+            return self.node[selection]
         except ZstoreError as error:
             self.is_damaged = True
             if not self.troubles:
@@ -162,35 +130,11 @@ class ArrayView(NodeView):
 
 
 @dataclass(eq=False)
-class GroupView(NodeView):
+class GroupView(NodeView, HeldGroup):
     """A group that zstore can open, and every node right below it; `strays` are names that are no nodes."""
 
     children: dict[str, NodeView] = field(default_factory=dict)
     strays: list[str] = field(default_factory=list)
-    cache: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def arrays(self) -> dict[str, ArrayView]:
-        """The direct child arrays that can be read, by name."""
-        return {name: child for name, child in self.children.items() if isinstance(child, ArrayView)}
-
-    @property
-    def groups(self) -> dict[str, GroupView]:
-        """The direct child groups that can be read, by name."""
-        return {name: child for name, child in self.children.items() if isinstance(child, GroupView)}
-
-    def members(self) -> Iterator[tuple[str, ArrayView | GroupView]]:
-        """The direct children that can be read, by name."""
-        for name, child in self.children.items():
-            if isinstance(child, ArrayView | GroupView):
-                yield name, child
-
-    def below(self, path: str) -> NodeView | None:
-        """The node at a path relative to this group."""
-        found: NodeView | None = self
-        for part in filter(None, path.split("/")):
-            found = found.children.get(part) if isinstance(found, GroupView) else None
-        return found
 
 
 @dataclass(eq=False)
@@ -200,9 +144,18 @@ class Hierarchy:
     store: Store
     root: NodeView
     nodes: list[NodeView]
-    profile: str | None = None
+    profile: Profile | None = None
     is_deep: bool = False
-    cache: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether the profile wants all that it has a word for."""
+        return self.profile is not None and self.profile.wants_all
+
+    @once
+    def meaning(self) -> Meaning:
+        """What the nodes mean."""
+        return Meaning()
 
     @property
     def arrays(self) -> list[ArrayView]:
@@ -213,6 +166,38 @@ class Hierarchy:
     def groups(self) -> list[GroupView]:
         """Every group that can be read."""
         return [node for node in self.nodes if isinstance(node, GroupView)]
+
+    def roles(self, group: Any) -> Roles:
+        """What the arrays of a group are."""
+        return self.meaning.roles(group)
+
+    def grids_of(self, group: Any) -> dict[str, Grid]:
+        """The arrays of data of a group that have a y and an x dimension, by name."""
+        return self.meaning.grids(group)
+
+    @once
+    def grids(self) -> dict[str, Grid]:
+        """Every array of data that has a y and an x dimension, by its path."""
+        found = [grid for group in self.groups for grid in self.meaning.grids(group).values()]
+        alone = self.meaning.grid(self.root) if isinstance(self.root, ArrayView) else None
+        found += [alone] if alone is not None and alone.is_known else []
+        return {grid.node.path: grid for grid in found}
+
+    @once
+    def pyramids(self) -> list[Pyramid]:
+        """Every multiscale group."""
+        found = (self.meaning.pyramid(group) for group in self.groups)
+        return [pyramid for pyramid in found if pyramid is not None]
+
+
+def mapping_of(array: HeldNode) -> tuple[str | None, Any]:
+    """(the name in `grid_mapping`, the array of that name beside it or in a group above)."""
+    return find_mapping(array, array.parent)
+
+
+def coordinate_of(array: Any, dimension: str | None) -> Any:
+    """The coordinate variable of a dimension: the array of its name beside this one."""
+    return None if dimension is None or array.parent is None else array.parent.arrays.get(dimension)
 
 
 def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
@@ -227,6 +212,8 @@ def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
         root: NodeView = _implied(store, path)
     else:
         root = _view(store, path, documents, None)
+        if isinstance(root, ArrayView):
+            root.parent = hold_group(group_above(root))
     nodes: list[NodeView] = []
     waiting: list[tuple[NodeView, int]] = [(root, 0)]
     while waiting:
@@ -283,7 +270,7 @@ def _consolidated_names(group: GroupView) -> list[str]:
     return []
 
 
-def consolidated_documents(node: NodeView) -> dict[str, dict[str, Any]]:
+def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
     """The documents by key name of every node that a group's consolidated metadata has, by path below it."""
     if node.zarr_format == 3:
         block = node.document.get("consolidated_metadata")

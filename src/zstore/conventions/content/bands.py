@@ -10,14 +10,14 @@ Example: {"bands": [{"name": "B04", "eo:common_name": "red", "eo:center_waveleng
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from zstore.conventions.base import ArrayNode, Document, Documents, Facts, Finding, GroupNode, Node, is_array
 from zstore.conventions.model import Band, GeoModel, Variable
-from zstore.conventions.reading.nodes import read_values
+from zstore.conventions.nodes import arrays_of, read_values
 from zstore.conventions.zarr_conventions import is_number
 
 __all__ = ["Bands", "listed_bands", "parse_bands"]
@@ -53,7 +53,7 @@ class Bands:
         findings: list[Finding] = []
         bands = _of_attributes(node, parent, findings)
         if not bands and parent is not None:
-            bands = _of_wavelengths(node, dict(parent.members()), findings)
+            bands = _of_wavelengths(node, arrays_of(parent), findings)
         variable = Variable(bands=bands) if bands else None
         return Facts(variable=variable, findings=tuple(findings))
 
@@ -81,6 +81,11 @@ class Bands:
             message = f"bands are {[band.name for band in found]}; the model's are {names}"
             findings.append(Finding("BANDS", "warning", node.path, message, names))
         return findings
+
+    def dialects(self, node: Node) -> Iterator[str]:
+        """The list of an array."""
+        if is_array(node) and any(name in node.attrs for name in LISTS):
+            yield "STAC bands"
 
 
 def parse_bands(stated: Any) -> tuple[Band, ...] | None:
@@ -154,8 +159,7 @@ def _of_wavelengths(
 ) -> tuple[Band, ...]:
     for dim in node.dims or ():
         for name, coordinate in siblings.items():
-            is_along = is_array(coordinate) and coordinate.dims == (dim,)
-            if not is_along or not _is_wavelength(name, coordinate) or 0 in coordinate.shape:
+            if coordinate.dims != (dim,) or not _is_wavelength(name, coordinate) or 0 in coordinate.shape:
                 continue
             units = coordinate.attrs.get("units")
             factor = MICROMETRES.get(units) if isinstance(units, str) else None

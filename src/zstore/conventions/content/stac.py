@@ -12,17 +12,10 @@ from typing import Any, Literal
 
 from zstore.conventions.base import Document, Documents, Facts, Finding, GroupNode, Node, is_group
 from zstore.conventions.model import GeoModel, Stac
+from zstore.conventions.zarr_conventions import declare
 
 __all__ = ["StacConvention"]
 
-UUID = "b3703368-7e7e-4e8e-9e0e-6d0f0d5e8e8e"
-DECLARATION = {
-    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/stac/refs/tags/v0.1/schema.json",
-    "spec_url": "https://github.com/zarr-conventions/stac/blob/v0.1/README.md",
-    "uuid": UUID,
-    "name": "stac:",
-    "description": "STAC convention for embedding or referencing STAC objects in Zarr group metadata",
-}
 KINDS: tuple[Literal["item", "collection", "link", "key"], ...] = ("item", "collection", "link", "key")
 TYPES = {"item": "Feature", "collection": "Collection"}
 
@@ -51,7 +44,7 @@ class StacConvention:
         """The object or the link, on the outermost group."""
         if geo.stac is None:
             return {}
-        attributes: dict[str, Any] = {"zarr_conventions": [dict(DECLARATION)]}
+        attributes: dict[str, Any] = {"zarr_conventions": declare(["stac"])}
         content = geo.stac.content
         attributes[f"stac:{geo.stac.kind}"] = dict(content) if isinstance(content, Mapping) else content
         attributes["stac:encoding"] = "attribute" if geo.stac.kind in TYPES else geo.stac.kind
@@ -66,6 +59,11 @@ class StacConvention:
         for message in _faults(facts.stac.content):
             findings.append(Finding("ZC-08", "error", node.path, message))
         return findings
+
+    def dialects(self, node: Node) -> Iterator[str]:
+        """The words of a catalogue about a group."""
+        if is_group(node) and any(key.startswith("stac:") for key in node.attrs):
+            yield "STAC"
 
 
 def _parse(

@@ -6,7 +6,7 @@ Example: {"standard_name": "time", "units": "days since 2000-01-01", "calendar":
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from zstore.conventions.base import (
 )
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.model import GeoModel
-from zstore.conventions.reading.nodes import read_values
+from zstore.conventions.nodes import arrays_of, read_values
 from zstore.errors import MetadataError
 
 __all__ = ["Time"]
@@ -42,7 +42,7 @@ class Time:
         if not is_array(node) or parent is None:
             return Facts()
         findings: list[Finding] = []
-        coordinate = _find(node, {n: child for n, child in parent.members() if is_array(child)})
+        coordinate = _find(node, arrays_of(parent))
         axis = None if coordinate is None else _parse_axis(coordinate, findings)
         return Facts(time=axis, findings=tuple(findings))
 
@@ -80,7 +80,7 @@ class Time:
         findings = list(facts.findings)
         if facts.time is None or parent is None:
             return findings
-        found = dict(parent.members())[facts.time.name]
+        found = arrays_of(parent)[facts.time.name]
         stated = found.attrs.get("standard_name")
         if stated != "time":
             message = f"standard_name of the time coordinate is {stated!r}; expected 'time'"
@@ -90,8 +90,12 @@ class Time:
             findings.append(Finding("GZ-33", "error", found.path, message))
         return findings
 
+    def dialects(self, node: Node) -> Iterable[str]:
+        """None of its own: it is part of CF."""
+        return ()
 
-def _find(node: ArrayNode, siblings: Mapping[str, ArrayNode]) -> ArrayNode | None:
+
+def _find(node: ArrayNode, siblings: Mapping[str, Any]) -> Any:
     for name in node.dims or ():
         coordinate = None if name is None else siblings.get(name)
         if coordinate is not None and coordinate.dims in ((name,), None) and _is_time(str(name), coordinate):

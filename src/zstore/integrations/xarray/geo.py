@@ -14,9 +14,10 @@ from typing import Any
 import xarray as xr
 
 from zstore.conventions.base import Documents
+from zstore.conventions.meaning import Meaning
 from zstore.conventions.write import render_geo
-from zstore.engine.documents import create_node
-from zstore.errors import MetadataError, ReadOnlyError
+from zstore.engine.documents import ancestors, create_node
+from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
 from zstore.integrations.xarray.write import (
     Options,
     Place,
@@ -45,12 +46,12 @@ class GeoWarning(UserWarning):
 def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str | None) -> Any:
     """A plain group; gives the `Group`, or with compute=False what dask computes."""
     prepared = prepare(dataset, place, options)
-    if prepared.group is not None and "multiscales" in prepared.group.attrs:
+    if prepared.group is not None and Meaning().is_pyramid(prepared.group):
         raise MetadataError(
             "the group is a pyramid; expected one of its levels, or a group without levels", path=place.url
         )
     with located(place.url):
-        rehearsed = _rehearse(prepared, MemoryStore())
+        rehearsed = _rehearse(prepared, _copy_above(place), place.path)
         documents = _describe(rehearsed, profile)
         _state(rehearsed, documents)
     group, stored = write_prepared(prepared, replace(options, consolidated=False))
@@ -72,10 +73,10 @@ def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making:
     above = prepare(xr.Dataset(), place, plain)
     finest = prepare(dataset, place.below("0"), options)
     with located(place.url):
-        memory = MemoryStore()
-        _rehearse(above, memory)
-        _describe(_rehearse(finest, memory, "0"), profile=None)
-        root = open_group(memory, mode="r")
+        memory = _copy_above(place)
+        _rehearse(above, memory, place.path)
+        _describe(_rehearse(finest, memory, join_key(place.path, "0")), profile=None)
+        root = open_group(memory, place.path, mode="r")
         # All is planned and tried before the first write, which is refused here.
         with suppress(ReadOnlyError):
             build_pyramid(root["0"], root, **making)
@@ -84,7 +85,22 @@ def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making:
     return build_pyramid(base, root, **making)
 
 
-def _rehearse(prepared: Prepared, memory: MemoryStore, path: str = "") -> Group:
+def _copy_above(place: Place) -> MemoryStore:
+    """The groups above, in memory, with what they hold for those below: variables of no dimension."""
+    memory = MemoryStore()
+    for path in ancestors(place.path):
+        try:
+            group = open_group(place.store, path, "r")
+        except NotFoundError:
+            continue
+        made = create_group(memory, path, zarr_format=group.zarr_format, attributes=group.attrs.asdict())
+        for name, array in group.arrays():
+            if array.ndim == 0:
+                made.create_array(name, data=array[...], attributes=array.attrs.asdict(), dimension_names=())
+    return memory
+
+
+def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
     """The group as it will be, in memory: all metadata, and the values of what has one dimension at most."""
     there = prepared.group
     stated = {**({} if there is None else there.attrs.asdict()), **prepared.attributes}

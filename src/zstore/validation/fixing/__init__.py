@@ -1,1 +1,1 @@
-"""Mending what is mechanical, without touching the chunks of data."""
+"""Fixing what is mechanical, without touching the chunks of data."""

@@ -1,4 +1,4 @@
-"""Mending the encodings of the CRS: the grid mapping variable, `_CRS`, and `proj:`."""
+"""Fixing the encodings of the CRS: the grid mapping variable, `_CRS`, and `proj:`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ import numpy as np
 
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import CRS_VARIABLE
-from zstore.conventions.zarr_conventions import declare
+from zstore.conventions.meaning import Grid, Pyramid
+from zstore.conventions.zarr_conventions import CRS_MEMBERS, declare, declared
 from zstore.errors import MetadataError
 from zstore.nodes.open import create_array
 from zstore.storage.base import join_key
 from zstore.validation.fixing.fill import implied_nodata, nodata_attributes
 from zstore.validation.fixing.plan import Draft
-from zstore.validation.places import Grid, Pyramid, grids, mapping_of, pyramids
-from zstore.validation.rules.declared import declared
-from zstore.validation.view import ArrayView, GroupView
+from zstore.validation.view import ArrayView, GroupView, mapping_of
 
-__all__ = ["crs_of", "mend_crs"]
-
-MEMBERS = ("proj:code", "proj:wkt2", "proj:projjson")
+__all__ = ["crs_of", "fix_crs"]
 
 
 def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
@@ -32,58 +29,46 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
     """
     if draft.crs is not None:
         return draft.crs
-    stated = [crs for _, crs in grid.stated_crs] or _inherited(draft, grid)
+    handed = (facts for group in grid.node.ancestors() for facts in draft.hierarchy.meaning.facts(group))
+    stated = [crs for _, crs in grid.stated_crs] or [crs for facts in handed for _, crs in facts.crs]
     if any(not crs.is_same(stated[0]) for crs in stated[1:]):
         if refuses:
             names = sorted({crs.code or crs.wkt.partition(",")[0] for crs in stated})
             message = f"the array's CRS is stated as {' and '.join(names)}; expected --crs"
-            draft.refuse("OC-08", grid.view, message)
+            draft.refuse("OC-08", grid.node, message)
         return None
     return stated[0] if stated else None
 
 
-def _inherited(draft: Draft, grid: Grid) -> list[Crs]:
-    found = []
-    for group in grid.view.ancestors():
-        for name in MEMBERS:
-            if group.attrs.get(name) is not None:
-                try:
-                    found.append(Crs.from_user(group.attrs[name]))
-                except MetadataError:
-                    continue
-    for pyramid in pyramids(draft.hierarchy):
-        held = any(grid.view is other.view for level in pyramid.levels for other in level.grids.values())
-        if held and not found and pyramid.geo is not None and pyramid.geo.crs is not None:
-            found.append(pyramid.geo.crs)
-    return found
-
-
-def mend_crs(draft: Draft) -> None:
+def fix_crs(draft: Draft) -> None:
     """Every grid's grid mapping variable and `_CRS`, and the `proj:` of groups that have one."""
-    for grid in grids(draft.hierarchy).values():
+    for grid in draft.hierarchy.grids.values():
         crs = crs_of(draft, grid, refuses=True)
         if crs is None:
             continue
-        if isinstance(grid.view.parent, GroupView):
-            _mend_mapping(draft, grid, grid.view.parent, crs)
-        _mend_gdal(draft, grid, crs)
-    _mend_groups(draft)
+        if isinstance(grid.node.parent, GroupView):
+            _fix_mapping(draft, grid, grid.node.parent, crs)
+        _fix_gdal(draft, grid, crs)
+    _fix_groups(draft)
 
 
-def _mend_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
-    if draft.profile == "gdal" and grid.view.attrs.get("grid_mapping") is None:
+def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
+    if not draft.has_mapping and grid.node.attrs.get("grid_mapping") is None:
         return
-    stated, mapping = mapping_of(grid.view)
+    stated, mapping = mapping_of(grid.node)
+    if mapping is not None and not isinstance(mapping, ArrayView):
+        # It lies above all that is looked at.
+        return
     # Of a name that no node of the group can have, nothing is made.
     name = stated if stated and "/" not in stated and stated.strip(".") else CRS_VARIABLE
-    if mapping is None or (mapping.attrs.keys() and mapping.name in (grid.view.dims or ())):
+    if mapping is None or (mapping.attrs.keys() and mapping.name in (grid.node.dims or ())):
         if mapping is not None:
             # A coordinate that is named for the CRS is not the place for one.
             name, mapping = CRS_VARIABLE, None
         existing = group.arrays.get(name)
         mapping = existing if existing is not None and existing.shape == () else None
         if mapping is None and name in group.children:
-            draft.refuse("MS-05", grid.view, f"{name!r} is there, and is no grid mapping variable")
+            draft.refuse("MS-05", grid.node, f"{name!r} is there, and is no grid mapping variable")
             return
     attributes = {
         **crs.cf,
@@ -94,17 +79,17 @@ def _mend_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
     if mapping is None:
         _create_mapping(draft, group, name, attributes)
     else:
-        _mend_parameters(draft, mapping, crs)
-    listed = str(grid.view.attrs.get("coordinates", "")).split()
+        _fix_parameters(draft, mapping, crs)
+    listed = str(grid.node.attrs.get("coordinates", "")).split()
     changes: dict[str, Any] = {"grid_mapping": name}
     if name not in listed:
         # Without this, xarray reads the variable as data, and rioxarray finds no CRS.
         changes["coordinates"] = " ".join([name, *listed])
-    nodata = implied_nodata(grid.view)
+    nodata = implied_nodata(grid.node)
     if nodata is not None:
         # With a grid mapping, the array is no longer GDAL's alone, and its fill value no longer nodata.
-        changes |= nodata_attributes(nodata, grid.view.dtype, 3)
-    draft.update("MS-05", grid.view, f"{', '.join(changes)}: {name!r} holds the CRS", changes)
+        changes |= nodata_attributes(nodata, grid.node.dtype, 3)
+    draft.update("MS-05", grid.node, f"{', '.join(changes)}: {name!r} holds the CRS", changes)
 
 
 def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mapping[str, Any]) -> None:
@@ -123,10 +108,10 @@ def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mappi
         dimension_names=(),
         attributes=attributes,
     )
-    draft.mend("MS-04", path, "the grid mapping variable is written")
+    draft.note("MS-04", path, "the grid mapping variable is written")
 
 
-def _mend_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
+def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
     stated = draft.attributes(mapping)
     changes: dict[str, Any] = {}
     for member in ("crs_wkt", "spatial_ref"):
@@ -154,8 +139,8 @@ def _means(value: Any, crs: Crs) -> bool:
         return False
 
 
-def _mend_gdal(draft: Draft, grid: Grid, crs: Crs) -> None:
-    stated = draft.attributes(grid.view).get("_CRS")
+def _fix_gdal(draft: Draft, grid: Grid, crs: Crs) -> None:
+    stated = draft.attributes(grid.node).get("_CRS")
     members = {"url": crs.url, "wkt": crs.wkt, "projjson": dict(crs.projjson)}
     wanted = {name: value for name, value in members.items() if value is not None}
     if isinstance(stated, dict) and stated:
@@ -163,17 +148,17 @@ def _mend_gdal(draft: Draft, grid: Grid, crs: Crs) -> None:
         wanted = {**kept, **{n: wanted[n] for n in stated if n in wanted and n not in kept}}
         if not set(wanted) & set(members):
             wanted = {"wkt": crs.wkt, **wanted}
-    draft.update("OC-06", grid.view, "_CRS says the CRS", {"_CRS": wanted})
+    draft.update("OC-06", grid.node, "_CRS says the CRS", {"_CRS": wanted})
 
 
-def _mend_groups(draft: Draft) -> None:
+def _fix_groups(draft: Draft) -> None:
     held: dict[str, tuple[GroupView, list[Crs]]] = {}
-    for grid in grids(draft.hierarchy).values():
+    for grid in draft.hierarchy.grids.values():
         crs = crs_of(draft, grid)
-        group = grid.view.parent
-        if crs is not None and group is not None:
+        group = grid.node.parent
+        if crs is not None and isinstance(group, GroupView):
             held.setdefault(group.path, (group, []))[1].append(crs)
-    for pyramid in pyramids(draft.hierarchy):
+    for pyramid in draft.hierarchy.pyramids:
         found = [
             crs for level in pyramid.levels for grid in level.grids.values() if (crs := crs_of(draft, grid))
         ]
@@ -182,38 +167,38 @@ def _mend_groups(draft: Draft) -> None:
         _repeat(draft, pyramid, held)
     for group, found in held.values():
         if all(crs.is_same(found[0]) for crs in found):
-            _mend_proj(draft, group, found[0])
+            _fix_proj(draft, group, found[0])
     for group in draft.hierarchy.groups:
         _declare(draft, group)
 
 
 def _repeat(draft: Draft, pyramid: Pyramid, held: Mapping[str, tuple[GroupView, list[Crs]]]) -> None:
     """`proj:` of a multiscale group on its levels, which it does not reach."""
-    if not any(name in pyramid.group.attrs for name in MEMBERS):
+    if not any(name in pyramid.group.attrs for name in CRS_MEMBERS):
         return
     for level in pyramid.levels:
         node = level.node
         if (
             isinstance(node, GroupView)
             and node.path in held
-            and not any(name in node.attrs for name in MEMBERS)
+            and not any(name in node.attrs for name in CRS_MEMBERS)
         ):
             crs = held[node.path][1][0]
             value = {"proj:code": crs.code} if crs.code else {"proj:wkt2": crs.wkt}
             draft.update("ZC-07", node, "proj: repeated, as it reaches direct children only", value)
 
 
-def _mend_proj(draft: Draft, group: GroupView, crs: Crs) -> None:
+def _fix_proj(draft: Draft, group: GroupView, crs: Crs) -> None:
     attributes = draft.attributes(group)
-    wrong = [name for name in MEMBERS if name in attributes and not _means(attributes[name], crs)]
-    is_empty = "proj" in declared(group) and not any(name in attributes for name in MEMBERS)
+    wrong = [name for name in CRS_MEMBERS if name in attributes and not _means(attributes[name], crs)]
+    is_empty = "proj" in declared(group) and not any(name in attributes for name in CRS_MEMBERS)
     if not wrong and not is_empty:
         return
     kept = {name: value for name, value in attributes.items() if name not in wrong}
-    if not any(name in kept for name in MEMBERS):
+    if not any(name in kept for name in CRS_MEMBERS):
         kept |= {"proj:code": crs.code} if crs.code else {"proj:wkt2": crs.wkt}
     draft.set_attributes(group, kept)
-    draft.mend("ZC-07", group, "proj: says the CRS")
+    draft.note("ZC-07", group, "proj: says the CRS")
 
 
 def _declare(draft: Draft, group: GroupView) -> None:

@@ -1,4 +1,4 @@
-"""Mending documents that no georeference is needed for: their form, and how attributes are written."""
+"""Fixing documents that no georeference is needed for: their form, and how attributes are written."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from zstore.model import v2, v3
 from zstore.model.document import render_json
 from zstore.storage.base import join_key
 from zstore.validation.fixing.plan import Draft
-from zstore.validation.places import pyramids
 from zstore.validation.rules.attributes import check_conventions
 from zstore.validation.rules.documents import implicit_groups, misplaced_members
 
-__all__ = ["mend_documents", "mend_methods"]
+__all__ = ["fix_documents", "fix_methods"]
 
 # What other tools call the methods; "near" and "cubicspline" are GDAL's.
 METHOD_NAMES = {
@@ -24,7 +23,7 @@ METHOD_NAMES = {
 }  # fmt: skip
 
 
-def mend_documents(draft: Draft) -> None:
+def fix_documents(draft: Draft) -> None:
     """Groups where there are none, members of users among those of the format, and `Conventions`."""
     for group, name in implicit_groups(draft.hierarchy):
         path = join_key(group.path, name)
@@ -33,7 +32,7 @@ def mend_documents(draft: Draft) -> None:
             draft.store.put(join_key(path, v3.KEY), render_json(document))
         else:
             draft.store.put(join_key(path, v2.GROUP_KEY), render_json({"zarr_format": 2}))
-        draft.mend("GZ-04", path, "a group is written where there was none")
+        draft.note("GZ-04", path, "a group is written where there was none")
     for node in draft.hierarchy.nodes:
         misplaced = misplaced_members(node)
         if not misplaced:
@@ -48,16 +47,16 @@ def mend_documents(draft: Draft) -> None:
         for name in misplaced:
             attributes[name] = document.pop(name)
         draft.store.put(key, render_json(document))
-        draft.mend("GZ-07", node, f"{', '.join(misplaced)} moved into attributes")
-    for complaint in check_conventions(draft.hierarchy):
-        if complaint.found is None:
+        draft.note("GZ-07", node, f"{', '.join(misplaced)} moved into attributes")
+    for broken in check_conventions(draft.hierarchy):
+        if broken.found is None:
             changes = {"Conventions": "CF-1.11"}
-            draft.update("GZ-17", complaint.node, "Conventions added", changes)
+            draft.update("GZ-17", broken.node, "Conventions added", changes)
 
 
-def mend_methods(draft: Draft) -> None:
+def fix_methods(draft: Draft) -> None:
     """Names of resampling methods as the draft spells them."""
-    for pyramid in pyramids(draft.hierarchy):
+    for pyramid in draft.hierarchy.pyramids:
         attributes = draft.attributes(pyramid.group)
         stated = attributes.get("multiscales")
         if not isinstance(stated, dict):

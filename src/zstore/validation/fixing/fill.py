@@ -1,4 +1,4 @@
-"""Mending fill values: what an array says of nodata, as every reader takes it."""
+"""Fixing fill values: what an array says of nodata, as every reader takes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.variables import has_no_fill, is_unreadable_fill
 from zstore.validation.view import ArrayView
 
-__all__ = ["implied_nodata", "mend_fill_values", "nodata_attributes"]
+__all__ = ["fix_fill_values", "implied_nodata", "nodata_attributes"]
 
 
 def nodata_attributes(nodata: int | float, dtype: np.dtype[Any], zarr_format: int) -> dict[str, Any]:
@@ -37,11 +37,11 @@ def implied_nodata(array: ArrayView) -> int | float | None:
     return fit_nodata(array.fill_value, array.dtype)
 
 
-def mend_fill_values(draft: Draft) -> None:
+def fix_fill_values(draft: Draft) -> None:
     """`_FillValue` as xarray reads it, and a fill value where Zarr v3 has none."""
     for array in draft.hierarchy.arrays:
         if has_no_fill(array):
-            _mend_no_fill(draft, array)
+            _fix_no_fill(draft, array)
         stated: Any = array.attrs.get("_FillValue")
         if stated is None or array.dtype.kind not in "iuf":
             continue
@@ -62,7 +62,7 @@ def mend_fill_values(draft: Draft) -> None:
         draft.update("GZ-16", array, message, changes)
 
 
-def _mend_no_fill(draft: Draft, array: ArrayView) -> None:
+def _fix_no_fill(draft: Draft, array: ArrayView) -> None:
     value: Any = draft.fill_value
     for name in ("missing_value", "_FillValue"):
         if array.attrs.get(name) is not None:
@@ -78,7 +78,7 @@ def _mend_no_fill(draft: Draft, array: ArrayView) -> None:
         return
     key = join_key(array.path, v3.KEY)
     document = json.loads(bytes(draft.store.get(key) or b"{}"))
-    data_type = array.array.model.data_type
+    data_type = array.node.model.data_type
     document["fill_value"] = data_type.render_fill(array.dtype.type(fitted), 3)
     draft.store.put(key, render_json(document))
-    draft.mend("ZS-08", array, f"fill_value is {document['fill_value']}")
+    draft.note("ZS-08", array, f"fill_value is {document['fill_value']}")

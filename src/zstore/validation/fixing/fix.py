@@ -1,4 +1,4 @@
-"""The way in: what to mend in a hierarchy, and doing it."""
+"""The way in: what to fix in a hierarchy, and doing it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.errors import MetadataError
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
-from zstore.validation.fixing.crs import mend_crs
-from zstore.validation.fixing.documents import mend_documents, mend_methods
-from zstore.validation.fixing.fill import mend_fill_values
-from zstore.validation.fixing.levels import mend_levels
-from zstore.validation.fixing.places import mend_places, mend_time
+from zstore.validation.fixing.crs import fix_crs
+from zstore.validation.fixing.documents import fix_documents, fix_methods
+from zstore.validation.fixing.fill import fix_fill_values
+from zstore.validation.fixing.levels import fix_levels
+from zstore.validation.fixing.places import fix_places, fix_time
 from zstore.validation.fixing.plan import Plan, make_plan
 from zstore.validation.fixing.write import backup_place, write_plan
 from zstore.validation.run import Target, open_hierarchy
 
-__all__ = ["MENDS", "fix", "plan_fix"]
+__all__ = ["FIXES", "fix", "plan_fix"]
 
 # In this order: what can be read first, then the CRS, then places, then the pyramid that is made of them.
-MENDS = (mend_documents, mend_fill_values, mend_methods, mend_crs, mend_places, mend_time, mend_levels)
+FIXES = (fix_documents, fix_fill_values, fix_methods, fix_crs, fix_places, fix_time, fix_levels)
 
 
 def plan_fix(
@@ -36,7 +36,7 @@ def plan_fix(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """What would mend a hierarchy without touching the chunks of its data. Nothing is written.
+    """What would fix a hierarchy without touching the chunks of its data. Nothing is written.
 
     profile  convert `multiscales` to what this document wants, too
     crs      the CRS to write everywhere, where several are stated
@@ -51,7 +51,7 @@ def plan_fix(
         raise MetadataError(f"method is {method!r}; expected one of {', '.join(RESAMPLING_METHODS)}")
     chosen = None if crs is None else Crs.from_user(crs)
     hierarchy = open_hierarchy(target, profile, path=path, storage_options=storage_options)
-    return make_plan(hierarchy, MENDS, crs=chosen, method=method, fill_value=fill_value)
+    return make_plan(hierarchy, FIXES, crs=chosen, method=method, fill_value=fill_value)
 
 
 def fix(
@@ -65,7 +65,7 @@ def fix(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Plan, Path | None]:
-    """Mend a hierarchy; give what was done, and where the copy of what was replaced is (None: nothing to do).
+    """Fix a hierarchy; give what was done, and where the copy of what was replaced is (None: nothing to do).
 
     `backup` is a new directory; by default one beside the store's, where that is a directory.
 

@@ -1,54 +1,61 @@
-"""Mending `multiscales`: tile matrices, limits, the layout, and lists of other dialects."""
+"""Fixing `multiscales`: tile matrices, limits, the layout, and lists of other dialects."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from zstore.conventions.geozarr import Geozarr
-from zstore.conventions.lists.multiscales import Multiscales
-from zstore.conventions.lists.ome import Ome
+from zstore.conventions.base import Convention
+from zstore.conventions.geozarr import (
+    LIMITS,
+    Geozarr,
+    parse_limits,
+    parse_tile_matrix_crs,
+    render_limits,
+    render_tiles,
+    why_no_tiles,
+)
+from zstore.conventions.lists import Multiscales
+from zstore.conventions.meaning import LevelPlace, Pyramid
 from zstore.conventions.model import GeoModel, Level
-from zstore.conventions.tiles import parse_tile_matrix_crs, render_tiles, why_no_tiles
 from zstore.conventions.zarr_conventions import is_number, parse_numbers
 from zstore.errors import MetadataError
 from zstore.validation.fixing.crs import crs_of
 from zstore.validation.fixing.places import affine_of
 from zstore.validation.fixing.plan import Draft
-from zstore.validation.places import LevelPlace, Pyramid, pyramids
 from zstore.validation.rules.levels import find_unnamed_levels
-from zstore.validation.rules.tiles import CAMEL, SNAKE, ranges_of, tile_offset
+from zstore.validation.rules.tiles import tile_offset
 from zstore.validation.view import GroupView
 
-__all__ = ["mend_levels"]
+__all__ = ["fix_levels"]
 
-GEOZARR = ("geozarr-draft", "geozarr-mini")
-LIMITS = {"tile_matrix_set_limits": SNAKE, "tile_matrix_limits": CAMEL}
+# What is said of a pyramid that is written by another convention, and under which rule.
+CONVERSIONS = {
+    "geozarr": ("GZ-37", "multiscales written as GeoZarr's object"),
+    "multiscales": ("OC-10", "multiscales written as a list"),
+    "ome": ("OME", "ome added"),
+}
 
 
-def mend_levels(draft: Draft) -> None:
+def fix_levels(draft: Draft) -> None:
     """Every `multiscales` object, or what the profile has in its place."""
     for group, names in find_unnamed_levels(draft.hierarchy):
         draft.refuse(
             "MS-15", group, f"nothing says how the levels {names} were made; expected `zstore pyramid`"
         )
-    for pyramid in pyramids(draft.hierarchy):
+    for pyramid in draft.hierarchy.pyramids:
         geo = _model(draft, pyramid)
         if geo is None:
             draft.refuse("GZ-37", pyramid.group, "where the levels lie is not known")
-        elif draft.profile in GEOZARR and not (pyramid.is_object and "tile_matrix_set" in pyramid.stated):
-            _convert(draft, pyramid, geo)
-        elif draft.profile == "multiscale-arrays" and not isinstance(pyramid.stated, list):
-            rendered = Multiscales().render(geo, pyramid.group.zarr_format)
-            draft.update("OC-10", pyramid.group, "multiscales written as a list", rendered[""]["attributes"])
-        elif draft.profile == "ome" and "ome" not in pyramid.group.attrs:
-            _add_ome(draft, pyramid, geo)
+        elif draft.levels_in is not None and not _is_said(draft.levels_in, pyramid):
+            _convert(draft, pyramid, geo, draft.levels_in)
         elif pyramid.is_object:
-            _mend_object(draft, pyramid, geo)
+            _fix_object(draft, pyramid, geo)
 
 
 def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
-    """The pyramid as mended: each level's own affine and tiles, and one CRS."""
+    """The pyramid as fixed: each level's own affine and tiles, and one CRS."""
     geo, levels = pyramid.geo, []
     if geo is None or not pyramid.levels:
         return None
@@ -72,59 +79,63 @@ def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
     return replace(geo, crs=crs, affine=base.affine, levels=tuple(levels), resampling=method)
 
 
-def _convert(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
-    if geo.resampling is None:
-        draft.refuse("GZ-37", pyramid.group, "nothing says how the levels were made; expected --method")
+def _is_said(convention: Convention, pyramid: Pyramid) -> bool:
+    """Whether the convention says the levels already; a list is not made another one."""
+    is_listed = isinstance(pyramid.stated, list) and isinstance(convention, Multiscales)
+    return is_listed or bool(convention.parse(pyramid.group, pyramid.group.parent).levels)
+
+
+def _convert(draft: Draft, pyramid: Pyramid, geo: GeoModel, convention: Convention) -> None:
+    rule, message = CONVERSIONS[convention.name]
+    trouble = _why_no_object(pyramid, geo) if isinstance(convention, Geozarr) else None
+    try:
+        rendered = convention.render(geo, pyramid.group.zarr_format)
+    except MetadataError as error:
+        trouble = trouble or error.message
+    if trouble is not None:
+        draft.refuse(rule, pyramid.group, trouble)
         return
-    reason = why_no_tiles(geo)
-    if reason is not None:
-        draft.refuse("GZ-37", pyramid.group, f"there can be no tile matrix set: {reason}")
-        return
-    if any("/" in level.path or not isinstance(level.node, GroupView) for level in pyramid.levels):
-        draft.refuse(
-            "GZ-37", pyramid.group, "the levels are no groups right below: the data would have to move"
-        )
-        return
-    rendered = Geozarr().render(geo, pyramid.group.zarr_format)
     attributes = draft.attributes(pyramid.group)
-    wanted = rendered[""]["attributes"]
-    if isinstance(attributes.get("multiscales"), dict):
+    wanted, stated = rendered[""]["attributes"], attributes.get("zarr_conventions", [])
+    if isinstance(attributes.get("multiscales"), dict) and isinstance(wanted.get("multiscales"), dict):
         wanted["multiscales"] = attributes["multiscales"] | wanted["multiscales"]
-    stated = attributes.get("zarr_conventions", [])
-    if isinstance(stated, list):
+    if isinstance(stated, list) and "zarr_conventions" in wanted:
         known = [entry for entry in wanted["zarr_conventions"] if entry not in stated]
         wanted["zarr_conventions"] = [*stated, *known]
-    draft.update("GZ-37", pyramid.group, "multiscales written as GeoZarr's object", wanted)
+    draft.update(rule, pyramid.group, message, wanted)
 
 
-def _add_ome(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
-    try:
-        rendered = Ome().render(geo, pyramid.group.zarr_format)
-    except MetadataError as error:
-        draft.refuse("OME", pyramid.group, error.message)
-        return
-    draft.update("OME", pyramid.group, "ome added", rendered[""]["attributes"])
+def _why_no_object(pyramid: Pyramid, geo: GeoModel) -> str | None:
+    """What keeps a pyramid from being said in GeoZarr's object."""
+    reason = why_no_tiles(geo)
+    if geo.resampling is None:
+        return "nothing says how the levels were made; expected --method"
+    if reason is not None:
+        return f"there can be no tile matrix set: {reason}"
+    if any("/" in level.path or not isinstance(level.node, GroupView) for level in pyramid.levels):
+        return "the levels are no groups right below: the data would have to move"
+    return None
 
 
-def _mend_object(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
+def _fix_object(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
     stated = draft.attributes(pyramid.group)["multiscales"]
     changed = dict(stated)
     if isinstance(stated.get("layout"), list):
-        changed["layout"] = [_mend_item(item, pyramid, geo) for item in stated["layout"]]
+        changed["layout"] = [_fix_item(item, pyramid, geo) for item in stated["layout"]]
     if isinstance(stated.get("tile_matrix_set"), dict):
         reason = why_no_tiles(geo)
         if reason is None:
-            changed |= _mend_tiles(pyramid, geo, stated)
+            changed |= _fix_tiles(pyramid, geo, stated)
         elif _has_tile_findings(draft, pyramid):
             draft.refuse("GZ-44", pyramid.group, f"the tile matrices cannot be worked out: {reason}")
     draft.update("GZ-44", pyramid.group, "multiscales says what the levels are", {"multiscales": changed})
 
 
 def _has_tile_findings(draft: Draft, pyramid: Pyramid) -> bool:
-    return any(finding.rule in ("GZ-44", "GZ-45") for finding in pyramid.findings)
+    return any(finding.rule in ("GZ-44", "GZ-45") for finding in pyramid.reading.findings)
 
 
-def _mend_item(item: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
+def _fix_item(item: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
     if not isinstance(item, dict):
         return item
     changed = dict(item)
@@ -156,7 +167,7 @@ def _mend_item(item: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
     return changed
 
 
-def _mend_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[str, Any]:
+def _fix_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[str, Any]:
     """The members of `multiscales` about tiles, with what is wrong in them replaced."""
     rendered = render_tiles(geo)
     wanted_set = rendered["tile_matrix_set"]
@@ -164,27 +175,26 @@ def _mend_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict
     wanted = {matrix["id"]: matrix for matrix in wanted_set["tileMatrices"]}
     matrices = found_set.pop("tile_matrices", found_set.get("tileMatrices"))
     places = {level.path: level for level in pyramid.levels}
-    mended = [
-        _mend_matrix(matrix, wanted[str(matrix["id"])], pyramid, places[str(matrix["id"])])
+    matrices_now = [
+        _fix_matrix(matrix, wanted[str(matrix["id"])], pyramid, places[str(matrix["id"])])
         if isinstance(matrix, dict) and str(matrix.get("id")) in wanted
         else matrix
         for matrix in (matrices if isinstance(matrices, list) else ())
     ]
-    known = {str(matrix.get("id")) for matrix in mended if isinstance(matrix, dict)}
-    mended += [matrix for name, matrix in wanted.items() if name not in known]
-    result = {**found_set, "tileMatrices": mended}
+    known = {str(matrix.get("id")) for matrix in matrices_now if isinstance(matrix, dict)}
+    matrices_now += [matrix for name, matrix in wanted.items() if name not in known]
+    result = {**found_set, "tileMatrices": matrices_now}
     result.setdefault("id", wanted_set["id"])
     if _is_other_crs(pyramid, geo):
         result |= {"crs": wanted_set["crs"], "orderedAxes": wanted_set["orderedAxes"]}
         if "supportedCRS" in result:
             result["supportedCRS"] = wanted_set["crs"]
     changed: dict[str, Any] = {"tile_matrix_set": result}
-    by_id = {str(matrix.get("id")): matrix for matrix in mended if isinstance(matrix, dict)}
-    for member in ("tile_matrix_set_limits", "tile_matrix_limits"):
+    by_id = {str(matrix.get("id")): matrix for matrix in matrices_now if isinstance(matrix, dict)}
+    limits = _fix_limits(stated, by_id)
+    for member in LIMITS:
         if isinstance(stated.get(member), dict):
-            changed[member] = {
-                name: _limits(stated, name, by_id[name])[member] for name in stated[member] if name in by_id
-            }
+            changed[member] = {name: limits[member][name] for name in stated[member] if name in by_id}
     return changed
 
 
@@ -197,7 +207,7 @@ def _is_other_crs(pyramid: Pyramid, geo: GeoModel) -> bool:
     return not any(member in pyramid.tile_matrix_set for member in ("crs", "supportedCRS"))
 
 
-def _mend_matrix(
+def _fix_matrix(
     matrix: dict[str, Any], wanted: dict[str, Any], pyramid: Pyramid, place: LevelPlace
 ) -> dict[str, Any]:
     changed = {**matrix, "id": str(matrix["id"])}
@@ -239,23 +249,12 @@ def _holds_all(matrix: dict[str, Any], place: LevelPlace) -> bool:
     )
 
 
-def _limits(stated: dict[str, Any], name: str, matrix: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The limits of a tile matrix by member: those stated that can be, else all of the matrix."""
-    most = (matrix.get("matrixWidth", 1), matrix.get("matrixHeight", 1))
-    possible = []
-    for member, names in LIMITS.items():
-        found = stated.get(member)
-        numbers = ranges_of(found.get(name) if isinstance(found, dict) else None, names)
-        if (
-            numbers is not None
-            and 0 <= numbers[0] <= numbers[1] < most[0]
-            and 0 <= numbers[2] <= numbers[3] < most[1]
-        ):
-            possible.append(numbers)
-    is_one = bool(possible) and all(numbers == possible[0] for numbers in possible)
-    numbers = possible[0] if is_one else [0, most[0] - 1, 0, most[1] - 1]
-    made: dict[str, dict[str, Any]] = {
-        member: dict(zip(names, numbers, strict=True)) for member, names in LIMITS.items()
-    }
-    made["tile_matrix_limits"] = {"tileMatrix": name, **made["tile_matrix_limits"]}
-    return made
+def _fix_limits(stated: dict[str, Any], matrices: Mapping[str, Any]) -> dict[str, Any]:
+    """Both objects of limits: those stated that can be, else all of the tile matrix."""
+    made = {}
+    for name, matrix in matrices.items():
+        rows, columns = matrix.get("matrixHeight", 1), matrix.get("matrixWidth", 1)
+        found = [parse_limits(stated, member, name) for member in LIMITS]
+        possible = {n for n in found if n and 0 <= n[0] <= n[1] < rows and 0 <= n[2] <= n[3] < columns}
+        made[name] = possible.pop() if len(possible) == 1 else (0, rows - 1, 0, columns - 1)
+    return render_limits(made)

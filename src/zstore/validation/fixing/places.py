@@ -1,4 +1,4 @@
-"""Mending where grids lie: coordinates, GeoTransform and `spatial:`, out of one affine per grid."""
+"""Fixing where grids lie: coordinates, GeoTransform and `spatial:`, out of one affine per grid."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from zstore.conventions.cf import coordinate_attributes
 from zstore.conventions.gdal import parse_geotransform, render_geotransform
+from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
 from zstore.conventions.model import Affine
-from zstore.conventions.read import read_geo
 from zstore.conventions.zarr_conventions import parse_numbers
 from zstore.errors import MetadataError
 from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import join_key
 from zstore.validation.fixing.crs import crs_of
 from zstore.validation.fixing.plan import Draft
-from zstore.validation.places import (
-    Grid,
-    LevelPlace,
-    Pyramid,
-    coordinate_of,
-    grids,
-    mapping_of,
-    pyramids,
-    roles,
-)
 from zstore.validation.rules.consistency import coordinate_corner
-from zstore.validation.rules.coordinates import SYNONYMS, TIME_UNITS, axis_attributes
-from zstore.validation.view import ArrayView, GroupView, NodeView
+from zstore.validation.rules.coordinates import SYNONYMS, TIME_UNITS
+from zstore.validation.view import ArrayView, GroupView, NodeView, coordinate_of, mapping_of
 
-__all__ = ["affine_of", "mend_places", "mend_time"]
+__all__ = ["affine_of", "fix_places", "fix_time"]
 
 # Of a cell: what is nearer is right, but for how numbers are rounded.
 CLOSE = 1e-3
@@ -39,14 +30,12 @@ NEAR = 0.02
 
 def affine_of(draft: Draft, grid: Grid) -> Affine | None:
     """Where a grid lies: by its pyramid's finest level, else as it is read."""
-    for pyramid in pyramids(draft.hierarchy):
+    for pyramid in draft.hierarchy.pyramids:
         for level in pyramid.levels:
-            if any(held.view is grid.view for held in level.grids.values()):
+            if any(held.node is grid.node for held in level.grids.values()):
                 return _level_affine(draft, pyramid, level, grid)
-    try:
-        return read_geo(grid.view, grid.view.parent)[0].affine
-    except MetadataError:
-        return None
+    geo = draft.hierarchy.meaning.read(grid.node).geo
+    return None if geo is None else geo.affine
 
 
 def _level_affine(draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid) -> Affine | None:
@@ -77,7 +66,7 @@ def _level_affine(draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid)
         method = pyramid.stated.get("resampling_method") if isinstance(pyramid.stated, Mapping) else None
         if method in (None, "nearest"):
             message = "coordinates are every so many of the finest level's, as picking cells would have it"
-            draft.refuse("MS-14", grid.view, message)
+            draft.refuse("MS-14", grid.node, message)
             return None
         return expected
     return found
@@ -93,10 +82,10 @@ def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
     return "edges" if abs(shift + 0.5) < NEAR and abs(stretch) * length < 1.5 else "other"
 
 
-def mend_time(draft: Draft) -> None:
+def fix_time(draft: Draft) -> None:
     """What CF wants said of coordinates of time, as far as their units tell that they are."""
     for group in draft.hierarchy.groups:
-        for coordinate in roles(group).coordinates.values():
+        for coordinate in draft.hierarchy.roles(group).coordinates.values():
             units = coordinate.attrs.get("units")
             if not isinstance(units, str) or not TIME_UNITS.fullmatch(units):
                 continue
@@ -106,31 +95,36 @@ def mend_time(draft: Draft) -> None:
             draft.update("MS-09", coordinate, f"{', '.join(sorted(missing))} added", missing)
 
 
-def mend_places(draft: Draft) -> None:
+def fix_places(draft: Draft) -> None:
     """Coordinates of every grid, and the transforms that are stated of it."""
     done: set[tuple[str, str]] = set()
-    for grid in grids(draft.hierarchy).values():
+    for grid in draft.hierarchy.grids.values():
         affine = affine_of(draft, grid)
         if affine is None:
             continue
         centres = affine.coordinates(grid.shape)
         for axis in (0, 1) if centres is not None else ():
             dimension = grid.dimensions[axis]
-            parent = grid.view.parent
-            if centres is None or parent is None or not dimension or (parent.path, dimension) in done:
+            parent = grid.node.parent
+            if (
+                centres is None
+                or not isinstance(parent, GroupView)
+                or not dimension
+                or (parent.path, dimension) in done
+            ):
                 continue
             done.add((parent.path, dimension))
-            _mend_coordinate(draft, grid, parent, axis, centres[axis])
-        if grid.view.attrs.get("AREA_OR_POINT") != "Point":
-            _mend_transforms(draft, grid, affine)
+            _fix_coordinate(draft, grid, parent, axis, centres[axis])
+        if grid.node.attrs.get("AREA_OR_POINT") != "Point":
+            _fix_transforms(draft, grid, affine)
 
 
-def _mend_coordinate(
+def _fix_coordinate(
     draft: Draft, grid: Grid, group: GroupView, axis: int, centres: np.ndarray[Any, Any]
 ) -> None:
     dimension = grid.dimensions[axis]
     wanted = _axis_attributes(draft, grid, axis)
-    coordinate = coordinate_of(grid.view, dimension)
+    coordinate = coordinate_of(grid.node, dimension)
     if coordinate is None:
         if dimension in group.children or dimension.startswith("/"):
             return
@@ -146,7 +140,7 @@ def _mend_coordinate(
             dimension_names=(dimension,),
             attributes=wanted,
         )
-        draft.mend("MS-11", path, "coordinates written")
+        draft.note("MS-11", path, "coordinates written")
         return
     missing = {name: value for name, value in wanted.items() if name not in coordinate.attrs}
     if "units" in missing and coordinate.attrs.get(
@@ -154,19 +148,16 @@ def _mend_coordinate(
     ) != wanted.get("standard_name"):
         missing = {}
     draft.update("GZ-14", coordinate, f"{', '.join(sorted(missing))} added", missing)
-    _mend_values(draft, coordinate, centres, wanted)
+    _fix_values(draft, coordinate, centres, wanted)
 
 
 def _axis_attributes(draft: Draft, grid: Grid, axis: int) -> dict[str, Any]:
     letter = "YX"[axis]
-    named = axis_attributes(grid, letter) if crs_of(draft, grid) is not None else None
-    attributes: dict[str, Any] = {"axis": letter}
-    if named is not None:
-        attributes |= {"standard_name": named[0], "units": named[1]}
-    return attributes
+    stated = coordinate_attributes(grid.crs if crs_of(draft, grid) is not None else None, letter)
+    return {name: value for name, value in stated.items() if name != "long_name"}
 
 
-def _mend_values(
+def _fix_values(
     draft: Draft, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
 ) -> None:
     values = coordinate.values()
@@ -186,14 +177,16 @@ def _mend_values(
         draft.refuse("GZ-29", coordinate, f"centres are no whole numbers; the coordinates are {values.dtype}")
         return
     open_array(draft.store, coordinate.path, mode="r+")[...] = fitting
-    draft.mend(
+    draft.note(
         "GZ-29", coordinate, f"centres of the cells written; they were up to {off / step:.3g} cells off"
     )
 
 
-def _mend_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
-    mapping = mapping_of(grid.view)[1]
-    stating: list[NodeView] = [grid.view] if mapping is None else [grid.view, mapping]
+def _fix_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
+    mapping = mapping_of(grid.node)[1]
+    # What one in a group above says is not this grid's alone.
+    is_beside = mapping is not None and mapping.parent is grid.node.parent
+    stating: list[NodeView] = [grid.node, mapping] if is_beside else [grid.node]
     for node in stating:
         stated = draft.attributes(node).get("GeoTransform")
         if stated is None or not _is_alone(draft, grid, node):
@@ -205,17 +198,17 @@ def _mend_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
         if not _is_close(numbers, affine):
             value = render_geotransform(affine)
             draft.update("MS-28", node, "GeoTransform is the grid's own", {"GeoTransform": value})
-    group = grid.view.parent
-    placed: list[NodeView] = [grid.view] if group is None else [grid.view, group]
+    group = grid.node.parent
+    placed: list[NodeView] = [grid.node, group] if isinstance(group, GroupView) else [grid.node]
     for node in placed:
         if any(name.startswith("spatial:") for name in node.attrs) and _is_alone(draft, grid, node):
-            _mend_spatial(draft, grid, node, affine)
+            _fix_spatial(draft, grid, node, affine)
 
 
 def _is_alone(draft: Draft, grid: Grid, node: NodeView) -> bool:
     """Whether what `node` says of a grid is said of this one only."""
-    others = [g for g in grids(draft.hierarchy).values() if g.view.parent is grid.view.parent]
-    if {other.shape for other in others} == {grid.shape} or node is grid.view:
+    others = [g for g in draft.hierarchy.grids.values() if g.node.parent is grid.node.parent]
+    if {other.shape for other in others} == {grid.shape} or node is grid.node:
         return True
     draft.refuse("MS-28", node, "its grids have several shapes: one transform cannot be all theirs")
     return False
@@ -228,7 +221,7 @@ def _is_close(numbers: Any, affine: Affine) -> bool:
     return all(abs(one - other) <= small for one, other in zip(numbers, affine, strict=True))
 
 
-def _mend_spatial(draft: Draft, grid: Grid, node: NodeView, affine: Affine) -> None:
+def _fix_spatial(draft: Draft, grid: Grid, node: NodeView, affine: Affine) -> None:
     attributes = draft.attributes(node)
     changes: dict[str, Any] = {}
     if attributes.get("spatial:registration") not in (None, "pixel"):

@@ -1,4 +1,4 @@
-"""What would be changed to mend a hierarchy, and what has to be left."""
+"""What would be changed to fix a hierarchy, and what has to be left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from zstore.conventions.base import Convention
 from zstore.conventions.crs import Crs
+from zstore.conventions.order import load_conventions
+from zstore.conventions.profiles import Profile
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import METADATA_NAMES, ancestors
 from zstore.errors import MetadataError, ZstoreError
@@ -27,14 +30,14 @@ from zstore.validation.view import (
     load_hierarchy,
 )
 
-__all__ = ["Draft", "Mend", "Plan", "make_plan"]
+__all__ = ["Draft", "Fix", "Plan", "make_plan"]
 
-# Each round sees what the last one mended: a group that can be read now, a CRS that is stated now.
+# Each round sees what the last one fixed: a group that can be read now, a CRS that is stated now.
 ROUNDS = 4
 
 
-class Mend(NamedTuple):
-    """One thing that is mended, or one that is left, with the reason."""
+class Fix(NamedTuple):
+    """One thing that is fixed, or one that is left, with the reason."""
 
     rule: str
     path: str
@@ -50,20 +53,31 @@ class Draft:
 
     hierarchy: Hierarchy
     store: OverlayStore
-    profile: str | None = None
+    profile: Profile | None = None
     crs: Crs | None = None
     method: str | None = None
     fill_value: int | float | None = None
-    mended: list[Mend] = field(default_factory=list)
-    refused: list[Mend] = field(default_factory=list)
+    fixed: list[Fix] = field(default_factory=list)
+    refused: list[Fix] = field(default_factory=list)
 
-    def mend(self, rule: str, node: NodeView | str, message: str) -> None:
-        """Note what was mended."""
-        self.mended.append(Mend(rule, node if isinstance(node, str) else node.path, message))
+    @property
+    def has_mapping(self) -> bool:
+        """Whether grids get a grid mapping variable."""
+        return self.profile is None or self.profile.has_mapping
+
+    @property
+    def levels_in(self) -> Convention | None:
+        """The convention that is to say the levels; None for the one that does."""
+        name = None if self.profile is None else self.profile.levels_in
+        return None if name is None else load_conventions([name])[0]
+
+    def note(self, rule: str, node: NodeView | str, message: str) -> None:
+        """Note what was fixed."""
+        self.fixed.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
     def refuse(self, rule: str, node: NodeView | str, message: str) -> None:
         """Note what is left, and why."""
-        self.refused.append(Mend(rule, node if isinstance(node, str) else node.path, message))
+        self.refused.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
     def attributes(self, node: NodeView) -> dict[str, Any]:
         """A copy of the node's attributes, as they are stored, earlier changes included."""
@@ -89,23 +103,23 @@ class Draft:
         differing = {name: value for name, value in changes.items() if attributes.get(name) != value}
         if differing:
             self.set_attributes(node, attributes | differing)
-            self.mend(rule, node, message)
+            self.note(rule, node, message)
         return bool(differing)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What mending comes to.
+    """What fixing comes to.
 
     changes    by key, what would be stored there; None where the key would be deleted
-    mended     what that mends; `refused` what is left because it is not mechanical
+    fixed     what that fixes; `refused` what is left because it is not mechanical
     before, after  the verdicts on the hierarchy as it is, and as it would be
     """
 
     store: OverlayStore
     changes: Mapping[str, bytes | None]
-    mended: tuple[Mend, ...]
-    refused: tuple[Mend, ...]
+    fixed: tuple[Fix, ...]
+    refused: tuple[Fix, ...]
     before: Verdict
     after: Verdict
 
@@ -140,13 +154,13 @@ def _pretty(data: bytes | None) -> list[str]:
 
 def make_plan(
     hierarchy: Hierarchy,
-    mends: tuple[Callable[[Draft], None], ...],
+    fixes: tuple[Callable[[Draft], None], ...],
     *,
     crs: Crs | None = None,
     method: str | None = None,
     fill_value: int | float | None = None,
 ) -> Plan:
-    """The plan that `mends` come to, one after the other, until they find nothing more.
+    """The plan that `fixes` come to, one after the other, until they find nothing more.
 
     The last of them are left out as long as something would be wrong after them that was right before.
     """
@@ -154,10 +168,10 @@ def make_plan(
     lost = _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
         return Plan(OverlayStore(hierarchy.store), {}, (), tuple(lost), before, before)
-    broken: list[Mend] = []
-    for count in range(len(mends), 0, -1):
+    broken: list[Fix] = []
+    for count in range(len(fixes), 0, -1):
         blank = Draft(hierarchy, OverlayStore(hierarchy.store), hierarchy.profile, crs, method, fill_value)
-        plan = _carry_out(mends[:count], blank, before)
+        plan = _carry_out(fixes[:count], blank, before)
         worse = _made_worse(hierarchy, plan)
         if not worse:
             return replace(plan, refused=tuple(dict.fromkeys((*plan.refused, *broken))))
@@ -165,48 +179,48 @@ def make_plan(
     return Plan(OverlayStore(hierarchy.store), {}, (), tuple(dict.fromkeys(broken)), before, before)
 
 
-def _carry_out(mends: tuple[Callable[[Draft], None], ...], blank: Draft, before: Verdict) -> Plan:
+def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, before: Verdict) -> Plan:
     hierarchy, store = blank.hierarchy, blank.store
-    mended: dict[Mend, None] = {}
-    refused: dict[Mend, None] = {}
+    fixed: dict[Fix, None] = {}
+    refused: dict[Fix, None] = {}
     seen, now = store.version, hierarchy
     for _ in range(ROUNDS):
-        count = len(mended)
+        count = len(fixed)
         refused = {}
-        for mend in mends:
+        for fix in fixes:
             if store.version != seen:
                 seen, now = store.version, _reload(hierarchy, store)
-            draft = replace(blank, hierarchy=now, mended=[], refused=[])
-            mend(draft)
-            mended |= dict.fromkeys(draft.mended)
+            draft = replace(blank, hierarchy=now, fixed=[], refused=[])
+            fix(draft)
+            fixed |= dict.fromkeys(draft.fixed)
             refused |= dict.fromkeys(draft.refused)
-        if len(mended) == count:
+        if len(fixed) == count:
             break
     try:
-        for mend_ in _consolidate(hierarchy, store):
-            mended[mend_] = None
+        for done in _consolidate(hierarchy, store):
+            fixed[done] = None
     except MetadataError as error:
         message = f"metadata cannot be consolidated again, so that nothing is changed: {error}"
-        left = Mend("ZS-02", hierarchy.root.path, message)
+        left = Fix("ZS-02", hierarchy.root.path, message)
         return Plan(OverlayStore(hierarchy.store), {}, (), (*refused, left), before, before)
     _drop_restyled(store)
     changes = store.changes()
     after = check_hierarchy(_reload(hierarchy, store)) if changes else before
-    return Plan(store, changes, tuple(mended), tuple(refused), before, after)
+    return Plan(store, changes, tuple(fixed), tuple(refused), before, after)
 
 
-def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Mend]:
+def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Fix]:
     """Errors that come with the plan, but for those of nodes that could not be read before it."""
     known = {(f.rule, f.path) for f in plan.before.findings if f.severity == "error"}
     read = {node.path for node in hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
     return [
-        Mend(f.rule, f.path, f"left, as mending more would come to this: {f.message}")
+        Fix(f.rule, f.path, f"left, as fixing more would come to this: {f.message}")
         for f in plan.after.findings
         if f.severity == "error" and (f.rule, f.path) not in known and f.path in read
     ]
 
 
-def _only_consolidated(hierarchy: Hierarchy) -> list[Mend]:
+def _only_consolidated(hierarchy: Hierarchy) -> list[Fix]:
     """Nodes that consolidated metadata alone has: consolidating again would lose what is known of them."""
     by_path = {node.path for node in hierarchy.nodes}
     found = []
@@ -215,15 +229,15 @@ def _only_consolidated(hierarchy: Hierarchy) -> list[Mend]:
             if path and join_key(group.path, path) not in by_path:
                 message = f"{path!r} is in consolidated metadata only; expected its documents"
                 message += ", or `zstore consolidate` where it is gone"
-                found.append(Mend("ZS-02", group.path, message))
+                found.append(Fix("ZS-02", group.path, message))
     return found
 
 
-def _first_format(hierarchy: Hierarchy) -> list[Mend]:
-    """Zarr v1 has no place for what mending writes: groups, and variables without dimensions."""
+def _first_format(hierarchy: Hierarchy) -> list[Fix]:
+    """Zarr v1 has no place for what fixing writes: groups, and variables without dimensions."""
     if hierarchy.root.zarr_format != 1:
         return []
-    return [Mend("GZ-04", hierarchy.root.path, "Zarr v1 is left as it is; expected `zstore convert` first")]
+    return [Fix("GZ-04", hierarchy.root.path, "Zarr v1 is left as it is; expected `zstore convert` first")]
 
 
 def _reload(hierarchy: Hierarchy, store: OverlayStore) -> Hierarchy:
@@ -232,7 +246,7 @@ def _reload(hierarchy: Hierarchy, store: OverlayStore) -> Hierarchy:
     return found
 
 
-def _consolidate(hierarchy: Hierarchy, store: OverlayStore) -> Iterator[Mend]:
+def _consolidate(hierarchy: Hierarchy, store: OverlayStore) -> Iterator[Fix]:
     """Consolidate again every group that was consolidated, the innermost first."""
     zarr_format = hierarchy.root.zarr_format
     name = v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY
@@ -244,7 +258,7 @@ def _consolidate(hierarchy: Hierarchy, store: OverlayStore) -> Iterator[Mend]:
         consolidate_node(store, path, zarr_format)
         after = store.get(join_key(path, name))
         if before is None or after is None or json.loads(bytes(before)) != json.loads(bytes(after)):
-            yield Mend("ZS-02", path, "metadata consolidated again")
+            yield Fix("ZS-02", path, "metadata consolidated again")
 
 
 def _is_consolidated(data: bytes | memoryview | None, zarr_format: int) -> bool:

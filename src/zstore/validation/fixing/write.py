@@ -43,7 +43,7 @@ def write_plan(plan: Plan, store: Store, backup: Path) -> None:
     """Copy what the plan replaces to the new directory `backup`, then write the changes.
 
     Values of coordinates are written before documents, inner documents before outer ones: an interruption
-    leaves nothing that a second run does not mend. Each document is replaced whole.
+    leaves nothing that a second run does not fix. Each document is replaced whole.
 
     Raises
         StoreError: the backup cannot be made, something changed since the plan was made, or the store failed.

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from zstore.conventions.meaning import Roles
 from zstore.model import v2
-from zstore.validation.places import Roles, roles
-from zstore.validation.rule import Complaint, rule
+from zstore.validation.rule import Found, rule
 from zstore.validation.view import Hierarchy, NodeView
 
 __all__ = ["walk"]
@@ -60,36 +60,36 @@ def _links(hierarchy: Hierarchy) -> Iterator[tuple[NodeView, str, str]]:
 
 @rule("GZ-02", "error", "core", "draft 5.4", "URIs are those of RFC 3986, reserved characters escaped.",
       "escape the characters (a blank is %20)")  # fmt: skip
-def check_uris(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_uris(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, link in _links(hierarchy):
         if not URI.fullmatch(link):
-            yield Complaint(node, f"{place} is {link!r}, which is no URI", "RFC 3986", link)
+            yield Found(node, f"{place} is {link!r}, which is no URI", "RFC 3986", link)
 
 
 @rule("GZ-03", "warning", "core", "draft 5.4", "URIs are persistent, and lead everybody to the same place.",
       "use a URI of http://www.opengis.net/def/, or another public one")  # fmt: skip
-def check_persistent_uris(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_persistent_uris(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, link in _links(hierarchy):
         scheme, _, rest = link.partition("://")
         host = rest.partition("/")[0].partition(":")[0]
         if scheme.lower() not in ("http", "https") or host in ("localhost", "127.0.0.1", ""):
-            yield Complaint(node, f"{place} is {link!r}", "a public http or https URI", link)
+            yield Found(node, f"{place} is {link!r}", "a public http or https URI", link)
 
 
 @rule("GZ-17", "error", "core", "draft 8.1.5, table 6",
       "A group of data names the version of CF it follows in `Conventions`.",
       'set Conventions to "CF-1.11"')  # fmt: skip
-def check_conventions(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_conventions(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
         found = group.attrs.get("Conventions")
         if found is None:
-            if _is_described(roles(group)):
-                yield Complaint(group, "there is no Conventions", "CF-1.11", None, "warning")
+            if _is_described(hierarchy.roles(group)):
+                yield Found(group, "there is no Conventions", "CF-1.11", None, "warning")
         elif not isinstance(found, str):
-            yield Complaint(group, f"Conventions is {found!r}", "a string such as CF-1.11", found)
+            yield Found(group, f"Conventions is {found!r}", "a string such as CF-1.11", found)
         elif not CONVENTIONS.search(found):
             message = f"Conventions is {found!r}, which names no version of CF"
-            yield Complaint(group, message, "CF-1.11", found, "warning")
+            yield Found(group, message, "CF-1.11", found, "warning")
 
 
 def _is_described(found: Roles) -> bool:
@@ -101,24 +101,24 @@ def _is_described(found: Roles) -> bool:
 
 @rule("GZ-20", "error", "core", "draft 8.1.6", "Documents are UTF-8, without halves of characters.",
       "encode the document as UTF-8")  # fmt: skip
-def check_text(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_text(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         for key, data in node.raw.items():
             try:
                 data.decode()
             except UnicodeDecodeError as error:
-                yield Complaint(node, f"{key}: byte {error.start} is not UTF-8", "UTF-8")
+                yield Found(node, f"{key}: byte {error.start} is not UTF-8", "UTF-8")
     for node, place, name, value in _attributes(hierarchy):
         for text in (name, value):
             if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
-                yield Complaint(node, f"{place!a} has half of a surrogate pair", None, ascii(text))
+                yield Found(node, f"{place!a} has half of a surrogate pair", None, ascii(text))
                 break
 
 
 @rule("GZ-21", "error", "core", "draft 8.1.6",
       "Attributes are JSON: strings, finite numbers, booleans, arrays, objects.",
       'leave the attribute out, or write "NaN" as a string')  # fmt: skip
-def check_json(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         for key, document in node.documents.items():
             if key == v2.CONSOLIDATED_KEY or not isinstance(document, dict):
@@ -127,28 +127,28 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Complaint]:
             for place, _, value in walk(own):
                 if isinstance(value, float) and not math.isfinite(value):
                     message = f"{place} is {value}, which JSON has no number for"
-                    yield Complaint(node, message, None, str(value))
+                    yield Found(node, message, None, str(value))
     for node, place, _, value in _attributes(hierarchy):
         if value is None:
-            yield Complaint(node, f"{place} is null", "no attribute", None, "warning")
+            yield Found(node, f"{place} is null", "no attribute", None, "warning")
 
 
 @rule("GZ-23", "warning", "core", "draft 8.1.6", "Attributes are spelt as the conventions spell them.",
       "rename the attribute")  # fmt: skip
-def check_spelling(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_spelling(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         for name in node.stored:
             right = STANDARD_SPELLINGS.get(name.lower().replace("_", ""))
             if right is not None and name != right:
-                yield Complaint(node, f"attribute {name!r} is spelt unlike {right!r}", right, name)
+                yield Found(node, f"attribute {name!r} is spelt unlike {right!r}", right, name)
 
 
 @rule("GZ-24", "warning", "core", "draft 8.1.6",
       "Structured metadata are objects, not JSON text in a string.", "write the object itself")  # fmt: skip
-def check_json_text(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_json_text(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, _, value in _attributes(hierarchy):
         if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and _is_json(value):
-            yield Complaint(node, f"{place} is JSON in a string", "an object or an array", value[:80])
+            yield Found(node, f"{place} is JSON in a string", "an object or an array", value[:80])
 
 
 def _is_json(text: str) -> bool:
@@ -160,10 +160,10 @@ def _is_json(text: str) -> bool:
 
 @rule("GZ-25", "error", "core", "draft 8.1.6", "Serialised blocks are text that its name or form identifies.",
       "write the block as text or as an object", general="warning")  # fmt: skip
-def check_blocks(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_blocks(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, name, value in _attributes(hierarchy):
         if name not in NAMED_BASE64 and isinstance(value, str) and _is_blob(value):
-            yield Complaint(node, f"{place} is base64 of {len(value)} characters", "text", value[:40])
+            yield Found(node, f"{place} is base64 of {len(value)} characters", "text", value[:40])
 
 
 def _is_blob(text: str) -> bool:
@@ -180,7 +180,7 @@ def _is_blob(text: str) -> bool:
 
 @rule("GZ-27", "note", "core", "draft 8.1.7", "Dimensions grow by resizing; no attribute is needed.",
       "leave `resizeable` out: nothing reads it")  # fmt: skip
-def check_resizeable(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_resizeable(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         if "resizeable" in node.stored:
-            yield Complaint(node, "resizeable is set, which no reader knows", None, node.stored["resizeable"])
+            yield Found(node, "resizeable is set, which no reader knows", None, node.stored["resizeable"])

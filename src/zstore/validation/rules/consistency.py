@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from zstore.validation.places import Grid, LevelPlace, Pyramid, coordinate_of, grids_of, pyramids, roles
-from zstore.validation.rule import Complaint, rule
-from zstore.validation.view import ArrayView, GroupView, Hierarchy
+from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
+from zstore.conventions.profiles import DRAFT, MINI
+from zstore.validation.rule import Found, rule
+from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of
 
 __all__ = ["coordinate_corner"]
 
-MINI = ("geozarr-mini",)
 # What must be said alike of a variable at every level.
 SHARED = (
     "units", "standard_name", "scale_factor", "add_offset", "_FillValue", "missing_value", "flag_values",
@@ -39,29 +39,29 @@ def _twins(base: LevelPlace, level: LevelPlace) -> Iterator[tuple[Grid, Grid]]:
 @rule("GZ-22", "error", "overviews", "draft 8.1.6",
       "A variable has the same units, packing, fill value and flags at every level.",
       "copy the attributes of the finest level")  # fmt: skip
-def check_attributes(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_attributes(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for base, level in _pairs(pyramid):
             for one, other in _twins(base, level):
-                expected, found = one.view.attrs, other.view.attrs
+                expected, found = one.node.attrs, other.node.attrs
                 differing = [n for n in SHARED if repr(expected.get(n)) != repr(found.get(n))]
                 if differing:
                     wanted, stated = ({n: a.get(n) for n in differing} for a in (expected, found))
                     message = f"{', '.join(differing)} differ from the finest level's"
-                    yield Complaint(other.view, message, wanted, stated)
+                    yield Found(other.node, message, wanted, stated)
     for group in hierarchy.groups:
-        held = [grid for grid in grids_of(hierarchy, group).values() if grid.crs is not None]
+        held = [grid for grid in hierarchy.grids_of(group).values() if grid.crs is not None]
         for grid in held[1:]:
             first = held[0]
             if grid.crs is not None and first.crs is not None and not grid.crs.is_same(first.crs):
-                message = f"its CRS is another than that of {first.view.name!r}"
-                yield Complaint(grid.view, message, first.crs.code, grid.crs.code)
+                message = f"its CRS is another than that of {first.node.name!r}"
+                yield Found(grid.node, message, first.crs.code, grid.crs.code)
 
 
 @rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
-      "make the variable at that level too", profiles=("geozarr-draft",))  # fmt: skip
-def check_variables(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      "make the variable at that level too", profiles=(DRAFT,))  # fmt: skip
+def check_variables(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         names = {name for level in pyramid.levels for name in level.grids}
         for level in pyramid.levels:
             if not isinstance(level.node, GroupView):
@@ -69,7 +69,7 @@ def check_variables(hierarchy: Hierarchy) -> Iterator[Complaint]:
             # An array that is there and is no grid, or cannot be read, has a finding of its own.
             missing = sorted(names - set(level.grids) - set(level.node.children) - {""})
             if missing:
-                yield Complaint(
+                yield Found(
                     level.node, f"level {level.path!r} lacks {missing}", sorted(names), sorted(level.grids)
                 )
 
@@ -77,37 +77,37 @@ def check_variables(hierarchy: Hierarchy) -> Iterator[Complaint]:
 @rule("GZ-33", "error", "overviews", "draft 8.2.1",
       "A variable has the same type and dimensions at every level, but for y and x the same lengths.",
       "write the level anew")  # fmt: skip
-def check_structure(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_structure(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for base, level in _pairs(pyramid):
             for one, other in _twins(base, level):
-                if one.view.dtype != other.view.dtype:
-                    types = str(one.view.dtype), str(other.view.dtype)
-                    yield Complaint(other.view, f"dtype is {types[1]}, the finest level's {types[0]}", *types)
-                if one.view.dims != other.view.dims:
-                    message = f"dimensions are {other.view.dims}, the finest level's {one.view.dims}"
-                    yield Complaint(other.view, message, one.view.dims, other.view.dims)
+                if one.node.dtype != other.node.dtype:
+                    types = str(one.node.dtype), str(other.node.dtype)
+                    yield Found(other.node, f"dtype is {types[1]}, the finest level's {types[0]}", *types)
+                if one.node.dims != other.node.dims:
+                    message = f"dimensions are {other.node.dims}, the finest level's {one.node.dims}"
+                    yield Found(other.node, message, one.node.dims, other.node.dims)
                 elif _rest(one) != _rest(other):
                     message = f"lengths beside y and x are {_rest(other)}, the finest level's {_rest(one)}"
-                    yield Complaint(other.view, message, _rest(one), _rest(other))
+                    yield Found(other.node, message, _rest(one), _rest(other))
 
 
 def _rest(grid: Grid) -> list[int]:
-    return [n for axis, n in enumerate(grid.view.shape) if axis not in (grid.y, grid.x)]
+    return [n for axis, n in enumerate(grid.node.shape) if axis not in (grid.y, grid.x)]
 
 
 @rule("MS-13", "warning", "overviews", "mini spec, Implementation Approach",
       "Every level is a whole number of times smaller than the one before.",
       "make the level with a whole factor")  # fmt: skip
-def check_factors(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_factors(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for finer, coarser in zip(pyramid.levels, pyramid.levels[1:], strict=False):
             for one, other in _twins(finer, coarser):
                 for n, m in zip(one.shape, other.shape, strict=True):
                     factor = round(n / m) if m else 0
                     if factor < 1 or not n / factor - 1 <= m <= n / factor + 1:
                         message = f"{other.shape} is no whole part of {one.shape} at level {finer.path!r}"
-                        yield Complaint(other.view, message, [n // 2, -(-n // 2)], m)
+                        yield Found(other.node, message, [n // 2, -(-n // 2)], m)
                         break
 
 
@@ -115,7 +115,7 @@ def coordinate_corner(grid: Grid) -> tuple[tuple[float, float], tuple[float, flo
     """((y, x) of the outer corner, (y, x) steps) by the coordinates; None where they do not say it."""
     corners, steps = [], []
     for dimension in grid.dimensions:
-        coordinate = coordinate_of(grid.view, dimension)
+        coordinate = coordinate_of(grid.node, dimension)
         values = None if coordinate is None else _numbers(coordinate)
         if values is None or len(values) < 2:
             return None
@@ -135,15 +135,15 @@ def _numbers(coordinate: ArrayView) -> np.ndarray[Any, Any] | None:
 @rule("MS-14", "error", "overviews", "mini spec, Multiscale Dataset",
       "Every level has its own coordinates, in order, from the same corner as the finest.",
       "write the centres of the level's own cells (zstore fix does)")  # fmt: skip
-def check_coordinates(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_coordinates(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for level in pyramid.levels:
             for coordinate in _coordinates(level):
                 values = _numbers(coordinate)
                 if values is not None and len(values) > 1:
                     steps = np.diff(values)
                     if not (np.all(steps > 0) or np.all(steps < 0)):
-                        yield Complaint(coordinate, "the coordinates are not in order")
+                        yield Found(coordinate, "the coordinates are not in order")
         for base, level in _pairs(pyramid):
             for one, other in list(_twins(base, level))[:1]:
                 yield from _check_corner(one, other)
@@ -153,14 +153,14 @@ def _coordinates(level: LevelPlace) -> list[ArrayView]:
     found = {}
     for grid in level.grids.values():
         for dimension in grid.dimensions:
-            coordinate = coordinate_of(grid.view, dimension)
+            coordinate = coordinate_of(grid.node, dimension)
             if coordinate is not None:
                 found[coordinate.path] = coordinate
     return list(found.values())
 
 
-def _check_corner(one: Grid, other: Grid) -> Iterator[Complaint]:
-    if other.cf.affines or other.geozarr.affines:
+def _check_corner(one: Grid, other: Grid) -> Iterator[Found]:
+    if other.stated_affines:
         # Where a transform is stated too, GZ-29 and MS-28 compare the two.
         return
     base, level = coordinate_corner(one), coordinate_corner(other)
@@ -169,43 +169,43 @@ def _check_corner(one: Grid, other: Grid) -> Iterator[Complaint]:
     for axis, dimension in enumerate(other.dimensions):
         factor = level[1][axis] / base[1][axis] if base[1][axis] else 0.0
         shift = (level[0][axis] - base[0][axis]) / level[1][axis] if level[1][axis] else 0.0
-        coordinate = coordinate_of(other.view, dimension)
+        coordinate = coordinate_of(other.node, dimension)
         if coordinate is not None and (abs(shift) > TOLERANCE or factor < 1):
             message = f"coordinates begin {shift:.3g} cells off the finest level's corner"
-            yield Complaint(coordinate, message, base[0][axis], level[0][axis])
+            yield Found(coordinate, message, base[0][axis], level[0][axis])
 
 
 @rule("MS-19", "error", "overviews", "mini spec, Multiscale Dataset, members",
       "All levels have exactly the same members.", "make the member at that level too", general="warning",
-      profiles=MINI)  # fmt: skip
-def check_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      profiles=(MINI,))  # fmt: skip
+def check_members(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         places = [(level, level.node) for level in pyramid.levels if isinstance(level.node, GroupView)]
         members = []
         for _, node in places:
-            data = {} if hierarchy.profile == "geozarr-mini" else roles(node).data
+            data = {} if hierarchy.wants_all else hierarchy.roles(node).data
             members.append(set(node.arrays) - set(data))
         wanted = set().union(*members) if members else set()
         for (level, node), names in zip(places, members, strict=True):
             if names != wanted:
                 message = f"level {level.path!r} lacks {sorted(wanted - names)}"
-                yield Complaint(node, message, sorted(wanted), sorted(names))
+                yield Found(node, message, sorted(wanted), sorted(names))
 
 
 @rule("MS-22", "warning", "overviews", "mini spec, Chunking Requirements",
       "Variables of a level are cut alike, into less than 100 MB, and the cuts of all levels meet.",
       "write the level anew, in chunks of one size", general="note")  # fmt: skip
-def check_cuts(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_cuts(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for level in pyramid.levels:
             held = list(level.grids.values())
             for grid in held:
                 if grid.tile != held[0].tile:
-                    message = f"chunks are {grid.tile}, those of {held[0].view.name!r} {held[0].tile}"
-                    yield Complaint(grid.view, message, held[0].tile, grid.tile)
-                size = int(np.prod(grid.view.array.chunks, dtype=float)) * grid.view.dtype.itemsize
+                    message = f"chunks are {grid.tile}, those of {held[0].node.name!r} {held[0].tile}"
+                    yield Found(grid.node, message, held[0].tile, grid.tile)
+                size = int(np.prod(grid.node.chunks, dtype=float)) * grid.node.dtype.itemsize
                 if size > LARGEST_CHUNK:
-                    yield Complaint(grid.view, f"a chunk is {size} bytes", LARGEST_CHUNK, size)
+                    yield Found(grid.node, f"a chunk is {size} bytes", LARGEST_CHUNK, size)
         for finer, coarser in zip(pyramid.levels, pyramid.levels[1:], strict=False):
             for one, other in _twins(finer, coarser):
                 reach = [
@@ -214,7 +214,7 @@ def check_cuts(hierarchy: Hierarchy) -> Iterator[Complaint]:
                 ]
                 if not all(_is_multiple(a, b) for a, b in reach):
                     message = f"chunks {other.tile} do not meet those of level {finer.path!r}, {one.tile}"
-                    yield Complaint(other.view, message, one.tile, other.tile)
+                    yield Found(other.node, message, one.tile, other.tile)
 
 
 def _is_multiple(one: float, other: float) -> bool:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from zstore.validation.places import Grid, coordinate_of, grids, roles, words
-from zstore.validation.rule import Complaint, rule
-from zstore.validation.view import ArrayView, Hierarchy
+from zstore.conventions.cf import coordinate_attributes
+from zstore.conventions.meaning import Grid, words
+from zstore.validation.rule import Found, rule
+from zstore.validation.view import ArrayView, Hierarchy, coordinate_of
 
-__all__ = ["axis_attributes", "is_time"]
+__all__ = ["is_time"]
 
 TIME_UNITS = re.compile(
     r"\s*(?:common_year|month|year|week|day|hour|hr|h|d|minute|min|second|sec|s|"
@@ -34,24 +35,24 @@ SYNONYMS = {
 @rule("GZ-13", "error", "core", "draft 8.1.3",
       "An array named like a dimension is its 1-D coordinate variable.",
       "make the array 1-D over its own dimension, or rename it")  # fmt: skip
-def check_shape(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_shape(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
-        for name, array in roles(group).coordinates.items():
+        for name, array in hierarchy.roles(group).coordinates.items():
             if (
                 array.shape == ()
                 or len(array.shape) > 1
                 or (array.dims is not None and array.dims != (name,))
             ):
                 message = f"{name!r} is a dimension; the array of that name is {array.dims!r} {array.shape}"
-                yield Complaint(array, message, (name,), array.dims)
+                yield Found(array, message, (name,), array.dims)
 
 
 @rule("MS-11", "error", "core", "mini spec, Dataset, members; draft 8.1.3",
       "For every dimension of data there is a coordinate variable of the same length in the group.",
       "write the coordinates (zstore fix does, where the affine is known)")  # fmt: skip
-def check_presence(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_presence(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
-        found = roles(group)
+        found = hierarchy.roles(group)
         sought: dict[str, tuple[ArrayView, int]] = {}
         for array in found.data.values():
             for dimension, length in zip(array.dims or (), array.shape, strict=False):
@@ -61,19 +62,17 @@ def check_presence(hierarchy: Hierarchy) -> Iterator[Complaint]:
             coordinate = found.coordinates.get(dimension)
             if coordinate is None:
                 severity = _missing_severity(hierarchy, array, dimension)
-                yield Complaint(
-                    array, f"dimension {dimension!r} has no coordinates", dimension, None, severity
-                )
+                yield Found(array, f"dimension {dimension!r} has no coordinates", dimension, None, severity)
             elif len(coordinate.shape) == 1 and coordinate.shape != (length,):
                 message = f"coordinates {dimension!r} are {coordinate.shape[0]} long, the dimension {length}"
-                yield Complaint(coordinate, message, length, coordinate.shape[0])
+                yield Found(coordinate, message, length, coordinate.shape[0])
 
 
 def _missing_severity(hierarchy: Hierarchy, array: ArrayView, dimension: str) -> Any:
-    if hierarchy.profile == "geozarr-mini":
+    if hierarchy.wants_all:
         return None
-    grid = grids(hierarchy).get(array.path)
-    is_placed = grid is not None and dimension in grid.dimensions and grid.geozarr.affines
+    grid = hierarchy.grids.get(array.path)
+    is_placed = grid is not None and dimension in grid.dimensions and bool(grid.stated_affines)
     return "warning" if grid is not None and not is_placed else "note"
 
 
@@ -92,9 +91,9 @@ def is_time(array: ArrayView) -> bool:
 def _spatial(hierarchy: Hierarchy) -> Iterator[tuple[Grid, str, ArrayView]]:
     """(a grid, "Y" or "X", the coordinate variable) of every spatial coordinate variable, once."""
     seen = set()
-    for grid in grids(hierarchy).values():
+    for grid in hierarchy.grids.values():
         for axis, dimension in zip(("Y", "X"), grid.dimensions, strict=True):
-            coordinate = coordinate_of(grid.view, dimension)
+            coordinate = coordinate_of(grid.node, dimension)
             if coordinate is not None and coordinate.path not in seen:
                 seen.add(coordinate.path)
                 yield grid, axis, coordinate
@@ -102,99 +101,83 @@ def _spatial(hierarchy: Hierarchy) -> Iterator[tuple[Grid, str, ArrayView]]:
 
 @rule("GZ-14", "warning", "core", "draft 8.1.3",
       "Coordinates of space and time say standard_name, units and axis.", "add the attributes")  # fmt: skip
-def check_description(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
     described = [coordinate for _, _, coordinate in _spatial(hierarchy)]
-    described += [a for group in hierarchy.groups for a in roles(group).coordinates.values() if is_time(a)]
+    coordinates = [c for group in hierarchy.groups for c in hierarchy.roles(group).coordinates.values()]
+    described += [coordinate for coordinate in coordinates if is_time(coordinate)]
     for coordinate in described:
         wanted = ("standard_name", "units", "axis")
         is_date = coordinate.dtype.kind in "Mm"
         missing = [n for n in wanted if n not in coordinate.attrs and not (is_date and n == "units")]
         if missing:
-            yield Complaint(coordinate, f"there is no {', '.join(missing)}", wanted, sorted(coordinate.attrs))
-
-
-def axis_attributes(grid: Grid, axis: str) -> tuple[str, str] | None:
-    """(standard_name, units) of a grid's coordinates under its CRS; None where the CRS is unknown."""
-    crs, is_x = grid.crs, axis == "X"
-    if crs is None:
-        return None
-    if crs.cf.get("grid_mapping_name") == "rotated_latitude_longitude":
-        return ("grid_longitude" if is_x else "grid_latitude", "degrees")
-    if crs.is_geographic:
-        if crs.unit_name != "degree":
-            return ("longitude" if is_x else "latitude", crs.units)
-        return ("longitude", "degrees_east") if is_x else ("latitude", "degrees_north")
-    return (f"projection_{axis.lower()}_coordinate", crs.units)
+            yield Found(coordinate, f"there is no {', '.join(missing)}", wanted, sorted(coordinate.attrs))
 
 
 @rule("MS-07", "error", "crs", "mini spec, Dataset, CF compliance; CF 4, 5.6",
       "Coordinates have the standard names of their CRS: projected ones, or longitude and latitude.",
       "correct standard_name")  # fmt: skip
-def check_names(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_names(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid, axis, coordinate in _spatial(hierarchy):
-        expected = axis_attributes(grid, axis)
+        expected = coordinate_attributes(grid.crs, axis).get("standard_name")
         found = coordinate.attrs.get("standard_name")
-        if expected is None or found in (
-            expected[0],
-            expected[0].replace("_coordinate", "_angular_coordinate"),
-        ):
+        if expected is None or found in (expected, expected.replace("_coordinate", "_angular_coordinate")):
             continue
-        if found is None and hierarchy.profile != "geozarr-mini":
+        if found is None and not hierarchy.wants_all:
             continue
         message = f"standard_name is {found!r} under this CRS"
-        yield Complaint(coordinate, message, expected[0], found)
+        yield Found(coordinate, message, expected, found)
 
 
 @rule("MS-08", "error", "crs", "mini spec, Dataset, CF compliance; CF 4",
       "Coordinates have the units of their CRS.", "correct units")  # fmt: skip
-def check_units(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid, axis, coordinate in _spatial(hierarchy):
-        expected = axis_attributes(grid, axis)
+        expected = coordinate_attributes(grid.crs, axis).get("units")
         found = coordinate.attrs.get("units")
-        if expected is None or found in SYNONYMS.get(expected[1], (expected[1],)):
+        if expected is None or found in SYNONYMS.get(expected, (expected,)):
             continue
-        if found is None and hierarchy.profile != "geozarr-mini":
+        if found is None and not hierarchy.wants_all:
             continue
-        yield Complaint(coordinate, f"units are {found!r} under this CRS", expected[1], found)
+        yield Found(coordinate, f"units are {found!r} under this CRS", expected, found)
 
 
 @rule("MS-09", "error", "time", "mini spec, Dataset, CF compliance; CF 4.4",
       "Coordinates of time say standard_name time, units as \"days since 2000-01-01\", and a calendar.",
       "add the attributes")  # fmt: skip
-def check_time(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_time(hierarchy: Hierarchy) -> Iterator[Found]:
     spatial = {coordinate.path for _, _, coordinate in _spatial(hierarchy)}
     for group in hierarchy.groups:
-        for coordinate in roles(group).coordinates.values():
+        for coordinate in hierarchy.roles(group).coordinates.values():
             if is_time(coordinate):
                 yield from _check_time(hierarchy, coordinate)
-            elif hierarchy.profile == "geozarr-mini" and not (
+            elif hierarchy.wants_all and not (
                 coordinate.path in spatial or isinstance(coordinate.attrs.get("standard_name"), str)
             ):
-                yield Complaint(coordinate, "there is no standard_name", "a name of CF's table")
+                yield Found(coordinate, "there is no standard_name", "a name of CF's table")
 
 
-def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Complaint]:
+def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Found]:
     attributes = coordinate.attrs
-    mildest: Any = None if hierarchy.profile == "geozarr-mini" else "warning"
+    mildest: Any = None if hierarchy.wants_all else "warning"
     if attributes.get("standard_name") not in ("time", "forecast_reference_time"):
         found = attributes.get("standard_name")
-        yield Complaint(coordinate, f"standard_name is {found!r}", "time", found, mildest)
+        yield Found(coordinate, f"standard_name is {found!r}", "time", found, mildest)
     units = attributes.get("units")
     if coordinate.dtype.kind != "M" and not (isinstance(units, str) and TIME_UNITS.fullmatch(units)):
-        yield Complaint(coordinate, f"units are {units!r}", "such as days since 2000-01-01", units)
+        yield Found(coordinate, f"units are {units!r}", "such as days since 2000-01-01", units)
     calendar = attributes.get("calendar")
     if calendar is None and coordinate.dtype.kind != "M":
-        yield Complaint(coordinate, "there is no calendar", "standard", None, mildest)
+        yield Found(coordinate, "there is no calendar", "standard", None, mildest)
     elif calendar is not None and str(calendar).lower() not in CALENDARS:
-        yield Complaint(coordinate, f"calendar is {calendar!r}", sorted(CALENDARS), calendar)
+        yield Found(coordinate, f"calendar is {calendar!r}", sorted(CALENDARS), calendar)
 
 
 @rule("GZ-26", "error", "core", "draft 8.1.7",
       "Arrays of a group that share a dimension share its coordinates.",
       "give the other axis a dimension of its own", general="warning")  # fmt: skip
-def check_one_axis(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_one_axis(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
-        found = roles(group)
+        found = hierarchy.roles(group)
         for array in found.data.values():
             for name in words(array.attrs.get("coordinates")):
                 other = group.arrays.get(name)
@@ -206,7 +189,7 @@ def check_one_axis(hierarchy: Hierarchy) -> Iterator[Complaint]:
                     message = (
                         f"dimension {dims[0]!r} has the coordinates {name!r} here, {own.name!r} elsewhere"
                     )
-                    yield Complaint(array, message, own.name, name)
+                    yield Found(array, message, own.name, name)
 
 
 def _is_one_axis(one: ArrayView, other: ArrayView) -> bool:

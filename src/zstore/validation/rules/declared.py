@@ -6,44 +6,23 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from zstore.conventions.lists.datasets import is_ome
-from zstore.conventions.zarr_conventions import parse_numbers
-from zstore.validation.places import Pyramid, grids, grids_of, mapping_of, pyramids
-from zstore.validation.rule import Complaint, rule
+from zstore.conventions.lists import is_ome
+from zstore.conventions.meaning import Pyramid
+from zstore.conventions.profiles import ARRAYS, OME
+from zstore.conventions.zarr_conventions import CRS_MEMBERS, declared, layout_items, parse_numbers
+from zstore.validation.rule import Found, rule
 from zstore.validation.rules.georeference import found_by_reading
-from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView
+from zstore.validation.view import ArrayView, GroupView, Hierarchy, mapping_of
 
-__all__ = ["IDENTIFIERS", "declared"]
+__all__ = ["IDENTIFIERS"]
 
 IDENTIFIERS = ("uuid", "schema_url", "spec_url")
-UUIDS = {
-    "multiscales": "d35379db-88df-4056-af3a-620245f8e347",
-    "proj": "f17cb550-5864-4468-aeb7-f3180cfb622f",
-    "spatial": "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4",
-    "stac": "b3703368-7e7e-4e8e-9e0e-6d0f0d5e8e8e",
-    "CF": "77c308c7-4db2-4774-8b2d-aa37e9997db6",
-}
-LIST = ("multiscale-arrays",)
-CRS_MEMBERS = ("proj:code", "proj:wkt2", "proj:projjson")
-
-
-def declared(node: NodeView) -> set[str]:
-    """The conventions that a node declares: by uuid, by URL, by name with or without a colon."""
-    stated = node.attrs.get("zarr_conventions")
-    found = set()
-    for entry in stated if isinstance(stated, list) else ():
-        for name, uuid in UUIDS.items():
-            if isinstance(entry, Mapping) and (
-                entry.get("uuid") == uuid or str(entry.get("name", "")).rstrip(":") == name
-            ):
-                found.add(name)
-    return found
 
 
 @rule("ZC-01", "error", "core", "zarr-conventions",
       "zarr_conventions is a list of objects with a uuid or a URL.",
       "add the uuid (zstore fix does, for proj, spatial and multiscales)")  # fmt: skip
-def check_declarations(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_declarations(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         stated = node.attrs.get("zarr_conventions")
         if stated is None:
@@ -53,18 +32,13 @@ def check_declarations(hierarchy: Hierarchy) -> Iterator[Complaint]:
             is_handed = node.parent is not None and "zarr_conventions" in node.parent.attrs
             if used and not is_handed:
                 message = f"{', '.join(used)} are used, and not declared"
-                yield Complaint(node, message, "zarr_conventions", None, "warning")
+                yield Found(node, message, "zarr_conventions", None, "warning")
         elif not isinstance(stated, list):
-            yield Complaint(node, f"zarr_conventions is {stated!r}", "a list", stated)
+            yield Found(node, f"zarr_conventions is {stated!r}", "a list", stated)
         else:
             for entry in stated:
                 if not isinstance(entry, Mapping) or not any(name in entry for name in IDENTIFIERS):
-                    yield Complaint(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry)
-
-
-def _layout(pyramid: Pyramid) -> list[Any] | None:
-    found = pyramid.stated.get("layout") if isinstance(pyramid.stated, Mapping) else None
-    return found if isinstance(found, list) else None
+                    yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry)
 
 
 def _is_asset(value: Any) -> bool:
@@ -76,77 +50,71 @@ def _is_asset(value: Any) -> bool:
 @rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
       "layout is a list of levels, each with a relative asset, and with a transform where it is derived.",
       "write the path of the level relative to the group")  # fmt: skip
-def check_layout(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_layout(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         if not isinstance(pyramid.stated, Mapping):
             continue
         layout = pyramid.stated.get("layout", None if "multiscales" in declared(pyramid.group) else [0])
         if layout == [0] and "layout" not in pyramid.stated:
             continue
         if not isinstance(layout, list) or not layout:
-            yield Complaint(pyramid.group, f"layout is {layout!r}", "a list of levels", layout)
+            yield Found(pyramid.group, f"layout is {layout!r}", "a list of levels", layout)
             continue
         seen: list[Any] = []
         for item in layout:
             asset = item.get("asset", item.get("path", item.get("id"))) if isinstance(item, Mapping) else None
             if not _is_asset(asset):
-                yield Complaint(pyramid.group, f"asset is {asset!r}", "a path relative to the group", asset)
+                yield Found(pyramid.group, f"asset is {asset!r}", "a path relative to the group", asset)
                 continue
             if asset in seen:
                 message = f"level {asset!r} is there more than once"
-                yield Complaint(pyramid.group, message, "one item for a level", asset, "warning")
+                yield Found(pyramid.group, message, "one item for a level", asset, "warning")
             seen.append(asset)
             if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
-                yield Complaint(
-                    pyramid.group, f"level {asset!r} is derived and has no transform", "transform"
-                )
+                yield Found(pyramid.group, f"level {asset!r} is derived and has no transform", "transform")
 
 
 @rule("ZC-03", "error", "overviews", "zarr-conventions/multiscales 0.1",
       "Every asset and derived_from is a node below the group.",
       "correct the path, or make the level")  # fmt: skip
-def check_assets(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
-        for item in _layout(pyramid) or ():
-            for member in ("asset", "derived_from") if isinstance(item, Mapping) else ():
+def check_assets(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
+        for item in layout_items(pyramid.stated):
+            for member in ("asset", "derived_from"):
                 path = item.get(member)
                 if _is_asset(path) and path != "." and pyramid.group.below(path) is None:
-                    yield Complaint(pyramid.group, f"{member} {path!r} is not there", "a node", path)
+                    yield Found(pyramid.group, f"{member} {path!r} is not there", "a node", path)
 
 
 @rule("ZC-04", "warning", "overviews", "GDAL 3.13, Zarr driver",
       "Levels are such that GDAL takes them: same rank and type as the finest, translation 0, and with an "
       "explicit spatial:registration one scale per dimension.",
       "leave spatial:registration out: pixel is the default")  # fmt: skip
-def check_gdal_levels(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_gdal_levels(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         is_explicit = pyramid.group.attrs.get("spatial:registration") == "pixel"
         base = pyramid.levels[0].grids if pyramid.levels else {}
-        for item in _layout(pyramid) or ():
-            transform = item.get("transform") if isinstance(item, Mapping) else None
-            level = next(
-                (p for p in pyramid.levels if isinstance(item, Mapping) and p.path == item.get("asset")), None
-            )
+        for item in layout_items(pyramid.stated):
+            transform = item.get("transform")
+            level = next((p for p in pyramid.levels if p.path == item.get("asset")), None)
             if not isinstance(transform, Mapping) or level is None:
                 continue
             translation = transform.get("translation")
             if isinstance(translation, list) and any(translation):
-                yield Complaint(
-                    pyramid.group, f"translation of {level.path!r} is {translation}", 0, translation
-                )
+                yield Found(pyramid.group, f"translation of {level.path!r} is {translation}", 0, translation)
             scale = transform.get("scale")
-            ranks = {len(grid.view.shape) for grid in level.grids.values()}
+            ranks = {len(grid.node.shape) for grid in level.grids.values()}
             if is_explicit and isinstance(scale, list) and ranks - {len(scale)}:
                 message = (
                     f"scale of {level.path!r} has {len(scale)} numbers, its arrays {sorted(ranks)} dimensions"
                 )
-                yield Complaint(pyramid.group, message, sorted(ranks), len(scale))
+                yield Found(pyramid.group, message, sorted(ranks), len(scale))
         for level in pyramid.levels[1:]:
             for name, grid in level.grids.items():
-                if name in base and len(base[name].view.shape) != len(grid.view.shape):
-                    ranks = {len(base[name].view.shape)}
-                    yield Complaint(
-                        grid.view, "it has another rank than the finest level", ranks, grid.view.shape
+                if name in base and len(base[name].node.shape) != len(grid.node.shape):
+                    ranks = {len(base[name].node.shape)}
+                    yield Found(
+                        grid.node, "it has another rank than the finest level", ranks, grid.node.shape
                     )
 
 
@@ -154,7 +122,7 @@ def check_gdal_levels(hierarchy: Hierarchy) -> Iterator[Complaint]:
       "spatial: attributes are dimensions [y, x], transform a b c d e f, shape [height, width], bbox "
       "[xmin, ymin, xmax, ymax], registration pixel or node.", "correct the attribute (zstore fix does)",
       is_read=True)  # fmt: skip
-def check_spatial(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_spatial(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         used = [name for name in node.attrs if name.startswith("spatial:")]
         if not used:
@@ -163,40 +131,40 @@ def check_spatial(hierarchy: Hierarchy) -> Iterator[Complaint]:
         if numbers is not None and numbers[0] and numbers[1] and not numbers[2] and not numbers[4]:
             message = f"spatial:transform is {list(numbers)}, which is in GDAL's order"
             expected = [numbers[1], numbers[2], numbers[0], numbers[4], numbers[5], numbers[3]]
-            yield Complaint(node, message, expected, list(numbers))
+            yield Found(node, message, expected, list(numbers))
         registration = node.attrs.get("spatial:registration", "pixel")
         if registration not in ("pixel", "node"):
-            yield Complaint(node, f"spatial:registration is {registration!r}", "pixel or node", registration)
+            yield Found(node, f"spatial:registration is {registration!r}", "pixel or node", registration)
         if isinstance(node, GroupView) and used == ["spatial:bbox"]:
             # What a group covers needs no grid; arrays alone must name their dimensions.
             continue
         near = [node, *([node.parent] if node.parent is not None else [])]
         if not any("spatial:dimensions" in place.attrs for place in near):
-            yield Complaint(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None)
+            yield Found(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None)
 
 
 @rule("ZC-06", "error", "overviews", "zarr-conventions/spatial 0.1",
       "spatial:shape is the array's, and all levels start at one corner.",
       "write each level's own shape and transform (zstore fix does)", is_read=True)  # fmt: skip
-def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Found]:
     unreadable = [node for node in hierarchy.nodes if not isinstance(node, ArrayView | GroupView)]
-    unknown = [a for a in hierarchy.arrays if len(a.shape) > 1 and a.path not in grids(hierarchy)]
+    unknown = [a for a in hierarchy.arrays if len(a.shape) > 1 and a.path not in hierarchy.grids]
     for group in hierarchy.groups:
         stated = parse_numbers(group.attrs.get("spatial:shape"), 2)
         inside = f"{group.path}/" if group.path else ""
         if stated is None or any(node.path.startswith(inside) for node in [*unreadable, *unknown]):
             continue
-        below = [grid for path, grid in grids(hierarchy).items() if path.startswith(inside)]
-        held = list(grids_of(hierarchy, group).values()) or below
+        below = [grid for path, grid in hierarchy.grids.items() if path.startswith(inside)]
+        held = list(hierarchy.grids_of(group).values()) or below
         shapes = {grid.shape for grid in held}
         if shapes and tuple(stated) not in shapes:
             message = f"spatial:shape is {list(stated)}; the grids are {sorted(shapes)}"
-            yield Complaint(group, message, None, stated)
-    for pyramid in pyramids(hierarchy):
+            yield Found(group, message, None, stated)
+    for pyramid in hierarchy.pyramids:
         corners = [
             (item.get("asset"), numbers)
-            for item in _layout(pyramid) or ()
-            if isinstance(item, Mapping) and (numbers := parse_numbers(item.get("spatial:transform"), 6))
+            for item in layout_items(pyramid.stated)
+            if (numbers := parse_numbers(item.get("spatial:transform"), 6))
         ]
         for asset, numbers in corners[1:]:
             first = corners[0][1]
@@ -204,82 +172,80 @@ def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Complaint]:
             if any(abs(numbers[i] - first[i]) > 0.1 * cell for i in (2, 5)):
                 starts = [(found[2], found[5]) for found in (numbers, first)]
                 message = f"level {asset!r} starts at {starts[0]}, the first at {starts[1]}"
-                yield Complaint(pyramid.group, message, list(first), list(numbers))
+                yield Found(pyramid.group, message, list(first), list(numbers))
 
 
 @rule("ZC-07", "error", "crs", "zarr-conventions/proj 0.1",
       "A node that declares proj has proj:code, proj:wkt2 or proj:projjson; they reach direct children only.",
       "repeat proj: on every level's group (zstore fix does)", is_read=True)  # fmt: skip
-def check_proj(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         if "proj" in declared(node) and not any(name in node.attrs for name in CRS_MEMBERS):
-            yield Complaint(node, "proj is declared, and no CRS is there", CRS_MEMBERS, None)
-    for pyramid in pyramids(hierarchy):
+            yield Found(node, "proj is declared, and no CRS is there", CRS_MEMBERS, None)
+    for pyramid in hierarchy.pyramids:
         if not any(name in pyramid.group.attrs for name in CRS_MEMBERS):
             continue
         for level in pyramid.levels:
             if not isinstance(level.node, GroupView) or level.node is pyramid.group:
                 continue
             for grid in level.grids.values():
-                if not grid.stated_crs and mapping_of(grid.view)[1] is None:
+                if not grid.stated_crs and mapping_of(grid.node)[1] is None:
                     message = f"level {level.path!r} has no CRS: that of the group above does not reach it"
-                    yield Complaint(level.node, message, "proj:code", None)
+                    yield Found(level.node, message, "proj:code", None)
                     break
 
 
 @rule("ZC-08", "error", "stac", "zarr-conventions/stac",
       "stac: attributes are an item or a collection, embedded or linked, with assets below the group.",
       "keep one of stac:item and stac:collection, and paths relative to the group", is_read=True)  # fmt: skip
-def check_stac(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_stac(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         if "stac" in declared(node) and not any(name.startswith("stac:") for name in node.attrs):
-            yield Complaint(node, "stac is declared, and no stac: attribute is there", "stac:item", None)
+            yield Found(node, "stac is declared, and no stac: attribute is there", "stac:item", None)
 
 
 @rule("ZC-09", "warning", "core", "zarr-conventions/CF",
       "Where CF is declared, its attributes have no prefix.",
       "write standard_name, not cf:standard_name")  # fmt: skip
-def check_cf_prefix(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_cf_prefix(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         for name in node.attrs:
             if name.lower().startswith("cf:"):
-                yield Complaint(node, f"attribute {name!r} has a prefix", name[3:], name)
+                yield Found(node, f"attribute {name!r} has a prefix", name[3:], name)
 
 
 @rule("OC-10", "error", "overviews", "OGC Zarr 2.0 4.5; Multiscale Arrays 0.1",
       "A list `multiscales` has version 0.1 and datasets: paths of arrays, the finest first.",
-      "correct the paths and their order", general="warning", profiles=LIST)  # fmt: skip
-def check_list(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      "correct the paths and their order", general="warning", profiles=(ARRAYS,))  # fmt: skip
+def check_list(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         if not isinstance(pyramid.stated, list):
-            if hierarchy.profile in LIST:
-                yield Complaint(pyramid.group, "multiscales is no list", "a list", pyramid.stated)
+            if hierarchy.profile is not None:
+                yield Found(pyramid.group, "multiscales is no list", "a list", pyramid.stated)
             continue
         if not pyramid.stated:
-            yield Complaint(pyramid.group, "multiscales is an empty list", "an object with datasets", [])
+            yield Found(pyramid.group, "multiscales is an empty list", "an object with datasets", [])
         for item in pyramid.stated:
             datasets = item.get("datasets") if isinstance(item, Mapping) else None
             if not isinstance(datasets, list) or not datasets:
-                yield Complaint(pyramid.group, f"datasets are {datasets!r}", "a list of paths", datasets)
+                yield Found(pyramid.group, f"datasets are {datasets!r}", "a list of paths", datasets)
                 continue
             if not is_ome(pyramid.stated) and item.get("version") != "0.1":
-                yield Complaint(
-                    pyramid.group, f"version is {item.get('version')!r}", "0.1", item.get("version")
-                )
+                yield Found(pyramid.group, f"version is {item.get('version')!r}", "0.1", item.get("version"))
             yield from _check_datasets(hierarchy, pyramid, datasets)
 
 
-def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> Iterator[Complaint]:
+def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> Iterator[Found]:
     sizes: list[tuple[str, int]] = []
     for item in datasets if isinstance(datasets, list) else ():
         path = item.get("path") if isinstance(item, Mapping) else None
         node = pyramid.group.below(path) if isinstance(path, str) else None
         if node is None:
-            yield Complaint(pyramid.group, f"dataset {path!r} is not there", "an array", path)
+            yield Found(pyramid.group, f"dataset {path!r} is not there", "an array", path)
             continue
         if isinstance(node, GroupView):
-            held = grids_of(hierarchy, node)
-            yield Complaint(pyramid.group, f"dataset {path!r} is a group", "an array", "a group", "warning")
+            held = hierarchy.grids_of(node)
+            yield Found(pyramid.group, f"dataset {path!r} is a group", "an array", "a group", "warning")
             sizes += [(str(path), max(g.shape[0] * g.shape[1] for g in held.values()))] if held else []
         elif hasattr(node, "shape"):
             size = 1
@@ -289,12 +255,12 @@ def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> It
     if any(one[1] < other[1] for one, other in pairwise(sizes)):
         found = [path for path, _ in sizes]
         message = f"datasets are in the order {found}: the finest is not first"
-        yield Complaint(pyramid.group, message, sorted(sizes, key=lambda s: -s[1]), found)
+        yield Found(pyramid.group, message, sorted(sizes, key=lambda s: -s[1]), found)
 
 
 rule("OME", "error", "overviews", "OME-NGFF 0.5",
      "Images list their datasets, and transformations say where the cells are.",
-     "correct coordinateTransformations", profiles=("ome",), general="warning",
+     "correct coordinateTransformations", profiles=(OME,), general="warning",
      is_read=True)(found_by_reading)  # fmt: skip
 rule("BANDS", "warning", "bands", "STAC 1.1, bands; draft 2, class bands",
      "Bands are a list of objects, one for each item of the dimension of bands.",

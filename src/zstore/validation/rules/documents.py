@@ -10,7 +10,7 @@ from zstore.engine.layout import bind_layout
 from zstore.errors import ExtensionError, ZstoreError
 from zstore.model import v2, v3
 from zstore.storage.base import join_key
-from zstore.validation.rule import Complaint, rule
+from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, consolidated_documents
 
 __all__ = ["explained", "implicit_groups", "misplaced_members", "stale_consolidated"]
@@ -53,37 +53,37 @@ def _holds_nodes(group: GroupView, path: str, depth: int) -> bool:
 
 @rule("GZ-04", "error", "core", "draft 8.1.1", "The root is a group, and so is everything that holds a node.",
       "write a group document there", general="warning")  # fmt: skip
-def check_groups(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_groups(hierarchy: Hierarchy) -> Iterator[Found]:
     for group, name in implicit_groups(hierarchy):
         message = f"{name or '/'!r} holds arrays or groups but is no group itself"
-        yield Complaint(group, message, v3.KEY if group.zarr_format == 3 else v2.GROUP_KEY, None)
+        yield Found(group, message, v3.KEY if group.zarr_format == 3 else v2.GROUP_KEY, None)
     if isinstance(hierarchy.root, GroupView) and hierarchy.root.zarr_format == 1:
         message = "arrays of Zarr v1, which has no groups: zstore convert makes them members of one"
-        yield Complaint(hierarchy.root, message, "a group", None, "note")
+        yield Found(hierarchy.root, message, "a group", None, "note")
     if isinstance(hierarchy.root, ArrayView) and not hierarchy.root.path:
-        yield Complaint(hierarchy.root, "the root is an array", "a group", "an array", "note")
+        yield Found(hierarchy.root, "the root is an array", "a group", "an array", "note")
 
 
 @rule("GZ-05", "error", "core", "draft 8.1.1, table 2", "Attributes of Zarr v2 are a JSON object in .zattrs.",
       "make .zattrs a JSON object")  # fmt: skip
-def check_v2_attributes(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_v2_attributes(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         found = node.documents.get(v2.ATTRIBUTES_KEY, {}) if node.zarr_format == 2 else {}
         if not isinstance(found, dict):
-            yield Complaint(node, f".zattrs holds a {type(found).__name__}", "an object", found)
+            yield Found(node, f".zattrs holds a {type(found).__name__}", "an object", found)
 
 
 @rule("GZ-06", "error", "core", "draft 8.1.1",
       "A Zarr v3 node says zarr_format 3 and node_type group or array.",
       "correct the two members")  # fmt: skip
-def check_v3_head(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_v3_head(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         if v3.KEY not in node.documents:
             continue
         for name, expected in (("zarr_format", (3,)), ("node_type", ("group", "array"))):
             found = node.document.get(name)
             if type(found) is bool or found not in expected:
-                yield Complaint(node, f"{name} is {found!r}", " or ".join(map(str, expected)), found)
+                yield Found(node, f"{name} is {found!r}", " or ".join(map(str, expected)), found)
 
 
 def misplaced_members(node: NodeView) -> list[str]:
@@ -100,10 +100,10 @@ def misplaced_members(node: NodeView) -> list[str]:
 
 @rule("GZ-07", "error", "core", "draft 8.1.1", "Metadata of users is in `attributes` (Zarr v3).",
       "move the member into attributes")  # fmt: skip
-def check_v3_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_v3_members(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         for name in misplaced_members(node):
-            yield Complaint(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
+            yield Found(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
 
 
 def explained(node: NodeView) -> bool:
@@ -128,39 +128,39 @@ def _is_text(data: bytes) -> bool:
 @rule("OC-02", "warning", "core", "OGC Zarr 2.0 4.1",
       "Zarr v2 documents have the members of the format only.",
       "move the member into .zattrs")  # fmt: skip
-def check_v2_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_v2_members(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         for key, known in V2_MEMBERS.items():
             document = node.documents.get(key)
             for name in document if isinstance(document, dict) and node.zarr_format == 2 else ():
                 if name not in known and not name.lower().startswith("_nczarr"):
-                    yield Complaint(node, f"{key} has the member {name!r}", sorted(known), name)
+                    yield Found(node, f"{key} has the member {name!r}", sorted(known), name)
 
 
 @rule("OC-03", "warning", "core", "OGC Zarr 2.0 4.2",
       "Arrays have types that NetCDF has: no structures, no opaque bytes.",
       "store one array per field")  # fmt: skip
-def check_types(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_types(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         if array.dtype.kind == "V":
-            yield Complaint(
+            yield Found(
                 array, f"dtype is {array.dtype}, which NetCDF has no type for", None, str(array.dtype)
             )
 
 
 @rule("OC-04", "warning", "core", "OGC Zarr 2.0 4.3", "NCZarr's own documents are no part of the standard.",
       "write pure Zarr: mode=zarr in netCDF-C", general="note")  # fmt: skip
-def check_nczarr(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_nczarr(hierarchy: Hierarchy) -> Iterator[Found]:
     twos = [node for node in hierarchy.nodes if node.zarr_format == 2]
     asked = [(node, join_key(node.path, key)) for node in twos[:MOST_LOOKUPS] for key in NCZARR_KEYS]
     values = hierarchy.store.get_many([(key, None) for _, key in asked])
     for (node, key), value in zip(asked, values, strict=True):
         if value is not None:
-            yield Complaint(node, f"{key.rpartition('/')[2]} is there", None, key)
+            yield Found(node, f"{key.rpartition('/')[2]} is there", None, key)
     for node in hierarchy.nodes:
         for name in sorted({name for document in node.documents.values() for name in _names(document)}):
             if name.lower().startswith("_nczarr"):
-                yield Complaint(node, f"{name!r} is NCZarr's", None, name)
+                yield Found(node, f"{name!r} is NCZarr's", None, name)
 
 
 def _names(document: Any) -> list[str]:
@@ -171,24 +171,24 @@ def _names(document: Any) -> list[str]:
 
 
 @rule("ZS-01", "error", "core", "Zarr v2, v3", "Every document can be read.", "write the document anew")
-def check_readable(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_readable(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         if isinstance(node, ArrayView) or explained(node):
             continue
         for name, reason in node.troubles:
-            yield Complaint(node, f"{name}: {reason}", "a document of the format", None)
+            yield Found(node, f"{name}: {reason}", "a document of the format", None)
     for node in hierarchy.arrays:
         for name, reason in node.troubles:
             if name != "values":
-                yield Complaint(node, f"{name}: {reason}", "a document of the format", None)
+                yield Found(node, f"{name}: {reason}", "a document of the format", None)
 
 
 @rule("ZS-02", "error", "core", "Zarr v3, consolidated metadata; zarr-python",
       "Consolidated metadata says what the documents say.", "consolidate anew (zstore consolidate)",
       general="error")  # fmt: skip
-def check_consolidated(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_consolidated(hierarchy: Hierarchy) -> Iterator[Found]:
     for group, message in stale_consolidated(hierarchy):
-        yield Complaint(group, message)
+        yield Found(group, message)
 
 
 def stale_consolidated(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
@@ -228,28 +228,28 @@ def _differs(stored: Any, consolidated: Any) -> bool:
 
 
 @rule("ZS-03", "error", "core", "Zarr v2, v3", "Values of coordinates can be read.", "write the chunk anew")
-def check_values(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_values(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.arrays:
         for name, reason in node.troubles:
             if name == "values":
-                yield Complaint(node, reason)
+                yield Found(node, reason)
 
 
 @rule("GZ-01", "note", "core", "draft 2",
       "Classes that a hierarchy claims in conformsTo are met, and core with them.",
-      "mend what the class finds, or drop the claim")  # fmt: skip
-def check_claims(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      "fix what the class finds, or drop the claim")  # fmt: skip
+def check_claims(hierarchy: Hierarchy) -> Iterator[Found]:
     # What a class comes to is known when every rule was looked at: `hold_to_claims` says it then.
     yield from ()
 
 
 @rule("ZS-04", "error", "core", "Zarr v2, v3", "Every codec is known, and fits its array.",
       "install the plugin that has the codec, or write the array anew")  # fmt: skip
-def check_codecs(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_codecs(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         try:
-            bind_layout(array.array.model)
+            bind_layout(array.node.model)
         except ExtensionError as error:
-            yield Complaint(array, str(error), severity="warning")
+            yield Found(array, str(error), severity="warning")
         except ZstoreError as error:
-            yield Complaint(array, str(error))
+            yield Found(array, str(error))

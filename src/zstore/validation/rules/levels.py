@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from zstore.conventions.geozarr import known_set
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import RESAMPLING_METHODS
-from zstore.conventions.tilesets.registry import TileMatrixSet, list_tile_matrix_sets, load_tile_matrix_set
-from zstore.errors import NotFoundError
-from zstore.validation.places import Pyramid, grids_of, pyramids
-from zstore.validation.rule import Complaint, rule
+from zstore.conventions.profiles import DRAFT, MINI
+from zstore.conventions.tilesets.registry import list_tile_matrix_sets
+from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy
 
-__all__ = ["find_unnamed_levels", "known_set"]
-
-MINI = ("geozarr-mini",)
-GEOZARR = ("geozarr-draft", "geozarr-mini")
+__all__ = ["find_unnamed_levels"]
 
 
 def _level_names(pyramid: Pyramid) -> set[str]:
@@ -34,40 +32,41 @@ def _level_names(pyramid: Pyramid) -> set[str]:
 @rule("GZ-30", "error", "overviews", "draft 8.2.1",
       "Every tile matrix in use is a group right below, of the same name.",
       "name the groups as the tile matrices' ids")  # fmt: skip
-def check_level_groups(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_level_groups(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for name in pyramid.matrices:
             node = pyramid.group.children.get(name)
             if isinstance(node, ArrayView):
-                yield Complaint(pyramid.group, f"level {name!r} is an array", "a group", "an array")
+                yield Found(pyramid.group, f"level {name!r} is an array", "a group", "an array")
         wanted = set(pyramid.matrices)
-        found = sorted(n for n, inner in pyramid.group.groups.items() if grids_of(hierarchy, inner))
+        found = sorted(n for n, inner in pyramid.group.groups.items() if hierarchy.grids_of(inner))
         if wanted and found and not wanted & set(pyramid.group.children):
             message = f"none of the tile matrices {sorted(wanted)} is there; the groups are {found}"
-            yield Complaint(pyramid.group, message, sorted(wanted), found)
+            yield Found(pyramid.group, message, sorted(wanted), found)
 
 
 @rule("GZ-31", "error", "overviews", "draft 8.2.1",
       "The levels are right below the group that has `multiscales`.", "move `multiscales`, or the levels",
-      profiles=GEOZARR, general="warning")  # fmt: skip
-def check_level_places(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      profiles=(DRAFT, MINI), general="warning")  # fmt: skip
+def check_level_places(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for level in pyramid.levels:
             if "/" in level.path and isinstance(level.node, GroupView):
                 message = f"level {level.path!r} is not right below the group"
-                yield Complaint(pyramid.group, message, level.path.rpartition("/")[2], level.path)
+                yield Found(pyramid.group, message, level.path.rpartition("/")[2], level.path)
         missing = set(pyramid.matrices) - set(pyramid.group.children)
         for name, group in pyramid.group.groups.items():
             below = sorted(missing & set(group.groups))
             if below and name not in pyramid.matrices:
                 message = f"levels {below} are below {name!r}"
-                yield Complaint(pyramid.group, message, below, [f"{name}/{level}" for level in below])
+                yield Found(pyramid.group, message, below, [f"{name}/{level}" for level in below])
 
 
 @rule("GZ-34", "error", "overviews", "draft 8.2.1", "Levels are cut into chunks along x and y.",
-      "write the level anew, in chunks of the tile's size", general="warning", profiles=GEOZARR)  # fmt: skip
-def check_is_cut(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      "write the level anew, in chunks of the tile's size", general="warning",
+      profiles=(DRAFT, MINI))  # fmt: skip
+def check_is_cut(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for level in pyramid.levels:
             matrix = pyramid.matrices.get(level.path, {})
             sizes = [matrix.get(name) for name in ("tileHeight", "tileWidth")]
@@ -75,70 +74,68 @@ def check_is_cut(hierarchy: Hierarchy) -> Iterator[Complaint]:
             for grid in level.grids.values():
                 whole = grid.tile[0] >= grid.shape[0] and grid.tile[1] >= grid.shape[1]
                 if whole and any(n > m for n, m in zip(grid.shape, limits, strict=True)):
-                    yield Complaint(grid.view, f"one chunk holds all of {grid.shape}", limits, grid.tile)
+                    yield Found(grid.node, f"one chunk holds all of {grid.shape}", limits, grid.tile)
 
 
 @rule("GZ-35", "warning", "overviews", "draft 8.2.1", "Chunks are 256 or 512 cells wide and high.",
       "write the levels anew, in chunks of 256 or 512", general="note",
-      profiles=("geozarr-draft",))  # fmt: skip
-def check_chunk_lengths(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      profiles=(DRAFT,))  # fmt: skip
+def check_chunk_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for level in pyramid.levels:
             for grid in level.grids.values():
                 if any(t not in (256, 512) and t < n for t, n in zip(grid.tile, grid.shape, strict=True)):
-                    yield Complaint(grid.view, f"chunks are {grid.tile}", "256 or 512", grid.tile)
+                    yield Found(grid.node, f"chunks are {grid.tile}", "256 or 512", grid.tile)
 
 
 @rule("GZ-36", "error", "overviews", "draft 8.2.2", "`multiscales` is an attribute of the multiscale group.",
       "move it to the group that holds the levels")  # fmt: skip
-def check_multiscales_place(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_multiscales_place(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         if "multiscales" in array.attrs:
-            yield Complaint(array, "multiscales is on an array", "on the group", None)
-    inner = {id(level.node) for p in pyramids(hierarchy) for level in p.levels if level.path}
-    for pyramid in pyramids(hierarchy):
+            yield Found(array, "multiscales is on an array", "on the group", None)
+    inner = {id(level.node) for p in hierarchy.pyramids for level in p.levels if level.path}
+    for pyramid in hierarchy.pyramids:
         has_levels = any(level.node is not None for level in pyramid.levels) or pyramid.group.groups
         if id(pyramid.group) in inner or not has_levels:
-            yield Complaint(pyramid.group, "multiscales is on a level", "on the group above", None)
+            yield Found(pyramid.group, "multiscales is on a level", "on the group above", None)
 
 
 @rule("GZ-37", "error", "overviews", "draft 8.2.2",
       "`multiscales` is an object with tile_matrix_set and resampling_method.",
       "write the members (zstore fix --profile geozarr-draft converts the list of other dialects)",
-      profiles=("geozarr-draft",))  # fmt: skip
-def check_multiscales(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
-        stated, is_asked = pyramid.stated, hierarchy.profile == "geozarr-draft"
+      profiles=(DRAFT,))  # fmt: skip
+def check_multiscales(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
+        stated, is_asked = pyramid.stated, hierarchy.profile is not None
         if isinstance(stated, list) or stated is None:
             if is_asked:
-                yield Complaint(
-                    pyramid.group, "multiscales is a list: another dialect", "an object", "a list"
-                )
+                yield Found(pyramid.group, "multiscales is a list: another dialect", "an object", "a list")
         elif not isinstance(stated, Mapping):
-            yield Complaint(pyramid.group, f"multiscales is {stated!r}", "an object", stated)
+            yield Found(pyramid.group, f"multiscales is {stated!r}", "an object", stated)
         elif "layout" in stated and not is_asked:
             continue
         elif "datasets" not in stated or is_asked:
             for name in ("tile_matrix_set", "resampling_method"):
                 if name not in stated:
-                    yield Complaint(pyramid.group, f"multiscales has no {name}", name, sorted(stated))
+                    yield Found(pyramid.group, f"multiscales has no {name}", name, sorted(stated))
 
 
 @rule("MS-15", "error", "overviews", "mini spec, Multiscale Dataset",
       "A group of levels says so in `multiscales`.", "add multiscales", general="warning",
-      profiles=MINI)  # fmt: skip
-def check_unnamed(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      profiles=(MINI,))  # fmt: skip
+def check_unnamed(hierarchy: Hierarchy) -> Iterator[Found]:
     for group, names in find_unnamed_levels(hierarchy):
         message = f"groups {names} are levels of one another; there is no multiscales"
-        yield Complaint(group, message, "multiscales")
+        yield Found(group, message, "multiscales")
 
 
 def find_unnamed_levels(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, list[str]]]:
     """(group, names) of groups whose groups of numbers hold the same variables in falling sizes."""
-    known = {id(pyramid.group) for pyramid in pyramids(hierarchy)}
+    known = {id(pyramid.group) for pyramid in hierarchy.pyramids}
     for group in hierarchy.groups:
         numbered = {n: g for n, g in group.groups.items() if n.isdecimal()}
-        held = [grids_of(hierarchy, inner) for inner in numbered.values()]
+        held = [hierarchy.grids_of(inner) for inner in numbered.values()]
         if id(group) in known or len(held) < 2 or not held[0]:
             continue
         shapes = {tuple(sorted((n, g.shape) for n, g in inner.items())) for inner in held}
@@ -146,109 +143,97 @@ def find_unnamed_levels(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, list[
             yield group, sorted(numbered)
 
 
-def known_set(name: Any) -> TileMatrixSet | None:
-    """The set of that name, where it is one that comes with zstore."""
-    if not isinstance(name, str):
-        return None
-    try:
-        return load_tile_matrix_set(name)
-    except NotFoundError:
-        return None
-
-
 @rule("GZ-38", "error", "overviews", "draft 8.2.3",
       "tile_matrix_set is a known name, a URI, or a tile matrix set of OGC's version 2.",
       "write the set itself, with tileMatrices, or spell the name right")  # fmt: skip
-def check_set(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_set(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         found = pyramid.tile_matrix_set
         if isinstance(found, str):
             if known_set(found) is not None:
                 continue
             if "://" in found:
                 message = f"tile_matrix_set {found!r} is not looked up: there is no network here"
-                yield Complaint(pyramid.group, message, "the set itself", found, "warning")
+                yield Found(pyramid.group, message, "the set itself", found, "warning")
             else:
                 message = f"tile_matrix_set is {found!r}, which is no known name"
-                yield Complaint(pyramid.group, message, list_tile_matrix_sets(), found)
+                yield Found(pyramid.group, message, list_tile_matrix_sets(), found)
         elif isinstance(found, Mapping):
             matrices = found.get("tileMatrices")
             if not isinstance(matrices, list):
                 names = sorted(map(str, found))
                 message = f"tile_matrix_set has no list tileMatrices; it has {names}"
-                yield Complaint(pyramid.group, message, "tileMatrices", names)
+                yield Found(pyramid.group, message, "tileMatrices", names)
         elif found is not None:
-            yield Complaint(pyramid.group, f"tile_matrix_set is {found!r}", "an object or a name", found)
+            yield Found(pyramid.group, f"tile_matrix_set is {found!r}", "an object or a name", found)
 
 
 @rule("MS-17", "error", "overviews", "mini spec, MultiscaleMetadata",
-      "tile_matrix_set is an object, or a known name; no URI.", "write the set itself", profiles=MINI,
+      "tile_matrix_set is an object, or a known name; no URI.", "write the set itself", profiles=(MINI,),
       same_as="GZ-38")  # fmt: skip
-def check_mini_set(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_mini_set(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from check_set(hierarchy)
-    for pyramid in pyramids(hierarchy):
+    for pyramid in hierarchy.pyramids:
         if isinstance(pyramid.tile_matrix_set, str) and "://" in pyramid.tile_matrix_set:
             found = pyramid.tile_matrix_set
-            yield Complaint(
-                pyramid.group, f"tile_matrix_set is the URI {found!r}", "a name, or the set", found
-            )
-    for pyramid in pyramids(hierarchy):
+            yield Found(pyramid.group, f"tile_matrix_set is the URI {found!r}", "a name, or the set", found)
+    for pyramid in hierarchy.pyramids:
         if pyramid.tile_matrix_set is None and pyramid.is_object:
-            yield Complaint(pyramid.group, "multiscales has no tile_matrix_set", "tile_matrix_set")
+            yield Found(pyramid.group, "multiscales has no tile_matrix_set", "tile_matrix_set")
 
 
-def _check_ids(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def _check_ids(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         group, known = pyramid.group, known_set(pyramid.tile_matrix_set)
         limits = pyramid.stated.get("tile_matrix_set_limits") if pyramid.is_object else None
         wanted = (
             set(limits) if isinstance(limits, Mapping) and not pyramid.matrices else set(pyramid.matrices)
         )
-        present = {name for name, inner in group.groups.items() if grids_of(hierarchy, inner)}
+        present = {name for name, inner in group.groups.items() if hierarchy.grids_of(inner)}
         if known is not None:
             levels = sorted(wanted or present)
             odd = [name for name in levels if name not in known.tile_matrices]
             if odd:
-                yield Complaint(
+                yield Found(
                     group, f"levels {odd} are no tile matrices of {known.id}", list(known.tile_matrices), odd
                 )
             places = sorted(list(known.tile_matrices).index(name) for name in levels if name not in odd)
             if places and places[-1] - places[0] + 1 != len(places):
-                yield Complaint(group, f"levels {levels} leave some of {known.id} out", severity="warning")
+                yield Found(group, f"levels {levels} leave some of {known.id} out", severity="warning")
         missing, more = sorted(wanted - set(group.children)), sorted(present - wanted - _level_names(pyramid))
         if missing and wanted & set(group.children):
-            yield Complaint(group, f"there are no groups {missing}", sorted(wanted), sorted(group.groups))
+            yield Found(group, f"there are no groups {missing}", sorted(wanted), sorted(group.groups))
         if wanted and more and wanted & set(group.children):
-            yield Complaint(group, f"no tile matrix has the id of {more}", sorted(wanted), more)
+            yield Found(group, f"no tile matrix has the id of {more}", sorted(wanted), more)
 
 
 rule("GZ-39", "error", "overviews", "draft 8.2.3", "Levels and tile matrices have the same names.",
      "rename the groups, or the ids")(_check_ids)  # fmt: skip
 rule("MS-20", "error", "overviews", "mini spec, Multiscale Dataset, members",
-     "The levels are named by the ids of tileMatrices.", "rename the groups, or the ids", profiles=MINI,
+     "The levels are named by the ids of tileMatrices.", "rename the groups, or the ids", profiles=(MINI,),
      same_as="GZ-39")(_check_ids)  # fmt: skip
 
 
-def _check_method(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def _check_method(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
         found = stated.get("resampling_method")
         if found is not None and found not in RESAMPLING_METHODS:
             message = f"resampling_method is {found!r}"
-            yield Complaint(pyramid.group, message, ", ".join(RESAMPLING_METHODS), found)
+            yield Found(pyramid.group, message, ", ".join(RESAMPLING_METHODS), found)
 
 
 rule("GZ-47", "error", "overviews", "draft 8.2.6", "resampling_method is one of the fifteen names.",
      "spell it as the draft does (zstore fix does)")(_check_method)  # fmt: skip
 rule("MS-16", "error", "overviews", "mini spec, MultiscaleMetadata",
-     "resampling_method is there, and one of the fifteen names.", "spell it as the draft does", profiles=MINI,
-     same_as="GZ-47")(_check_method)  # fmt: skip
+     "resampling_method is there, and one of the fifteen names.", "spell it as the draft does",
+     profiles=(MINI,), same_as="GZ-47")(_check_method)  # fmt: skip
 
 
 @rule("GZ-48", "error", "overviews", "draft 8.2.6", "All levels are made by the same method.",
       "make the levels anew, or state what was done", general="warning")  # fmt: skip
-def check_one_method(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_one_method(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
         layout: Any = stated.get("layout")
         top = stated.get("resampling_method")
@@ -259,15 +244,15 @@ def check_one_method(hierarchy: Hierarchy) -> Iterator[Complaint]:
             found = item.get("resampling_method", wanted)
             if found != wanted:
                 message = f"level {item.get('asset')!r} is made by {found!r}, the others by {wanted!r}"
-                yield Complaint(pyramid.group, message, wanted, found)
+                yield Found(pyramid.group, message, wanted, found)
 
 
 @rule("MS-23", "warning", "overviews", "mini spec, Extra members",
       "A multiscale group holds its levels and nothing else.", "move the other members elsewhere",
-      general="note", profiles=MINI)  # fmt: skip
-def check_extra_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      general="note", profiles=(MINI,))  # fmt: skip
+def check_extra_members(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         names = _level_names(pyramid) | set(pyramid.matrices)
         extra = sorted(set(pyramid.group.children) - names)
         if extra and names and "" not in names:
-            yield Complaint(pyramid.group, f"{extra} are no levels", sorted(names), extra)
+            yield Found(pyramid.group, f"{extra} are no levels", sorted(names), extra)

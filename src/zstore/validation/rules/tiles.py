@@ -8,34 +8,36 @@ from typing import Any
 
 from zstore.conventions.base import Finding
 from zstore.conventions.crs import Crs
-from zstore.conventions.tiles import parse_tile_matrices, parse_tile_matrix_crs
+from zstore.conventions.geozarr import (
+    LIMITS,
+    known_set,
+    parse_limits,
+    parse_tile_matrices,
+    parse_tile_matrix_crs,
+)
+from zstore.conventions.meaning import Grid, Pyramid
+from zstore.conventions.profiles import DRAFT, MINI
 from zstore.conventions.zarr_conventions import is_number, parse_numbers
-from zstore.validation.places import Grid, Pyramid, mapping_of, pyramids, roles
-from zstore.validation.rule import Complaint, rule
+from zstore.validation.rule import Found, rule
 from zstore.validation.rules.georeference import found_by_reading
-from zstore.validation.rules.levels import known_set
-from zstore.validation.view import Hierarchy
+from zstore.validation.view import Hierarchy, mapping_of
 
-__all__ = ["ranges_of", "tile_offset"]
+__all__ = ["tile_offset"]
 
-MINI = ("geozarr-mini",)
-DRAFT = ("geozarr-draft",)
 MATRIX_MEMBERS = (
     "id", "scaleDenominator", "cellSize", "pointOfOrigin", "tileWidth", "tileHeight",
     "matrixWidth", "matrixHeight",
 )  # fmt: skip
-SNAKE = ("min_tile_col", "max_tile_col", "min_tile_row", "max_tile_row")
-CAMEL = ("minTileCol", "maxTileCol", "minTileRow", "maxTileRow")
 
 
-def _check_crs(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def _check_crs(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         stated, found = pyramid.tile_matrix_set, []
         if isinstance(stated, Mapping):
             for member in ("crs", "supportedCRS"):
                 troubles: list[Finding] = []
                 crs = parse_tile_matrix_crs({member: stated.get(member)}, pyramid.group.path, troubles)
-                yield from (Complaint(pyramid.group, trouble.message) for trouble in troubles)
+                yield from (Found(pyramid.group, trouble.message) for trouble in troubles)
                 found += [] if crs is None else [(member, crs)]
         elif isinstance(stated, str):
             known = known_set(stated)
@@ -46,8 +48,8 @@ def _check_crs(hierarchy: Hierarchy) -> Iterator[Complaint]:
                 other = different[0].crs
                 names = [_name(crs), "none" if other is None else _name(other)]
                 message = f"{source} of the tile matrix set is {names[0]}, the CRS of "
-                message += f"{different[0].view.path!r} {names[1]}"
-                yield Complaint(pyramid.group, message, names[1], names[0])
+                message += f"{different[0].node.path!r} {names[1]}"
+                yield Found(pyramid.group, message, names[1], names[0])
 
 
 def _name(crs: Crs) -> str:
@@ -68,7 +70,7 @@ rule("GZ-40", "error", "overviews", "draft 8.2.3",
      "correct the CRS of the set (zstore fix does)")(_check_crs)  # fmt: skip
 rule("MS-24", "error", "overviews", "mini spec, Custom Coordinate Reference Systems",
      "The grid mapping is consistent with the CRS of the tile matrix set.", "correct the CRS of the set",
-     profiles=MINI, same_as="GZ-40")(_check_crs)  # fmt: skip
+     profiles=(MINI,), same_as="GZ-40")(_check_crs)  # fmt: skip
 
 
 def _placed(pyramid: Pyramid) -> Iterator[tuple[str, Mapping[str, Any], Grid, Any]]:
@@ -103,8 +105,8 @@ def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
 @rule("GZ-41", "error", "overviews", "draft 8.2.4",
       "Levels lie on the tile matrix: cells of its size, corners where tiles meet.",
       "correct cellSize and pointOfOrigin (zstore fix does)")  # fmt: skip
-def check_alignment(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_alignment(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         affines = {level.path: level.affine for level in pyramid.levels}
         for path, matrix, _, _ in _placed(pyramid):
             affine, cell = affines[path], matrix.get("cellSize")
@@ -113,12 +115,12 @@ def check_alignment(hierarchy: Hierarchy) -> Iterator[Complaint]:
             width = affine.cell[1]
             if abs(cell - width) > 1e-9 * width:
                 message = f"cellSize of tile matrix {path!r} is {cell!r}, the level's cells are {width!r}"
-                yield Complaint(pyramid.group, message, width, cell)
+                yield Found(pyramid.group, message, width, cell)
                 continue
             offset = tile_offset(pyramid, path)
             if offset is not None and any(abs(tiles - round(tiles)) > 1e-6 for tiles in offset):
                 message = f"level {path!r} begins {offset} tiles (columns, rows) from pointOfOrigin"
-                yield Complaint(pyramid.group, message, "whole tiles", offset)
+                yield Found(pyramid.group, message, "whole tiles", offset)
 
 
 def _tile_of(matrix: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -131,14 +133,14 @@ def _tile_of(matrix: Mapping[str, Any]) -> tuple[int, int] | None:
 @rule("GZ-42", "error", "overviews", "draft 8.2.4",
       "Chunks (inner ones where sharded) are the matrix's tiles.",
       "write the level anew in chunks of tileHeight by tileWidth, or state the tiles that are there",
-      general="warning", profiles=DRAFT)  # fmt: skip
-def check_tiles(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+      general="warning", profiles=(DRAFT,))  # fmt: skip
+def check_tiles(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for level in pyramid.levels:
             tile = _tile_of(pyramid.matrices.get(level.path, {}))
             for grid in level.grids.values():
                 if tile is not None and not _fits(grid, tile):
-                    yield Complaint(grid.view, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
+                    yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
 
 
 def _fits(grid: Grid, tile: tuple[int, int]) -> bool:
@@ -146,44 +148,45 @@ def _fits(grid: Grid, tile: tuple[int, int]) -> bool:
 
 
 @rule("MS-21", "warning", "overviews", "mini spec, Chunking Requirements",
-      "Chunks are tiles, or a whole number of one makes the other.", "write the level anew", profiles=MINI,
+      "Chunks are tiles, or a whole number of one makes the other.", "write the level anew", profiles=(MINI,),
       same_as="GZ-42")  # fmt: skip
-def check_divisible(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_divisible(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for level in pyramid.levels:
             tile = _tile_of(pyramid.matrices.get(level.path, {}))
             for grid in level.grids.values():
                 if tile is None or _fits(grid, tile):
                     continue
                 if any(c % t and t % c for c, t in zip(grid.tile, tile, strict=True)):
-                    yield Complaint(grid.view, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
+                    yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
 
 
 @rule("GZ-43", "error", "overviews", "draft 8.2.4",
       "Data have exactly one y and one x dimension, known as such.",
       "name the dimensions y and x, or give their coordinates an axis")  # fmt: skip
-def check_axes(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    placed = {level.node.path for p in pyramids(hierarchy) for level in p.levels if level.node is not None}
-    known = hierarchy.cache.get("grids", {})
+def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
+    placed = {level.node.path for p in hierarchy.pyramids for level in p.levels if level.node is not None}
+    known = hierarchy.grids
     for array in hierarchy.arrays:
         group = array.parent
         if len(array.shape) < 2 or array.path in known:
             continue
         if group is not None and (
-            array.name not in roles(group).data or any(other.is_damaged for other in group.arrays.values())
+            array.name not in hierarchy.roles(group).data
+            or any(other.is_damaged for other in group.arrays.values())
         ):
             continue
         has_crs = "_CRS" in array.attrs or mapping_of(array)[1] is not None
         is_level = array.path in placed or (group is not None and group.path in placed)
         if array.dims is not None and None not in array.dims and (is_level or has_crs):
-            yield Complaint(array, f"none of the dimensions {list(array.dims)} is known for y or x", "y, x")
+            yield Found(array, f"none of the dimensions {list(array.dims)} is known for y or x", "y, x")
 
 
 @rule("GZ-44", "error", "overviews", "derived from draft 8.2.3, TMS 2.0",
       "The matrix has as many tiles as the level needs: its cells divided by the tile's, rounded up.",
       "correct matrixWidth and matrixHeight: they count tiles, not cells (zstore fix does)")  # fmt: skip
-def check_extent(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_extent(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for path, matrix, grid, _ in _placed(pyramid):
             tile = _tile_of(matrix)
             offset = tile_offset(pyramid, path) or (0.0, 0.0)
@@ -198,7 +201,7 @@ def check_extent(hierarchy: Hierarchy) -> Iterator[Complaint]:
                 first = round(before)
                 if found != needed if first == 0 else first < 0 or found < first + needed:
                     message = f"{member} of tile matrix {path!r} is {found!r}; the level has {needed} tiles"
-                    yield Complaint(pyramid.group, message, needed, found)
+                    yield Found(pyramid.group, message, needed, found)
 
 
 rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
@@ -206,83 +209,73 @@ rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
      "correct scaleDenominator (zstore fix does)", is_read=True)(found_by_reading)  # fmt: skip
 
 
-def ranges_of(limits: Any, names: tuple[str, ...]) -> list[int] | None:
-    """The four numbers of a level's limits; None where they are not four whole numbers."""
-    found: list[Any] = [limits.get(name) for name in names] if isinstance(limits, Mapping) else []
-    if len(found) == 4 and all(isinstance(n, int) and not isinstance(n, bool) for n in found):
-        return found
-    return None
-
-
-def _check_limits(pyramid: Pyramid, member: str, names: tuple[str, ...]) -> Iterator[Complaint]:
+def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
     group = pyramid.group
     stated = pyramid.stated.get(member) if pyramid.is_object else None
     if stated is None:
         return
     if not isinstance(stated, Mapping):
-        yield Complaint(group, f"{member} is {stated!r}", "an object, by level", stated)
+        yield Found(group, f"{member} is {stated!r}", "an object, by level", stated)
         return
     for path, limits in stated.items():
         matrix = pyramid.matrices.get(path)
         if pyramid.matrices and matrix is None:
-            yield Complaint(
-                group, f"{member} has {path!r}, which no tile matrix is", sorted(pyramid.matrices), path
-            )
+            message = f"{member} has {path!r}, which no tile matrix is"
+            yield Found(group, message, sorted(pyramid.matrices), path)
             continue
-        found = ranges_of(limits, names)
+        found = parse_limits(pyramid.stated, member, path)
         if found is None:
-            yield Complaint(group, f"{member} of {path!r} are {limits!r}", f"whole numbers {names}", limits)
+            message = f"{member} of {path!r} are {limits!r}"
+            yield Found(group, message, f"whole numbers {LIMITS[member]}", limits)
             continue
-        most: list[Any] = [(matrix or {}).get(name) for name in ("matrixWidth", "matrixHeight")]
+        most: list[Any] = [(matrix or {}).get(name) for name in ("matrixHeight", "matrixWidth")]
         for low, high, size in ((found[0], found[1], most[0]), (found[2], found[3], most[1])):
             if not 0 <= low <= high or (is_number(size) and high >= size):
                 message = f"{member} of {path!r} are {low} to {high}, of {size} tiles"
-                yield Complaint(group, message, size, [low, high])
+                yield Found(group, message, size, [low, high])
 
 
 @rule("GZ-46", "error", "overviews", "draft 8.2.5",
       "tile_matrix_set_limits has, by level, whole min_tile_col, max_tile_col, min_tile_row, max_tile_row "
       "within the matrix.", "correct the limits (zstore fix does)")  # fmt: skip
-def check_limits(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
-        yield from _check_limits(pyramid, "tile_matrix_set_limits", SNAKE)
+def check_limits(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
+        yield from _check_limits(pyramid, "tile_matrix_set_limits")
 
 
 @rule("MS-18", "error", "overviews", "mini spec, TileMatrixLimit",
       "tile_matrix_limits has, by level, tileMatrix, minTileCol, minTileRow, maxTileCol, maxTileRow, and "
       "says what tile_matrix_set_limits says.", "correct the limits (zstore fix does)")  # fmt: skip
-def check_mini_limits(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
-        yield from _check_limits(pyramid, "tile_matrix_limits", CAMEL)
-        stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
-        camel, snake = (stated.get(name) for name in ("tile_matrix_limits", "tile_matrix_set_limits"))
-        for path, limits in camel.items() if isinstance(camel, Mapping) else ():
+def check_mini_limits(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
+        yield from _check_limits(pyramid, "tile_matrix_limits")
+        stated = pyramid.stated.get("tile_matrix_limits") if pyramid.is_object else None
+        for path, limits in stated.items() if isinstance(stated, Mapping) else ():
             if isinstance(limits, Mapping) and limits.get("tileMatrix") != path:
                 message = f"tileMatrix of {path!r} is {limits.get('tileMatrix')!r}"
-                yield Complaint(pyramid.group, message, path, limits.get("tileMatrix"))
-            other = ranges_of(snake.get(path) if isinstance(snake, Mapping) else None, SNAKE)
-            mine = ranges_of(limits, CAMEL)
+                yield Found(pyramid.group, message, path, limits.get("tileMatrix"))
+            other, mine = (parse_limits(pyramid.stated, member, path) for member in LIMITS)
             if other is not None and mine is not None and mine != other:
                 message = f"limits of {path!r} are {mine} here, {other} in tile_matrix_set_limits"
-                yield Complaint(pyramid.group, message, other, mine)
+                yield Found(pyramid.group, message, other, mine)
 
 
 @rule("MS-25", "error", "overviews", "mini spec, TileMatrix", "A tile matrix has all its eight members.",
       "add the members (zstore fix does)")  # fmt: skip
-def check_matrix_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_matrix_members(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         stated = pyramid.tile_matrix_set
         matrices = stated.get("tileMatrices") if isinstance(stated, Mapping) else None
         for matrix in matrices if isinstance(matrices, list) else ():
             if not isinstance(matrix, Mapping):
-                yield Complaint(pyramid.group, f"tile matrix is {matrix!r}", "an object", matrix)
+                yield Found(pyramid.group, f"tile matrix is {matrix!r}", "an object", matrix)
                 continue
             wrong = [name for name in MATRIX_MEMBERS if not _is_right(name, matrix.get(name))]
             if wrong:
                 message = (
                     f"tile matrix {matrix.get('id')!r} lacks {', '.join(wrong)}, or has another type there"
                 )
-                yield Complaint(
+                yield Found(
                     pyramid.group, message, MATRIX_MEMBERS, {name: matrix.get(name) for name in wrong}
                 )
 
@@ -298,24 +291,24 @@ def _is_right(name: str, value: Any) -> bool:
 @rule("MS-26", "error", "overviews", "mini spec, TileMatrixSet",
       "A tile matrix set has an id and tile matrices.",
       "add them")  # fmt: skip
-def check_set_members(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_set_members(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         stated = pyramid.tile_matrix_set
         if isinstance(stated, Mapping):
             if not isinstance(stated.get("id"), str):
-                yield Complaint(pyramid.group, "the tile matrix set has no id", "a string", stated.get("id"))
+                yield Found(pyramid.group, "the tile matrix set has no id", "a string", stated.get("id"))
             if stated.get("tileMatrices") == []:
-                yield Complaint(pyramid.group, "tileMatrices is empty", "one tile matrix per level", [])
+                yield Found(pyramid.group, "tileMatrices is empty", "one tile matrix per level", [])
 
 
 @rule("MS-27", "warning", "overviews", "mini spec, Custom Decimation Factors",
       "Cells of a tile matrix are a whole number of times those of the next finer one.",
       "make the levels with whole factors")  # fmt: skip
-def check_decimation(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_decimation(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         cells = sorted(m["cellSize"] for m in pyramid.matrices.values() if is_number(m.get("cellSize")))
         for finer, coarser in pairwise(cells):
             ratio = coarser / finer if finer > 0 else 0.0
             if ratio < 1.5 or abs(ratio - round(ratio)) > 1e-6 * ratio:
                 message = f"cells are {finer!r} and {coarser!r}: {ratio:.6g} times"
-                yield Complaint(pyramid.group, message, "a whole number", ratio)
+                yield Found(pyramid.group, message, "a whole number", ratio)

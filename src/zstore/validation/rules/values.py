@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
 from zstore.conventions.model import RESAMPLING_METHODS
-from zstore.conventions.variables import parse_variable
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.resampling.methods import downsample, plan_part
-from zstore.validation.places import Grid, LevelPlace, Pyramid, pyramids
-from zstore.validation.rule import Complaint, rule
+from zstore.validation.rule import Found, rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.validation.units import dimension_of
 from zstore.validation.view import Hierarchy
@@ -28,8 +27,8 @@ SOURCE_SIDE = 2048
       "Levels hold what their resampling method makes of the finer ones.",
       "make the levels anew (zstore pyramid)",
       is_deep=True)  # fmt: skip
-def check_levels(hierarchy: Hierarchy) -> Iterator[Complaint]:
-    for pyramid in pyramids(hierarchy):
+def check_levels(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
         for place, level in enumerate(pyramid.levels[1:], 1):
             for name, grid in level.grids.items():
                 sources = [p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids]
@@ -38,11 +37,11 @@ def check_levels(hierarchy: Hierarchy) -> Iterator[Complaint]:
 
 def _check_level(
     pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid, sources: Sequence[LevelPlace]
-) -> Iterator[Complaint]:
+) -> Iterator[Found]:
     methods = _methods(pyramid, level, grid)
-    if not methods or grid.view.dtype.kind not in "biufc":
+    if not methods or grid.node.dtype.kind not in "biufc":
         return
-    nodata = parse_variable(grid.view, None)[0].nodata
+    nodata = grid.variable.nodata
     finer = [
         (source.grids[name], factors)
         for source in {id(source): source for source in sources}.values()
@@ -55,17 +54,17 @@ def _check_level(
         found = [share for share in shares if share is not None]
         if not found:
             message = "no whole factor leads here: values were not compared"
-            yield Complaint(grid.view, message, severity="note")
+            yield Found(grid.node, message, severity="note")
         elif min(found) > 0:
             message = (
                 f"{min(found):.2%} of the sampled cells are not what {' or '.join(methods)} makes of them"
             )
-            if nodata is not None or grid.view.dtype.kind == "f":
+            if nodata is not None or grid.node.dtype.kind == "f":
                 again = [_try(source, grid, factors, methods[0], "none") for source, factors in finer]
                 message += "; they are, where nodata and NaN count as values" if 0.0 in again else ""
-            yield Complaint(grid.view, message, 0.0, min(found))
+            yield Found(grid.node, message, 0.0, min(found))
     except ZstoreError as error:
-        yield Complaint(grid.view, f"values cannot be compared: {error}")
+        yield Found(grid.node, f"values cannot be compared: {error}")
 
 
 def _try(source: Grid, grid: Grid, factors: tuple[int, int], method: str, nodata: Any) -> float | None:
@@ -94,11 +93,11 @@ def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
     layout: Any = stated.get("layout")
     items = [i for i in (layout if isinstance(layout, list) else ()) if isinstance(i, Mapping)]
     item = next((i for i in items if i.get("asset") == level.path), {})
-    own = grid.view.attrs.get(
+    own = grid.node.attrs.get(
         "resampling_method", item.get("resampling_method", stated.get("resampling_method"))
     )
     methods = [own] if own in RESAMPLING_METHODS else []
-    if any(name in grid.view.attrs for name in ("flag_values", "flag_masks", "flag_meanings")):
+    if any(name in grid.node.attrs for name in ("flag_values", "flag_masks", "flag_meanings")):
         # Classes have no average: these are what takes its place.
         methods += [method for method in ("mode", "nearest") if method not in methods]
     return methods
@@ -111,12 +110,12 @@ def compare_level(
 
     Both placements of cells are tried: cells of whole factors, and cells that share the finer level's extent.
     """
-    if source.view.dims != level.view.dims:
+    if source.node.dims != level.node.dims:
         return None
-    steps = [1] * len(source.view.shape)
+    steps = [1] * len(source.node.shape)
     steps[source.y], steps[source.x] = factors
     shares = []
-    if tuple(-(-n // f) for n, f in zip(source.view.shape, steps, strict=True)) == level.view.shape:
+    if tuple(-(-n // f) for n, f in zip(source.node.shape, steps, strict=True)) == level.node.shape:
         shares = [_share(source, level, steps, method, nodata, grid) for grid in ("aligned", "gdal")]
     elif _drops_rest(source, level, steps):
         shares = [_share(source, level, steps, method, nodata, "aligned")]
@@ -125,18 +124,18 @@ def compare_level(
 
 def _drops_rest(source: Grid, level: Grid, factors: Sequence[int]) -> bool:
     """Whether the level has only the cells that are whole."""
-    return all(m == n // f for n, m, f in zip(source.view.shape, level.view.shape, factors, strict=True))
+    return all(m == n // f for n, m, f in zip(source.node.shape, level.node.shape, factors, strict=True))
 
 
 def _share(source: Grid, level: Grid, factors: Sequence[int], method: str, nodata: Any, grid: str) -> float:
     wrong = cells = 0
     for box in _boxes(level, factors):
-        part = plan_part(source.view.shape, factors, method, box, grid=grid)
-        finer = np.asarray(source.view[part.source])
-        if finer.dtype != level.view.dtype:
-            finer = finer.astype(level.view.dtype)
+        part = plan_part(source.node.shape, factors, method, box, grid=grid)
+        finer = np.asarray(source.node[part.source])
+        if finer.dtype != level.node.dtype:
+            finer = finer.astype(level.node.dtype)
         expected = downsample(finer, factors, method, nodata=nodata, part=part, grid=grid)
-        found = np.asarray(level.view[box])
+        found = np.asarray(level.node[box])
         wrong += int(np.count_nonzero(_differs(expected, found)))
         cells += found.size
     return wrong / cells if cells else 0.0
@@ -155,19 +154,19 @@ def _boxes(level: Grid, factors: Sequence[int]) -> Iterator[tuple[slice, ...]]:
     """Samples of a level: at its first and last corner, and in its middle."""
     side = min(SAMPLE_SIDE, max(1, SOURCE_SIDE // max(factors)))
     for position in (0.0, 0.5, 1.0):
-        box = [slice(0, 1)] * len(level.view.shape)
+        box = [slice(0, 1)] * len(level.node.shape)
         for axis in (level.y, level.x):
-            length = level.view.shape[axis]
+            length = level.node.shape[axis]
             start = int((length - min(side, length)) * position)
             box[axis] = slice(start, start + min(side, length))
-        if all(level.view.shape):
+        if all(level.node.shape):
             yield tuple(box)
 
 
 @rule("ZS-07", "error", "core", "CF 3.1, standard name table",
       "Units are of the kind that the table has for the standard name.", "correct units or standard_name",
       general="warning", is_deep=True)  # fmt: skip
-def check_units(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
     table = load_standard_names()
     for array in hierarchy.arrays:
         stated, units = array.attrs.get("standard_name"), array.attrs.get("units")
@@ -178,6 +177,6 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Complaint]:
         canonical = table.units.get(name) if canonical is None else canonical
         found = dimension_of(units)
         if found is None:
-            yield Complaint(array, f"units {units!r} are none that zstore knows", canonical, units, "note")
+            yield Found(array, f"units {units!r} are none that zstore knows", canonical, units, "note")
         elif canonical and dimension_of(canonical) != found and " since " not in units:
-            yield Complaint(array, f"units are {units!r} of {name!r}", canonical, units)
+            yield Found(array, f"units are {units!r} of {name!r}", canonical, units)

@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from zstore.conventions.profiles import ARRAYS, DRAFT, GDAL, MINI, OME
 from zstore.conventions.variables import parse_variable
-from zstore.validation.places import mapping_of, roles
-from zstore.validation.rule import Complaint, rule
+from zstore.validation.rule import Found, rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
-from zstore.validation.view import ArrayView, GroupView, Hierarchy
+from zstore.validation.view import ArrayView, Hierarchy, mapping_of
 
 __all__ = ["has_no_fill", "is_unreadable_fill"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
-MINI = ("geozarr-mini",)
-DRAFT = ("geozarr-draft",)
 
 
 def _dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
@@ -36,88 +34,86 @@ def _dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
     return None
 
 
-def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator[Complaint]:
+def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator[Found]:
     for array in hierarchy.arrays:
         trouble = _dimension_trouble(array)
         if trouble is not None and zarr_format in (None, array.zarr_format):
             # An array that nothing describes is plain Zarr, which needs no names.
             is_plain = hierarchy.profile is None and trouble[1] is None and _is_plain(array)
-            yield Complaint(array, trouble[0], len(array.shape), trouble[1], "note" if is_plain else None)
+            yield Found(array, trouble[0], len(array.shape), trouble[1], "note" if is_plain else None)
 
 
 def _is_plain(array: ArrayView) -> bool:
     neighbours = array.parent.arrays.values() if array.parent is not None else [array]
-    return not any(node.stored for node in [*neighbours, *array.ancestors()])
+    return not any(node.attrs or getattr(node, "dims", None) for node in [*neighbours, *array.ancestors()])
 
 
 @rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
       "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
-      "name the dimensions", profiles=(*DRAFT, "ome"))  # fmt: skip
-def check_dimensions(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      "name the dimensions", profiles=(DRAFT, OME))  # fmt: skip
+def check_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, None)
 
 
 @rule("MS-01", "error", "core", "mini spec, DataArray, Zarr V2",
       "Arrays of Zarr v2 have _ARRAY_DIMENSIONS, one string per dimension.", "name the dimensions",
-      profiles=MINI, same_as="GZ-10")  # fmt: skip
-def check_mini_v2_dimensions(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      profiles=(MINI,), same_as="GZ-10")  # fmt: skip
+def check_mini_v2_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, 2)
 
 
 @rule("MS-12", "error", "core", "mini spec, Dataset, CF compliance",
       "Arrays of Zarr v2 have _ARRAY_DIMENSIONS; those of v3 need none.", "name the dimensions",
-      profiles=MINI, same_as="GZ-10")  # fmt: skip
-def check_mini_compatibility(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      profiles=(MINI,), same_as="GZ-10")  # fmt: skip
+def check_mini_compatibility(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         stated = array.stored.get(DIMENSIONS)
         if array.zarr_format == 2 and stated is None and array.shape:
-            yield Complaint(array, f"{DIMENSIONS} is not there", len(array.shape))
+            yield Found(array, f"{DIMENSIONS} is not there", len(array.shape))
         elif array.zarr_format == 3 and stated is not None and stated != list(array.dims or ()):
-            yield Complaint(
-                array, f"{DIMENSIONS} is not what dimension_names is", list(array.dims or ()), stated
-            )
+            yield Found(array, f"{DIMENSIONS} is not what dimension_names is", list(array.dims or ()), stated)
 
 
 @rule("MS-03", "error", "core", "mini spec, DataArray, Zarr V3",
       "dimension_names of Zarr v3 are set, strings, and unique.", "name every dimension differently",
-      profiles=MINI, same_as="GZ-10")  # fmt: skip
-def check_mini_v3_dimensions(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      profiles=(MINI,), same_as="GZ-10")  # fmt: skip
+def check_mini_v3_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, 3)
     for array in hierarchy.arrays:
         names = array.dims or ()
         if array.zarr_format == 3 and len(set(names)) != len(names) and None not in names:
-            yield Complaint(array, f"dimension_names are {list(names)}, one of them twice", None, list(names))
+            yield Found(array, f"dimension_names are {list(names)}, one of them twice", None, list(names))
 
 
 @rule("OC-01", "warning", "core", "OGC Zarr 2.0 4.1", "Arrays of Zarr v2 have _ARRAY_DIMENSIONS.",
-      "name the dimensions", profiles=("multiscale-arrays", "gdal"), same_as="GZ-10")  # fmt: skip
-def check_community_dimensions(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      "name the dimensions", profiles=(ARRAYS, GDAL), same_as="GZ-10")  # fmt: skip
+def check_community_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, 2)
 
 
 @rule("GZ-11", "error", "core", "draft 8.1.2",
       "Within a group, a dimension's name means one length, and an array has it once.",
       "give dimensions of other lengths other names")  # fmt: skip
-def check_lengths(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         names = [name for name in array.dims or () if name is not None]
         if len(set(names)) != len(names):
-            yield Complaint(array, f"dimensions are {names}, one of them twice", None, names)
+            yield Found(array, f"dimensions are {names}, one of them twice", None, names)
     for group in hierarchy.groups:
-        found = roles(group)
+        found = hierarchy.roles(group)
         first: dict[str, tuple[int, str]] = {}
         for name, array in {**found.data, **found.auxiliary}.items():
             for dimension, length in zip(array.dims or (), array.shape, strict=False):
                 known = first.setdefault(str(dimension), (length, name))
                 if dimension is not None and known[0] != length:
                     message = f"dimension {dimension!r} is {length} long, in {known[1]!r} {known[0]}"
-                    yield Complaint(array, message, known[0], length)
+                    yield Found(array, message, known[0], length)
 
 
 @rule("GZ-12", "error", "core", "draft 8.1.2",
       "A dimension's name that begins with / is that of a 1-D array of its length in a group above.",
       "use plain names: no tool follows the others")  # fmt: skip
-def check_outer_dimensions(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_outer_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         for dimension, length in zip(array.dims or (), array.shape, strict=False):
             if dimension is None or not dimension.startswith("/"):
@@ -126,36 +122,36 @@ def check_outer_dimensions(hierarchy: Hierarchy) -> Iterator[Complaint]:
             found = next((coordinate for coordinate in above if coordinate is not None), None)
             if found is None or found.shape != (length,):
                 shape = "nowhere" if found is None else f"of the shape {found.shape}"
-                yield Complaint(array, f"dimension {dimension!r}: {dimension[1:]!r} is {shape}", (length,))
+                yield Found(array, f"dimension {dimension!r}: {dimension[1:]!r} is {shape}", (length,))
             else:
                 message = f"dimension {dimension!r} is one that no tool follows"
-                yield Complaint(array, message, dimension[1:], dimension, "note")
+                yield Found(array, message, dimension[1:], dimension, "note")
 
 
 @rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside it, or in a group above.",
       "name the array that carries the CRS, or make it")  # fmt: skip
-def check_mapping(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         stated = array.attrs.get("grid_mapping")
         name, mapping = mapping_of(array)
         if stated is not None and mapping is None:
-            yield Complaint(array, f"grid_mapping is {stated!r}; there is no array {name!r}", None, stated)
+            yield Found(array, f"grid_mapping is {stated!r}; there is no array {name!r}", None, stated)
 
 
 @rule("GZ-16", "error", "core", "draft 8.1.4",
       "scale_factor, add_offset, _FillValue, flags and names have the types that CF gives them.",
       "write numbers as numbers, and a fill value that the type holds")  # fmt: skip
-def check_values_meaning(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_values_meaning(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         _, findings = parse_variable(array, None)
         for finding in findings:
             if finding.rule == "GZ-16":
-                yield Complaint(array, finding.message, finding.expected, finding.found, finding.severity)
+                yield Found(array, finding.message, finding.expected, finding.found, finding.severity)
         if is_unreadable_fill(array):
             message = (
                 f"_FillValue is {array.attrs['_FillValue']!r}, which xarray refuses on a Zarr v3 float array"
             )
-            yield Complaint(array, message, "base64 of the little-endian float64", None, "warning")
+            yield Found(array, message, "base64 of the little-endian float64", None, "warning")
 
 
 def is_unreadable_fill(array: ArrayView) -> bool:
@@ -172,50 +168,47 @@ def has_no_fill(array: ArrayView) -> bool:
 
 @rule("ZS-08", "error", "core", "Zarr v3, fill_value", "A Zarr v3 array has a fill value.",
       "write one (zstore fix --fill-value does); GDAL takes it for nodata", general="warning")  # fmt: skip
-def check_fill_is_there(hierarchy: Hierarchy) -> Iterator[Complaint]:
+def check_fill_is_there(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         if has_no_fill(array):
             message = "fill_value is null, for which zarr-python refuses the array; GDAL writes it"
-            yield Complaint(array, message, "a value of the array's type", None)
+            yield Found(array, message, "a value of the array's type", None)
 
 
 @rule("MS-02", "error", "core", "mini spec, DataArray",
       "Arrays have a dimension, but for those that grid_mapping or coordinates name.",
-      "give the value a dimension, or make it an attribute", general="note", profiles=MINI)  # fmt: skip
-def check_scalars(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      "give the value a dimension, or make it an attribute", general="note", profiles=(MINI,))  # fmt: skip
+def check_scalars(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
-        data = roles(array.parent).data if array.shape == () and array.parent is not None else {}
-        if array.name in data:
-            yield Complaint(array, "the array has no dimension, and nothing refers to it", 1, 0)
+        if array.shape == () and _is_data(hierarchy, array):
+            yield Found(array, "the array has no dimension, and nothing refers to it", 1, 0)
 
 
 @rule("MS-06", "error", "core", "mini spec, Dataset, CF compliance",
       "Data variables have a standard_name that CF's table has.",
       "take a name from cfconventions.org; leave it out where there is none", general="warning",
-      profiles=MINI)  # fmt: skip
-def check_standard_names(hierarchy: Hierarchy) -> Iterator[Complaint]:
+      profiles=(MINI,))  # fmt: skip
+def check_standard_names(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
         found = array.attrs.get("standard_name")
         if isinstance(found, str):
             yield from _check_name(array, found)
-        elif found is None and hierarchy.profile is not None and _is_data(array):
-            yield Complaint(array, "there is no standard_name", "a name of CF's table")
+        elif found is None and hierarchy.profile is not None and array.shape and _is_data(hierarchy, array):
+            yield Found(array, "there is no standard_name", "a name of CF's table")
 
 
-def _is_data(array: ArrayView) -> bool:
-    return (
-        isinstance(array.parent, GroupView) and array.name in roles(array.parent).data and array.shape != ()
-    )
+def _is_data(hierarchy: Hierarchy, array: ArrayView) -> bool:
+    return array.parent is not None and array.name in hierarchy.roles(array.parent).data
 
 
-def _check_name(array: ArrayView, found: str) -> Iterator[Complaint]:
+def _check_name(array: ArrayView, found: str) -> Iterator[Found]:
     table = load_standard_names()
     name, _, modifier = found.partition(" ")
     if modifier and modifier not in MODIFIERS:
         message = f"standard_name is {found!r}; {modifier!r} is no modifier"
-        yield Complaint(array, message, sorted(MODIFIERS), modifier)
+        yield Found(array, message, sorted(MODIFIERS), modifier)
     if name in table.aliases:
         now = " or ".join(table.aliases[name])
-        yield Complaint(array, f"standard_name {name!r} is an old name of {now!r}", now, name, "warning")
+        yield Found(array, f"standard_name {name!r} is an old name of {now!r}", now, name, "warning")
     elif name not in table.units:
-        yield Complaint(array, f"standard_name {name!r} is not in the {table.version}", None, name)
+        yield Found(array, f"standard_name {name!r} is not in the {table.version}", None, name)

@@ -1,0 +1,623 @@
+"""What the nodes of a hierarchy mean: roles, grids, levels and pyramids, resolved once for everybody above.
+
+Reading, reports, pyramids, validation, fixing, xarray and rasters all ask here, and so get one answer. Every
+convention is asked once about every node, in one order (`order_conventions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from zstore.conventions.affines import choose_affine, choose_factors
+from zstore.conventions.base import Convention, Facts, Finding, LevelEntry, Node, Severity, is_array
+from zstore.conventions.cf import AXIS_NAMES, mapping_names
+from zstore.conventions.content.timeaxis import TimeAxis
+from zstore.conventions.crs import Crs
+from zstore.conventions.geozarr import tile_matrices
+from zstore.conventions.model import Affine, GeoModel, Level, Variable
+from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold, hold_group
+from zstore.conventions.order import OWN, load_conventions
+from zstore.errors import MetadataError, ZstoreError
+
+__all__ = ["Grid", "LevelPlace", "Meaning", "Pyramid", "Reading", "Roles", "words"]
+
+T = TypeVar("T")
+LINKS = ("coordinates", "bounds", "climatology")
+# What an array means must not change from level to level.
+COMPARED = (
+    ("GZ-33", "dtype"),
+    ("GZ-22", "scale_factor"),
+    ("GZ-22", "add_offset"),
+    ("GZ-22", "units"),
+    ("GZ-22", "nodata"),
+)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the arrays of one group are, by name; `dims` are all names of dimensions in use."""
+
+    coordinates: Mapping[str, Any]
+    mappings: Mapping[str, Any]
+    auxiliary: Mapping[str, Any]
+    data: Mapping[str, Any]
+    dims: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """An array of data on the ground: its y and x dimension, and what every convention says of it, in order.
+
+    is_known   whether anything tells y and x; else they are the last two dimensions
+    """
+
+    node: Any
+    facts: tuple[Facts, ...]
+    y: int
+    x: int
+    is_known: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(y, x) lengths."""
+        return self.node.shape[self.y], self.node.shape[self.x]
+
+    @property
+    def dimensions(self) -> tuple[str, str]:
+        """Names of the y and the x dimension; "" for one that has none."""
+        names = self.node.dims or ()
+        return (names[self.y] or "", names[self.x] or "") if names else ("", "")
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """(y, x) lengths of what is read at once: a chunk, or an inner chunk of a shard."""
+        return self.node.chunks[self.y], self.node.chunks[self.x]
+
+    @property
+    def stated_crs(self) -> list[tuple[str, Crs]]:
+        """(what says it, the CRS) of every one that is stated for the array or handed down by its group."""
+        return [pair for facts in self.facts for pair in facts.crs]
+
+    @property
+    def crs(self) -> Crs | None:
+        """The first of these, which counts."""
+        return next((crs for _, crs in self.stated_crs), None)
+
+    @property
+    def stated_affines(self) -> list[tuple[str, Affine]]:
+        """(what says it, the affine) of every one that is stated; those of coordinates are not."""
+        return [pair for facts in self.facts for pair in facts.affines]
+
+    @property
+    def variable(self) -> Variable:
+        """What the values mean: of each member, the first word on it."""
+        said = [facts.variable for facts in self.facts if facts.variable is not None]
+        return _first_of(Variable, said)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one node is on the ground, and what is wrong with it; no `geo` where it is no grid, and why."""
+
+    geo: GeoModel | None
+    findings: tuple[Finding, ...]
+    trouble: MetadataError | None = None
+
+
+@dataclass
+class LevelPlace:
+    """One level of a pyramid: where it is, the grids it holds by name, and its own model, if it has one.
+
+    A level that is an array holds one grid, whose name is "".
+    """
+
+    path: str
+    node: Any
+    grids: dict[str, Grid]
+    geo: GeoModel | None = None
+    affine: Affine | None = None
+    factors: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """(y, x) of the largest grid."""
+        shapes = [grid.shape for grid in self.grids.values()]
+        return max(shapes, key=lambda shape: shape[0] * shape[1], default=None)
+
+
+@dataclass
+class Pyramid:
+    """A multiscale group: its levels as they are there, the finest first, and what it comes to."""
+
+    group: Any
+    levels: list[LevelPlace]
+    reading: Reading
+
+    @property
+    def geo(self) -> GeoModel | None:
+        """The model of the pyramid."""
+        return self.reading.geo
+
+    @property
+    def stated(self) -> Any:
+        """What the attribute `multiscales` holds."""
+        return self.group.attrs.get("multiscales")
+
+    @property
+    def is_object(self) -> bool:
+        """Whether that is an object, and not a list."""
+        return isinstance(self.stated, Mapping)
+
+    @property
+    def tile_matrix_set(self) -> Any:
+        """What `tile_matrix_set` holds, None without."""
+        return self.stated.get("tile_matrix_set") if isinstance(self.stated, Mapping) else None
+
+    @property
+    def matrices(self) -> dict[str, Mapping[str, Any]]:
+        """The tile matrices of a set that is written out, by their id."""
+        return tile_matrices(self.stated)
+
+
+class Meaning:
+    """What nodes mean. A node is resolved once: what it is asked for again is known."""
+
+    def __init__(self, conventions: Sequence[str] | None = None) -> None:
+        self.conventions: list[Convention] = load_conventions(conventions)
+        self._facts: dict[HeldNode, tuple[Facts, ...]] = {}
+        self._said: dict[HeldGroup, Facts] = {}
+        self._roles: dict[HeldGroup, Roles] = {}
+        self._grids: dict[HeldArray, Grid] = {}
+        self._pyramids: dict[HeldGroup, Pyramid | None] = {}
+        self._readings: dict[HeldNode, Reading] = {}
+        self._plugins: dict[str, None] = {}
+
+    def facts(self, node: Any) -> tuple[Facts, ...]:
+        """What each convention says of a held node."""
+        if node not in self._facts:
+            self._facts[node] = tuple(_ask(convention, node) for convention in self.conventions)
+            said = zip(self.conventions, self._facts[node], strict=True)
+            self._plugins |= {c.name: None for c, facts in said if c.name not in OWN and facts != Facts()}
+        return self._facts[node]
+
+    def said(self, group: Any) -> Facts:
+        """What all conventions say of a held group, the first word on everything."""
+        if group not in self._said:
+            self._said[group] = _merged(self.facts(group))
+        return self._said[group]
+
+    def roles(self, group: Any) -> Roles:
+        """What the arrays of a held group are."""
+        if group not in self._roles:
+            self._roles[group] = _find_roles(group)
+        return self._roles[group]
+
+    def grid(self, array: Any) -> Grid | None:
+        """The grid of a held array; None where it has no two dimensions with cells."""
+        if len(array.shape) < 2:
+            return None
+        if array not in self._grids:
+            facts, names = self.facts(array), array.dims or ()
+            axes = (
+                (names.index(pair[0]), names.index(pair[1]))
+                for pair in self._stated_dimensions(array, facts)
+                if pair is not None and set(pair) <= set(names)
+            )
+            known = next(axes, None)
+            y, x = known or (len(array.shape) - 2, len(array.shape) - 1)
+            if array.parent is not None:
+                shape, above = (array.shape[y], array.shape[x]), self.facts(array.parent)
+                facts = tuple(_handed_down(*pair, shape) for pair in zip(facts, above, strict=True))
+            self._grids[array] = Grid(array, facts, y, x, known is not None)
+        found = self._grids[array]
+        return None if 0 in found.shape else found
+
+    def _stated_dimensions(
+        self, array: HeldArray, facts: Sequence[Facts]
+    ) -> Iterator[tuple[str, str] | None]:
+        # `spatial:dimensions` is a statement; what coordinates come to is found out.
+        yield from (found.dimensions for found in facts)
+        yield from (found.coordinate_dimensions for found in facts)
+        for above in array.ancestors():
+            yield from (found.dimensions for found in self.facts(above))
+
+    def grids(self, group: Any) -> dict[str, Grid]:
+        """The grids of a held group whose y and x are known, by name."""
+        found = {name: self.grid(array) for name, array in self.roles(group).data.items()}
+        return {name: grid for name, grid in found.items() if grid is not None and grid.is_known}
+
+    def is_pyramid(self, node: Any, parent: Any = None) -> bool:
+        """Whether a group states levels, readable or not."""
+        held = self.hold(node, parent)
+        return isinstance(held, HeldGroup) and any(f.levels is not None for f in self.facts(held))
+
+    def pyramid(self, group: Any) -> Pyramid | None:
+        """The pyramid that a held group states; None where it states none."""
+        if group not in self._pyramids:
+            self._pyramids[group] = self._read_pyramid(group) if self.is_pyramid(group) else None
+        return self._pyramids[group]
+
+    def read(self, node: Any, parent: Any = None) -> Reading:
+        """What an array, a group of arrays or a multiscale group is on the ground.
+
+        `parent` is the group that holds it; of an array of a store it is looked for.
+        """
+        held = self.hold(node, parent)
+        if held not in self._readings:
+            self._readings[held] = self._read(held)
+        return self._readings[held]
+
+    def hold(self, node: Any, parent: Any = None) -> HeldArray | HeldGroup:
+        """The node, as it is to be asked for again."""
+        if parent is None and not isinstance(node, HeldNode) and is_array(node):
+            parent = group_above(node)
+        return hold(node, hold_group(parent))
+
+    def _read(self, held: HeldArray | HeldGroup) -> Reading:
+        root = self.said(held) if isinstance(held, HeldGroup) else Facts()
+        try:
+            if isinstance(held, HeldArray):
+                geo, findings = self._place(held, None, None)
+            elif (pyramid := self.pyramid(held)) is not None:
+                return pyramid.reading
+            else:
+                geo, findings = self._read_dataset(held, None, None)
+        except MetadataError as error:
+            return Reading(None, root.findings, error)
+        return self._finished(geo, root, findings)
+
+    def _finished(self, geo: GeoModel, root: Facts, findings: Sequence[Finding]) -> Reading:
+        geo = replace(geo, stac=root.stac, plugins=tuple(self._plugins))
+        return Reading(geo, tuple(_unique([*root.findings, *findings])))
+
+    def dialects(self, node: Any, level: str | None = None) -> list[str]:
+        """The names of the dialects that a group, its level at `level`, and the arrays in both speak.
+
+        They are told by what the attributes have, not by whether it is right.
+        """
+        held = self.hold(node)
+        below = held.below(level) if level and isinstance(held, HeldGroup) else None
+        found: dict[str, None] = {}
+        for place in [held] if below is None else [held, below]:
+            inside = place.arrays.values() if isinstance(place, HeldGroup) else ()
+            for said in (place, *inside):
+                found |= dict.fromkeys(self._dialects(said))
+        return list(found)
+
+    def _dialects(self, node: Any) -> Iterator[str]:
+        for place, convention in enumerate(self.conventions):
+            named = getattr(convention, "dialects", None)
+            if named is not None:
+                yield from named(node)
+            elif self.facts(node)[place] != Facts():
+                yield convention.name
+
+    def _place(
+        self, array: HeldArray, entry: LevelEntry | None, root: Facts | None
+    ) -> tuple[GeoModel, list[Finding]]:
+        """The model of one array, and what is wrong with it; `entry` and `root` are its pyramid's, if any."""
+        if len(array.shape) < 2:
+            raise MetadataError(
+                f"array has {len(array.shape)} dimensions; expected a grid of two or more", path=array.path
+            )
+        grid = self.grid(array)
+        if grid is None:
+            raise MetadataError(
+                f"grid of the array is {array.shape}; expected one cell at least", path=array.path
+            )
+        return _place_grid(grid, entry, root)
+
+    def _read_dataset(
+        self, group: HeldGroup, entry: LevelEntry | None, root: Facts | None
+    ) -> tuple[GeoModel, list[Finding]]:
+        """The model of the group's arrays that share the largest grid."""
+        own, dimensions = self.said(group), None if root is None else root.dimensions
+        held: dict[tuple[tuple[int, int], tuple[str, str]], dict[str, tuple[GeoModel, list[Finding]]]] = {}
+        for name, array in self.roles(group).data.items():
+            grid = self.grid(array)
+            if grid is not None and _is_placed(grid, group, own.dimensions or dimensions):
+                geo, found = self._place(array, entry, root)
+                held.setdefault((geo.shape, geo.dimensions), {})[name] = (geo, found)
+        if not held:
+            return _read_bare(group, own)
+        shape, dimensions = max(held, key=lambda grid: grid[0][0] * grid[0][1])
+        chosen = held.pop((shape, dimensions))
+        findings = [finding for _, found in chosen.values() for finding in found]
+        for others in held.values():
+            for name in others:
+                message = f"array {name!r} is on another grid than {shape} {dimensions}; it is left out"
+                findings.append(Finding("GZ-11", "note", group.path, message, shape, others[name][0].shape))
+        models = {name: geo for name, (geo, _) in chosen.items()}
+        placed = (geo for geo in models.values() if geo.crs is not None and geo.affine is not None)
+        first = next(placed, next(iter(models.values())))
+        for name, geo in models.items():
+            if first.crs is not None and geo.crs is not None and not geo.crs.is_same(first.crs):
+                message = f"array {name!r} has another CRS than the others"
+                findings.append(Finding("GZ-22", "error", group.path, message, first.crs.wkt, geo.crs.wkt))
+        variables = {name: geo.variables[name] for name, geo in models.items()}
+        time = _choose_time(models, group.path, findings)
+        return replace(first, variables=variables, time=time), findings
+
+    def _read_pyramid(self, group: HeldGroup) -> Pyramid:
+        root, findings = self.said(group), list[Finding]()
+        places = [(entry, self._read_level(group, entry, root, findings)) for entry in root.levels or ()]
+        read = [(entry, level, level.geo) for entry, level in places if level.geo is not None]
+        if not read:
+            levels = sorted((level for _, level in places), key=lambda level: -_area(level.shape))
+            try:
+                geo, found = self._read_dataset(group, None, None)
+            except MetadataError as error:
+                return Pyramid(group, levels, Reading(None, (*root.findings, *findings), error))
+            return Pyramid(group, levels, self._finished(geo, root, [*findings, *found]))
+        read.sort(key=lambda place: _cell_area(place[0], place[2]))
+        base_entry, _, base = read[0]
+        models = []
+        for entry, level, geo in read:
+            model = _make_level(entry, geo, base, base_entry, group.path, findings)
+            level.affine, level.factors = model.affine, model.factors
+            level.geo = replace(geo, affine=model.affine)
+            models.append(model)
+        for entry, level, geo in read[1:]:
+            findings += _compare(entry.path, geo, base, group, is_array=isinstance(level.node, HeldArray))
+        for entry, _, _ in read:
+            if None not in (entry.resampling, root.resampling) and entry.resampling != root.resampling:
+                message = f"level {entry.path!r} is made by {entry.resampling!r}, not {root.resampling!r}"
+                findings.append(
+                    Finding("GZ-48", "warning", group.path, message, root.resampling, entry.resampling)
+                )
+        geo = replace(base, levels=tuple(models), resampling=root.resampling)
+        return Pyramid(group, [level for _, level, _ in read], self._finished(geo, root, findings))
+
+    def _read_level(
+        self, group: HeldGroup, entry: LevelEntry, root: Facts, findings: list[Finding]
+    ) -> LevelPlace:
+        node, found = group.below(entry.path), list[Finding]()
+        place = LevelPlace(entry.path, node, {})
+        if isinstance(node, HeldGroup):
+            place.grids = self.grids(node)
+        elif isinstance(node, HeldArray):
+            # Levels that are arrays hold one variable, whatever each of them is called.
+            grid = self.grid(node)
+            place.grids = {} if grid is None or not grid.is_known else {"": grid}
+        else:
+            message = f"level {entry.path!r} is not there; it is left out"
+            findings.append(Finding("ZC-03", "error", group.path, message, entry.path))
+            return place
+        try:
+            is_array = isinstance(node, HeldArray)
+            read = self._place if is_array else self._read_dataset
+            place.geo, found = read(node, entry, root)
+        except MetadataError as error:
+            findings.append(Finding("MS-19", "error", group.path, f"level {entry.path!r}: {error}"))
+        findings += found
+        return place
+
+
+def words(value: Any) -> list[str]:
+    """The words of a string; [] for anything else."""
+    return value.split() if isinstance(value, str) else []
+
+
+def _ask(convention: Convention, node: Any) -> Facts:
+    """What a convention says; one of a plugin's that fails says that it does."""
+    try:
+        return convention.parse(node, node.parent)
+    except MetadataError as error:
+        reason = error.message
+    except Exception as error:
+        if convention.name in OWN or isinstance(error, ZstoreError):
+            raise
+        reason = f"{type(error).__name__}: {error}"
+    message = f"convention {convention.name!r} cannot read it: {reason}"
+    return Facts(findings=(Finding(convention.name.upper(), "error", node.path, message),))
+
+
+def _find_roles(group: HeldGroup) -> Roles:
+    arrays = group.arrays
+    dims = frozenset(name for array in arrays.values() for name in array.dims or () if name is not None)
+    linked = {name for array in arrays.values() for link in LINKS for name in words(array.attrs.get(link))}
+    mapped = {n for a in (group, *arrays.values()) for n in mapping_names(a.attrs.get("grid_mapping"))}
+    parts: dict[str, dict[str, Any]] = {"coordinates": {}, "mappings": {}, "auxiliary": {}, "data": {}}
+    for name, array in arrays.items():
+        is_mapping = len(array.shape) < 2 and {"grid_mapping_name", "crs_wkt"} & set(array.attrs)
+        if name in dims:
+            kind = "coordinates"
+        elif is_mapping or (name in mapped | {"spatial_ref", "crs"} and array.shape == ()):
+            kind = "mappings"
+        elif name in linked or array.attrs.get("standard_name") in ("latitude", "longitude"):
+            kind = "auxiliary"
+        else:
+            kind = "data"
+        parts[kind][name] = array
+    return Roles(**parts, dims=dims)
+
+
+def _merged(parsed: Sequence[Facts]) -> Facts:
+    stated = [facts.levels for facts in parsed if facts.levels is not None]
+    return replace(
+        _first_of(Facts, [replace(facts, crs=(), affines=(), levels=None, findings=()) for facts in parsed]),
+        crs=tuple(pair for facts in parsed for pair in facts.crs),
+        affines=tuple(pair for facts in parsed for pair in facts.affines),
+        levels=_join_levels(stated) if stated else None,
+        findings=tuple(finding for facts in parsed for finding in facts.findings),
+    )
+
+
+def _first_of(kind: type[T], stated: Sequence[T]) -> T:
+    """Of every member, the first value that says anything."""
+    merged: dict[str, Any] = {}
+    for said in stated:
+        for member in fields(kind):  # type: ignore[arg-type]
+            value = getattr(said, member.name)
+            is_empty = value is None or (isinstance(value, (Mapping, tuple)) and not value)
+            if not is_empty:
+                merged.setdefault(member.name, value)
+    return kind(**merged)
+
+
+def _join_levels(tried: Iterable[Sequence[LevelEntry]]) -> tuple[LevelEntry, ...]:
+    """The levels of the first dialect that names any; of each, what it leaves out as a later one says it."""
+    found = [entries for entries in tried if entries]
+    named: dict[str, list[LevelEntry]] = {entry.path: [] for entry in (found[0] if found else ())}
+    for entry in (entry for entries in found for entry in entries if entry.path in named):
+        named[entry.path].append(entry)
+    return tuple(_first_of(LevelEntry, entries) for entries in named.values())
+
+
+def _unique(findings: Iterable[Finding]) -> list[Finding]:
+    # A coordinate or a grid mapping that several arrays share is parsed with each of them.
+    kept: dict[str, Finding] = {}
+    for finding in findings:
+        kept.setdefault(repr(finding), finding)
+    return list(kept.values())
+
+
+def _handed_down(facts: Facts, group: Facts, shape: tuple[int, int]) -> Facts:
+    """What a convention says of an array, then what it says of the group, as far as it is the array's."""
+    if group.levels is not None or group == Facts():
+        return facts
+    is_its_own = group.shape in (None, shape)
+    affines = group.affines if group.shape == shape else ()
+    return replace(
+        facts,
+        crs=(*facts.crs, *(pair for pair in group.crs if pair not in facts.crs)),
+        affines=(*facts.affines, *(pair for pair in affines if pair not in facts.affines)),
+        bbox=facts.bbox or (group.bbox if is_its_own else None),
+    )
+
+
+def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tuple[GeoModel, list[Finding]]:
+    node, shape, parsed = grid.node, grid.shape, list(grid.facts)
+    findings = [finding for facts in parsed for finding in facts.findings]
+    if not grid.is_known:
+        message = f"dimensions are {node.dims!r}: none is known for y or x; the last two are taken"
+        # Of two dimensions without names there is nothing to choose.
+        severity: Severity = "warning" if node.dims or len(node.shape) > 2 else "note"
+        findings.append(Finding("GZ-43", severity, node.path, message))
+    if root is not None:
+        # What a multiscale group says of its own grid is the finest level's, told by shape and scale.
+        is_finest = entry is None or entry.scale in (None, (1, 1))
+        is_its_own = is_finest and root.shape in (None, shape)
+        affines = root.affines if is_its_own and root.shape == shape else ()
+        parsed.append(replace(root, affines=affines, bbox=root.bbox if is_its_own else None))
+    if entry is not None and entry.shape not in (None, shape):
+        message = f"spatial:shape of the layout is {entry.shape}; expected the array's {shape}"
+        findings.append(Finding("ZC-06", "error", node.path, message, shape, entry.shape))
+    crs = _choose_crs([pair for facts in parsed for pair in facts.crs], node.path, findings)
+    affine = choose_affine(parsed, entry, shape, node.path, findings)
+    y, x = grid.dimensions
+    time = next((facts.time for facts in parsed if facts.time is not None), None)
+    variables = {node.name: grid.variable}
+    return GeoModel(crs, affine, shape, (y or "y", x or "x"), variables=variables, time=time), findings
+
+
+def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Finding]) -> Crs | None:
+    if not stated:
+        return None
+    source, crs = stated[0]
+    for other_source, other in stated[1:]:
+        if not crs.is_same(other):
+            message = f"{source} and {other_source} are different CRSs; {source} counts"
+            findings.append(Finding("OC-08", "error", path, message, crs.wkt, other.wkt))
+    return crs
+
+
+def _is_placed(grid: Grid, group: HeldGroup, stated: tuple[str, str] | None) -> bool:
+    """Whether an array of a group is data on the ground, not a table of bounds or the like."""
+    dims, shape = grid.node.dims, grid.node.shape
+    if dims is None or None in dims:
+        return True
+    if stated is not None:
+        return set(stated) <= set(dims)
+    is_bounds = len(shape) == 2 and shape[1] in (2, 4) and dims[-1] not in group.arrays
+    return not is_bounds or str(dims[-1]).lower() in AXIS_NAMES
+
+
+def _read_bare(group: HeldGroup, root: Facts) -> tuple[GeoModel, list[Finding]]:
+    if root.shape is None:
+        raise MetadataError(
+            "group holds no grid: no array of two or more dimensions, no spatial:shape", path=group.path
+        )
+    findings: list[Finding] = []
+    crs = _choose_crs(root.crs, group.path, findings)
+    affine = choose_affine([root], None, root.shape, group.path, findings)
+    return GeoModel(crs, affine, root.shape, root.dimensions or ("y", "x")), findings
+
+
+def _choose_time(models: Mapping[str, GeoModel], path: str, findings: list[Finding]) -> TimeAxis | None:
+    stated = [geo.time for geo in models.values() if geo.time is not None]
+    # A dimension says more than a moment that all arrays have beside them.
+    chosen = max(stated, key=lambda axis: axis.values.ndim, default=None)
+    others = sorted({axis.name for axis in stated if chosen is not None and axis.name != chosen.name})
+    if chosen is not None and others:
+        message = f"time is {chosen.name!r} here; {', '.join(map(repr, others))} are not in the model"
+        findings.append(Finding("MS-09", "note", path, message, chosen.name, others))
+    return chosen
+
+
+def _area(shape: tuple[int, int] | None) -> int:
+    return 0 if shape is None else shape[0] * shape[1]
+
+
+def _cell_area(entry: LevelEntry, geo: GeoModel) -> tuple[float, int]:
+    if geo.affine is not None:
+        height, width = geo.affine.cell
+        return (height * width, -_area(geo.shape))
+    # Without an affine the level with the most cells is the finest.
+    return (entry.cell[0] * entry.cell[1] if entry.cell is not None else 0.0, -_area(geo.shape))
+
+
+def _make_level(
+    entry: LevelEntry,
+    geo: GeoModel,
+    base: GeoModel,
+    base_entry: LevelEntry,
+    path: str,
+    findings: list[Finding],
+) -> Level:
+    scale = entry.scale
+    if scale is not None and base_entry.scale is not None:
+        scale = (scale[0] / base_entry.scale[0], scale[1] / base_entry.scale[1])
+    factors = choose_factors((base.shape, base.affine), (geo.shape, geo.affine), scale)
+    affine = geo.affine
+    if factors is None:
+        message = f"nothing says how large the cells of level {entry.path!r} are"
+        findings.append(Finding("ZC-06", "error", path, message))
+        factors = (base.shape[0] / geo.shape[0], base.shape[1] / geo.shape[1])
+    elif affine is None and base.affine is not None:
+        affine = base.affine.scaled(factors)
+    if scale is not None and not np.allclose(scale, factors, rtol=1e-6):
+        message = (
+            f"transform.scale of level {entry.path!r} comes to {scale} of the finest, its cells to {factors}"
+        )
+        findings.append(Finding("ZC-06", "warning", path, message, factors, scale))
+    return Level(entry.path, geo.shape, affine, factors, entry.tile_shape)
+
+
+def _compare(level: str, geo: GeoModel, base: GeoModel, group: Node, *, is_array: bool) -> list[Finding]:
+    findings, path = [], group.path
+    if base.crs is not None and geo.crs is not None and not geo.crs.is_same(base.crs):
+        message = f"level {level!r} has another CRS than the finest"
+        findings.append(Finding("GZ-40", "error", path, message, base.crs.wkt, geo.crs.wkt))
+    shared = [name for name in sorted(base.variables) if name in geo.variables]
+    pairs = {name: (base.variables[name], geo.variables[name]) for name in shared}
+    if is_array:
+        # Levels that are arrays have names of their own.
+        if len(base.variables) == len(geo.variables) == 1:
+            pairs = {level: (next(iter(base.variables.values())), next(iter(geo.variables.values())))}
+    elif set(geo.variables) != set(base.variables):
+        message = f"level {level!r} holds {sorted(geo.variables)}, the finest {sorted(base.variables)}"
+        findings.append(
+            Finding("GZ-32", "error", path, message, sorted(base.variables), sorted(geo.variables))
+        )
+    for name, (finest, variable) in pairs.items():
+        for rule, member in COMPARED:
+            expected, found = getattr(finest, member), getattr(variable, member)
+            if repr(expected) != repr(found):
+                message = f"{member} of {name!r} is {found!r} at level {level!r}, {expected!r} at the finest"
+                findings.append(Finding(rule, "error", path, message, expected, found))
+    return findings

@@ -1,0 +1,199 @@
+"""Nodes as reading holds them: what lies beside and above is known, and nothing is listed or read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.conventions.base import ArrayNode, Finding, GroupNode, is_array
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.nodes.group import Group
+from zstore.nodes.open import open as open_node
+from zstore.nodes.open import open_group
+
+__all__ = [
+    "HeldArray",
+    "HeldGroup",
+    "HeldNode",
+    "arrays_of",
+    "group_above",
+    "group_outside",
+    "hold",
+    "hold_group",
+    "read_values",
+]
+
+# More values than these are no coordinates that anybody reads whole.
+MOST_VALUES = 1 << 24
+
+
+class HeldNode:
+    """A node that knows the group that holds it, as far as that is held too."""
+
+    node: Any = None
+    path: str
+    parent: HeldGroup | None
+    zarr_format: int
+
+    def __init__(self, node: Any, parent: HeldGroup | None = None) -> None:
+        self.node, self.parent = node, parent
+        self.path, self.zarr_format = node.path, node.zarr_format
+        self._attributes: Mapping[str, Any] = node.attrs
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes, without what names dimensions in Zarr v2."""
+        return self._attributes
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    def ancestors(self) -> Iterator[HeldGroup]:
+        """The held groups above the node, the nearest first."""
+        above = self.parent
+        while above is not None:
+            yield above
+            above = above.parent
+
+
+class HeldArray(HeldNode):
+    """An array whose values are read once."""
+
+    is_damaged = False
+    _values: np.ndarray[Any, Any] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths per dimension."""
+        return self.node.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the stored values."""
+        return self.node.dtype  # type: ignore[no-any-return]
+
+    @property
+    def fill_value(self) -> Any:
+        """What the array holds where no chunk is stored."""
+        return self.node.fill_value
+
+    @property
+    def dims(self) -> tuple[str | None, ...] | None:
+        """Names of the dimensions."""
+        return self.node.dims  # type: ignore[no-any-return]
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Lengths of a chunk, or of an inner chunk of a shard."""
+        return self.node.chunks  # type: ignore[no-any-return]
+
+    def __getitem__(self, selection: Any) -> Any:
+        if selection is not Ellipsis:
+            return self._read(selection)
+        if self._values is None:
+            if np.prod(self.shape, dtype=float) > MOST_VALUES:
+                raise MetadataError(
+                    f"array has the shape {self.shape}; expected {MOST_VALUES} values at most for all of it",
+                    path=self.path,
+                )
+            self._values = self._read(selection)
+        return self._values
+
+    def _read(self, selection: Any) -> Any:
+        return self.node[selection]
+
+
+class HeldGroup(HeldNode):
+    """A group whose children are listed once."""
+
+    @once
+    def children(self) -> Mapping[str, Any]:
+        """The direct children by name, in the order of their names."""
+        found = sorted(self.node.members(), key=lambda member: member[0])
+        return {name: hold(child, self) for name, child in found}
+
+    @once
+    def arrays(self) -> Mapping[str, Any]:
+        """The direct child arrays that can be read, by name."""
+        return {name: child for name, child in self.children.items() if isinstance(child, HeldArray)}
+
+    @once
+    def groups(self) -> Mapping[str, Any]:
+        """The direct child groups that can be read, by name."""
+        return {name: child for name, child in self.children.items() if isinstance(child, HeldGroup)}
+
+    @once
+    def outer(self) -> HeldGroup | None:
+        """The group above the outermost one that is held; it is looked for when it is asked for."""
+        above = None if self.parent is not None else group_above(self if self.node is None else self.node)
+        return self.parent if above is None else HeldGroup(above)
+
+    def members(self) -> Iterator[tuple[str, Any]]:
+        """The direct children that can be read, by name."""
+        for name, child in self.children.items():
+            if isinstance(child, HeldArray | HeldGroup):
+                yield name, child
+
+    def below(self, path: str) -> Any:
+        """The node at a path relative to this group; None where there is none."""
+        found: Any = self
+        for part in filter(None, path.split("/")):
+            found = found.children.get(part) if isinstance(found, HeldGroup) else None
+        return found
+
+
+def hold(node: Any, parent: HeldGroup | None = None) -> HeldArray | HeldGroup:
+    """The node, held; as it is where it is held already."""
+    if isinstance(node, HeldArray | HeldGroup):
+        return node
+    return HeldArray(node, parent) if is_array(node) else HeldGroup(cast("GroupNode", node), parent)
+
+
+def hold_group(node: Any) -> HeldGroup | None:
+    """The group, held; None where it is none."""
+    held = None if node is None else hold(node)
+    return held if isinstance(held, HeldGroup) else None
+
+
+def arrays_of(group: GroupNode) -> Mapping[str, Any]:
+    """The direct child arrays of a group by name."""
+    if isinstance(group, HeldGroup):
+        return group.arrays
+    return {name: child for name, child in group.members() if is_array(child)}
+
+
+def group_outside(group: GroupNode) -> GroupNode | None:
+    """The group that a group is in, where that is known or can be found out."""
+    return group.outer if isinstance(group, HeldGroup) else None
+
+
+def group_above(node: Any) -> Group | None:
+    """The group that holds an array or a group of a store, where there is one that can be read."""
+    if not hasattr(node, "store"):
+        return None
+    try:
+        if node.path:
+            above = open_node(node.store, node.path.rpartition("/")[0], mode="r")
+            return above if isinstance(above, Group) else None
+        scheme, _, rest = node.store.url.rstrip("/").partition("://")
+        above_place = rest.rpartition("/")[0]
+        # "memory://name" and "s3://bucket" have nothing above them.
+        return open_group(f"{scheme}://{above_place}", mode="r") if above_place else None
+    except (MetadataError, NotFoundError, StoreError):
+        return None
+
+
+def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[Any, Any] | None:
+    """All values of a coordinate; None, with a finding, where they are damaged, gone or too many."""
+    try:
+        return np.asarray(coordinate[...])
+    except ZstoreError as error:
+        name = coordinate.path.rpartition("/")[2]
+        message = f"coordinate {name!r} cannot be read, and is not used: {error}"
+        findings.append(Finding("GZ-29", "error", coordinate.path, message))
+        return None

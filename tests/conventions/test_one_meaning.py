@@ -1,0 +1,246 @@
+"""Whoever asks what a store means gets one answer: readers, reports, rules, pyramids, xarray and rasters."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.base import Document, Facts, is_group
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine
+from zstore.conventions.order import ReadingWarning, load_conventions, order_conventions, use_conventions
+from zstore.conventions.read import read_geo
+from zstore.errors import UnknownExtensionError
+from zstore.extensions.offers import Offer
+from zstore.extensions.plugins import Plugin
+from zstore.extensions.registry import conventions as registry
+from zstore.pyramid.quicklook import quicklook
+from zstore.report.summary import list_facts, make_report
+from zstore.storage.memory import MemoryStore
+from zstore.validation.fixing.fix import plan_fix
+from zstore.validation.run import validate
+
+pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+
+UTM = Affine(10.0, 0.0, 300000.0, 0.0, -10.0, 5000040.0)
+CODE = "EPSG:32632"
+
+
+def put_grid(group: zstore.Group, **attributes: Any) -> None:
+    """An array on a grid, and its coordinates."""
+    y, x = UTM.coordinates((32, 24))
+    group.create_array("y", data=y, dimension_names=("y",), attributes={"axis": "Y"})
+    group.create_array("x", data=x, dimension_names=("x",), attributes={"axis": "X"})
+    data = np.arange(32 * 24, dtype="u2").reshape(32, 24)
+    group.create_array("b", data=data, chunks=16, dimension_names=("y", "x"), attributes=attributes)
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> str:
+    """A grid whose grid mapping variable lies in the group above."""
+    root = zstore.create_group(tmp_path / "s.zarr", attributes={"Conventions": "CF-1.11"})
+    crs = Crs.from_user(CODE)
+    mapping = {**crs.cf, "crs_wkt": crs.wkt}
+    root.create_array("utm", data=np.int32(0), dimension_names=(), attributes=mapping)
+    put_grid(root.create_group("data", attributes={"Conventions": "CF-1.11"}), grid_mapping="utm: y x")
+    return str(tmp_path / "s.zarr" / "data")
+
+
+@pytest.fixture
+def plugged() -> Iterator[str]:
+    """A store whose CRS a plugin's convention alone says, and the plugin, as if it were installed."""
+    module = ModuleType("acme_zstore")
+    module.Acme = Acme  # type: ignore[attr-defined]
+    sys.modules["acme_zstore"] = module
+    offer = Offer("acme", "acme_zstore:Acme")
+    loaded = [Plugin("acme", "acme_zstore", "acme", "1", "ok", (("convention", offer),))]
+    former = registry._load, registry._plugin_names
+    registry._load, registry._plugin_names = lambda: loaded, None
+    yield "acme"
+    registry._load, registry._plugin_names = former
+    registry._classes.pop("acme", None)
+    del sys.modules["acme_zstore"]
+
+
+class Acme:
+    """The CRS as a bare number in a group's attributes."""
+
+    name = "acme"
+
+    def parse(self, node: Any, parent: Any = None) -> Facts:
+        number = node.attrs.get("acme:epsg") if is_group(node) else None
+        if number == "fail":
+            raise KeyError(number)
+        return Facts() if number is None else Facts(crs=(("acme:epsg", Crs.from_user(f"EPSG:{number}")),))
+
+    def render(self, geo: Any, zarr_format: int) -> dict[str, Document]:
+        code = "" if geo.crs is None else geo.crs.code or ""
+        if not code.startswith("EPSG:"):
+            return {}
+        number = int(code.removeprefix("EPSG:"))
+        return {grid.path: Document(kind="group", attributes={"acme:epsg": number}) for grid in geo.grids}
+
+    def check(self, node: Any, geo: Any, parent: Any = None) -> list[Any]:
+        return list(self.parse(node, parent).findings)
+
+
+def of_reading(place: str) -> str | None:
+    geo, findings = read_geo(zstore.open(place, mode="r"))
+    assert [finding for finding in findings if finding.severity != "note"] == []
+    return geo.crs.code if geo.crs else None
+
+
+def of_an_array(place: str) -> str | None:
+    crs = read_geo(zstore.open(f"{place}/b", mode="r"))[0].crs
+    return crs.code if crs else None
+
+
+def of_info(place: str) -> str | None:
+    node = zstore.open(place, mode="r")
+    return dict(list_facts(node, make_report(node)))["CRS"]
+
+
+def of_validation(place: str) -> str | None:
+    verdict = validate(place)
+    assert [finding for finding in verdict.findings if finding.severity == "error"] == []
+    state = next(found.state for found in verdict.classes if found.name == "crs")
+    return CODE if state == "pass" else None
+
+
+def of_fixing(place: str) -> str | None:
+    plan = plan_fix(place)
+    assert plan.after.count("error") == 0
+    crs = read_geo(zstore.open_group(plan.store, mode="r"))[0].crs
+    return crs.code if crs else None
+
+
+def of_a_pyramid(place: str) -> str | None:
+    made = zstore.build_pyramid(place, MemoryStore(), levels=1)
+    assert read_geo(made)[0].crs == Crs.from_user(CODE)
+    (code,) = {Crs.from_user(dict(made[f"{n}/spatial_ref"].attrs)).code for n in (0, 1)}
+    return code
+
+
+def of_xarray(place: str) -> str | None:
+    xr = pytest.importorskip("xarray", reason="to_geozarr is xarray's (extra 'xarray')")
+    import zstore.integrations.xarray
+
+    source = zstore.open_group(place, mode="r")
+    target = MemoryStore()
+    dataset = xr.open_dataset(place, engine="zstore", decode_coords=False)
+    above = zstore.create_group(target, attributes=dict(source.attrs))
+    if "utm" in zstore.open_group(str(Path(place).parent), mode="a"):
+        parent = zstore.open_group(str(Path(place).parent), mode="r")
+        above.create_array("utm", data=np.int32(0), dimension_names=(), attributes=dict(parent["utm"].attrs))
+        group = dataset.zstore.to_geozarr(target, group="data")
+    else:
+        group = dataset.zstore.to_geozarr(MemoryStore())
+    return group.attrs.get("proj:code")
+
+
+def of_a_raster(place: str) -> str | None:
+    rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio (extra 'raster')")
+    from zstore.integrations.rasters.raster import zarr_to_raster
+
+    path = zarr_to_raster(place, Path(place).parent.with_suffix(".tif"))
+    with rasterio.open(path) as raster:
+        return raster.crs.to_string() if raster.crs else None
+
+
+def of_a_picture(place: str) -> str | None:
+    assert quicklook(place).shape == (32, 24, 1)
+    return CODE
+
+
+EVERYBODY = [
+    of_reading, of_an_array, of_info, of_validation, of_fixing, of_a_pyramid, of_xarray, of_a_raster,
+    of_a_picture,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", EVERYBODY, ids=lambda ask: ask.__name__)
+def test_a_grid_mapping_in_a_group_above_is_found(ask: Callable[[str], str | None], nested: str) -> None:
+    assert ask(nested) == CODE
+
+
+@pytest.mark.parametrize("ask", EVERYBODY, ids=lambda ask: ask.__name__)
+def test_a_plugins_convention_is_asked(
+    ask: Callable[[str], str | None], plugged: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "s.zarr" / "data"
+    attributes = {"acme:epsg": 32632, "Conventions": "CF-1.11"}
+    zstore.create_group(tmp_path / "s.zarr")
+    put_grid(zstore.create_group(place, attributes=attributes))
+    assert ask(str(place)) == CODE
+
+
+def test_what_a_plugins_convention_said_it_says_again(plugged: str, tmp_path: Path) -> None:
+    group = zstore.create_group(tmp_path / "s", attributes={"acme:epsg": 32632})
+    put_grid(group)
+    node = zstore.open_group(tmp_path / "s", mode="r")
+    assert dict(list_facts(node, make_report(node)))["dialects"] == "acme"
+    made = zstore.build_pyramid(group, MemoryStore(), levels=1)
+    assert [made[level].attrs["acme:epsg"] for level in ("0", "1")] == [32632, 32632]
+    other = zstore.create_group(MemoryStore(), attributes={"proj:code": CODE})
+    put_grid(other)
+    assert "acme:epsg" not in zstore.build_pyramid(other, MemoryStore(), levels=1)["1"].attrs
+
+
+def test_a_plugins_convention_that_fails_stops_nothing(plugged: str) -> None:
+    group = zstore.create_group(MemoryStore(), attributes={"acme:epsg": "fail", "proj:code": CODE})
+    put_grid(group)
+    geo, findings = read_geo(group)
+    assert geo.crs is not None and geo.crs.code == CODE
+    assert {(f.rule, f.severity) for f in findings} == {("ACME", "error")}
+    assert "convention 'acme' cannot read it: KeyError" in findings[0].message
+
+
+def test_the_order_can_be_chosen(plugged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [convention.name for convention in load_conventions()][:-1]
+    assert order_conventions() == [*own, "acme"] and own[:2] == ["cf", "gdal"]
+    group = zstore.create_group(MemoryStore(), attributes={"acme:epsg": 32633, "proj:code": CODE})
+    put_grid(group)
+
+    def code(**options: Any) -> str | None:
+        crs = read_geo(group, **options)[0].crs
+        return None if crs is None else crs.code
+
+    assert code() == CODE and code(conventions=["acme", "..."]) == "EPSG:32633"
+    assert code(conventions=["cf"]) is None
+    with use_conventions("acme", "..."):
+        assert code() == "EPSG:32633" and validate(group).count("error") == 1
+        with pytest.warns(ReadingWarning, match="OC-08 at b: acme:epsg and proj:code are different CRSs"):
+            made = zstore.build_pyramid(group, MemoryStore(), levels=1)
+        assert made.attrs["proj:code"] == "EPSG:32633"
+    monkeypatch.setenv("ZSTORE_CONVENTIONS", "acme, cf")
+    assert order_conventions() == ["acme", "cf"] and code() == "EPSG:32633"
+    with pytest.raises(UnknownExtensionError, match="unknown convention 'acne'"), use_conventions("acne"):
+        pass
+
+
+def test_one_that_cannot_be_imported_is_left_out_and_named(plugged: str) -> None:
+    del sys.modules["acme_zstore"].Acme  # type: ignore[attr-defined]
+    group = zstore.create_group(MemoryStore(), attributes={"proj:code": CODE})
+    put_grid(group)
+    with pytest.warns(ReadingWarning, match="convention 'acme' is not asked"):
+        assert read_geo(group)[0].crs == Crs.from_user(CODE)
+    sys.modules["acme_zstore"].Acme = Acme  # type: ignore[attr-defined]
+
+
+def test_findings_of_reading_are_told_where_a_pyramid_is_made() -> None:
+    group = zstore.create_group(MemoryStore())
+    put_grid(group, grid_mapping="nowhere")
+    with pytest.warns(ReadingWarning, match="GZ-15 at b: grid_mapping is 'nowhere'"):
+        zstore.build_pyramid(group, MemoryStore(), levels=1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        quicklook(group)
+    assert [str(warning.message).split(":")[0] for warning in told] == ["error GZ-15 at b"]
