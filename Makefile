@@ -4,41 +4,56 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BUILT := $(VENV)/.built
 EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd pxi h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill fuzz sanitize build kernels lint types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
+.PHONY: demo test drill fuzz sanitize build kernels headers lint types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
 
-$(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(wildcard plugins/*/pyproject.toml)
+$(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PLUGINS),-e $(plugin))
-	$(BIN)/pip install --quiet "setuptools>=77" cython
+	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1" "blosc2>=3.3" "numpy>=2"
+	$(MAKE) kernels
+	ZSTORE_KERNELS=none $(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PLUGINS),-e $(plugin))
 	touch $@
 
-build: $(STAMP)
-
-# Only the extensions, in place, against what $(VENV) holds already.
+# The kernels, in place and on all cores; only those of which a source changed are compiled. `make kernels ONLY=codecs`
+# leaves the other rooms alone.
+ONLY :=
 kernels:
-	$(BIN)/pip install --quiet setuptools cython blosc2 "numpy>=2"
-	$(BIN)/python setup.py -q build_ext --inplace -j 2
+	ZSTORE_KERNELS=$(ONLY) $(BIN)/python setup.py -q build_ext --inplace -j $$(nproc)
 
-demo: $(STAMP)
+$(BUILT): $(STAMP) setup.py $(KERNEL_SOURCES)
+	$(MAKE) kernels
+	touch $@
+
+build: $(BUILT)
+
+# Our own headers, without the code that Cython makes: the compiler has nothing to say about any of them. Those of
+# resample/ are templates, but for the one of the warp kernel.
+WARNINGS := -fsyntax-only -Wall -Wextra -Wshadow -Werror -Wno-unused-function -D_GNU_SOURCE -I$(EXT) -I$(EXT)/include
+TEMPLATES := $(filter-out %/warp.h,$(wildcard $(EXT)/resample/*.h))
+headers:
+	$(CC) -x c $(WARNINGS) $(filter-out $(TEMPLATES),$(filter %.h,$(KERNEL_SOURCES)))
+	$(CXX) -x c++ -std=gnu++17 $(WARNINGS) $(TEMPLATES)
+
+demo: $(BUILT)
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP)
+test: $(BUILT)
 	$(BIN)/python -m pytest -q --known-skips
 
 # The longer forms of the drills in tests/faults.
-drill: $(STAMP)
+drill: $(BUILT)
 	$(BIN)/python -m pytest -q -m slow
 
 # Every parser and decoder, fed with damaged input for FUZZ_SECONDS; one of them guided by what it reaches, with
 # `make fuzz FUZZ_TARGET=zstd` (extra `fuzz`).
 FUZZ_SECONDS ?= 600
 FUZZ_TARGET ?=
-fuzz: $(STAMP)
+fuzz: $(BUILT)
 	test -z "$(FUZZ_TARGET)" || $(BIN)/pip install --quiet -e ".[fuzz]"
 	$(BIN)/python tests/fuzz/run.py $(if $(FUZZ_TARGET),--atheris) $(FUZZ_SECONDS) $(if $(FUZZ_TARGET),"$(FUZZ_TARGET)")
 
@@ -47,11 +62,11 @@ fuzz: $(STAMP)
 # allocate, because the sanitizer's allocator leaves its locks taken in the child.
 SANITIZED := build/sanitize
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-sanitize: $(STAMP)
+sanitize: $(BUILT)
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
 	cp -r src tests examples setup.py pyproject.toml README.md $(SANITIZED)
-	find $(SANITIZED)/src -name '*.so' -delete -o -path '*/_ext/*.c' -delete
+	find $(SANITIZED)/src -name '*.so' -delete -o -path '*/_ext/*/*.c' -delete -o -path '*/_ext/*/*.cpp' -delete
 	cd $(SANITIZED) && CFLAGS="$(SANITIZE)" LDFLAGS="-fsanitize=address,undefined" ZSTORE_DEBUG_KERNELS=1 \
 		$(abspath $(BIN))/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
@@ -97,7 +112,7 @@ $(NEW_READERS)/.installed: $(READERS_NEED)
 		touch $@; \
 	fi
 
-lint: $(STAMP)
+lint: $(STAMP) headers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
@@ -124,7 +139,7 @@ plugins:
 	ZSTORE_WHEEL=$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl) \
 		$(PLUGIN_VENV)/bin/python -m pytest -q -m install tests/cli/test_plugins_new.py
 
-bench: $(STAMP)
+bench: $(BUILT)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
 
 # The peers' own test-suites through zstore's codec pipeline, beside zarr-python's; the newer needs Python 3.12.
@@ -135,20 +150,20 @@ parity-xarray:
 	$(PYTHON) tools/parity.py xarray 2026.9.0
 
 # xarray's tests of its Zarr backend, reading through the engine "zstore".
-parity-xarray-engine: $(STAMP)
+parity-xarray-engine: $(BUILT)
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -c /dev/null -p no:cacheprovider -p xarray_engine \
 		--pyargs xarray.tests.test_backends -k "TestZarrDirectoryStore or TestZarrDictStore"
 
 # Beside zarr-python 2, in an environment of its own.
 ZARR2 := build/zarr2
-parity-zarr2: $(STAMP)
+parity-zarr2: $(BUILT)
 	test -x $(ZARR2)/bin/python || $(PYTHON) -m venv $(ZARR2)
 	$(ZARR2)/bin/pip install --quiet "zarr<3" "numcodecs<0.16" msgpack
 	ZSTORE_ZARR2_PYTHON=$(ZARR2)/bin/python $(BIN)/python -m pytest -q tests/parity/test_zarr2.py
 
 # Whole pyramids, store to store, beside their peers: the table of docs/performance.md. Takes minutes.
-bench-pyramids: $(STAMP)
+bench-pyramids: $(BUILT)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .venv-* .readers .readers-new .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.so
+	rm -rf $(VENV) .venv-* .readers .readers-new .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so

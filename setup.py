@@ -37,7 +37,6 @@ TEMPLATES = {
 }
 KERNELS = {
     "codecs.native": CODEC_LIBRARIES,
-    "codecs.order": {"extra_link_args": ["-pthread"]},
     "codecs.vlen": NUMPY_STRINGS,
     "engine.files": {},
     "engine.select": {},
@@ -57,9 +56,7 @@ DIRECTIVES = {
 
 
 # What a source names that is read with it: headers, parts in Cython, and declarations of other kernels.
-NAMED = re.compile(
-    r'^(?:#include|include|cdef extern from) "(.+)"|^from zstore\._ext\.(\S+) cimport', re.MULTILINE
-)
+NAMED = re.compile(r'^\s*(?:#?include|cdef extern from) "(.+)"|^from zstore\._ext\.(\S+) cimport', re.M)
 
 
 def sources(path: Path, seen: dict[Path, None]) -> dict[Path, None]:
@@ -78,17 +75,14 @@ def sources(path: Path, seen: dict[Path, None]) -> dict[Path, None]:
 def kernel(name: str, options: dict) -> Extension:
     source = EXT.joinpath(*name.split(".")).with_suffix(".pyx")
     optimise = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
-    options = {"include_dirs": [], "extra_compile_args": ["-std=gnu11"], **options}
-    options["include_dirs"] = [*options["include_dirs"], str(EXT), str(EXT / "include")]
-    options["extra_compile_args"] = [
-        *optimise,
-        *options["extra_compile_args"],
-        "-pthread",
-        "-fvisibility=hidden",
-        "-Wno-unused-function",
-    ]
+    flags = [*optimise, "-pthread", "-fvisibility=hidden", "-Wno-unused-function"]
     return Extension(
-        f"zstore._ext.{name}", [str(source)], depends=[str(path) for path in sources(source, {})], **options
+        f"zstore._ext.{name}",
+        [str(source)],
+        depends=[__file__, *(str(path) for path in sources(source, {}))],
+        include_dirs=[str(EXT), str(EXT / "include"), *options.pop("include_dirs", [])],
+        extra_compile_args=[*flags, *options.pop("extra_compile_args", [])],
+        **options,
     )
 
 
@@ -98,7 +92,7 @@ def is_wanted(name: str) -> bool:
 
 setup(
     ext_modules=cythonize(
-        [kernel(name, options) for name, options in KERNELS.items() if is_wanted(name)],
+        [kernel(name, dict(options)) for name, options in KERNELS.items() if is_wanted(name)],
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
     )

@@ -21,7 +21,6 @@ from zstore.storage.local import LocalStore
 SOURCE = Path(zstore.__file__).parents[1]
 KERNELS = [
     "zstore._ext.codecs.native",
-    "zstore._ext.codecs.order",
     "zstore._ext.codecs.vlen",
     "zstore._ext.engine.files",
     "zstore._ext.engine.select",

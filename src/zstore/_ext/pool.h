@@ -26,7 +26,7 @@ static struct {
     pthread_cond_t jobs, idle;
     zs_job *first;
     int workers, has_atfork;
-} zs_pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .jobs = PTHREAD_COND_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
+} zs_pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
 
 static void *zs_pool_worker(void *unused) {
     (void)unused;

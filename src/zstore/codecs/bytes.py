@@ -59,11 +59,11 @@ class Bytes(Serializer):
 
     def turn(self) -> Any:
         """A capsule of a native codec that reverses parts of items; None where they are too many."""
-        from zstore._ext.codecs import order
+        from zstore._ext.codecs import native
 
         assert self.spec is not None, "bound before use"
         return (
-            order.turn(self.spec.dtype.itemsize, self.swaps) if len(self.swaps) <= order.PART_LIMIT else None
+            native.turn(self.spec.dtype.itemsize, self.swaps) if len(self.swaps) <= native.PART_LIMIT else None
         )
 
     def encoded_size(self, spec: ChunkSpec) -> int:

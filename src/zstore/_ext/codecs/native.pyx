@@ -59,6 +59,17 @@ cdef extern from "crc32c.h" nogil:
 cdef extern from "blosc.h" nogil:
     zstore_codec *zs_blosc_new(int compressor, int level, int shuffle, int typesize, int blocksize)
 
+cdef extern from "order.h" nogil:
+    const int ZS_ORDER_PARTS
+    ctypedef struct zs_order_part:
+        int64_t offset, unit, count
+    ctypedef struct zs_order_params:
+        int64_t item, n_parts
+        zs_order_part part[64]
+    zstore_codec *zs_order_new(const zs_order_params *params)
+
+
+PART_LIMIT = ZS_ORDER_PARTS
 
 BLOSC_COMPRESSORS = {"blosclz": 0, "lz4": 1, "lz4hc": 2, "zlib": 4, "zstd": 5}
 
@@ -131,6 +142,21 @@ def blosc(str cname="lz4", int clevel=5, int shuffle=1, int typesize=1, int bloc
     _between("typesize", typesize, 1, 255)
     _between("blocksize", blocksize, 0, 0x7FFFFFFF)
     return _capsule(zs_blosc_new(BLOSC_COMPRESSORS[cname], clevel, shuffle, typesize, blocksize))
+
+
+def turn(int64_t item_size, tuple parts):
+    """A capsule that reverses the (offset, unit, count) `parts` of every item: units of 2, 4, 8 or 16 bytes."""
+    cdef zs_order_params params
+    cdef int64_t offset, unit, count
+    _between("item_size", item_size, 1, 1 << 31)
+    _between("the number of parts", len(parts), 0, ZS_ORDER_PARTS)
+    params.item = item_size
+    params.n_parts = len(parts)
+    for index, (offset, unit, count) in enumerate(parts):
+        if unit not in (2, 4, 8, 16) or not 0 <= offset <= item_size or not 0 <= count <= (item_size - offset) // unit:
+            raise ValueError(f"part {parts[index]} does not lie in an item of {item_size} bytes")
+        params.part[index] = zs_order_part(offset, unit, count)
+    return _capsule(zs_order_new(&params))
 
 
 cdef object _failure(int64_t status, str verb):

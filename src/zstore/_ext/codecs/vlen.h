@@ -6,8 +6,7 @@
 #ifndef ZS_VLEN_H
 #define ZS_VLEN_H
 
-#include <stdint.h>
-#include <string.h>
+#include "runtime.h"
 
 #define ZS_VLEN_HEADER 4
 
@@ -24,17 +23,6 @@ typedef struct {
     int code;
     int64_t item, got;
 } zs_vlen_fault;
-
-static inline uint32_t zs_load32(const uint8_t *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static inline void zs_store32(uint8_t *at, uint32_t v) {
-    at[0] = (uint8_t)v;
-    at[1] = (uint8_t)(v >> 8);
-    at[2] = (uint8_t)(v >> 16);
-    at[3] = (uint8_t)(v >> 24);
-}
 
 /* The size of the character at `s`, 0 where there is none (RFC 3629: nothing overlong, no surrogates). */
 static inline int zs_utf8_size(const uint8_t *s, int64_t left) {

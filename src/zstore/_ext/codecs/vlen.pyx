@@ -20,8 +20,8 @@ cdef extern from "vlen.h" nogil:
         int code
         int64_t item, got
 
-    uint32_t zs_load32(const uint8_t *)
-    void zs_store32(uint8_t *, uint32_t)
+    uint32_t zs_load32(const void *)
+    void zs_store32(void *, uint32_t)
     void zs_vlen_scan(const uint8_t *, int64_t size, int64_t count, int is_text, const uint8_t *fill, int64_t fill_size,
                       uint64_t *handle, zs_vlen_fault *)
 

@@ -81,6 +81,12 @@ static inline void zs_task_spot(const zs_batch *batch, i64 task, i64 guess, zs_s
     fault->has_inner = 0;
 }
 
+/* Where a member of a group of points lies in the caller's memory. */
+static inline char *zs_point_at(const zs_batch *batch, i64 member) {
+    i64 point = batch->points->order ? batch->points->order[member] : member;
+    return batch->memory + point * batch->stride[0];
+}
+
 /* How much of an outer chunk a box plan takes in: 2 all of it, 1 what of it lies in the array as its reader knows it
  * (others may have appended to it since), 0 less. */
 static inline int zs_covers_outer(const zs_batch *batch, const i64 *cell) {

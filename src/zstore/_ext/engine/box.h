@@ -28,21 +28,17 @@ static inline uint16_t zs_swap2(uint16_t v) { return __builtin_bswap16(v); }
 static inline uint32_t zs_swap4(uint32_t v) { return __builtin_bswap32(v); }
 static inline uint64_t zs_swap8(uint64_t v) { return __builtin_bswap64(v); }
 
-#define ZS_LINE(T, EXPR)                                   \
-    for (i64 i = 0; i < n; i++) {                          \
-        T v;                                               \
-        memcpy(&v, from + i * ss, sizeof v);               \
-        v = EXPR;                                          \
-        memcpy(to + i * ds, &v, sizeof v);                 \
+#define ZS_LINE(T, EXPR, TO_STRIDE, FROM_STRIDE)             \
+    for (i64 i = 0; i < n; i++) {                            \
+        T v;                                                 \
+        memcpy(&v, from + i * (FROM_STRIDE), sizeof v);      \
+        v = EXPR;                                            \
+        memcpy(to + i * (TO_STRIDE), &v, sizeof v);          \
     }
-/* The same with both strides known to be the item's size, so that the compiler can vectorise it. */
-#define ZS_RUN(T, EXPR)                                    \
-    {                                                      \
-        const i64 ds = sizeof(T), ss = sizeof(T);          \
-        ZS_LINE(T, EXPR)                                   \
-    }
-#define ZS_SWITCH_LINE(T, EXPR)                                              \
-    if (ds == (i64)sizeof(T) && ss == (i64)sizeof(T)) ZS_RUN(T, EXPR) else ZS_LINE(T, EXPR)
+/* With both strides known to be the item's size the compiler can vectorise it. */
+#define ZS_RUN(T, EXPR) ZS_LINE(T, EXPR, (i64)sizeof(T), (i64)sizeof(T))
+#define ZS_SWITCH_LINE(T, EXPR)                                                                              \
+    if (ds == (i64)sizeof(T) && ss == (i64)sizeof(T)) { ZS_RUN(T, EXPR) } else { ZS_LINE(T, EXPR, ds, ss) }
 
 typedef struct {
     uint64_t lo, hi;
@@ -84,11 +80,11 @@ static inline void zs_copy_line(char *to, i64 ds, const char *from, i64 ss, i64 
         return;
     }
     switch (item) {
-        case 1: ZS_LINE(uint8_t, v) return;
-        case 2: ZS_LINE(uint16_t, v) return;
-        case 4: ZS_LINE(uint32_t, v) return;
-        case 8: ZS_LINE(uint64_t, v) return;
-        case 16: ZS_LINE(zs_pair, v) return;
+        case 1: ZS_LINE(uint8_t, v, ds, ss) return;
+        case 2: ZS_LINE(uint16_t, v, ds, ss) return;
+        case 4: ZS_LINE(uint32_t, v, ds, ss) return;
+        case 8: ZS_LINE(uint64_t, v, ds, ss) return;
+        case 16: ZS_LINE(zs_pair, v, ds, ss) return;
         default:
             for (i64 i = 0; i < n; i++) memcpy(to + i * ds, from + i * ss, (size_t)item);
     }

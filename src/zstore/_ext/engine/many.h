@@ -209,24 +209,17 @@ static inline void zs_visit_all(const zs_many *many, i64 first, i64 last, const 
 /* A chunk that several visits want: fetched and decoded once. */
 static inline int zs_visit_shared(const zs_many *many, i64 first, i64 last, const zs_source *source, zs_entry where,
                                   zs_scratch *scratch, zs_fault *fault) {
-    const zs_batch *batch = &many->batch;
-    const zs_layout *layout = batch->layout;
+    const zs_layout *layout = many->batch.layout;
     const char *raw, *chunk;
-    int code;
-    i64 base;
-    zs_cache *keeper = zs_keeper(batch, source, 1, &base);
-    if (keeper) {
-        zs_kept *kept;
-        code = zs_read_kept(batch, keeper, base, source, (i64)where.offset, (i64)where.size, scratch, &kept, fault);
-        if (code) return code;
-        if (kept) {
-            zs_visit_all(many, first, last, kept->payload);
-            zs_kept_release(keeper, kept);
-            return ZS_OK;
-        }
-    }
-    code = zs_fetch(source, (i64)where.offset, (i64)where.size, &scratch->raw, &raw, fault);
+    zs_cache *keeper;
+    zs_kept *kept;
+    int code = zs_get_chunk(&many->batch, source, where, 1, scratch, &keeper, &kept, &raw, fault);
     if (code) return code;
+    if (kept) {
+        zs_visit_all(many, first, last, kept->payload);
+        zs_kept_release(keeper, kept);
+        return ZS_OK;
+    }
     char *into = zs_reserve(&scratch->chunk, layout->chunk_size);
     if (!into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
     if (zs_visit_ranges(many, first, last, raw, (i64)where.size, into)) return ZS_OK;

@@ -77,15 +77,15 @@ static inline void zs_copy_item(char *to, const char *from, i64 item, i64 unit) 
     else memcpy(to, from, (size_t)item);
 }
 
-#define ZS_TABLE_LINE(T, EXPR)                                     \
-    for (i64 k = 0; k < n; k++) {                                  \
-        T v;                                                       \
-        memcpy(&v, from + from_table[k] * from_stride, sizeof v);  \
-        v = EXPR;                                                  \
-        memcpy(to + to_table[k] * to_stride, &v, sizeof v);        \
+#define ZS_TABLE_LINE(T, EXPR)                                                  \
+    for (i64 k = 0; k < n; k++) {                                               \
+        T v;                                                                    \
+        memcpy(&v, from + from_table[k] * from_stride, sizeof v);               \
+        v = EXPR;                                                               \
+        memcpy(to + (to_table ? to_table[k] : k) * to_stride, &v, sizeof v);    \
     }
 
-/* One line of items at tabled places on both sides. */
+/* One line of items at tabled places on both sides; without a table, at 0, 1, 2, … of the destination. */
 static inline void zs_table_line(char *to, const i64 *to_table, i64 to_stride, const char *from, const i64 *from_table,
                                  i64 from_stride, i64 n, i64 item, i64 unit) {
     if (unit == item) {
@@ -100,7 +100,7 @@ static inline void zs_table_line(char *to, const i64 *to_table, i64 to_stride, c
     else if (!unit && item == 8) { ZS_TABLE_LINE(uint64_t, v) }
     else
         for (i64 k = 0; k < n; k++)
-            zs_copy_item(to + to_table[k] * to_stride, from + from_table[k] * from_stride, item, unit);
+            zs_copy_item(to + (to_table ? to_table[k] : k) * to_stride, from + from_table[k] * from_stride, item, unit);
 }
 
 typedef struct {
@@ -153,28 +153,29 @@ static inline void zs_move_tables(const zs_layout *layout, const zs_move *move, 
     zs_walk_tables(&walk, 0, chunk + move->inside_offset, move->outside);
 }
 
-/* Scatter: from the decoded chunk to the caller's memory. */
-static inline void zs_to_outside(const zs_layout *layout, const zs_move *move, const char *chunk) {
+static inline void zs_move_box(const zs_layout *layout, const zs_move *move, char *chunk, int to_chunk) {
     if (move->has_tables) {
-        zs_move_tables(layout, move, (char *)chunk, 0);
+        zs_move_tables(layout, move, chunk, to_chunk);
         return;
     }
-    zs_dim dim[ZS_MAX_NDIM + 1];
-    for (int d = 0; d < layout->ndim; d++)
-        dim[d] = (zs_dim){move->dim[d].count, move->dim[d].outside, move->dim[d].inside};
-    zs_copy_box(move->outside, chunk + move->inside_offset, dim, layout->ndim, layout->item, layout->unit);
+    zs_dim box[ZS_MAX_NDIM + 1];
+    for (int d = 0; d < layout->ndim; d++) {
+        const zs_move_dim *dim = &move->dim[d];
+        box[d] = to_chunk ? (zs_dim){dim->count, dim->inside, dim->outside} : (zs_dim){dim->count, dim->outside, dim->inside};
+    }
+    chunk += move->inside_offset;
+    if (to_chunk) zs_copy_box(chunk, move->outside, box, layout->ndim, layout->item, layout->unit);
+    else zs_copy_box(move->outside, chunk, box, layout->ndim, layout->item, layout->unit);
+}
+
+/* Scatter: from the decoded chunk to the caller's memory. */
+static inline void zs_to_outside(const zs_layout *layout, const zs_move *move, const char *chunk) {
+    zs_move_box(layout, move, (char *)chunk, 0);
 }
 
 /* Gather: from the caller's memory into the decoded chunk. Repeated positions: the last one stays. */
 static inline void zs_to_chunk(const zs_layout *layout, const zs_move *move, char *chunk) {
-    if (move->has_tables) {
-        zs_move_tables(layout, move, chunk, 1);
-        return;
-    }
-    zs_dim dim[ZS_MAX_NDIM + 1];
-    for (int d = 0; d < layout->ndim; d++)
-        dim[d] = (zs_dim){move->dim[d].count, move->dim[d].inside, move->dim[d].outside};
-    zs_copy_box(chunk + move->inside_offset, move->outside, dim, layout->ndim, layout->item, layout->unit);
+    zs_move_box(layout, move, chunk, 1);
 }
 
 /* The fill value to the caller's memory, where there is no chunk. */

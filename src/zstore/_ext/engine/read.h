@@ -114,32 +114,37 @@ static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, i64 base
     return ZS_OK;
 }
 
-/* One encoded inner chunk, `size` bytes at `offset` of the source, to where the box says. */
-static inline int zs_read_box(const zs_batch *batch, const zs_source *source, i64 offset, i64 size, zs_move *box,
+/* A chunk of which `items` are wanted: decoded, from the cache that keeps it (to be released), or else as it is stored. */
+static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, i64 items, zs_scratch *scratch,
+                               zs_cache **keeper, zs_kept **kept, const char **raw, zs_fault *fault) {
+    i64 base, offset = (i64)where.offset, size = (i64)where.size;
+    *kept = NULL;
+    *keeper = zs_keeper(batch, source, items, &base);
+    if (*keeper) {
+        int code = zs_read_kept(batch, *keeper, base, source, offset, size, scratch, kept, fault);
+        if (code || *kept) return code;
+    }
+    return zs_fetch(source, offset, size, &scratch->raw, raw, fault);
+}
+
+/* One encoded inner chunk, to where the box says. */
+static inline int zs_read_box(const zs_batch *batch, const zs_source *source, zs_entry where, zs_move *box,
                               zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     const char *raw, *chunk;
+    i64 items = 1, size = (i64)where.size;
     if (layout->n_steps == 0) {
         if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
-        if (!box->has_tables) return zs_read_plain(batch, source, offset, box, scratch, fault);
+        if (!box->has_tables) return zs_read_plain(batch, source, (i64)where.offset, box, scratch, fault);
     }
-    i64 base, items = 1;
     for (int d = 0; d < layout->ndim; d++) items *= box->dim[d].count;
-    zs_cache *keeper = zs_keeper(batch, source, items, &base);
-    if (keeper) {
-        zs_kept *kept;
-        int code = zs_read_kept(batch, keeper, base, source, offset, size, scratch, &kept, fault);
-        if (code) return code;
-        if (kept) {
-            zs_to_outside(layout, box, kept->payload);
-            zs_kept_release(keeper, kept);
-            return ZS_OK;
-        }
-    }
-    int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
+    zs_cache *keeper;
+    zs_kept *kept;
+    int code = zs_get_chunk(batch, source, where, items, scratch, &keeper, &kept, &raw, fault);
     if (code) return code;
-    if (layout->n_steps == 0) {
-        zs_to_outside(layout, box, raw);
+    if (kept || layout->n_steps == 0) {
+        zs_to_outside(layout, box, kept ? kept->payload : raw);
+        zs_kept_release(keeper, kept);
         return ZS_OK;
     }
     if (box->is_direct) {
@@ -158,61 +163,40 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, i6
     return code;
 }
 
-static inline void zs_point_out(const zs_layout *layout, const zs_batch *batch, i64 member, const char *item) {
-    i64 point = batch->points->order ? batch->points->order[member] : member;
-    zs_copy_item(batch->memory + point * batch->stride[0], item, layout->item, layout->unit);
-}
-
-#define ZS_POINTS(T, EXPR)                                                               \
-    for (i64 m = first; m < last; m++) {                                                 \
-        T v;                                                                             \
-        memcpy(&v, chunk + points->inside[m], sizeof v);                                 \
-        v = EXPR;                                                                        \
-        memcpy(batch->memory + (points->order ? points->order[m] : m) * stride, &v, sizeof v); \
-    }
-
 /* The members first … last of a group, from its decoded chunk. */
 static inline void zs_points_out(const zs_batch *batch, const char *chunk, i64 first, i64 last) {
-    const zs_layout *layout = batch->layout;
     const zs_points *points = batch->points;
-    i64 stride = batch->stride[0];
-    if (!layout->unit && layout->item == 1) { ZS_POINTS(uint8_t, v) }
-    else if (!layout->unit && layout->item == 2) { ZS_POINTS(uint16_t, v) }
-    else if (!layout->unit && layout->item == 4) { ZS_POINTS(uint32_t, v) }
-    else if (!layout->unit && layout->item == 8) { ZS_POINTS(uint64_t, v) }
-    else
-        for (i64 m = first; m < last; m++) zs_point_out(layout, batch, m, chunk + points->inside[m]);
+    const i64 *order = points->order ? points->order + first : NULL;
+    char *to = order ? batch->memory : batch->memory + first * batch->stride[0];
+    zs_table_line(to, order, batch->stride[0], chunk, points->inside + first, 1, last - first, batch->layout->item,
+                  batch->layout->unit);
 }
 
 /* The points of one group: chunk by chunk, or, where few lie in a chunk stored as it is, item by item. */
-static inline int zs_read_points(const zs_batch *batch, const zs_source *source, i64 offset, i64 size, i64 group,
+static inline int zs_read_points(const zs_batch *batch, const zs_source *source, zs_entry where, i64 group,
                                  zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
-    i64 first = batch->points->start[group], last = batch->points->start[group + 1];
+    i64 first = batch->points->start[group], last = batch->points->start[group + 1], size = (i64)where.size;
     const char *raw, *chunk;
     if (layout->n_steps == 0 && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
     if (layout->n_steps == 0 && source->file >= 0 && (last - first) * 4096 < size) {
         for (i64 m = first; m < last; m++) {
-            int code = zs_fetch(source, offset + batch->points->inside[m], layout->item, &scratch->raw, &raw, fault);
+            i64 at = (i64)where.offset + batch->points->inside[m];
+            int code = zs_fetch(source, at, layout->item, &scratch->raw, &raw, fault);
             if (code) return code;
-            zs_point_out(layout, batch, m, raw);
+            zs_copy_item(zs_point_at(batch, m), raw, layout->item, layout->unit);
         }
         return ZS_OK;
     }
-    i64 base;
-    zs_cache *keeper = zs_keeper(batch, source, 1, &base);
-    if (keeper) {
-        zs_kept *kept;
-        int code = zs_read_kept(batch, keeper, base, source, offset, size, scratch, &kept, fault);
-        if (code) return code;
-        if (kept) {
-            zs_points_out(batch, kept->payload, first, last);
-            zs_kept_release(keeper, kept);
-            return ZS_OK;
-        }
-    }
-    int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
+    zs_cache *keeper;
+    zs_kept *kept;
+    int code = zs_get_chunk(batch, source, where, 1, scratch, &keeper, &kept, &raw, fault);
     if (code) return code;
+    if (kept) {
+        zs_points_out(batch, kept->payload, first, last);
+        zs_kept_release(keeper, kept);
+        return ZS_OK;
+    }
     char *into = layout->n_steps ? zs_reserve(&scratch->chunk, layout->chunk_size) : NULL;
     if (layout->n_steps && !into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
     code = zs_decode(layout, scratch, raw, size, into, &chunk, fault);
@@ -248,17 +232,15 @@ static inline int zs_read_found(const zs_batch *batch, i64 task, const zs_spot *
     const zs_layout *layout = batch->layout;
     if (batch->points) {
         if (where.offset != ZS_EMPTY)
-            return zs_read_points(batch, source, (i64)where.offset, (i64)where.size, task, scratch, fault);
-        for (i64 m = batch->points->start[task]; m < batch->points->start[task + 1]; m++) {
-            i64 point = batch->points->order ? batch->points->order[m] : m;
-            memcpy(batch->memory + point * batch->stride[0], layout->fill_native, (size_t)layout->item);
-        }
+            return zs_read_points(batch, source, where, task, scratch, fault);
+        for (i64 m = batch->points->start[task]; m < batch->points->start[task + 1]; m++)
+            memcpy(zs_point_at(batch, m), layout->fill_native, (size_t)layout->item);
         return ZS_OK;
     }
     zs_move box;
     zs_move_make(layout, batch->plan, spot->segment, batch->memory, batch->stride, &box);
     if (where.offset != ZS_EMPTY)
-        return zs_read_box(batch, source, (i64)where.offset, (i64)where.size, &box, scratch, fault);
+        return zs_read_box(batch, source, where, &box, scratch, fault);
     zs_fill_outside(layout, &box, 0, box.outside);
     return ZS_OK;
 }

@@ -7,8 +7,7 @@
 
 #include "cache.h"
 #include "chain.h"
-#define ZS_CRC32C_ONLY
-#include "codecs/crc32c.h"
+#include "checksum.h"
 #include "files.h"
 
 #define ZS_EMPTY UINT64_MAX

@@ -44,10 +44,8 @@ typedef struct {
 /* The points of one group into a decoded chunk; of repeated points the last one stays. */
 static inline void zs_points_in(const zs_batch *batch, i64 group, char *chunk) {
     const zs_points *points = batch->points;
-    for (i64 m = points->start[group]; m < points->start[group + 1]; m++) {
-        i64 point = points->order ? points->order[m] : m;
-        zs_copy_item(chunk + points->inside[m], batch->memory + point * batch->stride[0], batch->layout->item, batch->layout->unit);
-    }
+    for (i64 m = points->start[group]; m < points->start[group + 1]; m++)
+        zs_copy_item(chunk + points->inside[m], zs_point_at(batch, m), batch->layout->item, batch->layout->unit);
 }
 
 /* Whether a box takes in every item of its chunk, none of which lies outside the array. */
@@ -137,18 +135,24 @@ static inline int zs_rows_of(const zs_layout *layout, const zs_move *box, zs_par
     return (int)count;
 }
 
-/* The decoded inner chunk as it is to be stored: where it lies in the caller's memory, or composed in scratch. */
-static inline int zs_chunk_to_store(zs_write_job *job, i64 task, const zs_move *box, const zs_source *source,
-                                    zs_entry where, zs_scratch *scratch, const char **chunk, zs_fault *fault) {
+/* An inner chunk as it is to be stored: `*encoded`, which lies in scratch, where it was composed (`room`) or in the caller's
+ * memory; NULL where it holds nothing but the fill value, and such are not stored. */
+static inline int zs_make_stored(zs_write_job *job, i64 task, const zs_move *box, const zs_source *source, zs_entry where,
+                                 zs_scratch *scratch, zs_buffer *room, const char **encoded, i64 *size, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
-    if (box && box->is_direct && !layout->unit) {
-        *chunk = box->outside;
-        return ZS_OK;
+    if (zs_replace_blocks(layout, box, source, where, job->skip_empty, scratch, encoded, size)) return ZS_OK;
+    const char *chunk = box ? box->outside : NULL;
+    if (!box || !box->is_direct || layout->unit) {
+        char *into = zs_reserve(room, layout->chunk_size);
+        if (!into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
+        int code = zs_compose(&job->batch, task, box, source, where, scratch, into, fault);
+        if (code) return code;
+        chunk = into;
     }
-    char *into = zs_reserve(&scratch->chunk, layout->chunk_size);
-    if (!into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
-    *chunk = into;
-    return zs_compose(&job->batch, task, box, source, where, scratch, into, fault);
+    *encoded = NULL;
+    if (job->skip_empty && !zs_takes_all(layout, box) && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
+        return ZS_OK;
+    return zs_encode(layout, scratch, chunk, encoded, size, fault);
 }
 
 static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box,
@@ -156,8 +160,7 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
     const zs_layout *layout = job->batch.layout;
     zs_source source = {.file = -1};
     zs_entry where = {ZS_EMPTY, ZS_EMPTY};
-    const char *chunk, *encoded;
-    i64 size;
+    zs_part part = {NULL, 0, 0};
     int code = ZS_OK, is_missing = 1;
     if (layout->n_steps == 0 && !layout->unit && zs_takes_all(layout, box)) {
         zs_part rows[ZS_MAX_ROWS];
@@ -166,20 +169,11 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
     }
     if (!zs_takes_all(layout, box)) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
     if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
-    int is_replaced = !code && zs_replace_blocks(layout, box, &source, where, job->skip_empty, thread->scratch, &encoded, &size);
-    if (!code && !is_replaced) code = zs_chunk_to_store(job, task, box, &source, where, thread->scratch, &chunk, fault);
+    if (!code)
+        code = zs_make_stored(job, task, box, &source, where, thread->scratch, &thread->scratch->chunk, &part.data, &part.size, fault);
     if (source.file >= 0) close(source.file);
     if (code) return code;
-    if (is_replaced) {
-        zs_part part = {encoded, 0, size};
-        return zs_deliver(job, spot->outer, key, &part, 1, -1, &thread->parent, fault);
-    }
-    if (job->skip_empty && !zs_takes_all(layout, box) && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
-        return zs_deliver(job, spot->outer, key, NULL, 0, -1, &thread->parent, fault);
-    code = zs_encode(layout, thread->scratch, chunk, &encoded, &size, fault);
-    if (code) return code;
-    zs_part part = {encoded, 0, size};
-    return zs_deliver(job, spot->outer, key, &part, 1, -1, &thread->parent, fault);
+    return zs_deliver(job, spot->outer, key, &part, part.data != NULL, -1, &thread->parent, fault);
 }
 
 /* The first task of a shard: hold it, and read where its inner chunks are, unless all of them are replaced. */
@@ -281,34 +275,19 @@ static inline int zs_shard_put(zs_write_job *job, zs_shard *shard, i64 outer, co
 static inline int zs_make_piece(zs_write_job *job, i64 task, const zs_move *box, const zs_source *source,
                                 zs_entry where, zs_scratch *scratch, zs_bytes *piece, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
-    const char *chunk, *encoded;
+    const char *encoded;
     i64 size = layout->chunk_size;
-    int code;
-    char *own = NULL;
-    int is_replaced = zs_replace_blocks(layout, box, source, where, job->skip_empty, scratch, &encoded, &size);
-    if (is_replaced) {
-        code = ZS_OK;
-    } else if (layout->n_steps == 0) {
-        if (!(own = malloc((size_t)size + 1))) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
-        code = zs_compose(&job->batch, task, box, source, where, scratch, own, fault);
-        chunk = own;
-    } else {
-        code = zs_chunk_to_store(job, task, box, source, where, scratch, &chunk, fault);
+    zs_buffer own = {NULL, 0}; /* where nothing is encoded, a chunk is composed in its own memory at once */
+    if (layout->n_steps == 0 && (own.data = malloc((size_t)size + 1))) own.size = (size_t)size;
+    int code = zs_make_stored(job, task, box, source, where, scratch, own.data ? &own : &scratch->chunk, &encoded, &size, fault);
+    if (!code && encoded && encoded != own.data) {
+        if (!own.data) own.data = malloc((size_t)size + 1);
+        if (!own.data) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
+        memcpy(own.data, encoded, (size_t)size);
     }
-    int is_empty = !code && !is_replaced && job->skip_empty && !zs_takes_all(layout, box) &&
-                   zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item);
-    if (code || is_empty) {
-        free(own);
-        return code;
-    }
-    if (!own) {
-        if (!is_replaced) code = zs_encode(layout, scratch, chunk, &encoded, &size, fault);
-        if (code) return code;
-        if (!(own = malloc((size_t)size + 1))) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
-        memcpy(own, encoded, (size_t)size);
-    }
-    *piece = (zs_bytes){own, size};
-    return ZS_OK;
+    if (code || !encoded) free(own.data);
+    else *piece = (zs_bytes){own.data, size};
+    return code;
 }
 
 static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box, const char *key,

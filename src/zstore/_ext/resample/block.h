@@ -22,8 +22,8 @@
 
 #define restrict __restrict
 
-enum { ZS_BLOCK = 4096 }; /* input cells of one row per kernel call, unless one window alone is wider */
-enum { ZS_SCRATCH = 64 }; /* bytes of scratch per such cell */
+constexpr int64_t ZS_BLOCK = 4096; /* input cells of one row per kernel call, unless one window alone is wider */
+constexpr int64_t ZS_SCRATCH = 64; /* bytes of scratch per such cell */
 
 enum { ZS_PLAIN = 0, ZS_SKIP_VALUE = 1, ZS_SKIP_NAN = 2 };
 

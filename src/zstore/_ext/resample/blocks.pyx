@@ -8,8 +8,74 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
+
+
+cdef extern from "weighted.h" nogil:
+    enum:
+        ZS_MAX_OUTER
+        ZS_MAX_WEIGHTED
+        ZS_FILTERED
+        ZS_MEAN
+        ZS_ROOT_MEAN
+        ZS_SUM
+        ZS_NEAREST_METHOD
+        ZS_AVERAGE_METHOD
+        ZS_MODE_METHOD
+        ZS_SUM_METHOD
+        ZS_RMS_METHOD
+        ZS_MAX_METHOD
+        ZS_MIN_METHOD
+        ZS_QUANTILE_METHOD
+        ZS_PLAIN
+        ZS_F32
+        ZS_F64
+        ZS_OK
+    ctypedef void *zs_kernel
+    ctypedef struct zs_axis:
+        int64_t source_size, size, factor, source_stride, stride
+        const int64_t *first
+        const int64_t *count
+    ctypedef struct zs_cells:
+        const char *source
+        char *out
+        int outer_count
+        zs_axis *outer
+        zs_axis lane
+        int64_t stored_size, item_size
+        int source_swapped, out_swapped, is_half, skip, stray_nan
+        uint64_t nodata, substitute
+    ctypedef struct zs_window_job:
+        zs_cells cells
+        zs_axis x
+        zs_kernel kernel
+        int quarters
+    zs_kernel zs_find_kernel(int method, int cell_type)
+    int64_t zs_cell_size(int cell_type)
+    int zs_run_windows(zs_window_job *job, int threads)
+    ctypedef struct zs_conversion:
+        int purpose, through_float, nearest_square
+    ctypedef struct zs_weighted_axis:
+        int64_t source_size, size, source_stride, stride
+        const int64_t *first
+        const int64_t *count
+        const int64_t *reach
+        const double *weights
+        const double *total
+        int64_t taps, alike_begin, alike_end, step
+    ctypedef void *zs_load_cells
+    ctypedef void *zs_store_cells
+    ctypedef struct zs_weighted_job:
+        zs_cells cells
+        int axis_count, needs_runs
+        zs_weighted_axis *axes
+        zs_conversion how
+        zs_load_cells load
+        zs_store_cells store
+    zs_load_cells *zs_loads
+    zs_store_cells *zs_stores
+    int zs_run_weighted(zs_weighted_job *job, int threads)
 
 
 METHODS = {
@@ -56,12 +122,53 @@ cdef int check_windows(const int64_t *first, const int64_t *count, int64_t size,
     return 0
 
 
-cdef int check_skip(int skip, int cell_type, bytes nodata, bytes substitute) except -1:
-    if len(nodata) > 8 or len(substitute) > 8:
-        raise ValueError("nodata and substitute are at most 8 bytes")
-    if not ZS_PLAIN <= skip <= STRAY_NAN or (skip == STRAY_NAN and cell_type not in (ZS_F32, ZS_F64)):
-        raise ValueError(f"no way to skip {skip} cells of cell type {cell_type}")
-    return 0
+cdef class Sides:
+    """The memory of the source and of the output, borrowed as long as this is there."""
+
+    cdef Py_buffer source, out
+    cdef int held
+
+    def __cinit__(self, source, out):
+        PyObject_GetBuffer(source, &self.source, PyBUF_STRIDES)
+        self.held = 1
+        PyObject_GetBuffer(out, &self.out, PyBUF_STRIDES | PyBUF_WRITABLE)
+        self.held = 2
+        if (
+            self.source.ndim != self.out.ndim
+            or self.source.ndim > ZS_MAX_OUTER
+            or self.source.itemsize != self.out.itemsize
+        ):
+            raise ValueError("source and out differ in dimensions or item size")
+
+    def __dealloc__(self):
+        if self.held > 0:
+            PyBuffer_Release(&self.source)
+        if self.held > 1:
+            PyBuffer_Release(&self.out)
+
+    cdef int put(
+        self, zs_cells *cells, int cell_type, int64_t size, bint is_half, bint source_swapped, bint out_swapped,
+        int skip, bytes nodata, bytes substitute,
+    ) except -1:
+        """Tell the drivers of cells of `size` bytes where they lie, and which are left out."""
+        if self.source.itemsize != (2 if is_half else size):
+            raise ValueError(f"cells of {self.source.itemsize} bytes are not of cell type {cell_type}")
+        if len(nodata) > 8 or len(substitute) > 8:
+            raise ValueError("nodata and substitute are at most 8 bytes")
+        if not ZS_PLAIN <= skip <= STRAY_NAN or (skip == STRAY_NAN and cell_type not in (ZS_F32, ZS_F64)):
+            raise ValueError(f"no way to skip {skip} cells of cell type {cell_type}")
+        cells.source = <const char *> self.source.buf
+        cells.out = <char *> self.out.buf
+        cells.stored_size = self.source.itemsize
+        cells.item_size = size
+        cells.is_half = is_half
+        cells.source_swapped = source_swapped
+        cells.out_swapped = out_swapped
+        cells.stray_nan = skip == STRAY_NAN
+        cells.skip = ZS_PLAIN if cells.stray_nan else skip
+        memcpy(&cells.nodata, <const char *> nodata, len(nodata))
+        memcpy(&cells.substitute, <const char *> substitute, len(substitute))
+        return 0
 
 
 cdef int put_axes(
@@ -113,19 +220,19 @@ cdef int put_axes(
         at += 1
     count = at
     axis.source_size = axis.size = axis.factor = 1
-    axis.source_stride = axis.stride = job.item_size
+    axis.source_stride = axis.stride = job.cells.item_size
     axis.first = axis.count = NULL
-    job.lane = axis
+    job.cells.lane = axis
     job.x = axis
     if count > 1 and axes[count - 1].factor == 1 and axes[count - 1].size < LANE_LIMIT and axes[count - 2].factor > 1:
         count -= 1
-        job.lane = axes[count]
+        job.cells.lane = axes[count]
     if count > 0:
         count -= 1
         job.x = axes[count]
     for d in range(count):
-        job.outer[d] = axes[d]
-    job.outer_count = count
+        job.cells.outer[d] = axes[d]
+    job.cells.outer_count = count
     return 0
 
 
@@ -153,60 +260,34 @@ def downsample(
     count) per output; the factor is the greatest count then.
     """
     cdef zs_window_job job
-    cdef Py_buffer source_buffer, out_buffer
-    cdef int status
+    cdef Sides sides = Sides(source, out)
+    cdef int64_t size
+    cdef int d, status
     if method == ZS_QUANTILE_METHOD and not 1 <= quarters <= 3:
         raise ValueError(f"quarters is {quarters}, expected 1, 2 or 3")
-    check_skip(skip, cell_type, nodata, substitute)
+    if len(factors) != sides.source.ndim:
+        raise ValueError(f"there are {len(factors)} factors for {sides.source.ndim} dimensions")
+    for d in range(sides.source.ndim):
+        if factors[d] < 1 or (
+            (windows is None or windows[d] is None)
+            and sides.out.shape[d] != -(-sides.source.shape[d] // factors[d])
+        ):
+            raise ValueError(f"out has the wrong size along dimension {d}")
+        if sides.source.shape[d] == 0:
+            return
     memset(&job, 0, sizeof(job))
-    PyObject_GetBuffer(source, &source_buffer, PyBUF_STRIDES)
-    try:
-        PyObject_GetBuffer(out, &out_buffer, PyBUF_STRIDES | PyBUF_WRITABLE)
-        try:
-            if (
-                source_buffer.ndim != out_buffer.ndim
-                or source_buffer.ndim != len(factors)
-                or source_buffer.ndim > ZS_MAX_OUTER
-                or source_buffer.itemsize != out_buffer.itemsize
-            ):
-                raise ValueError("source, out and factors differ in dimensions or item size")
-            for d in range(source_buffer.ndim):
-                if factors[d] < 1 or (
-                    (windows is None or windows[d] is None)
-                    and out_buffer.shape[d] != -(-source_buffer.shape[d] // factors[d])
-                ):
-                    raise ValueError(f"out has the wrong size along dimension {d}")
-                if source_buffer.shape[d] == 0:
-                    return
-            job.source = <const char *> source_buffer.buf
-            job.out = <char *> out_buffer.buf
-            if is_half and source_buffer.itemsize != 2:
-                raise ValueError(f"half floats have 2 bytes, not {source_buffer.itemsize}")
-            job.is_half = is_half
-            job.stored_size = source_buffer.itemsize
-            job.item_size = 4 if is_half else source_buffer.itemsize
-            job.source_swapped = source_swapped
-            job.out_swapped = out_swapped
-            job.stray_nan = skip == STRAY_NAN
-            job.block.skip = ZS_PLAIN if job.stray_nan else skip
-            job.block.quarters = quarters
-            memcpy(&job.block.nodata, <const char *> nodata, len(nodata))
-            memcpy(&job.block.substitute, <const char *> substitute, len(substitute))
-            job.block.item_size = job.item_size
-            if method != ZS_NEAREST_METHOD and job.item_size != zs_cell_size(cell_type):
-                raise ValueError(f"cells of {source_buffer.itemsize} bytes are not of cell type {cell_type}")
-            job.kernel = zs_find_kernel(method, cell_type)
-            if job.kernel == NULL:
-                raise TypeError(f"no kernel for method {method} and cell type {cell_type}")
-            put_axes(&job, &source_buffer, &out_buffer, factors, any_order, windows)
-            with nogil:
-                status = zs_run_windows(&job, threads)
-            if status != ZS_OK:
-                raise MemoryError("no memory for the rows of a window")
-        finally:
-            PyBuffer_Release(&out_buffer)
-    finally:
-        PyBuffer_Release(&source_buffer)
+    # nearest moves cells of any type
+    size = zs_cell_size(cell_type) if method != ZS_NEAREST_METHOD else 4 if is_half else sides.source.itemsize
+    sides.put(&job.cells, cell_type, size, is_half, source_swapped, out_swapped, skip, nodata, substitute)
+    job.quarters = quarters
+    job.kernel = zs_find_kernel(method, cell_type)
+    if job.kernel == NULL:
+        raise TypeError(f"no kernel for method {method} and cell type {cell_type}")
+    put_axes(&job, &sides.source, &sides.out, factors, any_order, windows)
+    with nogil:
+        status = zs_run_windows(&job, threads)
+    if status != ZS_OK:
+        raise MemoryError("no memory for the rows of a window")
 
 
 cdef int put_weights(zs_weighted_job *job, const Py_buffer *source, const Py_buffer *out, object tables) except -1:
@@ -216,9 +297,9 @@ cdef int put_weights(zs_weighted_job *job, const Py_buffer *source, const Py_buf
     cdef int d
     cdef int64_t size
     plain.source_size = plain.size = plain.factor = 1
-    plain.source_stride = plain.stride = job.item_size
+    plain.source_stride = plain.stride = job.cells.item_size
     plain.first = plain.count = NULL
-    job.lane = plain
+    job.cells.lane = plain
     for d in range(source.ndim):
         size = out.shape[d]
         if tables[d] is None:
@@ -230,11 +311,11 @@ cdef int put_weights(zs_weighted_job *job, const Py_buffer *source, const Py_buf
             plain.source_stride = source.strides[d]
             plain.stride = out.strides[d]
             # the lane is the dimension whose cells lie closest; the others are walked through
-            if job.lane.size == 1 or abs(plain.source_stride) < abs(job.lane.source_stride):
-                plain, job.lane = job.lane, plain
+            if job.cells.lane.size == 1 or abs(plain.source_stride) < abs(job.cells.lane.source_stride):
+                plain, job.cells.lane = job.cells.lane, plain
             if plain.size > 1:
-                job.outer[job.outer_count] = plain
-                job.outer_count += 1
+                job.cells.outer[job.cells.outer_count] = plain
+                job.cells.outer_count += 1
             continue
         if job.axis_count == ZS_MAX_WEIGHTED:
             raise ValueError(f"more than {ZS_MAX_WEIGHTED} dimensions with weights")
@@ -263,12 +344,12 @@ cdef int put_weights(zs_weighted_job *job, const Py_buffer *source, const Py_buf
         for i in range(axis.alike_begin + 1, axis.alike_end):
             if axis.first[i] != axis.first[i - 1] + axis.step or axis.count[i] != axis.count[i - 1]:
                 raise ValueError(f"window {i} is not like the one before it")
-    if job.axis_count and abs(job.lane.source_stride) > abs(job.axes[job.axis_count - 1].source_stride):
-        job.outer[job.outer_count] = job.lane
-        job.outer_count += 1
+    if job.axis_count and abs(job.cells.lane.source_stride) > abs(job.axes[job.axis_count - 1].source_stride):
+        job.cells.outer[job.cells.outer_count] = job.cells.lane
+        job.cells.outer_count += 1
         plain.size = plain.source_size = 1
-        plain.source_stride = plain.stride = job.item_size
-        job.lane = plain
+        plain.source_stride = plain.stride = job.cells.item_size
+        job.cells.lane = plain
     return 0
 
 
@@ -296,53 +377,29 @@ def weigh(
     many weights per output, first and last output of equal weights, cells between those); None elsewhere.
     """
     cdef zs_weighted_job job
-    cdef Py_buffer source_buffer, out_buffer
-    cdef int status
+    cdef Sides sides = Sides(source, out)
+    cdef int d, status
     if not 0 <= purpose <= ZS_SUM or zs_cell_size(cell_type) == 0:
         raise ValueError(f"no purpose {purpose} or no cell type {cell_type}")
-    check_skip(skip, cell_type, nodata, substitute)
+    if len(tables) != sides.source.ndim:
+        raise ValueError(f"there are {len(tables)} tables for {sides.source.ndim} dimensions")
+    for d in range(sides.source.ndim):
+        if sides.out.shape[d] == 0:
+            return
     memset(&job, 0, sizeof(job))
-    PyObject_GetBuffer(source, &source_buffer, PyBUF_STRIDES)
-    try:
-        PyObject_GetBuffer(out, &out_buffer, PyBUF_STRIDES | PyBUF_WRITABLE)
-        try:
-            if (
-                source_buffer.ndim != out_buffer.ndim
-                or source_buffer.ndim != len(tables)
-                or source_buffer.ndim > ZS_MAX_OUTER
-                or source_buffer.itemsize != out_buffer.itemsize
-            ):
-                raise ValueError("source, out and tables differ in dimensions or item size")
-            for d in range(source_buffer.ndim):
-                if out_buffer.shape[d] == 0:
-                    return
-            job.source = <const char *> source_buffer.buf
-            job.out = <char *> out_buffer.buf
-            job.is_half = is_half
-            job.stored_size = source_buffer.itemsize
-            job.item_size = zs_cell_size(cell_type)
-            if job.stored_size != (2 if is_half else job.item_size):
-                raise ValueError(f"cells of {source_buffer.itemsize} bytes are not of cell type {cell_type}")
-            job.source_swapped = source_swapped
-            job.out_swapped = out_swapped
-            job.needs_runs = needs_runs
-            job.how.purpose = purpose
-            job.how.through_float = through_float
-            job.how.nearest_square = nearest_square
-            job.stray_nan = skip == STRAY_NAN
-            job.how.skip = ZS_PLAIN if job.stray_nan else skip
-            memcpy(&job.how.nodata, <const char *> nodata, len(nodata))
-            memcpy(&job.how.substitute, <const char *> substitute, len(substitute))
-            job.load = zs_loads[cell_type]
-            job.store = zs_stores[cell_type]
-            put_weights(&job, &source_buffer, &out_buffer, tables)
-            if job.axis_count == 0:
-                raise ValueError("no dimension has weights")
-            with nogil:
-                status = zs_run_weighted(&job, threads)
-            if status != ZS_OK:
-                raise MemoryError("no memory for the tiles of a weighted window")
-        finally:
-            PyBuffer_Release(&out_buffer)
-    finally:
-        PyBuffer_Release(&source_buffer)
+    sides.put(
+        &job.cells, cell_type, zs_cell_size(cell_type), is_half, source_swapped, out_swapped, skip, nodata, substitute
+    )
+    job.needs_runs = needs_runs
+    job.how.purpose = purpose
+    job.how.through_float = through_float
+    job.how.nearest_square = nearest_square
+    job.load = zs_loads[cell_type]
+    job.store = zs_stores[cell_type]
+    put_weights(&job, &sides.source, &sides.out, tables)
+    if job.axis_count == 0:
+        raise ValueError("no dimension has weights")
+    with nogil:
+        status = zs_run_weighted(&job, threads)
+    if status != ZS_OK:
+        raise MemoryError("no memory for the tiles of a weighted window")

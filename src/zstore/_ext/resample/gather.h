@@ -4,6 +4,32 @@
 
 #include "block.h"
 
+enum { ZS_MAX_OUTER = 64 };
+
+typedef struct {
+    int64_t source_size; /* cells of the source along this dimension */
+    int64_t size;        /* cells of the output */
+    int64_t factor;
+    int64_t source_stride; /* bytes */
+    int64_t stride;
+    const int64_t *first, *count; /* windows that are not `factor` cells side by side; factor is the most cells then */
+} zs_axis;
+
+/* The memory of both sides, as all drivers see it. */
+typedef struct {
+    const char *source;
+    char *out;
+    int outer_count;
+    zs_axis outer[ZS_MAX_OUTER];
+    zs_axis lane;        /* factor 1 */
+    int64_t stored_size; /* bytes of a cell in memory; a float16 is computed as a float32 */
+    int64_t item_size;
+    int source_swapped, out_swapped, is_half;
+    int skip;
+    int stray_nan; /* there is no nodata, and cells are floats: see stray_nan.h */
+    uint64_t nodata, substitute;
+} zs_cells;
+
 static float zs_half_to_float(uint16_t half) {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3FF;
     uint32_t bits;
@@ -74,10 +100,11 @@ static void zs_copy_cells(zs_cell_copy copy) {
                    (size_t)copy.size);
 }
 
-/* A float16 is computed as a float32. */
-static void zs_gather_cells(const char *from, int64_t from_x, int64_t from_lane, int64_t count, int64_t lanes,
-                            int64_t size, int swapped, int is_half, char *to) {
-    if (!is_half)
+/* `count` times `lanes` cells at `from` of the source, neighbours `from_x` bytes apart, to a contiguous row. */
+static void zs_gather(const zs_cells *cells, const char *from, int64_t from_x, int64_t count, int64_t lanes, char *to) {
+    const int64_t size = cells->stored_size, from_lane = cells->lane.source_stride;
+    const int swapped = cells->source_swapped;
+    if (!cells->is_half)
         return zs_copy_cells({from, from_x, from_lane, to, lanes * size, size, count, lanes, size, swapped});
     for (int64_t i = 0; i < count; i++)
         for (int64_t l = 0; l < lanes; l++) {
@@ -87,9 +114,12 @@ static void zs_gather_cells(const char *from, int64_t from_x, int64_t from_lane,
         }
 }
 
-static void zs_scatter_cells(const char *from, char *to, int64_t to_x, int64_t to_lane, int64_t count, int64_t lanes,
-                             int64_t size, int swapped, int is_half) {
-    if (!is_half) return zs_copy_cells({from, lanes * size, size, to, to_x, to_lane, count, lanes, size, swapped});
+/* The way back, to the output. */
+static void zs_scatter(const zs_cells *cells, const char *from, int64_t count, int64_t lanes, char *to, int64_t to_x) {
+    const int64_t size = cells->stored_size, to_lane = cells->lane.stride;
+    const int swapped = cells->out_swapped;
+    if (!cells->is_half)
+        return zs_copy_cells({from, lanes * size, size, to, to_x, to_lane, count, lanes, size, swapped});
     for (int64_t i = 0; i < count; i++)
         for (int64_t l = 0; l < lanes; l++) {
             uint16_t half = zs_float_to_half(((const float *)from)[i * lanes + l]);

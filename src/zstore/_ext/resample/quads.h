@@ -103,7 +103,7 @@ template <class T> ZS_INLINE void zs_valid_quad_means(const zs_block *b, T *rest
     }
 }
 
-enum { ZS_STRETCH = 256 }; /* outputs at a time: their sums and counts stay in the nearest cache */
+constexpr int64_t ZS_STRETCH = 256; /* outputs at a time: their sums and counts stay in the nearest cache */
 
 /* Floats. Sums and counts go through memory: in one loop the compiler guards the division with a branch, and scalar code
  * it is. A float32 that is a sum of negative zeros keeps their sign, a float64 does not. */

@@ -17,7 +17,7 @@
 #include "rank.h"
 #include "total.h"
 
-enum { ZS_MAX_OUTER = 64, ZS_MAX_THREADS = 64 };
+enum { ZS_MAX_THREADS = 64 };
 enum { ZS_U8, ZS_I8, ZS_U16, ZS_I16, ZS_U32, ZS_I32, ZS_U64, ZS_I64, ZS_F32, ZS_F64, ZS_TYPE_COUNT };
 enum {
     ZS_NEAREST_METHOD,
@@ -49,15 +49,6 @@ static zs_kernel zs_find_kernel(int method, int cell_type) {
     return zs_kernels[method - ZS_AVERAGE_METHOD][cell_type];
 }
 
-typedef struct {
-    int64_t source_size; /* cells of the source along this dimension */
-    int64_t size;        /* cells of the output */
-    int64_t factor;
-    int64_t source_stride; /* bytes */
-    int64_t stride;
-    const int64_t *first, *count; /* windows that are not `factor` cells side by side; factor is the most cells then */
-} zs_axis;
-
 static int64_t zs_first_cell(const zs_axis *axis, int64_t output) {
     return axis->first ? axis->first[output] : output * axis->factor;
 }
@@ -68,19 +59,12 @@ static int64_t zs_cell_count(const zs_axis *axis, int64_t output) {
 }
 
 typedef struct {
-    const char *source;
-    char *out;
-    int outer_count;
-    zs_axis outer[ZS_MAX_OUTER];
+    zs_cells cells;
     zs_axis x;
-    zs_axis lane; /* factor 1 */
-    int64_t stored_size; /* bytes of a cell in memory; a float16 is computed as a float32 */
-    int64_t item_size;
-    int source_swapped, out_swapped, is_half;
-    int stray_nan; /* there is no nodata, and cells are floats: see stray_nan.h */
     zs_kernel kernel;
-    zs_block block; /* skip, nodata, substitute, item_size filled in */
+    int quarters;
     /* made by zs_run_windows */
+    zs_block block; /* what all calls of the kernel have alike */
     int direct_source, direct_out;
     int64_t task_count, outer_total, x_block, x_blocks, window_rows;
     int64_t next; /* shared by threads, as is status */
@@ -99,24 +83,14 @@ typedef struct {
     int joined;
 } zs_window_crew;
 
-static void zs_gather(const zs_window_job *job, const char *from, int64_t count, char *to) {
-    zs_gather_cells(from, job->x.source_stride, job->lane.source_stride, count, job->lane.size, job->stored_size,
-                    job->source_swapped, job->is_half, to);
-}
-
-static void zs_scatter(const zs_window_job *job, const char *from, int64_t count, char *to) {
-    zs_scatter_cells(from, to, job->x.stride, job->lane.stride, count, job->lane.size, job->stored_size,
-                     job->out_swapped, job->is_half);
-}
-
 static int64_t zs_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The rows of the window of outer output `index`, in row-major order, from column `column` on. */
 static int64_t zs_find_rows(const zs_window_job *job, int64_t index, int64_t column, const char **rows, char **out) {
     int64_t extent[ZS_MAX_OUTER], row_count = 1;
-    const char *base = job->source + column * job->x.source_stride;
-    for (int d = job->outer_count - 1; d >= 0; d--) {
-        const zs_axis *axis = &job->outer[d];
+    const char *base = job->cells.source + column * job->x.source_stride;
+    for (int d = job->cells.outer_count - 1; d >= 0; d--) {
+        const zs_axis *axis = &job->cells.outer[d];
         const int64_t at = index % axis->size;
         index /= axis->size;
         *out += at * axis->stride;
@@ -124,11 +98,11 @@ static int64_t zs_find_rows(const zs_window_job *job, int64_t index, int64_t col
         extent[d] = zs_cell_count(axis, at);
     }
     rows[0] = base;
-    for (int d = 0; d < job->outer_count; d++) {
+    for (int d = 0; d < job->cells.outer_count; d++) {
         /* in place, from the back: every row so far becomes extent[d] rows */
         for (int64_t r = row_count - 1; r >= 0; r--) {
             const char *row = rows[r];
-            for (int64_t k = extent[d] - 1; k >= 0; k--) rows[r * extent[d] + k] = row + k * job->outer[d].source_stride;
+            for (int64_t k = extent[d] - 1; k >= 0; k--) rows[r * extent[d] + k] = row + k * job->cells.outer[d].source_stride;
         }
         row_count *= extent[d];
     }
@@ -139,17 +113,17 @@ static void zs_make(const zs_window_worker *worker, zs_block *block, void *out) 
     const zs_window_job *job = worker->job;
     const int64_t outputs = block->count * block->lanes;
     job->kernel(block, out);
-    if (!job->stray_nan || !zs_find_nan(job->item_size, out, outputs)) return;
+    if (!job->cells.stray_nan || !zs_find_nan(job->cells.item_size, out, outputs)) return;
     block->skip = ZS_SKIP_NAN;
     job->kernel(block, worker->again);
     block->skip = ZS_PLAIN;
-    zs_replace_nan(job->item_size, out, worker->again, outputs);
+    zs_replace_nan(job->cells.item_size, out, worker->again, outputs);
 }
 
 /* Windows along x that overlap or differ in length: those of one length at a time, side by side in a copy. */
 static void zs_run_uneven(zs_window_worker *worker, zs_block *block, int64_t begin, int64_t count, char *out) {
     zs_window_job *job = worker->job;
-    const int64_t lanes = job->lane.size, cell = lanes * job->item_size;
+    const int64_t lanes = job->cells.lane.size, cell = lanes * job->cells.item_size;
     const int64_t room = job->x_block * job->x.factor * cell;
     int64_t most = 1;
     for (int64_t i = begin; i < begin + count; i++)
@@ -164,15 +138,16 @@ static void zs_run_uneven(zs_window_worker *worker, zs_block *block, int64_t beg
         for (int64_t i = begin; i < begin + count; i++) {
             if (job->x.count[i] != length) continue;
             for (int64_t r = 0; r < block->row_count; r++)
-                zs_gather(job, worker->windows[r] + job->x.first[i] * job->x.source_stride, length,
-                          worker->gathered + r * room + block->count * length * cell);
+                zs_gather(&job->cells, worker->windows[r] + job->x.first[i] * job->x.source_stride,
+                          job->x.source_stride, length, lanes, worker->gathered + r * room + block->count * length * cell);
             block->count++;
         }
         if (!block->count) continue;
         zs_make(worker, block, worker->scattered);
         for (int64_t i = begin, done = 0; i < begin + count; i++)
             if (job->x.count[i] == length)
-                zs_scatter(job, worker->scattered + done++ * cell, 1, out + (i - begin) * job->x.stride);
+                zs_scatter(&job->cells, worker->scattered + done++ * cell, 1, lanes, out + (i - begin) * job->x.stride,
+                           job->x.stride);
     }
 }
 
@@ -183,9 +158,9 @@ static void zs_run_window_task(zs_window_worker *worker, int64_t task) {
     const int64_t first = (rowwise ? task % job->x_blocks : task / job->outer_total) * job->x_block;
     const int64_t count = zs_least(job->x_block, job->x.size - first), factor = job->x.factor;
     const int64_t cells = zs_least(count * factor, job->x.source_size - first * factor);
-    const int64_t full = cells / factor, rest = cells - full * factor, lanes = job->lane.size;
+    const int64_t full = cells / factor, rest = cells - full * factor, lanes = job->cells.lane.size;
     int out_of_memory = 0;
-    char *out = job->out + first * job->x.stride;
+    char *out = job->cells.out + first * job->x.stride;
     zs_block block = job->block;
     block.row_count = zs_find_rows(job, index, job->x.first ? 0 : first * factor, worker->rows, &out);
     block.rows = worker->rows;
@@ -199,8 +174,8 @@ static void zs_run_window_task(zs_window_worker *worker, int64_t task) {
     }
     if (!job->direct_source)
         for (int64_t r = 0; r < block.row_count; r++) {
-            char *row = worker->gathered + r * job->x_block * factor * lanes * job->item_size;
-            zs_gather(job, worker->rows[r], cells, row);
+            char *row = worker->gathered + r * job->x_block * factor * lanes * job->cells.item_size;
+            zs_gather(&job->cells, worker->rows[r], job->x.source_stride, cells, lanes, row);
             worker->rows[r] = row;
         }
     char *results = job->direct_out ? out : worker->scattered;
@@ -210,12 +185,12 @@ static void zs_run_window_task(zs_window_worker *worker, int64_t task) {
         zs_make(worker, &block, results);
     }
     if (rest) {
-        for (int64_t r = 0; r < block.row_count; r++) worker->rows[r] += full * factor * lanes * job->item_size;
+        for (int64_t r = 0; r < block.row_count; r++) worker->rows[r] += full * factor * lanes * job->cells.item_size;
         block.factor = rest;
         block.count = 1;
-        zs_make(worker, &block, results + full * lanes * job->item_size);
+        zs_make(worker, &block, results + full * lanes * job->cells.item_size);
     }
-    if (!job->direct_out) zs_scatter(job, results, count, out);
+    if (!job->direct_out) zs_scatter(&job->cells, results, count, lanes, out, job->x.stride);
     if (out_of_memory) __atomic_store_n(&job->status, ZS_NO_MEMORY, __ATOMIC_SEQ_CST);
 }
 
@@ -234,10 +209,10 @@ static void zs_work_windows(zs_job *pooled, int is_caller) {
 
 static int zs_prepare_worker(zs_window_job *job, zs_window_worker *worker) {
     const size_t scratch = (size_t)ZS_SCRATCH * (ZS_BLOCK + 16);
-    const size_t row = (size_t)(job->x_block * job->x.factor * job->lane.size * job->item_size);
+    const size_t row = (size_t)(job->x_block * job->x.factor * job->cells.lane.size * job->cells.item_size);
     const size_t gathered = job->direct_source ? 0 : ((size_t)job->window_rows * row + 63) & ~(size_t)63;
-    const size_t results = ((size_t)(job->x_block * job->lane.size * job->item_size) + 63) & ~(size_t)63;
-    const size_t scattered = job->direct_out ? 0 : results, again = job->stray_nan ? results : 0;
+    const size_t results = ((size_t)(job->x_block * job->cells.lane.size * job->cells.item_size) + 63) & ~(size_t)63;
+    const size_t scattered = job->direct_out ? 0 : results, again = job->cells.stray_nan ? results : 0;
     worker->job = job;
     worker->rows = (const char **)malloc(2 * (size_t)job->window_rows * sizeof *worker->rows);
     if (posix_memalign((void **)&worker->memory, 64, scratch + gathered + scattered + again)) worker->memory = NULL;
@@ -251,34 +226,41 @@ static int zs_prepare_worker(zs_window_job *job, zs_window_worker *worker) {
 
 /* Whether kernels can work on the memory itself: rows contiguous, every cell aligned, nothing to convert. */
 static void zs_look_at_memory(zs_window_job *job) {
-    const int64_t size = job->item_size, lanes = job->lane.size;
+    const int64_t size = job->cells.item_size, lanes = job->cells.lane.size;
     const uint64_t unaligned = (uint64_t)(zs_least(size & -size, 8) - 1);
-    uint64_t source = (uint64_t)(uintptr_t)job->source, out = (uint64_t)(uintptr_t)job->out;
-    for (int d = 0; d < job->outer_count; d++) {
-        source |= (uint64_t)job->outer[d].source_stride;
-        out |= (uint64_t)job->outer[d].stride;
+    uint64_t source = (uint64_t)(uintptr_t)job->cells.source, out = (uint64_t)(uintptr_t)job->cells.out;
+    for (int d = 0; d < job->cells.outer_count; d++) {
+        source |= (uint64_t)job->cells.outer[d].source_stride;
+        out |= (uint64_t)job->cells.outer[d].stride;
     }
-    job->direct_source = !job->is_half && !job->source_swapped && !(source & unaligned) &&
-                         job->x.source_stride == lanes * size && (lanes == 1 || job->lane.source_stride == size);
-    job->direct_out = !job->is_half && !job->out_swapped && !(out & unaligned) && job->x.stride == lanes * size &&
-                      (lanes == 1 || job->lane.stride == size);
+    job->direct_source = !job->cells.is_half && !job->cells.source_swapped && !(source & unaligned) &&
+                         job->x.source_stride == lanes * size && (lanes == 1 || job->cells.lane.source_stride == size);
+    job->direct_out = !job->cells.is_half && !job->cells.out_swapped && !(out & unaligned) && job->x.stride == lanes * size &&
+                      (lanes == 1 || job->cells.lane.stride == size);
     if (job->x.first) job->direct_source = job->direct_out = 0;
 }
 
 static int zs_run_windows(zs_window_job *job, int threads) {
-    zs_window_crew crew = {.pooled = {.work = zs_work_windows}};
+    zs_window_crew crew;
     int prepared = 0;
+    memset(&crew, 0, sizeof crew);
+    crew.pooled.work = zs_work_windows;
     zs_look_at_memory(job);
     job->outer_total = job->window_rows = 1;
-    for (int d = 0; d < job->outer_count; d++) {
-        job->outer_total *= job->outer[d].size;
-        job->window_rows *= zs_least(job->outer[d].factor, job->outer[d].source_size);
+    for (int d = 0; d < job->cells.outer_count; d++) {
+        job->outer_total *= job->cells.outer[d].size;
+        job->window_rows *= zs_least(job->cells.outer[d].factor, job->cells.outer[d].source_size);
     }
-    const int64_t window = zs_least(job->x.factor, job->x.source_size) * job->lane.size;
+    const int64_t window = zs_least(job->x.factor, job->x.source_size) * job->cells.lane.size;
     const int64_t room = job->direct_source ? ZS_BLOCK : ZS_BLOCK / zs_least(job->window_rows, 8);
     job->x_block = zs_least(room > window ? room / window : 1, job->x.size);
     job->x_blocks = (job->x.size + job->x_block - 1) / job->x_block;
     job->task_count = job->outer_total * job->x_blocks;
+    job->block.skip = job->cells.skip;
+    job->block.nodata = job->cells.nodata;
+    job->block.substitute = job->cells.substitute;
+    job->block.quarters = job->quarters;
+    job->block.item_size = job->cells.item_size;
     job->next = 0;
     job->status = ZS_OK;
     threads = (int)zs_least(zs_least(threads, ZS_MAX_THREADS), job->task_count);

@@ -16,19 +16,19 @@
 #include "clones.h"
 #include "pool.h"
 
-enum { ZW_NEAREST, ZW_BILINEAR, ZW_CUBIC, ZW_AVERAGE };
+enum { ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE };
 
-#define ZW_ROWS 8          /* rows of the result that a thread takes at a time */
-#define ZW_LEAST_SUM 1e-5  /* weights that sum to less are none */
-#define ZW_SLACK 1e-10     /* what rounding may take from a place on an edge */
-#define ZW_FINE 0.95       /* cells of the result per cell of the source, from which kernels are not stretched */
+#define ZS_ROWS 8          /* rows of the result that a thread takes at a time */
+#define ZS_LEAST_SUM 1e-5  /* weights that sum to less are none */
+#define ZS_SLACK 1e-10     /* what rounding may take from a place on an edge */
+#define ZS_FINE 0.95       /* cells of the result per cell of the source, from which kernels are not stretched */
 
 typedef struct {
     zs_job job;
     int method;
     int64_t layers, height, width;         /* of the source */
-    int64_t out_height, out_width;         /* of the result, and of the places (one more for ZW_AVERAGE) */
-    const char *cells;                     /* contiguous; doubles, or items of any kind for ZW_NEAREST */
+    int64_t out_height, out_width;         /* of the result, and of the places (one more for ZS_AVERAGE) */
+    const char *cells;                     /* contiguous; doubles, or items of any kind for ZS_NEAREST */
     int64_t item_size;
     const uint8_t *valid;                  /* per cell of the source; NULL: all are */
     const double *columns, *rows;
@@ -41,7 +41,7 @@ typedef struct {
     uint8_t *found;                        /* per cell of the result: whether there is a value */
     _Atomic int64_t next;
     _Atomic int failed;
-} zw_job;
+} zs_warp_job;
 
 /* What the cells along one dimension weigh: `count` of them from `first` on, by weights that come to `total`. */
 typedef struct {
@@ -49,9 +49,9 @@ typedef struct {
     const double *weights;
     double total;
     int is_cut;
-} zw_span;
+} zs_taps;
 
-ZR_INLINE double zw_kernel(int is_cubic, double x) {
+ZS_INLINE double zs_kernel_weight(int is_cubic, double x) {
     x = fabs(x);
     if (!is_cubic) return x < 1 ? 1 - x : 0;
     const double near = x * x * (1.5 * x - 2.5) + 1, far = x * (x * (2.5 - 0.5 * x) - 4) + 2;
@@ -59,12 +59,12 @@ ZR_INLINE double zw_kernel(int is_cubic, double x) {
 }
 
 /* `reach` cells to each side weigh something, the source's edges aside. */
-ZR_INLINE void zw_weigh(int is_cubic, int64_t reach, double stretch, double place, int64_t size, double *weights,
-                        zw_span *span) {
+ZS_INLINE void zs_weigh_place(int is_cubic, int64_t reach, double stretch, double place, int64_t size, double *weights,
+                        zs_taps *span) {
     const double near = floor(place - 0.5), shift = place - 0.5 - near;
     const int64_t first = (int64_t)near - reach + 1, last = (int64_t)near + reach;
     for (int64_t i = 0; i < 2 * reach; i++)
-        weights[i] = zw_kernel(is_cubic, ((double)(1 - reach + i) - shift) * stretch);
+        weights[i] = zs_kernel_weight(is_cubic, ((double)(1 - reach + i) - shift) * stretch);
     const int64_t skipped = first < 0 ? -first : 0, lost = last >= size ? last - size + 1 : 0;
     span->first = first + skipped;
     span->count = 2 * reach - skipped - lost;
@@ -75,7 +75,7 @@ ZR_INLINE void zw_weigh(int is_cubic, int64_t reach, double stretch, double plac
 }
 
 /* Weighed cells, one by one, those that are not valid left out. */
-static int zw_sum(const double *cells, const uint8_t *valid, int64_t width, const zw_span *y, const zw_span *x,
+static int zs_sum_valid(const double *cells, const uint8_t *valid, int64_t width, const zs_taps *y, const zs_taps *x,
                   int needs_all, double *result) {
     double sum = 0, total = 0;
     for (int64_t i = 0; i < y->count; i++) {
@@ -91,13 +91,13 @@ static int zw_sum(const double *cells, const uint8_t *valid, int64_t width, cons
             total += weight;
         }
     }
-    if (total < ZW_LEAST_SUM) return 0;
+    if (total < ZS_LEAST_SUM) return 0;
     *result = total == 1 ? sum : sum / total;
     return 1;
 }
 
 /* The same where all cells are valid: columns first, as many as the compiler is told. */
-ZR_INLINE double zw_product(const double *cells, int64_t width, const zw_span *y, const zw_span *x, int64_t count) {
+ZS_INLINE double zs_sum_solid(const double *cells, int64_t width, const zs_taps *y, const zs_taps *x, int64_t count) {
     double sums[8] = {0}, sum = 0;
     cells += y->first * width + x->first;
     for (int64_t i = 0; i < y->count; i++, cells += width)
@@ -106,25 +106,25 @@ ZR_INLINE double zw_product(const double *cells, int64_t width, const zw_span *y
     return sum;
 }
 
-ZR_INLINE int zw_is_solid(const uint8_t *runs, int64_t width, const zw_span *y, const zw_span *x) {
+ZS_INLINE int zs_is_solid(const uint8_t *runs, int64_t width, const zs_taps *y, const zs_taps *x) {
     runs += y->first * width + x->first;
     for (int64_t i = 0; i < y->count; i++, runs += width)
         if (*runs < x->count) return 0;
     return 1;
 }
 
-ZR_INLINE int zw_weighted(const double *cells, const uint8_t *valid, const uint8_t *runs, int64_t width,
-                          const zw_span *y, const zw_span *x, int needs_all, double *result) {
+ZS_INLINE int zs_sum_weighted(const double *cells, const uint8_t *valid, const uint8_t *runs, int64_t width,
+                          const zs_taps *y, const zs_taps *x, int needs_all, double *result) {
     const double total = y->total * x->total;
-    if (x->count <= 8 && total >= ZW_LEAST_SUM && (!runs || zw_is_solid(runs, width, y, x))) {
+    if (x->count <= 8 && total >= ZS_LEAST_SUM && (!runs || zs_is_solid(runs, width, y, x))) {
         double sum;
         switch (x->count) {
-        case 1: sum = zw_product(cells, width, y, x, 1); break;
-        case 2: sum = zw_product(cells, width, y, x, 2); break;
-        case 3: sum = zw_product(cells, width, y, x, 3); break;
-        case 4: sum = zw_product(cells, width, y, x, 4); break;
-        case 6: sum = zw_product(cells, width, y, x, 6); break;
-        default: sum = zw_product(cells, width, y, x, x->count);
+        case 1: sum = zs_sum_solid(cells, width, y, x, 1); break;
+        case 2: sum = zs_sum_solid(cells, width, y, x, 2); break;
+        case 3: sum = zs_sum_solid(cells, width, y, x, 3); break;
+        case 4: sum = zs_sum_solid(cells, width, y, x, 4); break;
+        case 6: sum = zs_sum_solid(cells, width, y, x, 6); break;
+        default: sum = zs_sum_solid(cells, width, y, x, x->count);
         }
         /* An infinite cell that weighs nothing is to have no part in this. */
         if (isfinite(sum)) {
@@ -132,16 +132,16 @@ ZR_INLINE int zw_weighted(const double *cells, const uint8_t *valid, const uint8
             return 1;
         }
     }
-    return zw_sum(cells, valid, width, y, x, needs_all, result);
+    return zs_sum_valid(cells, valid, width, y, x, needs_all, result);
 }
 
-ZR_INLINE double zw_stretch(double scale) { return scale >= ZW_FINE ? 1 : scale; }
+ZS_INLINE double zs_stretch(double scale) { return scale >= ZS_FINE ? 1 : scale; }
 
-ZR_INLINE int64_t zw_reach(int radius, double scale) { return (int64_t)ceil(radius / zw_stretch(scale)); }
+ZS_INLINE int64_t zs_reach(int radius, double scale) { return (int64_t)ceil(radius / zs_stretch(scale)); }
 
 /* How the cells between two places weigh: by what of them lies between; where nothing does, the cell there. */
-ZR_INLINE void zw_cover(double low, double high, int64_t size, double *weights, zw_span *span) {
-    int64_t first = (int64_t)floor(low + ZW_SLACK), end = (int64_t)ceil(high - ZW_SLACK);
+ZS_INLINE void zs_weigh_area(double low, double high, int64_t size, double *weights, zs_taps *span) {
+    int64_t first = (int64_t)floor(low + ZS_SLACK), end = (int64_t)ceil(high - ZS_SLACK);
     if (first >= size) first = size - 1;
     if (end <= first) end = first + 1;
     span->first = first;
@@ -158,7 +158,7 @@ ZR_INLINE void zw_cover(double low, double high, int64_t size, double *weights, 
 }
 
 /* The least box around two corners, one above the other; what is not finite stays so. */
-ZR_INLINE void zw_side(const zw_job *j, int64_t at, double *side) {
+ZS_INLINE void zs_find_side(const zs_warp_job *j, int64_t at, double *side) {
     const double x = j->columns[at], y = j->rows[at];
     const double below_x = j->columns[at + j->out_width + 1], below_y = j->rows[at + j->out_width + 1];
     side[0] = x < below_x ? x : below_x;
@@ -170,7 +170,7 @@ ZR_INLINE void zw_side(const zw_job *j, int64_t at, double *side) {
 }
 
 /* The area of a cell of the result, as the box around its four corners, as far as it lies in the source. */
-ZR_INLINE int zw_area(const zw_job *j, const double *left, const double *right, double *box) {
+ZS_INLINE int zs_find_area(const zs_warp_job *j, const double *left, const double *right, double *box) {
     if (left[4] + right[4] != 0) return 0;
     box[0] = left[0] < right[0] ? left[0] : right[0];
     box[1] = left[1] > right[1] ? left[1] : right[1];
@@ -184,9 +184,9 @@ ZR_INLINE int zw_area(const zw_job *j, const double *left, const double *right, 
     return 1;
 }
 
-ZR_INLINE int zw_mean(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+ZS_INLINE int zs_mean_area(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
                       const double *box, double **weights, int64_t *room, double *result) {
-    zw_span y, x;
+    zs_taps y, x;
     int64_t wide = (int64_t)(box[1] - box[0]) + 3, high = (int64_t)(box[3] - box[2]) + 3;
     wide = wide > j->width + 1 ? j->width + 1 : wide;
     high = high > j->height + 1 ? j->height + 1 : high;
@@ -196,32 +196,32 @@ ZR_INLINE int zw_mean(const zw_job *j, const double *cells, const uint8_t *valid
         *weights = more;
         *room = wide + high;
     }
-    zw_cover(box[0], box[1], j->width, *weights, &x);
-    zw_cover(box[2], box[3], j->height, *weights + wide, &y);
-    return zw_weighted(cells, valid, runs, j->width, &y, &x, 0, result);
+    zs_weigh_area(box[0], box[1], j->width, *weights, &x);
+    zs_weigh_area(box[2], box[3], j->height, *weights + wide, &y);
+    return zs_sum_weighted(cells, valid, runs, j->width, &y, &x, 0, result);
 }
 
 /* Whether a place lies in the source, its edges included, and in which cell. */
-ZR_INLINE int zw_is_inside(double place, int64_t size, int64_t *cell) {
+ZS_INLINE int zs_is_inside(double place, int64_t size, int64_t *cell) {
     if (!(place >= 0 && place <= (double)size)) return 0;
-    *cell = (int64_t)floor(place + ZW_SLACK);
+    *cell = (int64_t)floor(place + ZS_SLACK);
     if (*cell == size) --*cell;
     return 1;
 }
 
-ZR_INLINE double zw_whole(const zw_job *j, double value) {
+ZS_INLINE double zs_round_whole(const zs_warp_job *j, double value) {
     if (!j->is_whole) return value;
     value = floor(value + 0.5);
     return value >= j->most ? j->most : value > j->least ? value : isnan(value) ? 0 : j->least;
 }
 
-ZR_INLINE void zw_pick(const zw_job *j, const char *cells, const uint8_t *valid, int64_t row, int64_t line,
+ZS_INLINE void zs_pick_row(const zs_warp_job *j, const char *cells, const uint8_t *valid, int64_t row, int64_t line,
                        int64_t item_size) {
     const double *columns = j->columns + row * j->out_width, *rows = j->rows + row * j->out_width;
     for (int64_t column = 0; column < j->out_width; column++) {
         int64_t x, y;
         uint8_t found = 0;
-        if (zw_is_inside(columns[column], j->width, &x) && zw_is_inside(rows[column], j->height, &y)) {
+        if (zs_is_inside(columns[column], j->width, &x) && zs_is_inside(rows[column], j->height, &y)) {
             const int64_t at = y * j->width + x;
             memcpy(j->out + (line + column) * item_size, cells + at * item_size, (size_t)item_size);
             found = !valid || valid[at];
@@ -230,93 +230,93 @@ ZR_INLINE void zw_pick(const zw_job *j, const char *cells, const uint8_t *valid,
     }
 }
 
-ZR_CLONES static void zw_row_nearest(const zw_job *j, const char *cells, const uint8_t *valid, int64_t row,
+ZS_CLONES static void zs_row_nearest(const zs_warp_job *j, const char *cells, const uint8_t *valid, int64_t row,
                                      int64_t line) {
     switch (j->item_size) {
-    case 1: zw_pick(j, cells, valid, row, line, 1); break;
-    case 2: zw_pick(j, cells, valid, row, line, 2); break;
-    case 4: zw_pick(j, cells, valid, row, line, 4); break;
-    case 8: zw_pick(j, cells, valid, row, line, 8); break;
-    default: zw_pick(j, cells, valid, row, line, j->item_size);
+    case 1: zs_pick_row(j, cells, valid, row, line, 1); break;
+    case 2: zs_pick_row(j, cells, valid, row, line, 2); break;
+    case 4: zs_pick_row(j, cells, valid, row, line, 4); break;
+    case 8: zs_pick_row(j, cells, valid, row, line, 8); break;
+    default: zs_pick_row(j, cells, valid, row, line, j->item_size);
     }
 }
 
-ZR_INLINE void zw_filter(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+ZS_INLINE void zs_filter_row(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
                          int64_t row, int64_t line, double *weights, int is_cubic) {
     const double *columns = j->columns + row * j->out_width, *rows = j->rows + row * j->out_width;
-    const int is_fine = j->x_scale >= ZW_FINE && j->y_scale >= ZW_FINE;
-    const double x_stretch = zw_stretch(j->x_scale), y_stretch = zw_stretch(j->y_scale);
-    const int64_t x_linear = zw_reach(1, j->x_scale), y_linear = zw_reach(1, j->y_scale);
-    const int64_t x_cubic = zw_reach(2, j->x_scale), y_cubic = zw_reach(2, j->y_scale);
+    const int is_fine = j->x_scale >= ZS_FINE && j->y_scale >= ZS_FINE;
+    const double x_stretch = zs_stretch(j->x_scale), y_stretch = zs_stretch(j->y_scale);
+    const int64_t x_linear = zs_reach(1, j->x_scale), y_linear = zs_reach(1, j->y_scale);
+    const int64_t x_cubic = zs_reach(2, j->x_scale), y_cubic = zs_reach(2, j->y_scale);
     double *const out = (double *)j->out + line;
     for (int64_t column = 0; column < j->out_width; column++) {
         const double place_x = columns[column], place_y = rows[column];
         int64_t cell_x, cell_y;
         int found = 0;
-        zw_span x, y;
-        if (zw_is_inside(place_x, j->width, &cell_x) && zw_is_inside(place_y, j->height, &cell_y) &&
+        zs_taps x, y;
+        if (zs_is_inside(place_x, j->width, &cell_x) && zs_is_inside(place_y, j->height, &cell_y) &&
             (!valid || valid[cell_y * j->width + cell_x])) {
             if (is_cubic) {
-                zw_weigh(1, x_cubic, x_stretch, place_x, j->width, weights, &x);
-                zw_weigh(1, y_cubic, y_stretch, place_y, j->height, weights + j->taps, &y);
+                zs_weigh_place(1, x_cubic, x_stretch, place_x, j->width, weights, &x);
+                zs_weigh_place(1, y_cubic, y_stretch, place_y, j->height, weights + j->taps, &y);
                 if (!is_fine || (!x.is_cut && !y.is_cut))
-                    found = zw_weighted(cells, valid, runs, j->width, &y, &x, is_fine, out + column);
+                    found = zs_sum_weighted(cells, valid, runs, j->width, &y, &x, is_fine, out + column);
             }
             if (!found) {
-                zw_weigh(0, x_linear, x_stretch, place_x, j->width, weights, &x);
-                zw_weigh(0, y_linear, y_stretch, place_y, j->height, weights + j->taps, &y);
-                found = zw_weighted(cells, valid, runs, j->width, &y, &x, 0, out + column);
+                zs_weigh_place(0, x_linear, x_stretch, place_x, j->width, weights, &x);
+                zs_weigh_place(0, y_linear, y_stretch, place_y, j->height, weights + j->taps, &y);
+                found = zs_sum_weighted(cells, valid, runs, j->width, &y, &x, 0, out + column);
             }
-            if (found) out[column] = zw_whole(j, out[column]);
+            if (found) out[column] = zs_round_whole(j, out[column]);
         }
         j->found[line + column] = (uint8_t)found;
     }
 }
 
-ZR_CLONES static void zw_row_bilinear(const zw_job *j, const double *cells, const uint8_t *valid,
+ZS_CLONES static void zs_row_bilinear(const zs_warp_job *j, const double *cells, const uint8_t *valid,
                                       const uint8_t *runs, int64_t row, int64_t line, double *weights) {
-    zw_filter(j, cells, valid, runs, row, line, weights, 0);
+    zs_filter_row(j, cells, valid, runs, row, line, weights, 0);
 }
 
-ZR_CLONES static void zw_row_cubic(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+ZS_CLONES static void zs_row_cubic(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
                                    int64_t row, int64_t line, double *weights) {
-    zw_filter(j, cells, valid, runs, row, line, weights, 1);
+    zs_filter_row(j, cells, valid, runs, row, line, weights, 1);
 }
 
-ZR_CLONES static int zw_row_average(const zw_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+ZS_CLONES static int zs_row_average(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
                                     int64_t row, int64_t line, double **weights, int64_t *room) {
     double *const out = (double *)j->out + line;
     double sides[2][5], box[4];
-    zw_side(j, row * (j->out_width + 1), sides[0]);
+    zs_find_side(j, row * (j->out_width + 1), sides[0]);
     for (int64_t column = 0; column < j->out_width; column++) {
         int found = 0;
-        zw_side(j, row * (j->out_width + 1) + column + 1, sides[(column + 1) % 2]);
-        if (zw_area(j, sides[column % 2], sides[(column + 1) % 2], box))
-            found = zw_mean(j, cells, valid, runs, box, weights, room, out + column);
+        zs_find_side(j, row * (j->out_width + 1) + column + 1, sides[(column + 1) % 2]);
+        if (zs_find_area(j, sides[column % 2], sides[(column + 1) % 2], box))
+            found = zs_mean_area(j, cells, valid, runs, box, weights, room, out + column);
         if (found < 0) return -1;
-        if (found) out[column] = zw_whole(j, out[column]);
+        if (found) out[column] = zs_round_whole(j, out[column]);
         j->found[line + column] = (uint8_t)found;
     }
     return 0;
 }
 
-static int zw_row(const zw_job *j, int64_t layer, int64_t row, double **weights, int64_t *room) {
+static int zs_warp_row(const zs_warp_job *j, int64_t layer, int64_t row, double **weights, int64_t *room) {
     const int64_t plane = layer * j->height * j->width, line = (layer * j->out_height + row) * j->out_width;
     const char *cells = j->cells + plane * j->item_size;
     const uint8_t *valid = j->valid ? j->valid + plane : NULL, *runs = j->runs ? j->runs + plane : NULL;
-    if (j->method == ZW_AVERAGE)
-        return zw_row_average(j, (const double *)cells, valid, runs, row, line, weights, room);
-    if (j->method == ZW_NEAREST)
-        zw_row_nearest(j, cells, valid, row, line);
-    else if (j->method == ZW_CUBIC)
-        zw_row_cubic(j, (const double *)cells, valid, runs, row, line, *weights);
+    if (j->method == ZS_AVERAGE)
+        return zs_row_average(j, (const double *)cells, valid, runs, row, line, weights, room);
+    if (j->method == ZS_NEAREST)
+        zs_row_nearest(j, cells, valid, row, line);
+    else if (j->method == ZS_CUBIC)
+        zs_row_cubic(j, (const double *)cells, valid, runs, row, line, *weights);
     else
-        zw_row_bilinear(j, (const double *)cells, valid, runs, row, line, *weights);
+        zs_row_bilinear(j, (const double *)cells, valid, runs, row, line, *weights);
     return 0;
 }
 
 /* Windows are looked up by their rows' first cells, in place of cell by cell. */
-static void zw_count_runs(zw_job *j) {
+static void zs_count_runs(zs_warp_job *j) {
     for (int64_t row = 0; row < j->layers * j->height; row++) {
         const uint8_t *valid = j->valid + row * j->width;
         uint8_t *runs = j->runs + row * j->width, run = 0;
@@ -327,34 +327,34 @@ static void zw_count_runs(zw_job *j) {
     }
 }
 
-static void zw_work(zs_job *job, int is_caller) {
-    zw_job *j = (zw_job *)job;
-    const int64_t groups = (j->out_height + ZW_ROWS - 1) / ZW_ROWS;
+static void zs_work_warp(zs_job *job, int is_caller) {
+    zs_warp_job *j = (zs_warp_job *)job;
+    const int64_t groups = (j->out_height + ZS_ROWS - 1) / ZS_ROWS;
     int64_t room = 2 * j->taps, mine;
     double *weights = malloc((size_t)(room ? room : 1) * sizeof(double));
     (void)is_caller;
     if (!weights) j->failed = 1;
     while (!j->failed && (mine = j->next++) < groups * j->layers) {
-        const int64_t first = mine % groups * ZW_ROWS;
-        for (int64_t row = first; row < first + ZW_ROWS && row < j->out_height; row++)
-            if (zw_row(j, mine / groups, row, &weights, &room) < 0) j->failed = 1;
+        const int64_t first = mine % groups * ZS_ROWS;
+        for (int64_t row = first; row < first + ZS_ROWS && row < j->out_height; row++)
+            if (zs_warp_row(j, mine / groups, row, &weights, &room) < 0) j->failed = 1;
     }
     free(weights);
 }
 
 /* 0, or -1 where memory is short. */
-static int zw_run(zw_job *j, int threads) {
+static int zs_run_warp(zs_warp_job *j, int threads) {
     const double least = j->x_scale < j->y_scale ? j->x_scale : j->y_scale;
-    j->taps = j->method == ZW_AVERAGE ? 0 : 2 * (int64_t)ceil(2 / (least >= ZW_FINE ? 1 : least)) + 1;
+    j->taps = j->method == ZS_AVERAGE ? 0 : 2 * (int64_t)ceil(2 / (least >= ZS_FINE ? 1 : least)) + 1;
     j->next = 0;
     j->failed = 0;
     j->runs = NULL;
-    if (j->valid && j->method != ZW_NEAREST) {
+    if (j->valid && j->method != ZS_NEAREST) {
         j->runs = malloc((size_t)(j->layers * j->height * j->width));
         if (!j->runs) return -1;
-        zw_count_runs(j);
+        zs_count_runs(j);
     }
-    j->job.work = zw_work;
+    j->job.work = zs_work_warp;
     zs_pool_run(&j->job, threads);
     free(j->runs);
     return j->failed ? -1 : 0;

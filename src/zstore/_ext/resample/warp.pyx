@@ -13,11 +13,11 @@ from libc.string cimport memset
 
 cdef extern from "warp.h" nogil:
     enum:
-        ZW_NEAREST
-        ZW_BILINEAR
-        ZW_CUBIC
-        ZW_AVERAGE
-    ctypedef struct zw_job:
+        ZS_NEAREST
+        ZS_BILINEAR
+        ZS_CUBIC
+        ZS_AVERAGE
+    ctypedef struct zs_warp_job:
         int method
         int64_t layers
         int64_t height
@@ -36,10 +36,10 @@ cdef extern from "warp.h" nogil:
         double most
         char *out
         uint8_t *found
-    int zw_run(zw_job *job, int threads)
+    int zs_run_warp(zs_warp_job *job, int threads)
 
 
-METHODS = {"nearest": ZW_NEAREST, "bilinear": ZW_BILINEAR, "cubic": ZW_CUBIC, "average": ZW_AVERAGE}
+METHODS = {"nearest": ZS_NEAREST, "bilinear": ZS_BILINEAR, "cubic": ZS_CUBIC, "average": ZS_AVERAGE}
 
 
 def sample(
@@ -63,10 +63,10 @@ def sample(
     With `limits` (least, most), results are rounded, halves up, and stop there; NaN becomes 0.
     """
     cdef Py_buffer buffers[6]
-    cdef zw_job job
+    cdef zs_warp_job job
     cdef int count = 0, status
-    cdef int64_t more = 1 if method == ZW_AVERAGE else 0
-    if method not in (ZW_NEAREST, ZW_BILINEAR, ZW_CUBIC, ZW_AVERAGE):
+    cdef int64_t more = 1 if method == ZS_AVERAGE else 0
+    if method not in (ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE):
         raise ValueError(f"no method {method}")
     if not (1e-6 < x_scale < 1e12 and 1e-6 < y_scale < 1e12):
         raise ValueError(f"scales are {x_scale} and {y_scale}, expected positive numbers")
@@ -84,7 +84,7 @@ def sample(
         job.item_size = buffers[0].itemsize
         if buffers[3].shape[0] != job.layers or buffers[3].itemsize != job.item_size:
             raise ValueError("source and out differ in layers or item size")
-        if method != ZW_NEAREST and job.item_size != 8:
+        if method != ZS_NEAREST and job.item_size != 8:
             raise ValueError(f"cells have {job.item_size} bytes, expected float64")
         for at in (1, 2):
             if (
@@ -115,7 +115,7 @@ def sample(
             job.is_whole = 1
             job.least, job.most = limits
         with nogil:
-            status = zw_run(&job, threads)
+            status = zs_run_warp(&job, threads)
         if status:
             raise MemoryError("no memory for the weights of a window")
     finally:

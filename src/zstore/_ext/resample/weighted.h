@@ -26,14 +26,9 @@ typedef struct {
 } zs_weighted_axis;
 
 typedef struct {
-    const char *source;
-    char *out;
-    int axis_count, outer_count, needs_runs, is_half, source_swapped, out_swapped;
-    int stray_nan; /* there is no nodata, and cells are floats: see stray_nan.h */
+    zs_cells cells; /* its outer dimensions are not resampled: size and strides only */
+    int axis_count, needs_runs;
     zs_weighted_axis axes[ZS_MAX_WEIGHTED];
-    zs_axis outer[ZS_MAX_OUTER]; /* not resampled: size and strides only */
-    zs_axis lane;
-    int64_t stored_size, item_size;
     zs_conversion how;
     zs_load_cells load;
     zs_store_cells store;
@@ -131,13 +126,12 @@ static void zs_weigh_axis(zs_weigher *w, int d, int has_holes, zs_plane out) {
 static int zs_load_row(zs_weigher *w, int d, const char *from) {
     zs_weighted_job *job = w->job;
     const zs_weighted_axis *axis = &job->axes[d];
-    const int64_t cells = w->cells[d] * w->lanes, size = job->item_size;
-    const int contiguous = !job->is_half && !job->source_swapped && !((uintptr_t)from & (uintptr_t)(size - 1)) &&
-                           (w->lanes == 1 || job->lane.source_stride == size) &&
+    const int64_t cells = w->cells[d] * w->lanes, size = job->cells.item_size;
+    const int contiguous = !job->cells.is_half && !job->cells.source_swapped && !((uintptr_t)from & (uintptr_t)(size - 1)) &&
+                           (w->lanes == 1 || job->cells.lane.source_stride == size) &&
                            axis->source_stride == w->lanes * size;
     if (!contiguous) {
-        zs_gather_cells(from, axis->source_stride, job->lane.source_stride, w->cells[d], w->lanes, job->stored_size,
-                        job->source_swapped, job->is_half, w->gathered);
+        zs_gather(&job->cells, from, axis->source_stride, w->cells[d], w->lanes, w->gathered);
         from = w->gathered;
     }
     return job->load(&w->how, from, cells, w->planes[d].values, w->planes[d].valid) < cells;
@@ -188,12 +182,11 @@ static void zs_scatter_tile(const zs_weigher *w, int d, const char *cells, char 
     const zs_weighted_axis *axis = &job->axes[d];
     to += w->begin[d] * axis->stride;
     if (d == job->axis_count - 1) {
-        zs_scatter_cells(cells, to, axis->stride, job->lane.stride, w->outputs[d], w->lanes, job->stored_size,
-                         job->out_swapped, job->is_half);
+        zs_scatter(&job->cells, cells, w->outputs[d], w->lanes, to, axis->stride);
         return;
     }
     for (int64_t i = 0; i < w->outputs[d]; i++)
-        zs_scatter_tile(w, d + 1, cells + i * w->inner[d + 1] * job->item_size, to + i * axis->stride);
+        zs_scatter_tile(w, d + 1, cells + i * w->inner[d + 1] * job->cells.item_size, to + i * axis->stride);
 }
 
 /* The tile that begins at `from` of the source, as cells. */
@@ -208,11 +201,11 @@ static int64_t zs_tiles(int64_t size, int64_t tile) { return (size + tile - 1) /
 
 static void zs_run_weighted_task(zs_weigher *w, int64_t task) {
     zs_weighted_job *job = w->job;
-    const int64_t lane = task % zs_tiles(job->lane.size, job->lane_tile) * job->lane_tile;
-    const char *from = job->source + lane * job->lane.source_stride;
-    char *to = job->out + lane * job->lane.stride;
-    task /= zs_tiles(job->lane.size, job->lane_tile);
-    w->lanes = w->inner[job->axis_count] = zs_least(job->lane_tile, job->lane.size - lane);
+    const int64_t lane = task % zs_tiles(job->cells.lane.size, job->lane_tile) * job->lane_tile;
+    const char *from = job->cells.source + lane * job->cells.lane.source_stride;
+    char *to = job->cells.out + lane * job->cells.lane.stride;
+    task /= zs_tiles(job->cells.lane.size, job->lane_tile);
+    w->lanes = w->inner[job->axis_count] = zs_least(job->lane_tile, job->cells.lane.size - lane);
     for (int d = job->axis_count - 1; d >= 0; d--) {
         const zs_weighted_axis *axis = &job->axes[d];
         const int64_t tiles = zs_tiles(axis->size, axis->tile);
@@ -224,17 +217,17 @@ static void zs_run_weighted_task(zs_weigher *w, int64_t task) {
         w->cells[d] = axis->first[last] + axis->count[last] - w->low[d];
         w->inner[d] = w->outputs[d] * w->inner[d + 1];
     }
-    for (int d = job->outer_count - 1; d >= 0; d--) {
-        from += task % job->outer[d].size * job->outer[d].source_stride;
-        to += task % job->outer[d].size * job->outer[d].stride;
-        task /= job->outer[d].size;
+    for (int d = job->cells.outer_count - 1; d >= 0; d--) {
+        from += task % job->cells.outer[d].size * job->cells.outer[d].source_stride;
+        to += task % job->cells.outer[d].size * job->cells.outer[d].stride;
+        task /= job->cells.outer[d].size;
     }
     zs_make_tile(w, from, w->scattered);
-    if (job->stray_nan && zs_find_nan(job->item_size, w->scattered, w->inner[0])) {
+    if (job->cells.stray_nan && zs_find_nan(job->cells.item_size, w->scattered, w->inner[0])) {
         w->how.skip = ZS_SKIP_NAN;
         zs_make_tile(w, from, w->again);
         w->how.skip = ZS_PLAIN;
-        zs_replace_nan(job->item_size, w->scattered, w->again, w->inner[0]);
+        zs_replace_nan(job->cells.item_size, w->scattered, w->again, w->inner[0]);
     }
     zs_scatter_tile(w, 0, w->scattered, to);
 }
@@ -252,8 +245,8 @@ static void zs_work_weighted(zs_job *pooled, int is_caller) {
 
 /* Tiles small enough for the caches, and large enough that what neighbours share is not worked out too often. */
 static void zs_choose_tiles(zs_weighted_job *job) {
-    job->lane_tile = zs_least(job->lane.size, 256);
-    job->task_count = zs_tiles(job->lane.size, job->lane_tile);
+    job->lane_tile = zs_least(job->cells.lane.size, 256);
+    job->task_count = zs_tiles(job->cells.lane.size, job->lane_tile);
     for (int d = 0; d < job->axis_count; d++) {
         zs_weighted_axis *axis = &job->axes[d];
         const int64_t step = axis->source_size / axis->size + 1, depth = job->axis_count - 1 - d;
@@ -268,7 +261,7 @@ static void zs_choose_tiles(zs_weighted_job *job) {
         }
         job->task_count *= zs_tiles(axis->size, axis->tile);
     }
-    for (int d = 0; d < job->outer_count; d++) job->task_count *= job->outer[d].size;
+    for (int d = 0; d < job->cells.outer_count; d++) job->task_count *= job->cells.outer[d].size;
 }
 
 static int zs_prepare_weigher(zs_weighted_job *job, zs_weigher *w) {
@@ -287,6 +280,9 @@ static int zs_prepare_weigher(zs_weighted_job *job, zs_weigher *w) {
     total += 2 * phases + 2 * results + 2 * widest + row + 2 * results;
     w->job = job;
     w->how = job->how;
+    w->how.skip = job->cells.skip;
+    w->how.nodata = job->cells.nodata;
+    w->how.substitute = job->cells.substitute;
     w->rows = (const double **)malloc((size_t)(2 * taps) * sizeof *w->rows);
     if (posix_memalign((void **)&w->memory, 64, (size_t)total * sizeof(double))) w->memory = NULL;
     if (!w->rows || !w->memory) return ZS_NO_MEMORY;
@@ -309,8 +305,10 @@ static int zs_prepare_weigher(zs_weighted_job *job, zs_weigher *w) {
 }
 
 static int zs_run_weighted(zs_weighted_job *job, int threads) {
-    zs_weighing_crew crew = {.pooled = {.work = zs_work_weighted}};
+    zs_weighing_crew crew;
     int prepared = 0;
+    memset(&crew, 0, sizeof crew);
+    crew.pooled.work = zs_work_weighted;
     zs_choose_tiles(job);
     job->next = 0;
     threads = (int)zs_least(zs_least(threads, ZS_MAX_THREADS), job->task_count);
