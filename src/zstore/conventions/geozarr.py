@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from zstore.conventions.base import (
+    Convention,
     Documents,
     Facts,
     Finding,
     GroupNode,
     LevelEntry,
     Node,
-    check_crs,
     is_group,
 )
 from zstore.conventions.crs import Crs
@@ -70,7 +70,7 @@ Y_FIRST_AXES = {"n", "lat", "y", "northing", "latitude"}
 X_FIRST_AXES = {"e", "lon", "long", "x", "easting", "longitude"}
 
 
-class Geozarr:
+class Geozarr(Convention):
     """GeoZarr: the tile matrix set; what is written has the three zarr-conventions too."""
 
     name = "geozarr"
@@ -104,11 +104,6 @@ class Geozarr:
     def render(self, geo: GeoModel, zarr_format: int) -> Documents:
         """`zarr_conventions`, `proj:` and `spatial:` of every group, and `multiscales` of a pyramid's."""
         return render_groups(geo, render_layout(geo) | render_tiles(geo) if geo.levels else None)
-
-    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where the tile matrix set is malformed or contradicts `geo`."""
-        facts = self.parse(node, parent)
-        return [*facts.findings, *check_crs(facts, node, geo, "GZ-40")]
 
     def dialects(self, node: Node) -> Iterator[str]:
         """The tile matrix set."""

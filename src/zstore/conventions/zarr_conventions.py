@@ -14,6 +14,7 @@ from typing import Any
 
 from zstore.conventions.base import (
     ArrayNode,
+    Convention,
     Document,
     Documents,
     Facts,
@@ -21,7 +22,6 @@ from zstore.conventions.base import (
     GroupNode,
     LevelEntry,
     Node,
-    check_crs,
     is_array,
     is_group,
 )
@@ -100,7 +100,7 @@ def layout_items(stated: Any) -> list[Mapping[str, Any]]:
     return [item for item in layout if isinstance(item, Mapping)] if isinstance(layout, list) else []
 
 
-class ZarrConventions:
+class ZarrConventions(Convention):
     """The conventions `multiscales`, `proj` and `spatial`, and nothing else."""
 
     name = "zarr_conventions"
@@ -119,11 +119,6 @@ class ZarrConventions:
     def render(self, geo: GeoModel, zarr_format: int) -> Documents:
         """`zarr_conventions`, `proj:` and `spatial:` of every group, and the `layout` of a pyramid's."""
         return render_groups(geo, render_layout(geo) if geo.levels else None)
-
-    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where `proj:`, `spatial:` or the `layout` are malformed or contradict `geo`."""
-        facts = self.parse(node, parent)
-        return [*facts.findings, *check_crs(facts, node, geo, "OC-08")]
 
     def dialects(self, node: Node) -> Iterator[str]:
         """The conventions in use; with a bare colon those words that are older, or STAC's."""

@@ -135,10 +135,10 @@ def _findings(
             severity = milder(rule.severity_under(hierarchy.profile), finding.severity)
             yield replace(finding, severity=severity)
     for rule in looked_at.values():
-        for complaint in rule.check(hierarchy) if rule.check is not None else ():
-            severity = milder(rule.severity_under(hierarchy.profile), complaint.severity)
-            path = complaint.node.path
-            yield Finding(rule.id, severity, path, complaint.message, complaint.expected, complaint.found)
+        for found in rule.check(hierarchy) if rule.check is not None else ():
+            severity = milder(rule.severity_under(hierarchy.profile), found.severity)
+            path = found.node.path
+            yield Finding(rule.id, severity, path, found.message, found.expected, found.found)
 
 
 def _readings(hierarchy: Hierarchy) -> Iterator[Finding]:

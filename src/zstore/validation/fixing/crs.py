@@ -9,7 +9,8 @@ import numpy as np
 
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import CRS_VARIABLE
-from zstore.conventions.meaning import Grid, Pyramid
+from zstore.conventions.levels import Grid
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.zarr_conventions import CRS_MEMBERS, declare, declared
 from zstore.errors import MetadataError
 from zstore.nodes.open import create_array

@@ -9,7 +9,8 @@ import numpy as np
 
 from zstore.conventions.cf import coordinate_attributes
 from zstore.conventions.gdal import parse_geotransform, render_geotransform
-from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
+from zstore.conventions.levels import Grid, LevelPlace
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import Affine
 from zstore.conventions.zarr_conventions import parse_numbers
 from zstore.errors import MetadataError

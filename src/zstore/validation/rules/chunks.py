@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from zstore.conventions.geozarr import LIMITS, Limits, parse_limits
-from zstore.conventions.meaning import Grid
+from zstore.conventions.levels import Grid
 from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, Hierarchy
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from zstore.conventions.cf import coordinate_attributes
-from zstore.conventions.meaning import Grid, words
+from zstore.conventions.levels import Grid
+from zstore.conventions.meaning import words
 from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, Hierarchy, coordinate_of
 

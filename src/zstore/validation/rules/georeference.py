@@ -7,7 +7,7 @@ from typing import Any
 
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import parse_geotransform
-from zstore.conventions.meaning import Grid
+from zstore.conventions.levels import Grid
 from zstore.conventions.profiles import DRAFT, MINI
 from zstore.errors import MetadataError
 from zstore.validation.rule import Found, rule

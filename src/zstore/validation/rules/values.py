@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
+from zstore.conventions.levels import Grid, LevelPlace
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.resampling.methods import downsample, plan_part
