@@ -20,6 +20,7 @@ from zstore.conventions.base import (
     GroupNode,
     LevelEntry,
     Node,
+    Severity,
     is_group,
 )
 from zstore.conventions.crs import Crs
@@ -265,7 +266,9 @@ def _resolve(name: str, node: Node, findings: list[Finding]) -> TileMatrixSet | 
             findings.append(Finding("GZ-38", "error", node.path, message, known, name))
             return load_tile_matrix_set(known)
     message = f"tile_matrix_set {name!r} is not one zstore knows; the levels' own georeference counts"
-    findings.append(Finding("GZ-38", "warning", node.path, message, names, name))
+    # A URI may lead somewhere, for those who have a network.
+    severity: Severity = "warning" if "://" in name else "error"
+    findings.append(Finding("GZ-38", severity, node.path, message, names, name))
     return None
 
 
@@ -314,11 +317,10 @@ def parse_tile_matrices(
 ) -> list[LevelEntry]:
     """One entry per tile matrix, with the affine that its origin and cell size come to."""
     matrices = _listed(tile_matrix_set)
+    if matrices is None or "tileMatrices" not in tile_matrix_set:
+        message = f"tile_matrix_set has no list tileMatrices; it has {sorted(map(str, tile_matrix_set))}"
+        findings.append(Finding("GZ-38", "error", node.path, message, "tileMatrices"))
     if matrices is None:
-        message = "tile_matrix_set has no list tileMatrices; its levels are not known"
-        findings.append(
-            Finding("GZ-38", "error", node.path, message, "tileMatrices", sorted(tile_matrix_set))
-        )
         return []
     is_y_first = _is_y_first(tile_matrix_set.get("orderedAxes"), crs)
     entries = []

@@ -109,10 +109,10 @@ class ZarrConventions(Convention):
         """`proj:` and `spatial:` of any node; the `layout` and the resampling of a multiscale group."""
         facts = _parse_place(node, parent)
         stated = node.attrs.get("multiscales") if is_group(node) else None
-        if not isinstance(stated, Mapping) or "layout" not in stated:
+        if not isinstance(stated, Mapping) or not ("layout" in stated or "multiscales" in declared(node)):
             return facts
         findings = list(facts.findings)
-        levels = parse_layout(stated["layout"], node.path, findings)
+        levels = parse_layout(stated.get("layout"), node.path, findings)
         resampling = parse_resampling(stated, node.path, findings)
         return replace(facts, levels=tuple(levels), resampling=resampling, findings=tuple(findings))
 
@@ -203,6 +203,12 @@ def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelE
             message = f"layout item {item!r} has no relative path as its asset; it is left out"
             findings.append(Finding("ZC-02", "error", path, message))
             continue
+        if asset in entries:
+            message = f"level {asset!r} is there more than once"
+            findings.append(Finding("ZC-02", "warning", path, message, "one item for a level", asset))
+        if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
+            message = f"level {asset!r} is derived and has no transform"
+            findings.append(Finding("ZC-02", "error", path, message, "transform"))
         entries[asset] = _parse_item(item, asset, entries, path, findings)
     return list(entries.values())
 

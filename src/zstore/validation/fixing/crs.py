@@ -15,7 +15,7 @@ from zstore.conventions.zarr_conventions import CRS_MEMBERS, declare, declared
 from zstore.errors import MetadataError
 from zstore.nodes.open import create_array
 from zstore.storage.base import join_key
-from zstore.validation.fixing.fill import implied_nodata, nodata_attributes
+from zstore.validation.fixing.documents import implied_nodata, nodata_attributes
 from zstore.validation.fixing.plan import Draft
 from zstore.validation.view import ArrayView, GroupView, mapping_of
 
