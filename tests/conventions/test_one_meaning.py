@@ -148,7 +148,7 @@ def of_xarray(place: str) -> str | None:
 
 def of_a_raster(place: str) -> str | None:
     rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio (extra 'raster')")
-    from zstore.integrations.rasters.raster import zarr_to_raster
+    from zstore.integrations.rasters.geotiff import zarr_to_raster
 
     path = zarr_to_raster(place, Path(place).parent.with_suffix(".tif"))
     with rasterio.open(path) as raster:

@@ -294,7 +294,7 @@ def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
 
 
 def _frozen(plan):
-    from zstore.validation.fixing.overlay import OverlayStore
+    from zstore.validation.fixing.plan import OverlayStore
 
     copy = MemoryStore()
     for key, value in contents(plan.store.base).items():

@@ -15,11 +15,11 @@ from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError
 from zstore.storage.memory import MemoryStore
 from zstore.validation.fixing.fix import plan_fix
-from zstore.validation.output import clean, render_json, render_junit, render_text
 from zstore.validation.rule import CLASSES, all_rules
 from zstore.validation.run import validate
 from zstore.validation.standard_names import load_standard_names
 from zstore.validation.units import dimension_of
+from zstore.validation.verdict import clean, render_json, render_junit, render_text
 
 from .stores import DEGREES, UTM, Documents, model, right
 

@@ -55,7 +55,7 @@ def fix(
     from zstore.storage.url import open_store
     from zstore.validation.fixing.fix import plan_fix
     from zstore.validation.fixing.write import backup_place, restore_backup, write_plan
-    from zstore.validation.output import clean
+    from zstore.validation.verdict import clean
 
     if restore is not None:
         if write or profile or crs or method or backup or fill_value is not None:

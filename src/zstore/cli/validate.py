@@ -33,8 +33,8 @@ def validate(
     show_all: bool,
 ) -> None:
     """Say what is wrong with PATH, where, what was expected and how to fix it; an error fails."""
-    from zstore.validation.output import render_json, render_junit, render_text
     from zstore.validation.run import validate as check
+    from zstore.validation.verdict import render_json, render_junit, render_text
 
     for name in classes or ():
         if name not in CLASSES:

@@ -20,7 +20,7 @@ __all__ = ["verify"]
 def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
     """Read every chunk of PATH on all cores, and say what is damaged; any damage fails."""
     from zstore.upkeep.verify import verify as check
-    from zstore.validation.output import clean
+    from zstore.validation.verdict import clean
 
     with show_progress("verifying", unit="chunks") as progress:
         found = check(path, inside, missing="error" if missing else "fill", progress=progress)

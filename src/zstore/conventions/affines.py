@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zstore.conventions.base import Facts, Finding, LevelEntry
 from zstore.conventions.model import Affine
 
-__all__ = ["choose_affine", "choose_factors"]
+__all__ = ["choose_affine"]
 
 # The exact statements first; a coordinate is rounded, and says nothing of a grid with one row or column.
 ORDER = ("spatial:transform", "layout", "GeoTransform", "proj:transform")
@@ -129,29 +129,3 @@ def _fits(entry: LevelEntry, shape: tuple[int, int], path: str, findings: list[F
     message = f"the tile matrix covers {entry.extent} cells, the array {shape}; where it begins is not known"
     findings.append(Finding("GZ-44", "warning", path, message, shape, entry.extent))
     return False
-
-
-def choose_factors(
-    base: tuple[tuple[int, int], Affine | None],
-    level: tuple[tuple[int, int], Affine | None],
-    scale: tuple[float, float] | None,
-) -> tuple[float, float] | None:
-    """(y, x) size of a level's cells in the finest level's: by the affines, the stated scale, the shapes.
-
-    By the shapes only where one integer makes the one out of the other; None where nothing says the factors.
-    """
-    (base_shape, base_affine), (shape, affine) = base, level
-    if base_affine is not None and affine is not None:
-        y, x = (mine / finest for mine, finest in zip(affine.cell, base_affine.cell, strict=True))
-        return (_snapped(y), _snapped(x))
-    if scale is not None:
-        return (_snapped(scale[0]), _snapped(scale[1]))
-    factors = [round(finest / mine) for finest, mine in zip(base_shape, shape, strict=True)]
-    if all(f >= 1 and -(-n // f) == m for f, n, m in zip(factors, base_shape, shape, strict=True)):
-        return (factors[0], factors[1])
-    return None
-
-
-def _snapped(factor: float) -> float:
-    nearest = round(factor)
-    return nearest if abs(factor - nearest) <= 1e-9 * factor else factor

@@ -23,7 +23,6 @@ __all__ = [
     "LevelEntry",
     "Node",
     "Severity",
-    "check_crs",
     "is_array",
     "is_group",
 ]
@@ -154,28 +153,16 @@ class Convention(Protocol):
 
     `parse` says what one node states in this dialect; `parent` is the group that holds it, where inherited
     and neighbouring facts live. `render` gives this dialect's share of every node's document. `check`
-    gives what at the node contradicts `geo`. One that has `dialects(node)` too gives by it the names under
-    which people know what the node's attributes have; of others, `name` stands for all that they say.
+    gives what is wrong with a node of which `geo` is known; who inherits needs none. One that has
+    `dialects(node)` too gives by it the names under which people know what the node's attributes have; of
+    others, `name` stands for all that they say.
     """
 
     name: str
 
     def parse(self, node: Node, parent: GroupNode | None = None) -> Facts: ...
     def render(self, geo: GeoModel, zarr_format: int) -> Documents: ...
-    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]: ...
 
-
-def check_crs(facts: Facts, node: Node, geo: GeoModel, rule: str) -> list[Finding]:
-    """An error under `rule` for every CRS that the facts state and that is another than the model's."""
-    return [
-        Finding(
-            rule,
-            "error",
-            node.path,
-            f"{source} is {crs.code or crs.wkt[:60]!r}, the model's CRS another",
-            geo.crs.wkt,
-            crs.wkt,
-        )
-        for source, crs in facts.crs
-        if geo.crs is not None and not crs.is_same(geo.crs)
-    ]
+    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
+        """What parsing the node finds."""
+        return list(self.parse(node, parent).findings)

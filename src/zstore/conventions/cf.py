@@ -13,13 +13,13 @@ import numpy as np
 
 from zstore.conventions.base import (
     ArrayNode,
+    Convention,
     Document,
     Documents,
     Facts,
     Finding,
     GroupNode,
     Node,
-    check_crs,
     is_array,
 )
 from zstore.conventions.crs import Crs
@@ -63,7 +63,7 @@ class Axis(NamedTuple):
     step: float | None = None
 
 
-class Cf:
+class Cf(Convention):
     """The Climate and Forecast conventions."""
 
     name = "cf"
@@ -128,22 +128,6 @@ class Cf:
                 )
         return documents
 
-    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where an array has no grid mapping, or its CRS or coordinates are not those of `geo`."""
-        if not is_array(node):
-            return []
-        facts = self.parse(node, parent)
-        findings = list(facts.findings)
-        if geo.crs is not None and not facts.crs and len(node.shape) >= 2:
-            findings.append(Finding("MS-05", "error", node.path, "no grid_mapping that gives a CRS"))
-        findings += check_crs(facts, node, geo, "OC-08")
-        if parent is not None and facts.coordinate_dimensions is not None:
-            siblings = arrays_of(parent)
-            for name, axis in zip(facts.coordinate_dimensions, ("Y", "X"), strict=True):
-                if name in siblings:
-                    findings += _check_coordinate(siblings[name], coordinate_attributes(geo.crs, axis))
-        return findings
-
     def dialects(self, node: Node) -> Iterator[str]:
         """CF, as groups claim it and arrays use it, and netCDF's own dialect of Zarr."""
         if not is_array(node) and "CF-" in str(node.attrs.get("Conventions", "")):
@@ -152,16 +136,6 @@ class Cf:
             yield "CF grid mapping"
         if any(key in node.attrs for key in NCZARR):
             yield "NCZarr"
-
-
-def _check_coordinate(node: ArrayNode, expected: dict[str, str]) -> list[Finding]:
-    findings = []
-    for rule, name in (("MS-07", "standard_name"), ("MS-08", "units")):
-        found = node.attrs.get(name)
-        if name in expected and found != expected[name]:
-            message = f"{name} is {found!r}; expected {expected[name]!r} under this CRS"
-            findings.append(Finding(rule, "warning", node.path, message, expected[name], found))
-    return findings
 
 
 def coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:

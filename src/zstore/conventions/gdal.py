@@ -11,13 +11,13 @@ from typing import Any
 
 from zstore.conventions.base import (
     ArrayNode,
+    Convention,
     Document,
     Documents,
     Facts,
     Finding,
     GroupNode,
     Node,
-    check_crs,
     is_array,
 )
 from zstore.conventions.crs import Crs
@@ -51,16 +51,19 @@ def render_geotransform(affine: Affine) -> str:
     return " ".join(repr(float(number)) for number in affine.geotransform)
 
 
-class Gdal:
+class Gdal(Convention):
     """GDAL's attributes."""
 
     name = "gdal"
 
     def parse(self, node: Node, parent: GroupNode | None = None) -> Facts:
         """CRS of `_CRS` (url, then wkt, then projjson), then of `spatial_ref`; `GeoTransform`."""
-        if not is_array(node):
-            return Facts()
         findings: list[Finding] = []
+        if not is_array(node):
+            if "_CRS" in node.attrs:
+                message = "_CRS is on a group, where GDAL does not look; expected it on the arrays"
+                findings.append(Finding("OC-06", "warning", node.path, message))
+            return Facts(findings=tuple(findings))
         crs = _parse_crs(node, findings)
         affines: tuple[tuple[str, Affine], ...] = ()
         if "GeoTransform" in node.attrs:
@@ -94,17 +97,6 @@ class Gdal:
                     mapping["GeoTransform"] = render_geotransform(grid.affine)
                 documents[prefix + CRS_VARIABLE] = Document(attributes=dict(mapping))
         return documents
-
-    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where `_CRS` is malformed, contradicts itself, or means another CRS than `geo`."""
-        if not is_array(node):
-            findings = []
-            if "_CRS" in node.attrs:
-                message = "_CRS is on a group, where GDAL does not look; expected it on the arrays"
-                findings.append(Finding("OC-06", "warning", node.path, message))
-            return findings
-        facts = self.parse(node, parent)
-        return [*facts.findings, *check_crs(facts, node, geo, "OC-08")]
 
     def dialects(self, node: Node) -> Iterator[str]:
         """The attributes of an array that only GDAL has."""

@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.base import Document, Documents, Facts, Finding, GroupNode, LevelEntry, Node, is_group
+from zstore.conventions.base import (
+    Convention,
+    Document,
+    Documents,
+    Facts,
+    Finding,
+    GroupNode,
+    LevelEntry,
+    Node,
+    is_group,
+)
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level, Variable
 from zstore.conventions.zarr_conventions import asset_path, parse_numbers
@@ -38,7 +48,7 @@ UNITS = {"metre": "meter", "kilometre": "kilometer", "foot": "foot"}
 Line = tuple[tuple[float, float], tuple[float, float]]
 
 
-class Multiscales:
+class Multiscales(Convention):
     """Multiscale Arrays 0.1."""
 
     name = "multiscales"
@@ -82,17 +92,6 @@ class Multiscales:
             items.append(item)
         return {"": Document(kind="group", attributes={"multiscales": items})}
 
-    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where the list is malformed, or runs from the coarsest level to the finest."""
-        facts = self.parse(node, parent)
-        findings = list(facts.findings)
-        order = [level.path for level in geo.levels]
-        stated = [entry.path for entry in facts.levels or () if entry.path in order]
-        if stated != [path for path in order if path in stated]:
-            message = f"datasets are {stated}; expected the finest first: {order}"
-            findings.append(Finding("OC-10", "warning", node.path, message, order, stated))
-        return findings
-
     def dialects(self, node: Node) -> Iterator[str]:
         """The list."""
         stated = node.attrs.get("multiscales")
@@ -125,7 +124,7 @@ def _parse_crs(first: Mapping[str, Any], node: Node, findings: list[Finding]) ->
         return ()
 
 
-class Ome:
+class Ome(Convention):
     """OME-Zarr.
 
     What is written counts from the raster's own corner, rows downwards and columns to the right, in the CRS's

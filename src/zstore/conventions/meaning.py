@@ -7,34 +7,33 @@ convention is asked once about every node, in one order (`order_conventions`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
-
-from zstore.conventions.affines import choose_affine, choose_factors
-from zstore.conventions.base import Convention, Facts, Finding, LevelEntry, Node, Severity, is_array
+from zstore.conventions.affines import choose_affine
+from zstore.conventions.base import Convention, Facts, Finding, LevelEntry, Severity, is_array
 from zstore.conventions.cf import AXIS_NAMES, mapping_names
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
 from zstore.conventions.geozarr import tile_matrices
-from zstore.conventions.model import Affine, GeoModel, Level, Variable
+from zstore.conventions.levels import (
+    Grid,
+    LevelPlace,
+    cell_area,
+    cell_count,
+    compare_levels,
+    first_of,
+    join_levels,
+    make_level,
+)
+from zstore.conventions.model import GeoModel
 from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold, hold_group
 from zstore.conventions.order import OWN, load_conventions
 from zstore.errors import MetadataError, ZstoreError
 
-__all__ = ["Grid", "LevelPlace", "Meaning", "Pyramid", "Reading", "Roles", "words"]
+__all__ = ["Meaning", "Pyramid", "Reading", "Roles", "words"]
 
-T = TypeVar("T")
 LINKS = ("coordinates", "bounds", "climatology")
-# What an array means must not change from level to level.
-COMPARED = (
-    ("GZ-33", "dtype"),
-    ("GZ-22", "scale_factor"),
-    ("GZ-22", "add_offset"),
-    ("GZ-22", "units"),
-    ("GZ-22", "nodata"),
-)
 
 
 @dataclass(frozen=True)
@@ -48,57 +47,6 @@ class Roles:
     dims: frozenset[str]
 
 
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """An array of data on the ground: its y and x dimension, and what every convention says of it, in order.
-
-    is_known   whether anything tells y and x; else they are the last two dimensions
-    """
-
-    node: Any
-    facts: tuple[Facts, ...]
-    y: int
-    x: int
-    is_known: bool
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(y, x) lengths."""
-        return self.node.shape[self.y], self.node.shape[self.x]
-
-    @property
-    def dimensions(self) -> tuple[str, str]:
-        """Names of the y and the x dimension; "" for one that has none."""
-        names = self.node.dims or ()
-        return (names[self.y] or "", names[self.x] or "") if names else ("", "")
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """(y, x) lengths of what is read at once: a chunk, or an inner chunk of a shard."""
-        return self.node.chunks[self.y], self.node.chunks[self.x]
-
-    @property
-    def stated_crs(self) -> list[tuple[str, Crs]]:
-        """(what says it, the CRS) of every one that is stated for the array or handed down by its group."""
-        return [pair for facts in self.facts for pair in facts.crs]
-
-    @property
-    def crs(self) -> Crs | None:
-        """The first of these, which counts."""
-        return next((crs for _, crs in self.stated_crs), None)
-
-    @property
-    def stated_affines(self) -> list[tuple[str, Affine]]:
-        """(what says it, the affine) of every one that is stated; those of coordinates are not."""
-        return [pair for facts in self.facts for pair in facts.affines]
-
-    @property
-    def variable(self) -> Variable:
-        """What the values mean: of each member, the first word on it."""
-        said = [facts.variable for facts in self.facts if facts.variable is not None]
-        return _first_of(Variable, said)
-
-
 @dataclass(frozen=True)
 class Reading:
     """What one node is on the ground, and what is wrong with it; no `geo` where it is no grid, and why."""
@@ -106,27 +54,6 @@ class Reading:
     geo: GeoModel | None
     findings: tuple[Finding, ...]
     trouble: MetadataError | None = None
-
-
-@dataclass
-class LevelPlace:
-    """One level of a pyramid: where it is, the grids it holds by name, and its own model, if it has one.
-
-    A level that is an array holds one grid, whose name is "".
-    """
-
-    path: str
-    node: Any
-    grids: dict[str, Grid]
-    geo: GeoModel | None = None
-    affine: Affine | None = None
-    factors: tuple[float, float] = (1.0, 1.0)
-
-    @property
-    def shape(self) -> tuple[int, int] | None:
-        """(y, x) of the largest grid."""
-        shapes = [grid.shape for grid in self.grids.values()]
-        return max(shapes, key=lambda shape: shape[0] * shape[1], default=None)
 
 
 @dataclass
@@ -347,22 +274,22 @@ class Meaning:
         places = [(entry, self._read_level(group, entry, root, findings)) for entry in root.levels or ()]
         read = [(entry, level, level.geo) for entry, level in places if level.geo is not None]
         if not read:
-            levels = sorted((level for _, level in places), key=lambda level: -_area(level.shape))
+            levels = sorted((level for _, level in places), key=lambda level: -cell_count(level.shape))
             try:
                 geo, found = self._read_dataset(group, None, None)
             except MetadataError as error:
                 return Pyramid(group, levels, Reading(None, (*root.findings, *findings), error))
             return Pyramid(group, levels, self._finished(geo, root, [*findings, *found]))
-        read.sort(key=lambda place: _cell_area(place[0], place[2]))
+        read.sort(key=lambda place: cell_area(place[0], place[2]))
         base_entry, _, base = read[0]
         models = []
         for entry, level, geo in read:
-            model = _make_level(entry, geo, base, base_entry, group.path, findings)
+            model = make_level(entry, geo, base, base_entry, group.path, findings)
             level.affine, level.factors = model.affine, model.factors
             level.geo = replace(geo, affine=model.affine)
             models.append(model)
-        for entry, level, geo in read[1:]:
-            findings += _compare(entry.path, geo, base, group, is_array=isinstance(level.node, HeldArray))
+        for _, level, _ in read[1:]:
+            compare_levels(read[0][1], level, group.path, findings)
         for entry, _, _ in read:
             if None not in (entry.resampling, root.resampling) and entry.resampling != root.resampling:
                 message = f"level {entry.path!r} is made by {entry.resampling!r}, not {root.resampling!r}"
@@ -439,33 +366,12 @@ def _find_roles(group: HeldGroup) -> Roles:
 def _merged(parsed: Sequence[Facts]) -> Facts:
     stated = [facts.levels for facts in parsed if facts.levels is not None]
     return replace(
-        _first_of(Facts, [replace(facts, crs=(), affines=(), levels=None, findings=()) for facts in parsed]),
+        first_of(Facts, [replace(facts, crs=(), affines=(), levels=None, findings=()) for facts in parsed]),
         crs=tuple(pair for facts in parsed for pair in facts.crs),
         affines=tuple(pair for facts in parsed for pair in facts.affines),
-        levels=_join_levels(stated) if stated else None,
+        levels=join_levels(stated) if stated else None,
         findings=tuple(finding for facts in parsed for finding in facts.findings),
     )
-
-
-def _first_of(kind: type[T], stated: Sequence[T]) -> T:
-    """Of every member, the first value that says anything."""
-    merged: dict[str, Any] = {}
-    for said in stated:
-        for member in fields(kind):  # type: ignore[arg-type]
-            value = getattr(said, member.name)
-            is_empty = value is None or (isinstance(value, (Mapping, tuple)) and not value)
-            if not is_empty:
-                merged.setdefault(member.name, value)
-    return kind(**merged)
-
-
-def _join_levels(tried: Iterable[Sequence[LevelEntry]]) -> tuple[LevelEntry, ...]:
-    """The levels of the first dialect that names any; of each, what it leaves out as a later one says it."""
-    found = [entries for entries in tried if entries]
-    named: dict[str, list[LevelEntry]] = {entry.path: [] for entry in (found[0] if found else ())}
-    for entry in (entry for entries in found for entry in entries if entry.path in named):
-        named[entry.path].append(entry)
-    return tuple(_first_of(LevelEntry, entries) for entries in named.values())
 
 
 def _unique(findings: Iterable[Finding]) -> list[Finding]:
@@ -557,67 +463,3 @@ def _choose_time(models: Mapping[str, GeoModel], path: str, findings: list[Findi
         message = f"time is {chosen.name!r} here; {', '.join(map(repr, others))} are not in the model"
         findings.append(Finding("MS-09", "note", path, message, chosen.name, others))
     return chosen
-
-
-def _area(shape: tuple[int, int] | None) -> int:
-    return 0 if shape is None else shape[0] * shape[1]
-
-
-def _cell_area(entry: LevelEntry, geo: GeoModel) -> tuple[float, int]:
-    if geo.affine is not None:
-        height, width = geo.affine.cell
-        return (height * width, -_area(geo.shape))
-    # Without an affine the level with the most cells is the finest.
-    return (entry.cell[0] * entry.cell[1] if entry.cell is not None else 0.0, -_area(geo.shape))
-
-
-def _make_level(
-    entry: LevelEntry,
-    geo: GeoModel,
-    base: GeoModel,
-    base_entry: LevelEntry,
-    path: str,
-    findings: list[Finding],
-) -> Level:
-    scale = entry.scale
-    if scale is not None and base_entry.scale is not None:
-        scale = (scale[0] / base_entry.scale[0], scale[1] / base_entry.scale[1])
-    factors = choose_factors((base.shape, base.affine), (geo.shape, geo.affine), scale)
-    affine = geo.affine
-    if factors is None:
-        message = f"nothing says how large the cells of level {entry.path!r} are"
-        findings.append(Finding("ZC-06", "error", path, message))
-        factors = (base.shape[0] / geo.shape[0], base.shape[1] / geo.shape[1])
-    elif affine is None and base.affine is not None:
-        affine = base.affine.scaled(factors)
-    if scale is not None and not np.allclose(scale, factors, rtol=1e-6):
-        message = (
-            f"transform.scale of level {entry.path!r} comes to {scale} of the finest, its cells to {factors}"
-        )
-        findings.append(Finding("ZC-06", "warning", path, message, factors, scale))
-    return Level(entry.path, geo.shape, affine, factors, entry.tile_shape)
-
-
-def _compare(level: str, geo: GeoModel, base: GeoModel, group: Node, *, is_array: bool) -> list[Finding]:
-    findings, path = [], group.path
-    if base.crs is not None and geo.crs is not None and not geo.crs.is_same(base.crs):
-        message = f"level {level!r} has another CRS than the finest"
-        findings.append(Finding("GZ-40", "error", path, message, base.crs.wkt, geo.crs.wkt))
-    shared = [name for name in sorted(base.variables) if name in geo.variables]
-    pairs = {name: (base.variables[name], geo.variables[name]) for name in shared}
-    if is_array:
-        # Levels that are arrays have names of their own.
-        if len(base.variables) == len(geo.variables) == 1:
-            pairs = {level: (next(iter(base.variables.values())), next(iter(geo.variables.values())))}
-    elif set(geo.variables) != set(base.variables):
-        message = f"level {level!r} holds {sorted(geo.variables)}, the finest {sorted(base.variables)}"
-        findings.append(
-            Finding("GZ-32", "error", path, message, sorted(base.variables), sorted(geo.variables))
-        )
-    for name, (finest, variable) in pairs.items():
-        for rule, member in COMPARED:
-            expected, found = getattr(finest, member), getattr(variable, member)
-            if repr(expected) != repr(found):
-                message = f"{member} of {name!r} is {found!r} at level {level!r}, {expected!r} at the finest"
-                findings.append(Finding(rule, "error", path, message, expected, found))
-    return findings

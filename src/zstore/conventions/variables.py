@@ -23,28 +23,11 @@ from zstore.errors import MetadataError
 __all__ = ["decode_fill", "encode_fill", "fit_nodata", "parse_variable", "render_fill", "render_variable"]
 
 # Attributes that some part of the model holds; everything else goes through untouched.
-MODELLED = frozenset(
-    [
-        "_FillValue",
-        "missing_value",
-        "scale_factor",
-        "add_offset",
-        "units",
-        "standard_name",
-        "long_name",
-        "valid_range",
-        "flag_values",
-        "flag_masks",
-        "flag_meanings",
-        "grid_mapping",
-        "_CRS",
-        "AREA_OR_POINT",
-        "GeoTransform",
-        "spatial_ref",
-        "zarr_conventions",
-        "_ARRAY_DIMENSIONS",
-    ]
-)
+MODELLED = frozenset((
+    "_FillValue", "missing_value", "scale_factor", "add_offset", "units", "standard_name", "long_name",
+    "valid_range", "flag_values", "flag_masks", "flag_meanings", "grid_mapping", "_CRS", "AREA_OR_POINT",
+    "GeoTransform", "spatial_ref", "zarr_conventions", "_ARRAY_DIMENSIONS",
+))  # fmt: skip
 MODELLED_PREFIXES = ("proj:", "spatial:")
 SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from zstore.conventions.base import (
     ArrayNode,
+    Convention,
     Document,
     Documents,
     Facts,
@@ -21,7 +22,6 @@ from zstore.conventions.base import (
     GroupNode,
     LevelEntry,
     Node,
-    check_crs,
     is_array,
     is_group,
 )
@@ -100,7 +100,7 @@ def layout_items(stated: Any) -> list[Mapping[str, Any]]:
     return [item for item in layout if isinstance(item, Mapping)] if isinstance(layout, list) else []
 
 
-class ZarrConventions:
+class ZarrConventions(Convention):
     """The conventions `multiscales`, `proj` and `spatial`, and nothing else."""
 
     name = "zarr_conventions"
@@ -109,21 +109,16 @@ class ZarrConventions:
         """`proj:` and `spatial:` of any node; the `layout` and the resampling of a multiscale group."""
         facts = _parse_place(node, parent)
         stated = node.attrs.get("multiscales") if is_group(node) else None
-        if not isinstance(stated, Mapping) or "layout" not in stated:
+        if not isinstance(stated, Mapping) or not ("layout" in stated or "multiscales" in declared(node)):
             return facts
         findings = list(facts.findings)
-        levels = parse_layout(stated["layout"], node.path, findings)
+        levels = parse_layout(stated.get("layout"), node.path, findings)
         resampling = parse_resampling(stated, node.path, findings)
         return replace(facts, levels=tuple(levels), resampling=resampling, findings=tuple(findings))
 
     def render(self, geo: GeoModel, zarr_format: int) -> Documents:
         """`zarr_conventions`, `proj:` and `spatial:` of every group, and the `layout` of a pyramid's."""
         return render_groups(geo, render_layout(geo) if geo.levels else None)
-
-    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where `proj:`, `spatial:` or the `layout` are malformed or contradict `geo`."""
-        facts = self.parse(node, parent)
-        return [*facts.findings, *check_crs(facts, node, geo, "OC-08")]
 
     def dialects(self, node: Node) -> Iterator[str]:
         """The conventions in use; with a bare colon those words that are older, or STAC's."""
@@ -208,6 +203,12 @@ def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelE
             message = f"layout item {item!r} has no relative path as its asset; it is left out"
             findings.append(Finding("ZC-02", "error", path, message))
             continue
+        if asset in entries:
+            message = f"level {asset!r} is there more than once"
+            findings.append(Finding("ZC-02", "warning", path, message, "one item for a level", asset))
+        if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
+            message = f"level {asset!r} is derived and has no transform"
+            findings.append(Finding("ZC-02", "error", path, message, "transform"))
         entries[asset] = _parse_item(item, asset, entries, path, findings)
     return list(entries.values())
 

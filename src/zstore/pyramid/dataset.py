@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from zstore.conventions.cf import mapping_names
 from zstore.conventions.gdal import CRS_VARIABLE
-from zstore.conventions.meaning import LevelPlace, Meaning
+from zstore.conventions.levels import LevelPlace
+from zstore.conventions.meaning import Meaning
 from zstore.conventions.model import GeoModel
 from zstore.conventions.nodes import HeldArray, HeldGroup
 from zstore.conventions.order import warn_of

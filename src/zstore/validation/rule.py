@@ -30,10 +30,7 @@ CLASSES: tuple[RequirementsClass, ...] = (
 )  # fmt: skip
 CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-THEMES = (
-    "documents", "attributes", "variables", "coordinates", "georeference",
-    "levels", "consistency", "tiles", "declared", "chunks", "values",
-)  # fmt: skip
+THEMES = ("documents", "variables", "georeference", "levels", "consistency", "tiles", "declared", "values")
 
 
 class Found(NamedTuple):

@@ -17,7 +17,7 @@ from zstore.nodes.group import Group
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 from zstore.validation.rule import CLASS_URI, CLASSES, SEVERITIES, Rule, all_rules, milder
-from zstore.validation.rules.coordinates import is_time
+from zstore.validation.rules.georeference import is_time
 from zstore.validation.verdict import ClassVerdict, State, Verdict
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy
 
@@ -123,7 +123,9 @@ def _findings(
     # Reading the georeference first: what it cannot read shows in the nodes' troubles.
     read = list(_readings(hierarchy))
     damaged = {array.path for array in hierarchy.arrays if array.is_damaged}
-    for finding in read:
+    # Under a profile, its own rule stands for the one that says the same.
+    own = {rule.same_as: rule.id for rule in looked_at.values() if hierarchy.profile is not None}
+    for finding in (replace(finding, rule=own.get(finding.rule, finding.rule)) for finding in read):
         if finding.rule == "GZ-29" and finding.path in damaged:
             # ZS-03 says so.
             continue
@@ -135,10 +137,10 @@ def _findings(
             severity = milder(rule.severity_under(hierarchy.profile), finding.severity)
             yield replace(finding, severity=severity)
     for rule in looked_at.values():
-        for complaint in rule.check(hierarchy) if rule.check is not None else ():
-            severity = milder(rule.severity_under(hierarchy.profile), complaint.severity)
-            path = complaint.node.path
-            yield Finding(rule.id, severity, path, complaint.message, complaint.expected, complaint.found)
+        for found in rule.check(hierarchy) if rule.check is not None else ():
+            severity = milder(rule.severity_under(hierarchy.profile), found.severity)
+            path = found.node.path
+            yield Finding(rule.id, severity, path, found.message, found.expected, found.found)
 
 
 def _readings(hierarchy: Hierarchy) -> Iterator[Finding]:

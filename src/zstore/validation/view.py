@@ -14,7 +14,8 @@ import numpy as np
 
 from zstore.base.once import once
 from zstore.conventions.cf import find_mapping
-from zstore.conventions.meaning import Grid, Meaning, Pyramid, Roles
+from zstore.conventions.levels import Grid
+from zstore.conventions.meaning import Meaning, Pyramid, Roles
 from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold_group
 from zstore.conventions.profiles import Profile
 from zstore.engine.documents import (

@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.base import ArrayNode, Document, Documents, Facts, Finding, GroupNode, Node, is_array
+from zstore.conventions.base import (
+    ArrayNode,
+    Convention,
+    Document,
+    Documents,
+    Facts,
+    Finding,
+    GroupNode,
+    Node,
+    is_array,
+)
 from zstore.conventions.model import Band, GeoModel, Variable
 from zstore.conventions.nodes import arrays_of, read_values
 from zstore.conventions.zarr_conventions import is_number
@@ -41,7 +51,7 @@ MICROMETRES = {
 }  # fmt: skip
 
 
-class Bands:
+class Bands(Convention):
     """Spectral bands."""
 
     name = "bands"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from zstore.conventions.base import Document, Documents, Facts, Finding, GroupNode, Node, is_group
+from zstore.conventions.base import Convention, Document, Documents, Facts, Finding, GroupNode, Node, is_group
 from zstore.conventions.model import GeoModel, Stac
 from zstore.conventions.zarr_conventions import declare
 
@@ -20,7 +20,7 @@ KINDS: tuple[Literal["item", "collection", "link", "key"], ...] = ("item", "coll
 TYPES = {"item": "Feature", "collection": "Collection"}
 
 
-class StacConvention:
+class StacConvention(Convention):
     """What a catalogue says of the data."""
 
     name = "stac"

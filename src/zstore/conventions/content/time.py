@@ -13,6 +13,7 @@ import numpy as np
 
 from zstore.conventions.base import (
     ArrayNode,
+    Convention,
     Document,
     Documents,
     Facts,
@@ -32,7 +33,7 @@ NAMES = ("time", "t")
 OWN = frozenset(("units", "calendar", "standard_name", "axis", "_ARRAY_DIMENSIONS"))
 
 
-class Time:
+class Time(Convention):
     """When the data are of: a coordinate of one dimension, or a single moment beside the data."""
 
     name = "time"

@@ -9,12 +9,13 @@ import numpy as np
 
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import CRS_VARIABLE
-from zstore.conventions.meaning import Grid, Pyramid
+from zstore.conventions.levels import Grid
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.zarr_conventions import CRS_MEMBERS, declare, declared
 from zstore.errors import MetadataError
 from zstore.nodes.open import create_array
 from zstore.storage.base import join_key
-from zstore.validation.fixing.fill import implied_nodata, nodata_attributes
+from zstore.validation.fixing.documents import implied_nodata, nodata_attributes
 from zstore.validation.fixing.plan import Draft
 from zstore.validation.view import ArrayView, GroupView, mapping_of
 

@@ -12,8 +12,7 @@ from zstore.errors import MetadataError
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 from zstore.validation.fixing.crs import fix_crs
-from zstore.validation.fixing.documents import fix_documents, fix_methods
-from zstore.validation.fixing.fill import fix_fill_values
+from zstore.validation.fixing.documents import fix_documents, fix_fill_values, fix_methods
 from zstore.validation.fixing.levels import fix_levels
 from zstore.validation.fixing.places import fix_places, fix_time
 from zstore.validation.fixing.plan import Plan, make_plan

@@ -16,8 +16,9 @@ from zstore.conventions.geozarr import (
     render_tiles,
     why_no_tiles,
 )
+from zstore.conventions.levels import LevelPlace
 from zstore.conventions.lists import Multiscales
-from zstore.conventions.meaning import LevelPlace, Pyramid
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import GeoModel, Level
 from zstore.conventions.zarr_conventions import is_number, parse_numbers
 from zstore.errors import MetadataError

@@ -9,7 +9,8 @@ import numpy as np
 
 from zstore.conventions.cf import coordinate_attributes
 from zstore.conventions.gdal import parse_geotransform, render_geotransform
-from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
+from zstore.conventions.levels import Grid, LevelPlace
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import Affine
 from zstore.conventions.zarr_conventions import parse_numbers
 from zstore.errors import MetadataError
@@ -18,7 +19,7 @@ from zstore.storage.base import join_key
 from zstore.validation.fixing.crs import crs_of
 from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.consistency import coordinate_corner
-from zstore.validation.rules.coordinates import SYNONYMS, TIME_UNITS
+from zstore.validation.rules.georeference import SYNONYMS, TIME_UNITS
 from zstore.validation.view import ArrayView, GroupView, NodeView, coordinate_of, mapping_of
 
 __all__ = ["affine_of", "fix_places", "fix_time"]

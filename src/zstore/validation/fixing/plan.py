@@ -1,13 +1,15 @@
-"""What would be changed to fix a hierarchy, and what has to be left."""
+"""What would be changed to fix a hierarchy, and what has to be left; nothing is written."""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from zstore.base.byterange import ByteRange
 from zstore.conventions.base import Convention
 from zstore.conventions.crs import Crs
 from zstore.conventions.order import load_conventions
@@ -17,8 +19,8 @@ from zstore.engine.documents import METADATA_NAMES, ancestors
 from zstore.errors import MetadataError, ZstoreError
 from zstore.model import v2, v3
 from zstore.model.document import render_json
-from zstore.storage.base import join_key
-from zstore.validation.fixing.overlay import OverlayStore
+from zstore.storage.base import Names, Store, check_key, join_key
+from zstore.storage.memory import MemoryStore
 from zstore.validation.run import check_hierarchy
 from zstore.validation.verdict import Verdict
 from zstore.validation.view import (
@@ -30,7 +32,75 @@ from zstore.validation.view import (
     load_hierarchy,
 )
 
-__all__ = ["Draft", "Fix", "Plan", "make_plan"]
+__all__ = ["Draft", "Fix", "OverlayStore", "Plan", "make_plan"]
+
+
+class OverlayStore(Store):
+    """What is put and deleted here shows here only; `base` is read where nothing was changed.
+
+    `version` counts the changes.
+    """
+
+    def __init__(self, base: Store) -> None:
+        self.base = base
+        self.version = 0
+        self._put = MemoryStore()
+        self._deleted: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return self.base.url
+
+    def changes(self) -> dict[str, bytes | None]:
+        """By key, the value put, or None where the key was deleted; what is as before is left out."""
+        changed: dict[str, bytes | None] = {}
+        for key in self._put.list():
+            value = bytes(self._put.get(key) or b"")
+            before = self.base.get(key)
+            if before is None or bytes(before) != value:
+                changed[key] = value
+        for key in self._deleted:
+            if self.base.get(key) is not None:
+                changed[key] = None
+        return dict(sorted(changed.items()))
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        if key in self._deleted:
+            return None
+        value = self._put.get(key, byte_range)
+        return self.base.get(key, byte_range) if value is None else value
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self.version += 1
+        self._put.put(check_key(key), value)
+        self._deleted.discard(key)
+
+    def delete(self, key: str) -> None:
+        self.version += 1
+        self._put.delete(key)
+        self._deleted.add(key)
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        here = set(self._put.list(prefix))
+        yield from here
+        for key in self.base.list(prefix):
+            if key not in here and key not in self._deleted:
+                yield key
+
+    def list_children(self, prefix: str = "") -> Names:
+        skip = len(prefix) + 1 if prefix else 0
+        names = {key[skip:].partition("/")[0] for key in self._put.list(prefix)}
+        touched = {key[skip:].partition("/")[0] for key in self._deleted if key.startswith(prefix)}
+        for name in self.base.list_children(prefix):
+            # Only where something was deleted must the store be asked whether anything is left.
+            whole = f"{prefix}/{name}" if prefix else name
+            if name not in touched or self.get(whole) is not None or next(self.list(whole), None) is not None:
+                names.add(name)
+        return sorted(names)
+
+    def lock(self, key: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 # Each round sees what the last one fixed: a group that can be read now, a CRS that is stated now.
 ROUNDS = 4

@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
+from zstore.conventions.levels import Grid, LevelPlace
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
 from zstore.validation.rule import Found, rule
+from zstore.validation.rules.georeference import found_by_reading
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of
 
 __all__ = ["coordinate_corner"]
 
-# What must be said alike of a variable at every level.
-SHARED = (
-    "units", "standard_name", "scale_factor", "add_offset", "_FillValue", "missing_value", "flag_values",
-    "flag_masks", "flag_meanings", "valid_range",
-)  # fmt: skip
 LARGEST_CHUNK = 100 * 1000 * 1000
 # In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
 TOLERANCE = 0.1
@@ -36,64 +33,14 @@ def _twins(base: LevelPlace, level: LevelPlace) -> Iterator[tuple[Grid, Grid]]:
             yield base.grids[name], grid
 
 
-@rule("GZ-22", "error", "overviews", "draft 8.1.6",
-      "A variable has the same units, packing, fill value and flags at every level.",
-      "copy the attributes of the finest level")  # fmt: skip
-def check_attributes(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for base, level in _pairs(pyramid):
-            for one, other in _twins(base, level):
-                expected, found = one.node.attrs, other.node.attrs
-                differing = [n for n in SHARED if repr(expected.get(n)) != repr(found.get(n))]
-                if differing:
-                    wanted, stated = ({n: a.get(n) for n in differing} for a in (expected, found))
-                    message = f"{', '.join(differing)} differ from the finest level's"
-                    yield Found(other.node, message, wanted, stated)
-    for group in hierarchy.groups:
-        held = [grid for grid in hierarchy.grids_of(group).values() if grid.crs is not None]
-        for grid in held[1:]:
-            first = held[0]
-            if grid.crs is not None and first.crs is not None and not grid.crs.is_same(first.crs):
-                message = f"its CRS is another than that of {first.node.name!r}"
-                yield Found(grid.node, message, first.crs.code, grid.crs.code)
-
-
-@rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
-      "make the variable at that level too", profiles=(DRAFT,))  # fmt: skip
-def check_variables(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        names = {name for level in pyramid.levels for name in level.grids}
-        for level in pyramid.levels:
-            if not isinstance(level.node, GroupView):
-                continue
-            # An array that is there and is no grid, or cannot be read, has a finding of its own.
-            missing = sorted(names - set(level.grids) - set(level.node.children) - {""})
-            if missing:
-                yield Found(
-                    level.node, f"level {level.path!r} lacks {missing}", sorted(names), sorted(level.grids)
-                )
-
-
-@rule("GZ-33", "error", "overviews", "draft 8.2.1",
-      "A variable has the same type and dimensions at every level, but for y and x the same lengths.",
-      "write the level anew")  # fmt: skip
-def check_structure(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for base, level in _pairs(pyramid):
-            for one, other in _twins(base, level):
-                if one.node.dtype != other.node.dtype:
-                    types = str(one.node.dtype), str(other.node.dtype)
-                    yield Found(other.node, f"dtype is {types[1]}, the finest level's {types[0]}", *types)
-                if one.node.dims != other.node.dims:
-                    message = f"dimensions are {other.node.dims}, the finest level's {one.node.dims}"
-                    yield Found(other.node, message, one.node.dims, other.node.dims)
-                elif _rest(one) != _rest(other):
-                    message = f"lengths beside y and x are {_rest(other)}, the finest level's {_rest(one)}"
-                    yield Found(other.node, message, _rest(one), _rest(other))
-
-
-def _rest(grid: Grid) -> list[int]:
-    return [n for axis, n in enumerate(grid.node.shape) if axis not in (grid.y, grid.x)]
+rule("GZ-22", "error", "overviews", "draft 8.1.6",
+     "A variable has the same units, packing, fill value and flags at every level.",
+     "copy the attributes of the finest level", is_read=True)(found_by_reading)  # fmt: skip
+rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
+     "make the variable at that level too", profiles=(DRAFT,), is_read=True)(found_by_reading)  # fmt: skip
+rule("GZ-33", "error", "overviews", "draft 8.2.1",
+     "A variable has the same type and dimensions at every level, but for y and x the same lengths.",
+     "write the level anew", is_read=True)(found_by_reading)  # fmt: skip
 
 
 @rule("MS-13", "warning", "overviews", "mini spec, Implementation Approach",

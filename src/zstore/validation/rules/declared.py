@@ -9,7 +9,7 @@ from typing import Any
 from zstore.conventions.lists import is_ome
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import ARRAYS, OME
-from zstore.conventions.zarr_conventions import CRS_MEMBERS, declared, layout_items, parse_numbers
+from zstore.conventions.zarr_conventions import CRS_MEMBERS, asset_path, declared, layout_items, parse_numbers
 from zstore.validation.rule import Found, rule
 from zstore.validation.rules.georeference import found_by_reading
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, mapping_of
@@ -41,37 +41,9 @@ def check_declarations(hierarchy: Hierarchy) -> Iterator[Found]:
                     yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry)
 
 
-def _is_asset(value: Any) -> bool:
-    return (
-        isinstance(value, str) and bool(value) and not value.startswith("/") and ".." not in value.split("/")
-    )
-
-
-@rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
-      "layout is a list of levels, each with a relative asset, and with a transform where it is derived.",
-      "write the path of the level relative to the group")  # fmt: skip
-def check_layout(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        if not isinstance(pyramid.stated, Mapping):
-            continue
-        layout = pyramid.stated.get("layout", None if "multiscales" in declared(pyramid.group) else [0])
-        if layout == [0] and "layout" not in pyramid.stated:
-            continue
-        if not isinstance(layout, list) or not layout:
-            yield Found(pyramid.group, f"layout is {layout!r}", "a list of levels", layout)
-            continue
-        seen: list[Any] = []
-        for item in layout:
-            asset = item.get("asset", item.get("path", item.get("id"))) if isinstance(item, Mapping) else None
-            if not _is_asset(asset):
-                yield Found(pyramid.group, f"asset is {asset!r}", "a path relative to the group", asset)
-                continue
-            if asset in seen:
-                message = f"level {asset!r} is there more than once"
-                yield Found(pyramid.group, message, "one item for a level", asset, "warning")
-            seen.append(asset)
-            if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
-                yield Found(pyramid.group, f"level {asset!r} is derived and has no transform", "transform")
+rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
+     "layout is a list of levels, each with a relative asset, and with a transform where it is derived.",
+     "write the path of the level relative to the group", is_read=True)(found_by_reading)  # fmt: skip
 
 
 @rule("ZC-03", "error", "overviews", "zarr-conventions/multiscales 0.1",
@@ -82,7 +54,7 @@ def check_assets(hierarchy: Hierarchy) -> Iterator[Found]:
         for item in layout_items(pyramid.stated):
             for member in ("asset", "derived_from"):
                 path = item.get(member)
-                if _is_asset(path) and path != "." and pyramid.group.below(path) is None:
+                if asset_path({"asset": path}) and pyramid.group.below(path) is None:
                     yield Found(pyramid.group, f"{member} {path!r} is not there", "a node", path)
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from zstore.conventions.geozarr import known_set
 from zstore.conventions.meaning import Pyramid
-from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.conventions.profiles import DRAFT, MINI
-from zstore.conventions.tilesets.registry import list_tile_matrix_sets
 from zstore.validation.rule import Found, rule
+from zstore.validation.rules.georeference import found_by_reading
 from zstore.validation.view import ArrayView, GroupView, Hierarchy
 
 __all__ = ["find_unnamed_levels"]
@@ -143,36 +142,16 @@ def find_unnamed_levels(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, list[
             yield group, sorted(numbered)
 
 
-@rule("GZ-38", "error", "overviews", "draft 8.2.3",
-      "tile_matrix_set is a known name, a URI, or a tile matrix set of OGC's version 2.",
-      "write the set itself, with tileMatrices, or spell the name right")  # fmt: skip
-def check_set(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        found = pyramid.tile_matrix_set
-        if isinstance(found, str):
-            if known_set(found) is not None:
-                continue
-            if "://" in found:
-                message = f"tile_matrix_set {found!r} is not looked up: there is no network here"
-                yield Found(pyramid.group, message, "the set itself", found, "warning")
-            else:
-                message = f"tile_matrix_set is {found!r}, which is no known name"
-                yield Found(pyramid.group, message, list_tile_matrix_sets(), found)
-        elif isinstance(found, Mapping):
-            matrices = found.get("tileMatrices")
-            if not isinstance(matrices, list):
-                names = sorted(map(str, found))
-                message = f"tile_matrix_set has no list tileMatrices; it has {names}"
-                yield Found(pyramid.group, message, "tileMatrices", names)
-        elif found is not None:
-            yield Found(pyramid.group, f"tile_matrix_set is {found!r}", "an object or a name", found)
+rule("GZ-38", "error", "overviews", "draft 8.2.3",
+     "tile_matrix_set is a known name, a URI, or a tile matrix set of OGC's version 2.",
+     "write the set itself, with tileMatrices, or spell the name right",
+     is_read=True)(found_by_reading)  # fmt: skip
 
 
 @rule("MS-17", "error", "overviews", "mini spec, MultiscaleMetadata",
       "tile_matrix_set is an object, or a known name; no URI.", "write the set itself", profiles=(MINI,),
-      same_as="GZ-38")  # fmt: skip
+      same_as="GZ-38", is_read=True)  # fmt: skip
 def check_mini_set(hierarchy: Hierarchy) -> Iterator[Found]:
-    yield from check_set(hierarchy)
     for pyramid in hierarchy.pyramids:
         if isinstance(pyramid.tile_matrix_set, str) and "://" in pyramid.tile_matrix_set:
             found = pyramid.tile_matrix_set
@@ -214,20 +193,11 @@ rule("MS-20", "error", "overviews", "mini spec, Multiscale Dataset, members",
      same_as="GZ-39")(_check_ids)  # fmt: skip
 
 
-def _check_method(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
-        found = stated.get("resampling_method")
-        if found is not None and found not in RESAMPLING_METHODS:
-            message = f"resampling_method is {found!r}"
-            yield Found(pyramid.group, message, ", ".join(RESAMPLING_METHODS), found)
-
-
 rule("GZ-47", "error", "overviews", "draft 8.2.6", "resampling_method is one of the fifteen names.",
-     "spell it as the draft does (zstore fix does)")(_check_method)  # fmt: skip
+     "spell it as the draft does (zstore fix does)", is_read=True)(found_by_reading)  # fmt: skip
 rule("MS-16", "error", "overviews", "mini spec, MultiscaleMetadata",
      "resampling_method is there, and one of the fifteen names.", "spell it as the draft does",
-     profiles=(MINI,), same_as="GZ-47")(_check_method)  # fmt: skip
+     profiles=(MINI,), same_as="GZ-47", is_read=True)(found_by_reading)  # fmt: skip
 
 
 @rule("GZ-48", "error", "overviews", "draft 8.2.6", "All levels are made by the same method.",

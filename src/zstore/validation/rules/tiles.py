@@ -15,7 +15,8 @@ from zstore.conventions.geozarr import (
     parse_tile_matrices,
     parse_tile_matrix_crs,
 )
-from zstore.conventions.meaning import Grid, Pyramid
+from zstore.conventions.levels import Grid
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
 from zstore.conventions.zarr_conventions import is_number, parse_numbers
 from zstore.validation.rule import Found, rule

@@ -1,22 +1,25 @@
-"""Rules that need values: whether levels are what they say they are made of, and units of names."""
+"""Rules that need values, or a list of what is stored: levels and what they are made of, units, chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from zstore.conventions.meaning import Grid, LevelPlace, Pyramid
+from zstore.conventions.geozarr import LIMITS, Limits, parse_limits
+from zstore.conventions.levels import Grid, LevelPlace
+from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.resampling.methods import downsample, plan_part
 from zstore.validation.rule import Found, rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.validation.units import dimension_of
-from zstore.validation.view import Hierarchy
+from zstore.validation.view import ArrayView, Hierarchy
 
-__all__ = ["compare_level"]
+__all__ = ["compare_level", "stored_chunks"]
 
 # Cells a side of a sample, and of what it is made of.
 SAMPLE_SIDE = 128
@@ -180,3 +183,58 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, f"units {units!r} are none that zstore knows", canonical, units, "note")
         elif canonical and dimension_of(canonical) != found and " since " not in units:
             yield Found(array, f"units are {units!r} of {name!r}", canonical, units)
+
+
+MOST_KEYS = 200_000
+
+
+def stored_chunks(array: ArrayView) -> Iterator[tuple[int, ...]]:
+    """The place in the grid of every chunk (or shard) that is stored."""
+    keys = array.node.model.keys
+    inside = f"{array.path}/" if array.path else ""
+    for key in islice(array.store.list(array.path), MOST_KEYS):
+        place = keys.cell(key.removeprefix(inside), len(array.shape))
+        if place is not None:
+            yield place
+
+
+@rule("ZS-05", "error", "overviews", "draft 8.2.5",
+      "Chunks are stored within the limits of their level only.",
+      "widen the limits (zstore fix does), or delete the chunks", is_deep=True)  # fmt: skip
+def check_stored_within(hierarchy: Hierarchy) -> Iterator[Found]:
+    for pyramid in hierarchy.pyramids:
+        for level in pyramid.levels:
+            stated = (parse_limits(pyramid.stated, member, level.path) for member in LIMITS)
+            found = next((limits for limits in stated if limits is not None), None)
+            for grid in level.grids.values() if found is not None else ():
+                outside = sorted(set(_outside(grid, found or (0, 0, 0, 0))))
+                if outside:
+                    message = f"{len(outside)} chunks are outside the limits {found}, such as {outside[0]}"
+                    yield Found(grid.node, message, found, outside[:10])
+
+
+def _outside(grid: Grid, limits: Limits) -> Iterator[tuple[int, ...]]:
+    # A shard holds several tiles: it is outside where none of them can be inside.
+    cut = grid.node.node.model.grid
+    for place in stored_chunks(grid.node):
+        for axis, low, high in ((grid.y, limits[0], limits[1]), (grid.x, limits[2], limits[3])):
+            tile = grid.node.chunks[axis]
+            if place[axis] >= cut.count(grid.node.shape)[axis]:
+                # Beyond the array altogether, which is another rule's.
+                break
+            first = cut.start(axis, place[axis]) // tile
+            last = (cut.start(axis, place[axis] + 1) - 1) // tile
+            if last < low or first > high:
+                yield place
+                break
+
+
+@rule("ZS-06", "error", "core", "Zarr v2, v3", "Chunks are stored within the array's shape only.",
+      "delete the chunks: no reader sees them", general="warning", is_deep=True)  # fmt: skip
+def check_stored_in_shape(hierarchy: Hierarchy) -> Iterator[Found]:
+    for array in hierarchy.arrays:
+        counts = array.node.model.grid.count(array.shape)
+        outside = [p for p in stored_chunks(array) if any(i >= n for i, n in zip(p, counts, strict=True))]
+        if outside:
+            message = f"{len(outside)} chunks are beyond {counts} chunks, such as {min(outside)}"
+            yield Found(array, message, counts, sorted(outside)[:10])
