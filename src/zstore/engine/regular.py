@@ -104,7 +104,12 @@ class RegularChunks(Chunks):
         table.put(handles, out)
 
     def _read_values(self, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None) -> None:
-        if not self.bound.shards or (self.store.in_memory and self.bound.is_native):
+        if self.store.in_memory and self.bound.is_native:
+            outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
+            fault = read(plan, out, outer=outer, threads=thread_count(), missing_is_fault=missing_is_fault)
+            self._check(fault)
+            return
+        if not self.bound.shards:
             batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
             self._run_windows(batch, plan.outer_cells(), table)
             return
