@@ -1,10 +1,10 @@
-"""The stored bytes that a plan needs, from a store that the kernels cannot open, in few requests."""
+"""The stored bytes that a plan needs of shards in a store that the kernels cannot open, in few requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ class Source:
 
 
 class Fetch:
-    """What one plan needs of the stored chunks of an array."""
+    """What one plan needs of the stored shards of an array."""
 
     def __init__(self, source: Source, plan: Plan) -> None:
         self._source = source
@@ -81,14 +81,8 @@ class Fetch:
             CodecError: the index of a shard is damaged.
             StoreError: the store failed, or other writers keep replacing a shard.
         """
-        bound, total = self._source.bound, len(self._keys)
-        if not bound.shards:
-            count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self._source.outer_size))
-            for first in range(0, total, count):
-                last = min(first + count, total)
-                yield self._chunk_window(first, last)
-            return
-        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // 4 // bound.shards[0].index_size))
+        total = len(self._keys)
+        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // 4 // self._source.bound.shards[0].index_size))
         for first in range(0, total, count):
             numbers = range(first, min(first + count, total))
             whole = {o for o in numbers if self._is_whole(o)}
@@ -102,17 +96,6 @@ class Fetch:
         for o in numbers:
             self._source.indexes.drop(self._keys[o])
         return next(self._shard_windows(numbers, set(), self._locate(numbers)))
-
-    def _chunk_window(self, first: int, last: int) -> Window:
-        """Chunks of an array without shards; a selection that comes back to one has several tasks in it."""
-        keys = self._keys[first:last]
-        values: list[Any] = self._store.get_many([(key, None) for key in keys])
-        counts = [b - a for a, b in pairwise(self._starts[first : last + 1])]
-        if len(values) == sum(counts):
-            return Window(first, last, inner=values, names=keys)
-        inner = [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
-        names = [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
-        return Window(first, last, inner=inner, names=names)
 
     def _shard_windows(
         self, numbers: list[int], whole: set[int], located: dict[int, Located]

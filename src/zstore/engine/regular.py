@@ -106,9 +106,12 @@ class RegularChunks(Chunks):
     def _read_values(self, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None) -> None:
         if self.store.in_memory and self.bound.is_native:
             outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
-            self._check(
-                read(plan, out, outer=outer, threads=thread_count(), missing_is_fault=missing_is_fault)
-            )
+            fault = read(plan, out, outer=outer, threads=thread_count(), missing_is_fault=missing_is_fault)
+            self._check(fault)
+            return
+        if not self.bound.shards:
+            batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
+            self._run_windows(batch, plan.outer_cells(), table)
             return
         fetch = Fetch(self._source, plan)
         windows = fetch.windows()
@@ -152,9 +155,7 @@ class RegularChunks(Chunks):
         if self.folder is not None:
             self._check(self._in_folder(partial(batch, folder=self.folder)))
             return
-        windows = self._whole_windows(bundle.outer_cells())
-        for first, values in ahead(windows) if self.store.request_count > 1 else windows:
-            self._check(batch(outer=values, window=(first, first + len(values))))
+        self._run_windows(batch, bundle.outer_cells(), None)
 
     def _read_runs(self, runs: Runs, out: Items, missing_is_fault: bool) -> None:
         """Box by box, as many together as memory allows, where those of a chunk are read together."""
@@ -184,22 +185,31 @@ class RegularChunks(Chunks):
             if share.places is not None:
                 out[share.rows] = memory.reshape(-1, *out.shape[1:])[share.places]
 
-    def _whole_windows(self, cells: list[tuple[int, ...]]) -> Iterator[tuple[int, list[Any]]]:
-        """The bytes of these outer chunks (plain ones where codecs are not native), portion by portion."""
+    def _run_windows(
+        self, batch: Callable[..., Fault | None], cells: list[Cell], table: Table | None
+    ) -> None:
+        """Run the kernels on whole outer chunks, portion by portion; decoded first by codecs in Python."""
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))
-        for first in range(0, len(cells), count):
-            keys = [self.key(cell) for cell in cells[first : first + count]]
-            values: list[Any] = list(self.store.get_many([(key, None) for key in keys]))
-            if not self.bound.is_native:
-                values = map_threads(partial(self._decode, None), zip(values, keys, strict=True))
-            yield first, values
+
+        def windows() -> Iterator[tuple[int, list[Any]]]:
+            for first in range(0, len(cells), count):
+                keys = [self.key(cell) for cell in cells[first : first + count]]
+                values: list[Any] = list(self.store.get_many([(key, None) for key in keys]))
+                yield first, values if self.bound.is_native else self._decode_all(values, keys, table)
+
+        is_far = self.store.request_count > 1 < len(cells)
+        for first, values in ahead(windows()) if is_far else windows():
+            self._check(batch(outer=values, window=(first, first + len(values))))
+
+    def _decode_all(self, values: list[Any], keys: list[str], table: Table | None) -> list[Any]:
+        return map_threads(partial(self._decode, table), zip(values, keys, strict=True))
 
     def _scatter(
         self, plan: KernelPlan, window: Window, out: Items, missing_is_fault: bool, table: Table | None
     ) -> None:
         inner = window.inner
         if inner is not None and not self.bound.is_native:
-            inner = map_threads(partial(self._decode, table), zip(inner, window.names or (), strict=True))
+            inner = self._decode_all(inner, window.names or [], table)
         fault = read(
             plan,
             out,

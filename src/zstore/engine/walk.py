@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from zstore.engine.documents import Documents, list_nodes, node_kind, parse_node, place, read_node
+from zstore.engine.documents import list_nodes, node_kind, parse_node, place, read_node
 from zstore.errors import MetadataError, NotFoundError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
@@ -59,7 +60,7 @@ def _below(
         if group is None or group.consolidated is None:
             raise
         for name in group.consolidated:
-            yield _load_consolidated(group, name, join_key(path, name))
+            yield _load(join_key(path, name), partial(group.consolidated.__getitem__, name))
         return
     for name, documents in members:
         child = join_key(path, name)
@@ -67,24 +68,16 @@ def _below(
             if group is None:
                 yield from _below(store, child, None, None, depth + 1)
             continue
-        entry = _load(store, child, documents)
+        entry = _load(child, partial(parse_node, documents, place(store, child)))
         yield entry
         if isinstance(entry[1], GroupModel):
             yield from _below(store, child, entry[1], entry[1].zarr_format, depth + 1)
 
 
-def _load(store: Store, path: str, documents: Documents) -> Found:
+def _load(path: str, load: Callable[[], ArrayModel | GroupModel | None]) -> Found:
     try:
-        model = parse_node(documents, place(store, path))
+        model = load()
     except ZstoreError as error:
         return path, error
     assert model is not None, "looked at above"
     return path, model
-
-
-def _load_consolidated(group: GroupModel, name: str, path: str) -> Found:
-    assert group.consolidated is not None
-    try:
-        return path, group.consolidated[name]
-    except ZstoreError as error:
-        return path, error

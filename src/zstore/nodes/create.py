@@ -61,5 +61,5 @@ def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
     if model.data_type.is_object or len(shapes) > 1:
         bind(None)
     else:
-        fill = bytes(model.data_type.fill_bits(fill_value))
+        fill = model.data_type.fill_bits(fill_value)
         _bound.get((names, shapes, repr(model.dtype), fill, allow_pickle), bind)
