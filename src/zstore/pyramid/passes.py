@@ -104,11 +104,10 @@ class Pass:
         """What is read."""
         return self.recipe.source
 
-    @once
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Of the cells that units make."""
-        dtype = self.source.dtype
-        return dtype.newbyteorder("=") if dtype.kind in "iufcmM" else dtype
+        return self.source.dtype
 
     def shape(self, level: int) -> Shape:
         """Of the source (level 0) or of a level."""

@@ -134,7 +134,7 @@ def _plan_on_factors(group: Group, record: Record, dataset: Dataset) -> Pyramid:
         is_absent=record["finest"] is None,
         own_tile=own,
     )
-    encoding = Encoding(tile, "auto", "auto", group.zarr_format)
+    encoding = Encoding("auto", "auto", group.zarr_format)
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
 
@@ -166,7 +166,7 @@ def _plan_on_tiles(group: Group, record: Record, dataset: Dataset) -> Pyramid:
     places = [[*record["affine"], *former]] if record["affine"] is not None else []
     grid = grid.after([*places, *record.get("grids", ())])
     layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said.items()]
-    encoding = Encoding(grid.tile, None, "auto", group.zarr_format)
+    encoding = Encoding(None, "auto", group.zarr_format)
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
 
