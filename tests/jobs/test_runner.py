@@ -15,7 +15,6 @@ from zstore.jobs.journal import Journal
 from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.storage.memory import MemoryStore
 
-INTEGERS = np.dtype("i8")
 UNITS = [(n, n % 3) for n in range(40)]
 
 
@@ -24,10 +23,13 @@ class Squares:
     """Gives back the squares of a unit's numbers, twice; fails at one that it is told of."""
 
     bad: int = -1
-    dtype: Any = INTEGERS
 
-    def shapes(self, unit: tuple[int, ...]) -> list[tuple[int, ...]]:
-        return [(2,), (1, 2)]
+    def pack(self, result: list[np.ndarray]) -> bytes:
+        return result[0].tobytes()
+
+    def unpack(self, unit: tuple[int, ...], data: bytes) -> list[np.ndarray] | None:
+        squares = np.frombuffer(data, "i8")
+        return [squares, squares[None]] if len(squares) == 2 else None
 
     def make(self, unit: tuple[int, ...]) -> list[np.ndarray]:
         if unit[0] == self.bad:

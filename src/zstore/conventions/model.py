@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ RESAMPLING_METHODS = (
     "q1", "q3", "rms", "gauss",
 )
 # fmt: on
+Places = TypeVar("Places", float, np.ndarray[Any, np.dtype[np.float64]])
 
 
 class Affine(NamedTuple):
@@ -88,8 +89,8 @@ class Affine(NamedTuple):
         y, x = factors
         return Affine(self.a * x, self.b * y, self.c, self.d * x, self.e * y, self.f)
 
-    def at(self, column: float, row: float) -> tuple[float, float]:
-        """(x, y) of a place on the grid."""
+    def at(self, column: Places, row: Places) -> tuple[Places, Places]:
+        """(x, y) of a place on the grid, or of arrays of places."""
         return (self.a * column + self.b * row + self.c, self.d * column + self.e * row + self.f)
 
     def bounds(self, shape: tuple[int, int]) -> tuple[float, float, float, float]:

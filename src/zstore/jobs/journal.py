@@ -1,13 +1,8 @@
-"""Which units of a job are done, with what they gave back, kept in a store until the job ends."""
+"""Which units of a job are done, with what they came to, kept in a store until the job ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
 from time import monotonic
-from typing import Any
-
-import numpy as np
 
 from zstore.storage.base import Store, join_key
 
@@ -16,8 +11,6 @@ __all__ = ["Journal"]
 # What is held back before it is written.
 WAITING_SECONDS = 0.5
 WAITING_SIZE = 16 << 20
-
-Items = np.ndarray[Any, np.dtype[Any]]
 
 
 class Journal:
@@ -31,35 +24,30 @@ class Journal:
         self._all = prefix
         self._prefix = join_key(prefix, job)
         self._is_new = not any(True for _ in store.list(self._prefix))
-        self._waiting: dict[str, Sequence[Items]] = {}
+        self._waiting: dict[str, bytes] = {}
         self._waiting_size = 0
         self._written = monotonic()
 
-    def put(self, unit: str, parts: Sequence[Items]) -> None:
-        """Keep what a unit gave back, before long."""
-        self._waiting[unit] = parts
-        self._waiting_size += sum(part.nbytes for part in parts)
+    def put(self, unit: str, data: bytes) -> None:
+        """Keep that a unit is done, and what it came to, before long."""
+        self._waiting[unit] = data
+        self._waiting_size += len(data)
         if self._waiting_size > WAITING_SIZE or monotonic() - self._written > WAITING_SECONDS:
             self.write()
 
     def write(self) -> None:
         """Keep what waits now."""
         while self._waiting:
-            unit = next(iter(self._waiting))
-            parts = [np.ascontiguousarray(part).tobytes() for part in self._waiting[unit]]
-            self._store.put(join_key(self._prefix, unit), b"".join([b"\n", *parts]))
+            unit, data = next(iter(self._waiting.items()))
+            # No value is empty: some stores do not know those from none.
+            self._store.put(join_key(self._prefix, unit), b"\n" + data)
             del self._waiting[unit]
         self._waiting_size, self._written = 0, monotonic()
 
-    def get(self, unit: str, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Items] | None:
-        """What a unit gave back; None where it is not known to be done."""
+    def get(self, unit: str) -> bytes | None:
+        """What a unit came to; None where it is not known to be done."""
         value = None if self._is_new else self._store.get(join_key(self._prefix, unit))
-        counts = [prod(shape) for shape in shapes]
-        if value is None or len(value) != 1 + sum(counts) * dtype.itemsize:
-            return None
-        items = np.frombuffer(bytes(value), dtype, offset=1)
-        parts = np.split(items, np.cumsum(counts)[:-1]) if counts else []
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        return None if value is None else bytes(value[1:])
 
     def drop(self) -> None:
         """Forget this job, and every other one below the prefix that was given up."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 from uuid import uuid4
-
-import numpy as np
 
 from zstore.engine.pool import thread_count
 from zstore.jobs.journal import Journal
@@ -20,8 +18,8 @@ __all__ = ["Executor", "Plan", "Progress", "Runner", "Unit", "counter", "units_a
 UNITS_AHEAD = 512
 
 Unit: TypeAlias = tuple[int, ...]
-Items = np.ndarray[Any, np.dtype[Any]]
 Progress: TypeAlias = Callable[[int, int], None]
+R = TypeVar("R")
 
 
 class Executor(Protocol):
@@ -34,22 +32,21 @@ class Executor(Protocol):
         """A future of `function(*args)`."""
 
 
-class Plan(Protocol):
+class Plan(Protocol[R]):
     """What is to be done, in units. It travels to the workers with each of them, so it is small.
 
-    A unit writes what it alone owns, and gives back what others own parts of too. It can be made without
-    any other, in any process, and twice: it comes out the same.
+    A unit writes what it alone owns, and gives back all else. It can be made without any other, in any
+    process, and twice: it comes out the same.
     """
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of what units give back."""
+    def make(self, unit: Unit) -> R:
+        """Make a unit, and give back what it comes to beside what it has written."""
 
-    def shapes(self, unit: Unit) -> Sequence[tuple[int, ...]]:
-        """Of what a unit gives back."""
+    def pack(self, result: R) -> bytes:
+        """What a unit gave back, for a journal."""
 
-    def make(self, unit: Unit) -> Sequence[Items]:
-        """Make a unit, and give back what is not its own."""
+    def unpack(self, unit: Unit, data: bytes) -> R | None:
+        """What `pack` was given; None where the data cannot be that unit's, which is made again then."""
 
 
 def units_at_once() -> int:
@@ -91,11 +88,11 @@ class Runner:
 
     def run(
         self,
-        plan: Plan,
+        plan: Plan[R],
         name: str,
         units: Iterable[Unit],
-        take: Callable[[Unit, Sequence[Items]], None],
-        known: Callable[[Unit], Sequence[Items] | None] = lambda unit: None,
+        take: Callable[[Unit, R], None],
+        known: Callable[[Unit], R | None] = lambda unit: None,
     ) -> None:
         """Make all units; `take` is called here with each and with what it gave back.
 
@@ -110,18 +107,19 @@ class Runner:
 
         def finish() -> None:
             unit = done.get()
-            parts = waiting.pop(unit).result()
+            result = waiting.pop(unit).result()
             if self._journal is not None:
-                self._journal.put(_key(name, unit), parts)
-            take(unit, parts)
+                self._journal.put(_key(name, unit), plan.pack(result))
+            take(unit, result)
 
         try:
             for unit in units:
-                parts = known(unit)
-                if parts is None and self._journal is not None:
-                    parts = self._journal.get(_key(name, unit), plan.shapes(unit), plan.dtype)
-                if parts is not None:
-                    take(unit, parts)
+                result = known(unit)
+                if result is None and self._journal is not None:
+                    data = self._journal.get(_key(name, unit))
+                    result = None if data is None else plan.unpack(unit, data)
+                if result is not None:
+                    take(unit, result)
                     continue
                 if len(waiting) >= self._ahead:
                     finish()
@@ -146,7 +144,7 @@ class Runner:
                 self._journal.write()
 
 
-def _make(plan: Plan, unit: Unit, run: str) -> Sequence[Items]:
+def _make(plan: Plan[R], unit: Unit, run: str) -> R:
     return plan.make(unit)
 
 

@@ -15,20 +15,18 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.builder import RunOptions, build, open_target
 from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
-from zstore.pyramid.grids import FactorGrid
+from zstore.pyramid.grids import FactorGrid, pair_of
 from zstore.pyramid.layers import CellOptions, Layer, make_layer, name_resampling
 from zstore.pyramid.levels import Encoding, Pyramid
 from zstore.pyramid.tile_grid import TileGrid
 from zstore.pyramid.transform import TOLERANCE
+from zstore.resampling.grid import GRIDS
 from zstore.resampling.sample import SAMPLINGS
 
 __all__ = ["build_pyramid", "build_tile_pyramid"]
 
 Lengths: TypeAlias = int | Sequence[int]
 
-# The source's chunks are kept as tiles where they have such lengths; others are cut anew.
-TILE_LENGTHS = range(64, 2049)
-TILE_LENGTH = 512
 # What a class, or the least or greatest of some cells, is not between two of them.
 UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
@@ -106,28 +104,24 @@ def build_pyramid(
     root, level, overall = _target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
     run = RunOptions(memory, executor, progress)
-    if grid not in ("aligned", "gdal"):
-        raise MetadataError(f"grid is {grid!r}; expected 'aligned', 'gdal'")
-    pair = _pair(factors, "factors")
+    if grid not in GRIDS:
+        raise MetadataError(f"grid is {grid!r}; expected {', '.join(map(repr, GRIDS))}")
+    steps = pair_of(factors, "factors")
     options = CellOptions(method, nodata, derive, mask)
-    layers = [make_layer(dataset, name, options, pair, grid) for name in dataset.geo.variables]
-    own = layers[0].tile_of(layers[0].recipe.source)
-    tile = _tile(own) if chunks is None else _pair(chunks, "chunks")
-    encoding = Encoding(tile, _shards(shards), compressors, overall)
-    is_copied = not level and (dataset.is_group if copy_base is None else copy_base)
-    is_absent = not level and not is_copied
-    count = _count(dataset.geo.shape, pair, tile) if levels is None else levels
-    names = _names(level or "0", count, is_absent)
-    on_grid = FactorGrid(
-        names=names,
-        factors=pair,
-        tile=tile,
+    layers = [make_layer(dataset, name, options, steps, grid) for name in dataset.geo.variables]
+    levels_grid = FactorGrid.choose(
+        dataset.geo.shape,
+        layers[0].tile_of(layers[0].recipe.source),
+        factors=steps,
         kind=grid,
-        is_copied=is_copied,
-        is_absent=is_absent,
-        own_tile=own if level else None,
+        chunks=chunks,
+        count=levels,
+        finest=level,
+        is_copied=dataset.is_group if copy_base is None else copy_base,
     )
-    pyramid = Pyramid.plan(dataset, on_grid, layers, encoding, profile, name_resampling(layers, method))
+    stored = shards if shards is None or shards == "auto" else pair_of(shards, "shards")
+    encoding = Encoding(stored, compressors, overall)
+    pyramid = Pyramid.plan(dataset, levels_grid, layers, encoding, profile, name_resampling(layers, method))
     return build(pyramid, root, run, overwrite=overwrite, resume=resume)
 
 
@@ -195,7 +189,7 @@ def build_tile_pyramid(
     root, overall = open_target(target, zarr_format, 3 if _own_format(dataset) == 3 else 2)
     (height, width), times = grid.tile, tiles_per_shard
     shards = None if times is None else (height * times, width * times)
-    encoding = Encoding(grid.tile, shards, compressors, overall)
+    encoding = Encoding(shards, compressors, overall)
     layers = []
     for name in dataset.geo.variables:
         layer = make_layer(dataset, name, options, grid.factors)
@@ -223,15 +217,6 @@ def _target(
     return opened, level, overall
 
 
-def _pair(value: Any, name: str) -> tuple[int, int]:
-    numbers = (value, value) if isinstance(value, int) else value
-    if isinstance(numbers, Sequence) and len(numbers) == 2:
-        y, x = numbers
-        if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (y, x)):
-            return y, x
-    raise MetadataError(f"{name} is {value!r}; expected a whole number of at least 1, or two (y, x)")
-
-
 def _open(source: Array | Group | PlaceLike) -> Dataset:
     dataset = open_dataset(source)
     if not dataset.arrays:
@@ -241,34 +226,6 @@ def _open(source: Array | Group | PlaceLike) -> Dataset:
 
 def _own_format(dataset: Dataset) -> ZarrFormat:
     return next(iter(dataset.arrays.values())).zarr_format
-
-
-def _tile(own: tuple[int, int]) -> tuple[int, int]:
-    return own if all(length in TILE_LENGTHS for length in own) else (TILE_LENGTH, TILE_LENGTH)
-
-
-def _shards(shards: Any) -> tuple[int, int] | str | None:
-    return shards if shards is None or shards == "auto" else _pair(shards, "shards")
-
-
-def _count(shape: tuple[int, int], factors: tuple[int, int], tile: tuple[int, int]) -> int:
-    """How many times the grid is made smaller until it fits into a tile."""
-    (rows, columns), (y, x), count = shape, factors, 0
-    while (rows > tile[0] and y > 1) or (columns > tile[1] and x > 1):
-        rows, columns, count = -(-rows // y), -(-columns // x), count + 1
-    return count
-
-
-def _names(base: str, count: Any, is_absent: bool) -> list[str]:
-    """The levels' names, the finest first."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise MetadataError(f"levels is {count!r}; expected a whole number, or None")
-    names = [base, *map(str, range(1, count + 1))]
-    if len(set(names)) != len(names):
-        raise MetadataError(f"the finest level is named {base!r}, as one of {count} coarser ones would be")
-    if not count and is_absent:
-        raise MetadataError("there is no level to make: the array fits a tile, and is not to be copied")
-    return names
 
 
 def _nodata(dataset: Dataset, given: Any) -> dict[str, Any]:

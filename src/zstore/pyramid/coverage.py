@@ -15,13 +15,12 @@ from zstore.pyramid.transform import Floats, GridTransform
 __all__ = [
     "Tiles",
     "choose_matrix",
-    "coarser",
     "common_tiles",
     "cover",
-    "join_tiles",
     "limits_of",
     "meets",
     "rectangles",
+    "tiles_by_level",
 ]
 
 # (row, column) of tiles, one pair per line, in order.
@@ -118,9 +117,12 @@ def _is_near(
     return meets
 
 
-def coarser(tiles: Tiles, factor: int) -> Tiles:
-    """The tiles of a coarser matrix, `factor` cells of the one to one of the other, that hold those tiles."""
-    return np.unique(tiles // factor, axis=0)
+def tiles_by_level(finest: Sequence[Tiles], factor: int, count: int) -> list[Tiles]:
+    """All of the finest level's tiles, and those of coarser ones, each by that factor, that hold them."""
+    levels = [np.unique(np.concatenate(finest), axis=0)]
+    while len(levels) < count:
+        levels.append(np.unique(levels[-1] // factor, axis=0))
+    return levels
 
 
 def limits_of(tiles: Tiles) -> tuple[int, int, int, int]:
@@ -158,11 +160,6 @@ def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> T
         )
     wanted = last.cell_size * math.exp(float(np.median([math.log(y * x) / 2 for y, x in scales])))
     return min(matrices, key=lambda matrix: abs(math.log(matrix.cell_size / wanted)))
-
-
-def join_tiles(one: Tiles, other: Tiles) -> Tiles:
-    """The tiles that are in either, in order."""
-    return np.unique(np.concatenate([one, other]), axis=0)
 
 
 def common_tiles(one: Tiles, other: Tiles) -> Tiles:

@@ -8,13 +8,18 @@ from typing import Any
 
 from zstore.conventions.base import Documents
 from zstore.conventions.model import GeoModel, Level
+from zstore.errors import MetadataError
 from zstore.nodes.array import Array
 from zstore.pyramid.boxes import Box
 from zstore.pyramid.budget import Budget, plan_passes
 from zstore.pyramid.layers import Layer
 from zstore.pyramid.passes import Step
 
-__all__ = ["FactorGrid", "LevelGrid"]
+__all__ = ["FactorGrid", "LevelGrid", "pair_of"]
+
+# The source's chunks are kept as tiles where they have such lengths; others are cut anew.
+TILE_LENGTHS = range(64, 2049)
+TILE_LENGTH = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +78,51 @@ class FactorGrid(LevelGrid):
 
     own_tile: tuple[int, int] | None = None
 
+    @classmethod
+    def choose(
+        cls,
+        shape: tuple[int, int],
+        own_tile: tuple[int, int],
+        *,
+        factors: tuple[int, int],
+        kind: str,
+        chunks: Any,
+        count: Any,
+        finest: str,
+        is_copied: bool,
+    ) -> FactorGrid:
+        """The levels of a source of that shape, which has tiles of its own.
+
+        chunks     the tiles; None: the source's own, where they suit
+        count      how many coarser levels; None: until one tile holds the coarsest
+        finest     the source's name in the pyramid; "" where it is elsewhere
+        is_copied  whether it is to be copied, then
+
+        Raises
+            MetadataError: what is asked for makes no levels.
+        """
+        tile = own_tile if all(length in TILE_LENGTHS for length in own_tile) else (TILE_LENGTH, TILE_LENGTH)
+        tile = tile if chunks is None else pair_of(chunks, "chunks")
+        count = _count_levels(shape, factors, tile) if count is None else count
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise MetadataError(f"levels is {count!r}; expected a whole number, or None")
+        coarser = list(map(str, range(1, count + 1)))
+        if finest in coarser:
+            raise MetadataError(
+                f"the finest level is named {finest!r}, as one of {count} coarser ones would be"
+            )
+        if not (count or finest or is_copied):
+            raise MetadataError("there is no level to make: the array fits a tile, and is not to be copied")
+        return cls(
+            names=[finest or "0", *coarser],
+            factors=factors,
+            tile=tile,
+            kind=kind,
+            is_copied=is_copied and not finest,
+            is_absent=not (is_copied or finest),
+            own_tile=own_tile if finest else None,
+        )
+
     def place(self, geo: GeoModel) -> GeoModel:
         """The model of a source with the levels there will be."""
         names = self.names
@@ -98,3 +148,25 @@ class FactorGrid(LevelGrid):
         """The passes that make a copy of the source, where it is wanted, and the levels."""
         copy, levels = (arrays[0], arrays[1:]) if self.is_copied else (None, arrays)
         return [Step(work) for work in plan_passes(layer.recipe, copy, levels, budget, box)]
+
+
+def pair_of(value: Any, name: str) -> tuple[int, int]:
+    """(y, x) of what a caller gives for both at once, or for each.
+
+    Raises
+        MetadataError: it is no such number, or pair.
+    """
+    numbers = (value, value) if isinstance(value, int) else value
+    if isinstance(numbers, Sequence) and len(numbers) == 2:
+        y, x = numbers
+        if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (y, x)):
+            return y, x
+    raise MetadataError(f"{name} is {value!r}; expected a whole number of at least 1, or two (y, x)")
+
+
+def _count_levels(shape: tuple[int, int], factors: tuple[int, int], tile: tuple[int, int]) -> int:
+    """How many times the grid is made smaller until it fits into a tile."""
+    (rows, columns), (y, x), count = shape, factors, 0
+    while (rows > tile[0] and y > 1) or (columns > tile[1] and x > 1):
+        rows, columns, count = -(-rows // y), -(-columns // x), count + 1
+    return count

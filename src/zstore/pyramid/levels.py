@@ -18,7 +18,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_array
 from zstore.pyramid.budget import Budget, plan_passes
-from zstore.pyramid.dataset import Dataset, join_attributes, place_of
+from zstore.pyramid.dataset import Dataset, free_extras, join_attributes, place_of
 from zstore.pyramid.grids import LevelGrid
 from zstore.pyramid.layers import Layer
 from zstore.pyramid.passes import Recipe, Step, run_step
@@ -30,9 +30,8 @@ __all__ = ["Encoding", "Pyramid", "create_auxiliaries", "rehearse"]
 
 @dataclass(frozen=True)
 class Encoding:
-    """How levels' arrays are cut and encoded; (y, x) each. `shards` and `compressors` may be "auto"."""
+    """How levels' arrays are stored; `shards`, (y, x), and `compressors` may be "auto"."""
 
-    tile: tuple[int, int]
     shards: tuple[int, int] | str | None
     compressors: Any
     zarr_format: ZarrFormat
@@ -168,7 +167,7 @@ class Pyramid:
         """Chunks, shards and codecs of the levels of one array."""
         source, axes, encoding = layer.recipe.source, layer.axes, self.encoding
         chunks = list(source.chunks)
-        for axis, length in zip(axes, encoding.tile, strict=True):
+        for axis, length in zip(axes, self.grid.tile, strict=True):
             chunks[axis] = length
         shards: list[int] | None = None
         if isinstance(encoding.shards, tuple):
@@ -188,12 +187,11 @@ class Pyramid:
         Coordinates that no affine can say are the means of the windows' own. What is there is brought up to
         date.
         """
-        spatial = self.dataset.geo.dimensions
+        spatial, free = self.dataset.geo.dimensions, free_extras(self.dataset)
         for name, array in self.dataset.extras.items():
             if f"{level.path}/{name}" in self.documents:
                 continue
-            is_free = array.ndim == 0 or (array.dims is not None and not set(spatial) & set(array.dims))
-            if level.path == "0" or is_free:
+            if level.path == "0" or name in free:
                 _copy_array(array, group, name, self.encoding.zarr_format)
             elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
                 factor = self.grid.factors[spatial.index(name)] ** int(level.path)

@@ -104,12 +104,6 @@ class Pass:
         """What is read."""
         return self.recipe.source
 
-    @once
-    def dtype(self) -> np.dtype[Any]:
-        """Of the cells that units make."""
-        dtype = self.source.dtype
-        return dtype.newbyteorder("=") if dtype.kind in "iufcmM" else dtype
-
     def shape(self, level: int) -> Shape:
         """Of the source (level 0) or of a level."""
         return self.levels[level - 1].shape if level else self.source.shape
@@ -189,9 +183,18 @@ class Pass:
         owned = [Share(self.levels[n - 1], self.boxes[n], self.own(unit, n)) for n in levels]
         return [share for share in owned if volume(share.box)]
 
-    def shapes(self, unit: Shape) -> list[Shape]:
-        """Of what a unit gives back."""
-        return [lengths(share.box) for share in self.shared(unit)]
+    def pack(self, parts: list[Items]) -> bytes:
+        """What a unit gave back, for a journal."""
+        return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+
+    def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:
+        """What a unit gave back, of what was packed; None where that is of another length."""
+        boxes = [share.box for share in self.shared(unit)]
+        ends = np.cumsum([volume(box) for box in boxes])
+        if len(data) != sum(map(volume, boxes)) * self.source.dtype.itemsize:
+            return None
+        parts = np.split(np.frombuffer(data, self.source.dtype), ends)[:-1]
+        return [part.reshape(lengths(box)) for part, box in zip(parts, boxes, strict=True)]
 
     # What a unit is made of
 
@@ -225,7 +228,7 @@ class Pass:
         """
         held, copied = self._copy(unit)
         owned = [self.own(unit, level) for level in range(1, len(self.levels) + 1)]
-        made = [np.empty(lengths(box), self.dtype) for box in owned]
+        made = [np.empty(lengths(box), self.source.dtype) for box in owned]
         resample: Resample = resamplers.resolve(self.recipe.method)()
         if is_built_in(self.recipe.method) and self.unit_count >= thread_count():
             # Units run side by side; only where they are too few for that, the kernels share their work out.
@@ -334,7 +337,7 @@ def _read(source: Array, box: Box) -> Items:
 # Units run
 
 
-class LevelPlan(Plan, Protocol):
+class LevelPlan(Plan[list[Items]], Protocol):
     """What makes cells of levels: a `Pass`, or what makes the finest level of a tile pyramid."""
 
     @property
@@ -362,7 +365,7 @@ def run_step(runner: Runner, step: Step, label: str, tick: Callable[[int], None]
     plan, is_blank = step
     shared = _SharedChunks()
 
-    def take(unit: Shape, parts: Sequence[Items]) -> None:
+    def take(unit: Shape, parts: list[Items]) -> None:
         for share, cells in zip(plan.shared(unit), parts, strict=True):
             shared.add(share, cells)
         if tick is not None:

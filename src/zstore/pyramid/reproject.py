@@ -62,11 +62,6 @@ class Reprojection:
         return {**self.__dict__, "tiles": self.tiles[:0]}
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the cells."""
-        return self.target.dtype
-
-    @property
     def unit(self) -> Shape:
         """Cells of the level, per dimension."""
         return outer_chunks(self.target)
@@ -98,9 +93,13 @@ class Reprojection:
         """Nothing: every unit is a whole chunk."""
         return []
 
-    def shapes(self, unit: Shape) -> list[Shape]:
-        """None: nothing is given back."""
-        return []
+    def pack(self, parts: list[Items]) -> bytes:
+        """Nothing: nothing is given back."""
+        return b""
+
+    def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:
+        """Nothing, unless something was packed."""
+        return None if data else []
 
     def make(self, unit: Shape) -> list[Items]:
         """Make a unit and write it, where anything shows in it; nothing is given back."""

@@ -20,12 +20,11 @@ from zstore.pyramid.budget import Budget, plan_passes
 from zstore.pyramid.coverage import (
     Tiles,
     choose_matrix,
-    coarser,
     cover,
-    join_tiles,
     limits_of,
     meets,
     rectangles,
+    tiles_by_level,
 )
 from zstore.pyramid.dataset import Dataset
 from zstore.pyramid.grids import LevelGrid
@@ -95,7 +94,7 @@ class TileGrid(LevelGrid):
             raise MetadataError(f"min_zoom is {first!r}, finer than max_zoom, {finest.id!r}")
         chosen = matrices[begin : end + 1][::-1]
         factor = _factor(known, chosen)
-        tiles = _by_level(covered, factor, len(chosen))
+        tiles = tiles_by_level([covered], factor, len(chosen))
         if first is None:
             # Beyond the first level that is one tile, all are.
             count = next((n for n, found in enumerate(tiles, 1) if len(found) == 1), len(tiles))
@@ -118,15 +117,15 @@ class TileGrid(LevelGrid):
 
     def after(self, grids: Sequence[Sequence[float]]) -> TileGrid:
         """The same for a source that lay on those grids, too, when tiles were made of it."""
-        sources, covered = list(self.sources), self.tiles[0]
+        sources, covered = list(self.sources), [self.tiles[0]]
         for grid in grids:
             if list(grid) not in sources:
                 sources.append(list(grid))
                 *affine, rows, columns = grid
                 shape = (int(rows), int(columns))
                 former = replace(self.transform, source_affine=Affine(*affine), source_shape=shape)
-                covered = join_tiles(covered, cover(former, self.matrices[0]))
-        every = _by_level(covered, self.factors[0], len(self.tiles))
+                covered.append(cover(former, self.matrices[0]))
+        every = tiles_by_level(covered, self.factors[0], len(self.tiles))
         return replace(self, sources=sources, every=every, has_moved=len(sources) > 1)
 
     def place(self, geo: GeoModel) -> GeoModel:
@@ -213,14 +212,6 @@ def _transform(dataset: Dataset, known: TileMatrixSet, matrix: TileMatrix, toler
         what = "CRS" if geo.crs is None else "affine"
         raise MetadataError(f"the data have no {what}; expected one, to reproject them", path=dataset.place)
     return GridTransform(geo.crs, geo.affine, geo.shape, Crs.from_user(known.crs), matrix.affine, tolerance)
-
-
-def _by_level(tiles: Tiles, factor: int, count: int) -> list[Tiles]:
-    """The tiles of the finest level, and those of the others that hold them."""
-    found = [tiles]
-    while len(found) < count:
-        found.append(coarser(found[-1], factor))
-    return found
 
 
 def _count_times(known: TileMatrixSet, length: int | None) -> int:

@@ -45,7 +45,7 @@ class GridTransform:
 
     def to_target(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(columns, rows) of the target at those of the source."""
-        x, y = _apply(self.source_affine, columns, rows)
+        x, y = self.source_affine.at(columns, rows)
         return _invert(self.target_affine, *self.source_crs.transform(self.target_crs, x, y))
 
     def crop(self, rows: slice, columns: slice) -> GridTransform:
@@ -121,7 +121,7 @@ class GridTransform:
 
     def _project(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(x, y) in the source's CRS."""
-        return self.target_crs.transform(self.source_crs, *_apply(self.target_affine, columns, rows))
+        return self.target_crs.transform(self.source_crs, *self.target_affine.at(columns, rows))
 
     def _turned(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """The same places, as many times round the globe as brings them to the source."""
@@ -174,13 +174,6 @@ def _interpolate(knots: Floats, rows: Floats, columns: Floats) -> Floats:
         np.multiply(down, wide[knot + 1] - wide[knot], out=block)
         block += wide[knot]
     return made
-
-
-def _apply(affine: Affine, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
-    return (
-        affine.a * columns + affine.b * rows + affine.c,
-        affine.d * columns + affine.e * rows + affine.f,
-    )
 
 
 def _invert(affine: Affine, x: Any, y: Any) -> tuple[Any, Any]:

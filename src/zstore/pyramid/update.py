@@ -67,7 +67,10 @@ def update_pyramid(
         is_asked = arrays is None or layer.name in arrays
         asked = _asked_boxes(region, layer, dataset.place, is_all=not has_new_shapes) if is_asked else []
         boxes[layer.name] = _changed_boxes(layer, record, asked, is_all=planned.grid.has_moved)
-    _check_dimensions(region, planned.layers, dataset.place)
+    known = {name for layer in planned.layers for name in layer.variable.dimensions}
+    if isinstance(region, Mapping) and not set(region) <= known:
+        found, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - known, known))
+        raise SelectionError(f"region names {found}; the dimensions are {expected}", path=dataset.place)
     options = RunOptions(memory, executor, progress)
     is_reshaped = has_new_shapes or planned.grid.has_moved
     return update(planned, group, record, boxes, options, is_reshaped=is_reshaped)
@@ -134,7 +137,7 @@ def _plan_on_factors(group: Group, record: Record, dataset: Dataset) -> Pyramid:
         is_absent=record["finest"] is None,
         own_tile=own,
     )
-    encoding = Encoding(tile, "auto", "auto", group.zarr_format)
+    encoding = Encoding("auto", "auto", group.zarr_format)
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
 
@@ -166,7 +169,7 @@ def _plan_on_tiles(group: Group, record: Record, dataset: Dataset) -> Pyramid:
     places = [[*record["affine"], *former]] if record["affine"] is not None else []
     grid = grid.after([*places, *record.get("grids", ())])
     layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said.items()]
-    encoding = Encoding(grid.tile, None, "auto", group.zarr_format)
+    encoding = Encoding(None, "auto", group.zarr_format)
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
 
@@ -230,19 +233,3 @@ def _side(side: Any, size: int, name: str) -> slice:
         begin, end, _ = side.indices(size)
         return slice(begin, max(begin, end))
     raise SelectionError(f"region has {side!r} for {name!r}; expected an index or a slice in {size} cells")
-
-
-def _check_dimensions(region: Region, layers: Sequence[Layer], place: str) -> None:
-    """See that a region names dimensions that there are.
-
-    Raises
-        SelectionError: it names another one.
-    """
-    if isinstance(region, Mapping):
-        known = {name for layer in layers for name in layer.variable.dimensions}
-        if not set(region) <= known:
-            raise SelectionError(
-                f"region names {', '.join(sorted(map(str, set(region) - known)))}; the dimensions are "
-                f"{', '.join(sorted(known))}",
-                path=place,
-            )
