@@ -62,9 +62,9 @@ class Bytes(Serializer):
         from zstore._ext.codecs import native
 
         assert self.spec is not None, "bound before use"
-        return (
-            native.turn(self.spec.dtype.itemsize, self.swaps) if len(self.swaps) <= native.PART_LIMIT else None
-        )
+        if len(self.swaps) > native.PART_LIMIT:
+            return None
+        return native.turn(self.spec.dtype.itemsize, self.swaps)
 
     def encoded_size(self, spec: ChunkSpec) -> int:
         return int(np.prod(spec.shape, dtype=object)) * spec.dtype.itemsize
