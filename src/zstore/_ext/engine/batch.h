@@ -66,8 +66,8 @@ typedef struct {
 static inline void zs_task_spot(const zs_batch *batch, i64 task, i64 guess, zs_spot *spot, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     if (batch->points) {
-        const i64 *inner = batch->points->group_cell + task * layout->ndim;
-        spot->outer = zs_points_outer(batch->points, task, guess);
+        const i64 *inner = batch->points->groups.cell + task * layout->ndim;
+        spot->outer = zs_group_outer(&batch->points->groups, task, guess);
         for (int d = 0; d < layout->ndim; d++) {
             fault->inner[d] = inner[d];
             spot->cell[d] = inner[d] / layout->per_outer[d];

@@ -10,12 +10,10 @@ typedef struct {
     i64 plan, task;
 } zs_visit;
 
-/* Chunk c is wanted by visits start[c] … start[c + 1]; outer chunk o has chunks outer_start[o] … outer_start[o + 1]. */
+/* The visits in groups of those that want one chunk. */
 typedef struct {
-    i64 n_chunks, n_outer;
     zs_visit *visit;
-    i64 *start, *outer; /* outer[c]: which outer chunk c lies in */
-    i64 *outer_start, *outer_cell;
+    zs_groups groups;
 } zs_bundle;
 
 typedef struct {
@@ -26,15 +24,12 @@ typedef struct {
 
 static inline void zs_bundle_free(zs_bundle *bundle) {
     free(bundle->visit);
-    free(bundle->start);
-    free(bundle->outer);
-    free(bundle->outer_start);
-    free(bundle->outer_cell);
+    zs_groups_free(&bundle->groups);
     memset(bundle, 0, sizeof *bundle);
 }
 
 static inline i64 zs_part_tasks(const zs_batch *part) {
-    return part->points ? part->points->n_groups : part->plan->n_chunks;
+    return part->points ? part->points->groups.n : part->plan->n_chunks;
 }
 
 /* Grid coordinates of the inner chunk of a task. */
@@ -42,7 +37,7 @@ static inline void zs_part_cell(const zs_batch *part, i64 task, i64 *cell) {
     int nd = part->layout->ndim;
     i64 segment[ZS_MAX_NDIM], outer[ZS_MAX_NDIM];
     if (part->points) {
-        memcpy(cell, part->points->group_cell + task * nd, sizeof(i64) * (size_t)nd);
+        memcpy(cell, part->points->groups.cell + task * nd, sizeof(i64) * (size_t)nd);
         return;
     }
     zs_plan_task(part->plan, task, segment, outer);
@@ -59,7 +54,7 @@ static inline i64 zs_bundle_limits(const zs_layout *layout, const zs_batch *part
             i64 tasks = zs_part_tasks(&part[p]);
             if (part[p].points) {
                 for (i64 g = 0; g < tasks; g++) {
-                    i64 cell = part[p].points->group_cell[g * layout->ndim + d];
+                    i64 cell = part[p].points->groups.cell[g * layout->ndim + d];
                     if (cell < least) least = cell;
                     if (cell > most) most = cell;
                 }
@@ -77,43 +72,6 @@ static inline i64 zs_bundle_limits(const zs_layout *layout, const zs_batch *part
     return limit > (i64)1 << 61 ? -1 : limit;
 }
 
-/* From visits in order of plan, and the numbers of the chunks they want, to the chunks in order. */
-static inline int zs_bundle_group(const zs_layout *layout, const zs_visit *visit, const i64 *key, const i64 *order, i64 n,
-                                  const i64 *low, const i64 *wide, i64 slots, zs_bundle *bundle) {
-    i64 chunks = 0, outers = 0;
-    for (i64 m = 0; m < n; m++) {
-        chunks += m == 0 || key[order[m]] != key[order[m - 1]];
-        outers += m == 0 || key[order[m]] / slots != key[order[m - 1]] / slots;
-    }
-    bundle->visit = malloc(sizeof *bundle->visit * (size_t)(n + 1));
-    bundle->start = malloc(sizeof(i64) * (size_t)(chunks + 1));
-    bundle->outer = malloc(sizeof(i64) * (size_t)(chunks + 1));
-    bundle->outer_start = malloc(sizeof(i64) * (size_t)(outers + 1));
-    bundle->outer_cell = malloc(sizeof(i64) * (size_t)(outers * layout->ndim + 1));
-    if (!bundle->visit || !bundle->start || !bundle->outer || !bundle->outer_start || !bundle->outer_cell) return -1;
-    i64 c = -1, o = -1;
-    for (i64 m = 0; m < n; m++) {
-        bundle->visit[m] = visit[order[m]];
-        if (m && key[order[m]] == key[order[m - 1]]) continue;
-        i64 outer = key[order[m]] / slots;
-        c++;
-        if (m == 0 || outer != key[order[m - 1]] / slots) {
-            bundle->outer_start[++o] = c;
-            for (int d = layout->ndim - 1; d >= 0; d--) {
-                bundle->outer_cell[o * layout->ndim + d] = outer % wide[d] + low[d];
-                outer /= wide[d];
-            }
-        }
-        bundle->start[c] = m;
-        bundle->outer[c] = o;
-    }
-    bundle->start[chunks] = n;
-    bundle->outer_start[outers] = chunks;
-    bundle->n_chunks = chunks;
-    bundle->n_outer = outers;
-    return 0;
-}
-
 /* Which chunks the `n` parts touch. -1: no memory; -2: they span more chunks than can be numbered. */
 static inline int zs_bundle_make(const zs_layout *layout, const zs_batch *part, i64 n, zs_bundle *bundle) {
     i64 low[ZS_MAX_NDIM], wide[ZS_MAX_NDIM], cell[ZS_MAX_NDIM], visits = 0, slots = 1, v = 0;
@@ -121,9 +79,10 @@ static inline int zs_bundle_make(const zs_layout *layout, const zs_batch *part, 
     if (limit < 0) return -2;
     for (i64 p = 0; p < n; p++) visits += zs_part_tasks(&part[p]);
     for (int d = 0; d < layout->ndim; d++) slots *= layout->per_outer[d];
-    i64 *key = malloc(sizeof(i64) * (size_t)(visits + 1)), *order = malloc(sizeof(i64) * (size_t)(visits + 1));
+    i64 *key = malloc(sizeof(i64) * (size_t)(2 * visits + 1)), *order = malloc(sizeof(i64) * (size_t)(visits + 1));
     zs_visit *visit = malloc(sizeof *visit * (size_t)(visits + 1));
-    int code = key && order && visit ? 0 : -1;
+    bundle->visit = malloc(sizeof *visit * (size_t)(visits + 1));
+    int code = key && order && visit && bundle->visit ? 0 : -1;
     for (i64 p = 0; !code && p < n; p++) {
         i64 tasks = zs_part_tasks(&part[p]);
         for (i64 task = 0; task < tasks; task++) {
@@ -139,7 +98,12 @@ static inline int zs_bundle_make(const zs_layout *layout, const zs_batch *part, 
         }
     }
     if (!code) code = zs_sort_order(key, visits, limit, order);
-    if (!code) code = zs_bundle_group(layout, visit, key, order, visits, low, wide, slots, bundle);
+    i64 *sorted = key + visits;
+    for (i64 m = 0; !code && m < visits; m++) {
+        bundle->visit[m] = visit[order[m]];
+        sorted[m] = key[order[m]];
+    }
+    if (!code) code = zs_groups_make(layout, sorted, visits, slots, low, wide, &bundle->groups);
     free(key);
     free(order);
     free(visit);
@@ -198,7 +162,7 @@ static inline void zs_visit_all(const zs_many *many, i64 first, i64 last, const 
         const zs_visit *visit = &many->bundle->visit[m];
         const zs_batch *part = &many->part[visit->plan];
         if (part->points) {
-            zs_points_out(part, chunk, part->points->start[visit->task], part->points->start[visit->task + 1]);
+            zs_points_out(part, chunk, part->points->groups.start[visit->task], part->points->groups.start[visit->task + 1]);
             continue;
         }
         zs_visit_box(part, visit->task, &box);
@@ -232,11 +196,11 @@ static inline int zs_visit_shared(const zs_many *many, i64 first, i64 last, cons
 static int zs_many_task(zs_batch *batch, i64 c, zs_thread *thread, zs_fault *fault) {
     const zs_many *many = (const zs_many *)batch;
     const zs_bundle *bundle = many->bundle;
-    i64 first = bundle->start[c], last = bundle->start[c + 1];
+    i64 first = bundle->groups.start[c], last = bundle->groups.start[c + 1];
     zs_spot spot;
     zs_entry where;
     zs_task_spot(&many->part[bundle->visit[first].plan], bundle->visit[first].task, -1, &spot, fault);
-    spot.outer = bundle->outer[c];
+    spot.outer = zs_group_outer(&bundle->groups, c, thread->open.outer);
     int code = zs_find_chunk(batch, &spot, thread, &where, fault);
     if (code) return code;
     if (last - first > 1 && where.offset != ZS_EMPTY && zs_are_shared(many, first, last, where))

@@ -31,13 +31,18 @@ typedef struct {
     zs_axis axis[ZS_MAX_NDIM];
 } zs_plan;
 
-/* Points in order of chunk: group g covers members start[g] … start[g + 1]. */
+/* Members in order of chunk: group g has members start[g] … start[g + 1], all in inner chunk cell[g * ndim] …; outer chunk o
+ * has groups outer_start[o] … outer_start[o + 1]. */
 typedef struct {
-    i64 n, n_groups, n_outer;
-    i64 *start, *group_cell; /* group_cell[g * ndim + d]: inner chunk of group g along d */
-    i64 *outer_start;        /* [n_outer + 1] first group of each outer chunk */
-    i64 *inside;             /* byte offset of a member in its (C-ordered or transposed) chunk */
-    i64 *order;              /* which point a member is; NULL when the points came sorted */
+    i64 n, n_outer;
+    i64 *start, *cell, *outer_start;
+} zs_groups;
+
+typedef struct {
+    i64 n;
+    zs_groups groups;
+    i64 *inside; /* byte offset of a member in its (C-ordered or transposed) chunk */
+    i64 *order;  /* which point a member is; NULL when the points came sorted */
 } zs_points;
 
 static inline void zs_axis_free(zs_axis *axis) {
@@ -52,10 +57,14 @@ static inline void zs_plan_free(zs_plan *plan) {
     plan->outer_start = NULL;
 }
 
+static inline void zs_groups_free(zs_groups *groups) {
+    free(groups->start);
+    free(groups->cell);
+    free(groups->outer_start);
+}
+
 static inline void zs_points_free(zs_points *points) {
-    free(points->start);
-    free(points->group_cell);
-    free(points->outer_start);
+    zs_groups_free(&points->groups);
     free(points->inside);
     free(points->order);
     memset(points, 0, sizeof *points);
@@ -220,13 +229,12 @@ static inline int zs_plan_finish(zs_plan *plan, int is_sharded) {
     return 0;
 }
 
-/* Which outer chunk a task belongs to. */
-static inline i64 zs_plan_outer(const zs_plan *plan, i64 task) {
-    if (!plan->outer_start) return task;
-    i64 low = 0, high = plan->n_outer;
+/* Which of `n` stretches an item lies in: stretch k has items start[k] … start[k + 1]. */
+static inline i64 zs_find_stretch(const i64 *start, i64 n, i64 item) {
+    i64 low = 0, high = n;
     while (high - low > 1) {
         i64 middle = (low + high) / 2;
-        if (plan->outer_start[middle] <= task) low = middle;
+        if (start[middle] <= item) low = middle;
         else high = middle;
     }
     return low;
@@ -234,7 +242,8 @@ static inline i64 zs_plan_outer(const zs_plan *plan, i64 task) {
 
 /* The segment of every dimension for one task, and the outer chunk's coordinates. */
 static inline i64 zs_plan_task(const zs_plan *plan, i64 task, i64 *segment, i64 *outer_cell) {
-    i64 outer = zs_plan_outer(plan, task), rest = outer, group[ZS_MAX_NDIM];
+    i64 outer = plan->outer_start ? zs_find_stretch(plan->outer_start, plan->n_outer, task) : task;
+    i64 rest = outer, group[ZS_MAX_NDIM];
     for (int d = plan->ndim - 1; d >= 0; d--) {
         group[d] = rest % plan->axis[d].n_outer;
         rest /= plan->axis[d].n_outer;
@@ -250,16 +259,42 @@ static inline i64 zs_plan_task(const zs_plan *plan, i64 task, i64 *segment, i64 
     return outer;
 }
 
-/* The outer chunk of a group of points; `guess` is where the last one was. */
-static inline i64 zs_points_outer(const zs_points *points, i64 group, i64 guess) {
-    i64 low = 0, high = points->n_outer;
-    if (guess >= 0 && points->outer_start[guess] <= group && group < points->outer_start[guess + 1]) return guess;
-    while (high - low > 1) {
-        i64 middle = (low + high) / 2;
-        if (points->outer_start[middle] <= group) low = middle;
-        else high = middle;
+/* The outer chunk of a group; `guess` is where the last one was. */
+static inline i64 zs_group_outer(const zs_groups *groups, i64 group, i64 guess) {
+    const i64 *start = groups->outer_start;
+    if (guess >= 0 && start[guess] <= group && group < start[guess + 1]) return guess;
+    return zs_find_stretch(start, groups->n_outer, group);
+}
+
+/* Members in order of their numbers to groups of those in one inner chunk. The numbers are those of the inner chunks, `slots`
+ * in each outer chunk, of which wide[d] lie from low[d] on along dimension d. */
+static inline int zs_groups_make(const zs_layout *layout, const i64 *number, i64 n, i64 slots, const i64 *low, const i64 *wide,
+                                 zs_groups *groups) {
+    int nd = layout->ndim;
+    i64 g = -1, o = -1;
+    groups->n = groups->n_outer = 0;
+    for (i64 m = 0; m < n; m++) {
+        groups->n += m == 0 || number[m] != number[m - 1];
+        groups->n_outer += m == 0 || number[m] / slots != number[m - 1] / slots;
     }
-    return low;
+    groups->start = malloc(sizeof(i64) * (size_t)(groups->n + 1));
+    groups->cell = malloc(sizeof(i64) * (size_t)(groups->n * nd + 1));
+    groups->outer_start = malloc(sizeof(i64) * (size_t)(groups->n_outer + 1));
+    if (!groups->start || !groups->cell || !groups->outer_start) return -1;
+    for (i64 m = 0; m < n; m++) {
+        if (m && number[m] == number[m - 1]) continue;
+        groups->start[++g] = m;
+        i64 outer = number[m] / slots, slot = number[m] % slots;
+        if (m == 0 || outer != number[m - 1] / slots) groups->outer_start[++o] = g;
+        for (int d = nd - 1; d >= 0; d--) {
+            groups->cell[g * nd + d] = (outer % wide[d] + low[d]) * layout->per_outer[d] + slot % layout->per_outer[d];
+            outer /= wide[d];
+            slot /= layout->per_outer[d];
+        }
+    }
+    groups->start[groups->n] = n;
+    groups->outer_start[groups->n_outer] = groups->n;
+    return 0;
 }
 
 /* Sort points by the inner chunk that holds them, outer chunk by outer chunk. index[d][i] is position d of point i;
@@ -268,7 +303,7 @@ static inline i64 zs_points_outer(const zs_points *points, i64 group, i64 guess)
 static inline int zs_points_make(const zs_layout *layout, const i64 *const *index, i64 n, zs_points *points, i64 *bad,
                                  int *bad_dim) {
     int nd = layout->ndim;
-    i64 low[ZS_MAX_NDIM], high[ZS_MAX_NDIM], slots = 1, limit = 1;
+    i64 low[ZS_MAX_NDIM], wide[ZS_MAX_NDIM], slots = 1, limit = 1;
     memset(points, 0, sizeof *points);
     points->n = n;
     for (int d = 0; d < nd; d++) {
@@ -286,9 +321,9 @@ static inline int zs_points_make(const zs_layout *layout, const i64 *const *inde
         }
         i64 outer = layout->chunk[d] * layout->per_outer[d];
         low[d] = n ? least / outer : 0;
-        high[d] = n ? most / outer : 0;
+        wide[d] = n ? most / outer - low[d] + 1 : 1;
         slots *= layout->per_outer[d];
-        if (__builtin_mul_overflow(limit, high[d] - low[d] + 1, &limit)) return -3;
+        if (__builtin_mul_overflow(limit, wide[d], &limit)) return -3;
     }
     if (__builtin_mul_overflow(limit, slots, &limit) || limit > (i64)1 << 61) return -3;
     i64 *key = malloc(sizeof(i64) * (size_t)(n + 1));
@@ -302,7 +337,7 @@ static inline int zs_points_make(const zs_layout *layout, const i64 *const *inde
             if (p < 0) p += layout->shape[d];
             i64 inner = p / layout->chunk[d], o = inner / layout->per_outer[d];
             offset += (p - inner * layout->chunk[d]) * layout->stride[d];
-            outer = outer * (high[d] - low[d] + 1) + (o - low[d]);
+            outer = outer * wide[d] + (o - low[d]);
             slot = slot * layout->per_outer[d] + (inner - o * layout->per_outer[d]);
         }
         key[i] = outer * slots + slot;
@@ -322,32 +357,7 @@ static inline int zs_points_make(const zs_layout *layout, const i64 *const *inde
         memcpy(key, moved + n, sizeof(i64) * (size_t)n);
         free(moved);
     }
-    i64 groups = 0, outers = 0;
-    for (i64 m = 0; m < n; m++) {
-        groups += m == 0 || key[m] != key[m - 1];
-        outers += m == 0 || key[m] / slots != key[m - 1] / slots;
-    }
-    points->start = malloc(sizeof(i64) * (size_t)(groups + 1));
-    points->group_cell = malloc(sizeof(i64) * (size_t)(groups * nd + 1));
-    points->outer_start = malloc(sizeof(i64) * (size_t)(outers + 1));
-    if (!points->start || !points->group_cell || !points->outer_start) goto fail;
-    i64 g = -1, o = -1;
-    for (i64 m = 0; m < n; m++) {
-        if (m && key[m] == key[m - 1]) continue;
-        points->start[++g] = m;
-        i64 outer = key[m] / slots, slot = key[m] % slots;
-        if (m == 0 || outer != key[m - 1] / slots) points->outer_start[++o] = g;
-        for (int d = nd - 1; d >= 0; d--) {
-            i64 wide = high[d] - low[d] + 1;
-            points->group_cell[g * nd + d] = (outer % wide + low[d]) * layout->per_outer[d] + slot % layout->per_outer[d];
-            outer /= wide;
-            slot /= layout->per_outer[d];
-        }
-    }
-    points->n_groups = g + 1;
-    points->n_outer = o + 1;
-    points->start[groups] = n;
-    points->outer_start[outers] = groups;
+    if (zs_groups_make(layout, key, n, slots, low, wide, &points->groups)) goto fail;
     free(key);
     return 0;
 fail:

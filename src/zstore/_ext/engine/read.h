@@ -176,7 +176,7 @@ static inline void zs_points_out(const zs_batch *batch, const char *chunk, i64 f
 static inline int zs_read_points(const zs_batch *batch, const zs_source *source, zs_entry where, i64 group,
                                  zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
-    i64 first = batch->points->start[group], last = batch->points->start[group + 1], size = (i64)where.size;
+    i64 first = batch->points->groups.start[group], last = batch->points->groups.start[group + 1], size = (i64)where.size;
     const char *raw, *chunk;
     if (layout->n_steps == 0 && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
     if (layout->n_steps == 0 && source->file >= 0 && (last - first) * 4096 < size) {
@@ -233,7 +233,7 @@ static inline int zs_read_found(const zs_batch *batch, i64 task, const zs_spot *
     if (batch->points) {
         if (where.offset != ZS_EMPTY)
             return zs_read_points(batch, source, where, task, scratch, fault);
-        for (i64 m = batch->points->start[task]; m < batch->points->start[task + 1]; m++)
+        for (i64 m = batch->points->groups.start[task]; m < batch->points->groups.start[task + 1]; m++)
             memcpy(zs_point_at(batch, m), layout->fill_native, (size_t)layout->item);
         return ZS_OK;
     }

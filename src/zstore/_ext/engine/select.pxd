@@ -49,13 +49,14 @@ cdef extern from "plan.h" nogil:
         int64_t *outer_start
         zs_axis axis[32]
 
-    ctypedef struct zs_points:
-        int64_t n, n_groups, n_outer
+    ctypedef struct zs_groups:
+        int64_t n, n_outer
         int64_t *start
-        int64_t *group_cell
+        int64_t *cell
         int64_t *outer_start
-        int64_t *inside
-        int64_t *order
+
+    ctypedef struct zs_points:
+        zs_groups groups
 
     int zs_axis_slice(zs_axis *, int64_t, int64_t, int64_t, int64_t, int64_t)
     int zs_axis_table(zs_axis *, const int64_t *, int64_t, int64_t, int64_t, int64_t)
@@ -82,3 +83,10 @@ cdef class Plan:
     cdef int result_dim[32]
     cdef int add_slice(self, int d, int64_t start, int64_t count, int64_t step, int result_dim) except -1
     cdef int finish(self, tuple shape) except -1
+
+
+cdef inline tuple outer_cell(const zs_groups *groups, const zs_layout *layout, int64_t outer):
+    """Grid coordinates of an outer chunk."""
+    cdef int d
+    cdef const int64_t *cell = groups.cell + groups.outer_start[outer] * layout.ndim
+    return tuple([cell[d] // layout.per_outer[d] for d in range(layout.ndim)])

@@ -104,12 +104,12 @@ cdef class Plan:
     @property
     def task_count(self):
         """How many inner chunks the selection touches."""
-        return self.points.n_groups if self.has_points else self.c.n_chunks
+        return self.points.groups.n if self.has_points else self.c.n_chunks
 
     @property
     def outer_count(self):
         """How many outer chunks (those with a key) the selection touches."""
-        return self.points.n_outer if self.has_points else self.c.n_outer
+        return self.points.groups.n_outer if self.has_points else self.c.n_outer
 
     def inner_cell(self, int64_t task):
         """Grid coordinates of the inner chunk of a task."""
@@ -119,26 +119,23 @@ cdef class Plan:
         if not 0 <= task < self.task_count:
             raise IndexError(f"task {task} of {self.task_count}")
         if self.has_points:
-            return tuple([self.points.group_cell[task * n + d] for d in range(n)])
+            return tuple([self.points.groups.cell[task * n + d] for d in range(n)])
         zs_plan_task(&self.c, task, segment, cell)
         return tuple([self.c.axis[d].cell[segment[d]] for d in range(n)])
 
     def outer_cells(self):
         """Grid coordinates of every outer chunk touched, in the order of the plan."""
-        cdef int64_t o, k, rest
+        cdef int64_t o, rest
         cdef int d, n = self.c.ndim
         cdef list cells = []
-        for o in range(self.outer_count):
+        if self.has_points:
+            return [outer_cell(&self.points.groups, &self.layout.c, o) for o in range(self.points.groups.n_outer)]
+        for o in range(self.c.n_outer):
             cell = [0] * n
-            if self.has_points:
-                k = self.points.outer_start[o]
-                for d in range(n):
-                    cell[d] = self.points.group_cell[k * n + d] // self.layout.c.per_outer[d]
-            else:
-                rest = o
-                for d in range(n - 1, -1, -1):
-                    cell[d] = self.c.axis[d].outer_cell[rest % self.c.axis[d].n_outer]
-                    rest //= self.c.axis[d].n_outer
+            rest = o
+            for d in range(n - 1, -1, -1):
+                cell[d] = self.c.axis[d].outer_cell[rest % self.c.axis[d].n_outer]
+                rest //= self.c.axis[d].n_outer
             cells.append(tuple(cell))
         return cells
 
@@ -146,7 +143,7 @@ cdef class Plan:
         """The first task of every outer chunk, and one past the last task."""
         cdef int64_t o
         if self.has_points:
-            return [self.points.outer_start[o] for o in range(self.points.n_outer + 1)]
+            return [self.points.groups.outer_start[o] for o in range(self.points.groups.n_outer + 1)]
         if self.c.outer_start == NULL:
             return list(range(self.c.n_outer + 1))
         return [self.c.outer_start[o] for o in range(self.c.n_outer + 1)]

@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
-from zstore._ext.engine.select cimport Layout, Plan, zs_layout, zs_plan, zs_points
+from zstore._ext.engine.select cimport Layout, Plan, outer_cell, zs_groups, zs_layout, zs_plan, zs_points
 
 
 cdef extern from "Python.h":
@@ -225,7 +225,7 @@ cdef int64_t ALONE_SIZE = 131072
 
 cdef int prepare(zs_batch *batch, Plan plan, tuple window, int *threads, int64_t *first_outer, int64_t *outers) except -1:
     """The batch of the outer chunks that `window` names (None: all of them)."""
-    cdef const int64_t *start = plan.points.outer_start if plan.has_points else plan.c.outer_start
+    cdef const int64_t *start = plan.points.groups.outer_start if plan.has_points else plan.c.outer_start
     memset(batch, 0, sizeof(batch[0]))
     batch.layout = &plan.layout.c
     batch.plan = &plan.c

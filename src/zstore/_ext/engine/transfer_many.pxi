@@ -2,9 +2,7 @@
 
 cdef extern from "many.h" nogil:
     ctypedef struct zs_bundle:
-        int64_t n_chunks, n_outer
-        int64_t *outer_start
-        int64_t *outer_cell
+        zs_groups groups
 
     ctypedef struct zs_many:
         zs_batch batch
@@ -57,8 +55,7 @@ cdef class Bundle:
     def outer_cells(self):
         """Grid coordinates of every outer chunk touched, in ascending order."""
         cdef int64_t o
-        cdef int d, n = self.layout.c.ndim
-        return [tuple([self.c.outer_cell[o * n + d] for d in range(n)]) for o in range(self.c.n_outer)]
+        return [outer_cell(&self.c.groups, &self.layout.c, o) for o in range(self.c.groups.n_outer)]
 
 
 def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, tuple window=None, int threads=1,
@@ -73,9 +70,9 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
     cdef Py_ssize_t k, have = 0, n = len(bundle.plans)
     cdef int64_t first, last
     cdef Py_buffer *views = NULL
-    first, last = (0, bundle.c.n_outer) if window is None else window
-    if len(outs) != n or not 0 <= first <= last <= bundle.c.n_outer:
-        raise ValueError(f"{len(outs)} results of {n}, outer chunks {first} to {last} of {bundle.c.n_outer}")
+    first, last = (0, bundle.c.groups.n_outer) if window is None else window
+    if len(outs) != n or not 0 <= first <= last <= bundle.c.groups.n_outer:
+        raise ValueError(f"{len(outs)} results of {n}, outer chunks {first} to {last} of {bundle.c.groups.n_outer}")
     if first == last:
         return None
     memset(&job, 0, sizeof(job))
@@ -84,7 +81,7 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
     job.batch.layout = &bundle.layout.c
     job.batch.place.directory = -1
     job.batch.poll = check_signals
-    job.batch.next, job.batch.n_tasks = bundle.c.outer_start[first], bundle.c.outer_start[last]
+    job.batch.next, job.batch.n_tasks = bundle.c.groups.outer_start[first], bundle.c.groups.outer_start[last]
     job.batch.missing_is_fault = missing_is_fault
     if folder is not None:
         job.batch.place.directory = folder.descriptor()

@@ -44,7 +44,7 @@ typedef struct {
 /* The points of one group into a decoded chunk; of repeated points the last one stays. */
 static inline void zs_points_in(const zs_batch *batch, i64 group, char *chunk) {
     const zs_points *points = batch->points;
-    for (i64 m = points->start[group]; m < points->start[group + 1]; m++)
+    for (i64 m = points->groups.start[group]; m < points->groups.start[group + 1]; m++)
         zs_copy_item(chunk + points->inside[m], zs_point_at(batch, m), batch->layout->item, batch->layout->unit);
 }
 
@@ -181,7 +181,7 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
                                  zs_thread *thread, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
     const zs_level *level = &layout->level[0];
-    const i64 *start = job->batch.points ? job->batch.points->outer_start : job->batch.plan->outer_start;
+    const i64 *start = job->batch.points ? job->batch.points->groups.outer_start : job->batch.plan->outer_start;
     shard->left = start[spot->outer + 1] - start[spot->outer];
     shard->is_missing = 1;
     shard->source.file = shard->lock_file = -1;
@@ -347,7 +347,7 @@ static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault 
 
 /* Do all of it; what a fault left unfinished is let go, and nothing of it stored. */
 static void zs_write_run(zs_write_job *job, int threads) {
-    i64 n = job->batch.points ? job->batch.points->n_outer : job->batch.plan->n_outer;
+    i64 n = job->batch.points ? job->batch.points->groups.n_outer : job->batch.plan->n_outer;
     if (job->batch.layout->n_levels) {
         job->shard = calloc((size_t)n + 1, sizeof *job->shard);
         if (!job->shard) {

@@ -1,8 +1,12 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 METHODS: dict[str, int]
 PURPOSES: dict[str, int]
+
+@final
+class Sides:
+    def __new__(cls, source: Any, out: Any) -> Sides: ...
 
 def downsample(
     source: Any,
