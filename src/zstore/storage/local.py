@@ -1,7 +1,7 @@
 """A store in a directory: each value is the file of that name.
 
 The kernel (`_ext/engine/files.pyx`) reads and replaces values and keeps paths below the directory. Here is
-what goes through many files: lists, the deletion of prefixes, and the removal of what dead writers left behind.
+what goes through many files: lists, the deletion of prefixes, the removal of what dead writers left behind.
 """
 
 from __future__ import annotations
