@@ -139,6 +139,7 @@ class Cf(Convention):
 
 
 def coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:
+    """What the coordinate variable of "X" or "Y" says of itself under a CRS."""
     is_x = axis == "X"
     if crs is None:
         return {"long_name": f"{axis.lower()} coordinate", "axis": axis}

@@ -130,10 +130,12 @@ def join_levels(tried: Iterable[Sequence[LevelEntry]]) -> tuple[LevelEntry, ...]
 
 
 def cell_count(shape: tuple[int, int] | None) -> int:
+    """How many cells a grid of that shape has; 0 where it is not known."""
     return 0 if shape is None else shape[0] * shape[1]
 
 
 def cell_area(entry: LevelEntry, geo: GeoModel) -> tuple[float, int]:
+    """What levels are ordered by: the size of a cell, then the number of cells."""
     if geo.affine is not None:
         height, width = geo.affine.cell
         return (height * width, -cell_count(geo.shape))
@@ -149,6 +151,7 @@ def make_level(
     path: str,
     findings: list[Finding],
 ) -> Level:
+    """The level that an entry of a pyramid comes to, beside the finest one."""
     scale = entry.scale
     if scale is not None and base_entry.scale is not None:
         scale = (scale[0] / base_entry.scale[0], scale[1] / base_entry.scale[1])
