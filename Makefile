@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BUILT := $(VENV)/.built
 EXT := src/zstore/_ext
-KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd pxi h,$(EXT)/*/*.$(suffix)))
+KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill fuzz sanitize build kernels headers lint types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
+.PHONY: demo test drill fuzz sanitize build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -115,6 +115,11 @@ $(NEW_READERS)/.installed: $(READERS_NEED)
 lint: $(STAMP) headers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(filter %.h,$(KERNEL_SOURCES))
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(filter %.h,$(KERNEL_SOURCES))
 
 types: $(STAMP)
 	$(BIN)/mypy

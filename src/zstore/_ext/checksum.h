@@ -53,8 +53,8 @@ __attribute__((constructor)) static void zs_crc32c_prepare(void) {
 
 static uint32_t zs_crc32c_portable(uint32_t crc, const uint8_t *data, size_t size) {
     while (size >= 8) {
-        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
-                              (uint32_t)data[3] << 24);
+        uint32_t low =
+            crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24);
         crc = zs_crc32c_bytes[7][low & 0xff] ^ zs_crc32c_bytes[6][(low >> 8) & 0xff] ^
               zs_crc32c_bytes[5][(low >> 16) & 0xff] ^ zs_crc32c_bytes[4][low >> 24] ^ zs_crc32c_bytes[3][data[4]] ^
               zs_crc32c_bytes[2][data[5]] ^ zs_crc32c_bytes[1][data[6]] ^ zs_crc32c_bytes[0][data[7]];

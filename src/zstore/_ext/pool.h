@@ -16,8 +16,8 @@
 typedef struct zs_job {
     void (*work)(struct zs_job *job, int is_caller);
     void (*wait)(struct zs_job *job); /* called now and then while the caller waits for workers; may be NULL */
-    int wanted;  /* workers that may still join */
-    int running; /* workers inside `work` */
+    int wanted;                       /* workers that may still join */
+    int running;                      /* workers inside `work` */
     struct zs_job *next;
 } zs_job;
 

@@ -53,6 +53,18 @@ typedef struct zs_blosc_params {
     int blocksize; /* 0: chosen as c-blosc chooses */
 } zs_blosc_params;
 
+/* A frame that is read. */
+typedef struct zs_blosc_frame {
+    const uint8_t *src;
+    int32_t src_size;
+    int flags;
+    int format;
+    int32_t typesize;
+    int32_t size;
+    int32_t blocksize;
+    int32_t block_count;
+} zs_blosc_frame;
+
 static int zs_blosc_splits(int compressor, int32_t typesize, int32_t blocksize) {
     return compressor != ZS_BLOSC_ZSTD && typesize <= ZS_BLOSC_MAX_SPLITS &&
            blocksize / typesize >= ZS_BLOSC_MIN_STREAM;
@@ -90,24 +102,24 @@ static int32_t zs_blosc_blocksize(const zs_blosc_params *params, int32_t typesiz
 static int64_t zs_blosc_compress(const zs_blosc_params *params, const uint8_t *src, int32_t size, uint8_t *dst,
                                  int32_t capacity) {
     switch (params->compressor) {
-        case ZS_BLOSC_BLOSCLZ: return blosclz_compress(params->level, src, size, dst, capacity, NULL);
-        case ZS_BLOSC_LZ4: {
-            int acceleration = 10 - params->level;
-            return LZ4_compress_fast((const char *)src, (char *)dst, size, capacity, acceleration);
-        }
-        case ZS_BLOSC_LZ4HC: {
-            void *state = zs_scratch(ZS_SLOT_LZ4HC, (size_t)LZ4_sizeofStateHC());
-            if (state == NULL) return 0;
-            return LZ4_compress_HC_extStateHC(state, (const char *)src, (char *)dst, size, capacity, params->level);
-        }
-        case ZS_BLOSC_ZLIB: {
-            zs_deflate_params deflate = {ZS_ZLIB, params->level};
-            return zs_deflate_encode(&deflate, src, (size_t)size, dst, (size_t)capacity);
-        }
-        default: {
-            zs_zstd_params zstd = {params->level < 9 ? params->level * 2 - 1 : 22, 0};
-            return zs_zstd_encode(&zstd, src, (size_t)size, dst, (size_t)capacity);
-        }
+    case ZS_BLOSC_BLOSCLZ: return blosclz_compress(params->level, src, size, dst, capacity, NULL);
+    case ZS_BLOSC_LZ4: {
+        int acceleration = 10 - params->level;
+        return LZ4_compress_fast((const char *)src, (char *)dst, size, capacity, acceleration);
+    }
+    case ZS_BLOSC_LZ4HC: {
+        void *state = zs_scratch(ZS_SLOT_LZ4HC, (size_t)LZ4_sizeofStateHC());
+        if (state == NULL) return 0;
+        return LZ4_compress_HC_extStateHC(state, (const char *)src, (char *)dst, size, capacity, params->level);
+    }
+    case ZS_BLOSC_ZLIB: {
+        zs_deflate_params deflate = {ZS_ZLIB, params->level};
+        return zs_deflate_encode(&deflate, src, (size_t)size, dst, (size_t)capacity);
+    }
+    default: {
+        zs_zstd_params zstd = {params->level < 9 ? params->level * 2 - 1 : 22, 0};
+        return zs_zstd_encode(&zstd, src, (size_t)size, dst, (size_t)capacity);
+    }
     }
 }
 
@@ -140,21 +152,44 @@ static int32_t zs_blosc_encode_block(const zs_blosc_params *params, const uint8_
     return at;
 }
 
-/* Offsets and blocks behind the header: the frame's size, 0 where it does not fit, or a negative status. */
-static int64_t zs_blosc_encode_blocks(const zs_blosc_params *params, int flags, int32_t typesize, int32_t blocksize,
-                                      const uint8_t *src, int32_t size, uint8_t *dst, int32_t capacity) {
-    int32_t block_count = size / blocksize + (size % blocksize > 0);
+/* Where a block's streams end, as far as their sizes say; 0 where that is not in the frame. */
+static uint32_t zs_blosc_block_end(const zs_blosc_frame *frame, uint32_t offset, int32_t streams) {
+    uint32_t src_size = (uint32_t)frame->src_size;
+    for (int32_t stream = 0; stream < streams; stream++) {
+        if (offset > src_size - 4) return 0;
+        uint32_t size = zs_load32(frame->src + offset);
+        offset += 4;
+        if (size > src_size - offset) return 0;
+        offset += size;
+    }
+    return offset;
+}
+
+/* Offsets and blocks behind the header: the frame's size, 0 where it does not fit, or a negative status. Only bytes
+ * start .. end of what is encoded, whole blocks, are at `fresh`; other blocks are copied from the frame `old`. */
+static int64_t zs_blosc_encode_blocks(const zs_blosc_params *params, int flags, int32_t blocksize, int32_t size,
+                                      const uint8_t *fresh, size_t start, size_t end, const zs_blosc_frame *old,
+                                      uint8_t *dst, int32_t capacity) {
+    int32_t typesize = params->typesize, block_count = size / blocksize + (size % blocksize > 0);
     int64_t at = ZS_BLOSC_HEADER + 4 * (int64_t)block_count;
     if (at >= capacity) return 0;
     uint8_t *scratch = zs_scratch(ZS_SLOT_FILTERED, (size_t)blocksize);
     if (scratch == NULL) return ZSTORE_EMEMORY;
     for (int32_t block = 0; block < block_count; block++) {
-        int32_t start = block * blocksize;
-        int32_t block_size = size - start < blocksize ? size - start : blocksize;
+        size_t begin = (size_t)block * (size_t)blocksize;
+        int32_t left = size - (int32_t)begin, block_size = left < blocksize ? left : blocksize, written;
         int32_t streams = !(flags & ZS_BLOSC_UNSPLIT) && block_size == blocksize ? typesize : 1;
-        const uint8_t *filtered = zs_blosc_filter(flags, typesize, block_size, src + start, scratch);
-        if (filtered == NULL) return ZSTORE_EINTERNAL;
-        int32_t written = zs_blosc_encode_block(params, filtered, block_size, streams, dst + at, capacity - (int32_t)at);
+        if (begin >= start && begin < end) {
+            const uint8_t *filtered = zs_blosc_filter(flags, typesize, block_size, fresh + (begin - start), scratch);
+            if (filtered == NULL) return ZSTORE_EINTERNAL;
+            written = zs_blosc_encode_block(params, filtered, block_size, streams, dst + at, capacity - (int32_t)at);
+        } else {
+            uint32_t from = zs_load32(old->src + ZS_BLOSC_HEADER + 4 * (size_t)block);
+            uint32_t to = zs_blosc_block_end(old, from, streams);
+            if (to == 0 || to - from > (uint32_t)(capacity - at)) return ZSTORE_EINTERNAL;
+            written = (int32_t)(to - from);
+            memcpy(dst + at, old->src + from, (size_t)written);
+        }
         if (written == 0) return 0;
         zs_store32(dst + ZS_BLOSC_HEADER + 4 * (size_t)block, (uint32_t)at);
         at += written;
@@ -175,7 +210,8 @@ static int zs_blosc_flags(const zs_blosc_params *params, int32_t blocksize) {
     return zs_blosc_splits(params->compressor, params->typesize, blocksize) ? flags : flags | ZS_BLOSC_UNSPLIT;
 }
 
-static void zs_blosc_header(uint8_t *header, int flags, int32_t typesize, int32_t size, int32_t blocksize, int64_t written) {
+static void zs_blosc_header(uint8_t *header, int flags, int32_t typesize, int32_t size, int32_t blocksize,
+                            int64_t written) {
     header[0] = ZS_BLOSC_VERSION;
     header[1] = ZS_BLOSC_COMPRESSOR_VERSION;
     header[2] = (uint8_t)flags;
@@ -197,7 +233,7 @@ static int64_t zs_blosc_encode(const void *state, const void *src, size_t src_si
 
     int64_t written = 0;
     if (params->level > 0 && size >= ZS_BLOSC_MIN_STREAM)
-        written = zs_blosc_encode_blocks(params, flags, typesize, blocksize, src, size, dst, capacity);
+        written = zs_blosc_encode_blocks(params, flags, blocksize, size, src, 0, src_size, NULL, dst, capacity);
     if (written < 0) return written;
     uint8_t *header = dst;
     if (written == 0) {
@@ -211,17 +247,6 @@ static int64_t zs_blosc_encode(const void *state, const void *src, size_t src_si
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------- */
-
-typedef struct zs_blosc_frame {
-    const uint8_t *src;
-    int32_t src_size;
-    int flags;
-    int format;
-    int32_t typesize;
-    int32_t size;
-    int32_t blocksize;
-    int32_t block_count;
-} zs_blosc_frame;
 
 /* Reads the header and checks it against what is there: 0 or ZSTORE_EDAMAGED. */
 static int zs_blosc_parse(zs_blosc_frame *frame, const void *src, size_t src_size) {
@@ -243,8 +268,7 @@ static int zs_blosc_parse(zs_blosc_frame *frame, const void *src, size_t src_siz
     frame->blocksize = (int32_t)blocksize;
     frame->block_count = (int32_t)(size / blocksize + (size % blocksize > 0));
     if (frame->flags & ZS_BLOSC_STORED) return src_size == (size_t)size + ZS_BLOSC_HEADER ? 0 : ZSTORE_EDAMAGED;
-    if (header[1] != ZS_BLOSC_COMPRESSOR_VERSION || frame->format == ZS_FORMAT_SNAPPY ||
-        frame->format > ZS_FORMAT_ZSTD)
+    if (header[1] != ZS_BLOSC_COMPRESSOR_VERSION || frame->format == ZS_FORMAT_SNAPPY || frame->format > ZS_FORMAT_ZSTD)
         return ZSTORE_EDAMAGED;
     return frame->block_count > (frame->src_size - ZS_BLOSC_HEADER) / 4 ? ZSTORE_EDAMAGED : 0;
 }
@@ -253,14 +277,14 @@ static int zs_blosc_parse(zs_blosc_frame *frame, const void *src, size_t src_siz
 static int64_t zs_blosc_decompress(int format, const uint8_t *src, int32_t src_size, uint8_t *dst, int32_t size) {
     int made;
     switch (format) {
-        case ZS_FORMAT_BLOSCLZ:
-            made = blosclz_decompress(src, src_size, dst, size);
-            return made < 0 ? ZSTORE_EDAMAGED : made;
-        case ZS_FORMAT_LZ4:
-            made = LZ4_decompress_safe((const char *)src, (char *)dst, src_size, size);
-            return made < 0 ? ZSTORE_EDAMAGED : made;
-        case ZS_FORMAT_ZLIB: return zs_inflate(ZS_ZLIB, src, (size_t)src_size, dst, (size_t)size);
-        default: return zs_zstd_decode(NULL, src, (size_t)src_size, dst, (size_t)size);
+    case ZS_FORMAT_BLOSCLZ:
+        made = blosclz_decompress(src, src_size, dst, size);
+        return made < 0 ? ZSTORE_EDAMAGED : made;
+    case ZS_FORMAT_LZ4:
+        made = LZ4_decompress_safe((const char *)src, (char *)dst, src_size, size);
+        return made < 0 ? ZSTORE_EDAMAGED : made;
+    case ZS_FORMAT_ZLIB: return zs_inflate(ZS_ZLIB, src, (size_t)src_size, dst, (size_t)size);
+    default: return zs_zstd_decode(NULL, src, (size_t)src_size, dst, (size_t)size);
     }
 }
 
@@ -360,58 +384,23 @@ static size_t zs_blosc_block_size(const void *state, size_t src_size) {
     return (size_t)zs_blosc_blocksize(params, params->typesize, (int32_t)src_size);
 }
 
-/* Where a block's streams end, as far as their sizes say; 0 where that is not in the frame. */
-static uint32_t zs_blosc_block_end(const zs_blosc_frame *frame, uint32_t offset, int32_t streams) {
-    uint32_t src_size = (uint32_t)frame->src_size;
-    for (int32_t stream = 0; stream < streams; stream++) {
-        if (offset > src_size - 4) return 0;
-        uint32_t size = zs_load32(frame->src + offset);
-        offset += 4;
-        if (size > src_size - offset) return 0;
-        offset += size;
-    }
-    return offset;
-}
-
 static int64_t zs_blosc_replace_blocks(const void *state, const void *src, size_t src_size, size_t start, size_t size,
                                        const void *blocks, void *dst, size_t dst_capacity) {
     const zs_blosc_params *params = state;
     zs_blosc_frame frame;
     if (zs_blosc_parse(&frame, src, src_size) != 0 || frame.size == 0) return ZSTORE_EINTERNAL;
     int32_t blocksize = zs_blosc_blocksize(params, params->typesize, frame.size);
-    int flags = zs_blosc_flags(params, blocksize), is_split = !(flags & ZS_BLOSC_UNSPLIT);
-    size_t end = start + size;
+    int flags = zs_blosc_flags(params, blocksize);
+    size_t end = start + size, stored_size = (size_t)frame.size + ZS_BLOSC_HEADER;
     if (frame.flags != flags || frame.typesize != params->typesize || frame.blocksize != blocksize || size == 0 ||
         start % (size_t)blocksize || (end % (size_t)blocksize && end != (size_t)frame.size) || end > (size_t)frame.size)
         return ZSTORE_EINTERNAL;
-    uint8_t *scratch = zs_scratch(ZS_SLOT_FILTERED, (size_t)blocksize), *made = dst;
-    if (scratch == NULL) return ZSTORE_EMEMORY;
-    size_t stored_size = (size_t)frame.size + ZS_BLOSC_HEADER;
     int32_t capacity = (int32_t)(dst_capacity < stored_size ? dst_capacity : stored_size);
-    int32_t at = ZS_BLOSC_HEADER + 4 * frame.block_count;
-    if (at >= capacity) return ZSTORE_EINTERNAL;
-    for (int32_t block = 0; block < frame.block_count; block++) {
-        size_t begin = (size_t)block * (size_t)blocksize;
-        int32_t block_size = frame.size - (int32_t)begin < blocksize ? frame.size - (int32_t)begin : blocksize, written;
-        int32_t streams = is_split && block_size == blocksize ? frame.typesize : 1;
-        if (begin >= start && begin < end) {
-            const uint8_t *fresh = (const uint8_t *)blocks + (begin - start);
-            const uint8_t *filtered = zs_blosc_filter(flags, frame.typesize, block_size, fresh, scratch);
-            if (filtered == NULL) return ZSTORE_EINTERNAL;
-            written = zs_blosc_encode_block(params, filtered, block_size, streams, made + at, capacity - at);
-        } else {
-            uint32_t from = zs_load32(frame.src + ZS_BLOSC_HEADER + 4 * (size_t)block);
-            uint32_t to = zs_blosc_block_end(&frame, from, streams);
-            if (to == 0 || to - from > (uint32_t)(capacity - at)) return ZSTORE_EINTERNAL;
-            written = (int32_t)(to - from);
-            memcpy(made + at, frame.src + from, (size_t)written);
-        }
-        if (written == 0) return ZSTORE_EINTERNAL;
-        zs_store32(made + ZS_BLOSC_HEADER + 4 * (size_t)block, (uint32_t)at);
-        at += written;
-    }
-    zs_blosc_header(made, flags, frame.typesize, frame.size, blocksize, at);
-    return at;
+    int64_t written =
+        zs_blosc_encode_blocks(params, flags, blocksize, frame.size, blocks, start, end, &frame, dst, capacity);
+    if (written == 0) return ZSTORE_EINTERNAL;
+    if (written > 0) zs_blosc_header(dst, flags, frame.typesize, frame.size, blocksize, written);
+    return written;
 }
 
 static zstore_codec *zs_blosc_new(int compressor, int level, int shuffle, int typesize, int blocksize) {

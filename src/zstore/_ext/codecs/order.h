@@ -25,34 +25,27 @@ static size_t zs_order_bound(const void *state, size_t src_size) {
     return src_size;
 }
 
-static inline uint64_t zs_order_load8(const uint8_t *at) {
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return __builtin_bswap64(v);
+static inline unsigned __int128 zs_order_swap16(unsigned __int128 v) {
+    return (unsigned __int128)__builtin_bswap64((uint64_t)v) << 64 | __builtin_bswap64((uint64_t)(v >> 64));
 }
 
-#define ZS_ORDER_PART(T, SWAP)                                          \
-    for (size_t i = 0; i < n; i++, at += item)                          \
-        for (int64_t k = 0; k < part->count; k++) {                     \
-            T v;                                                        \
-            memcpy(&v, at + k * (int64_t)sizeof v, sizeof v);           \
-            v = SWAP(v);                                                \
-            memcpy(at + k * (int64_t)sizeof v, &v, sizeof v);           \
-        }
+#define ZS_ORDER_PART(T, SWAP)                                    \
+    do {                                                          \
+        for (size_t i = 0; i < n; i++, at += item)                \
+            for (int64_t k = 0; k < part->count; k++) {           \
+                T v;                                              \
+                memcpy(&v, at + k * (int64_t)sizeof v, sizeof v); \
+                v = SWAP(v);                                      \
+                memcpy(at + k * (int64_t)sizeof v, &v, sizeof v); \
+            }                                                     \
+    } while (0)
 
 static void zs_order_turn(const zs_order_part *part, uint8_t *items, size_t n, int64_t item) {
     uint8_t *at = items + part->offset;
-    if (part->unit == 2) { ZS_ORDER_PART(uint16_t, __builtin_bswap16) }
-    else if (part->unit == 4) { ZS_ORDER_PART(uint32_t, __builtin_bswap32) }
-    else if (part->unit == 8) { ZS_ORDER_PART(uint64_t, __builtin_bswap64) }
-    else
-        for (size_t i = 0; i < n; i++, at += item)
-            for (int64_t k = 0; k < part->count; k++) {
-                uint8_t *p = at + 16 * k;
-                uint64_t low = zs_order_load8(p), high = zs_order_load8(p + 8);
-                memcpy(p, &high, 8);
-                memcpy(p + 8, &low, 8);
-            }
+    if (part->unit == 2) ZS_ORDER_PART(uint16_t, __builtin_bswap16);
+    else if (part->unit == 4) ZS_ORDER_PART(uint32_t, __builtin_bswap32);
+    else if (part->unit == 8) ZS_ORDER_PART(uint64_t, __builtin_bswap64);
+    else ZS_ORDER_PART(unsigned __int128, zs_order_swap16);
 }
 
 static int64_t zs_order_apply(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {

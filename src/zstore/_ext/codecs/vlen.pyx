@@ -141,7 +141,9 @@ def take_strings(handles, out, *, bytes fill):
             if item == NULL:
                 failed = NpyString_pack(allocator, <npy_packed_static_string *> packed, filling, fill_size)
             else:
-                failed = NpyString_pack(allocator, <npy_packed_static_string *> packed, <const char *> item + 4, zs_load32(item))
+                failed = NpyString_pack(
+                    allocator, <npy_packed_static_string *> packed, <const char *> item + 4, zs_load32(item)
+                )
             if failed:
                 break
             packed += step
@@ -175,10 +177,6 @@ def take_objects(handles, out, *, bint is_text, fill):
         Py_XDECREF(old)
 
 
-cdef tuple too_long(Py_ssize_t item, Py_ssize_t size):
-    return "long", item, size
-
-
 def pack_strings(strings):
     """An encoded chunk of the items of a contiguous array of StringDType.
 
@@ -207,7 +205,7 @@ def pack_strings(strings):
     if n and state:
         return "null", i, 0
     if n and <int64_t> item.size > LARGEST:
-        return too_long(i, item.size)
+        return "long", i, item.size
     made = PyBytes_FromStringAndSize(NULL, size)
     to = <uint8_t *> PyBytes_AS_STRING(made)
     cdef uint8_t *end = to + size
@@ -257,7 +255,7 @@ def pack_objects(objects, *, bint is_text):
         else:
             length = PyBytes_GET_SIZE(item)
         if length > LARGEST:
-            return too_long(i, length)
+            return "long", i, length
         size += 4 + length
         items.append(item)
     made = PyBytes_FromStringAndSize(NULL, size)

@@ -46,10 +46,10 @@ typedef struct zs_zstd_encoder {
 
 static int64_t zs_zstd_error(size_t code) {
     switch (ZSTD_getErrorCode(code)) {
-        case ZS_ZSTD_TOO_SMALL: return ZSTORE_ECAPACITY;
-        case ZS_ZSTD_CHECKSUM_WRONG: return ZSTORE_ECHECKSUM;
-        case ZS_ZSTD_MEMORY: return ZSTORE_EMEMORY;
-        default: return ZSTORE_EDAMAGED;
+    case ZS_ZSTD_TOO_SMALL: return ZSTORE_ECAPACITY;
+    case ZS_ZSTD_CHECKSUM_WRONG: return ZSTORE_ECHECKSUM;
+    case ZS_ZSTD_MEMORY: return ZSTORE_EMEMORY;
+    default: return ZSTORE_EDAMAGED;
     }
 }
 

@@ -13,12 +13,12 @@
 /* A value that is already in memory; data NULL: there is none. */
 typedef struct {
     const char *data;
-    i64 size;
+    int64_t size;
 } zs_bytes;
 
 /* The outer chunk that a thread has open, kept from task to task. */
 typedef struct {
-    i64 outer; /* which, -1: none */
+    int64_t outer; /* which, -1: none */
     int is_missing;
     zs_source source;
     zs_kept *index[ZS_MAX_LEVELS];
@@ -36,22 +36,22 @@ typedef struct {
 typedef struct zs_batch {
     zs_job job;
     const zs_layout *layout;
-    const zs_plan *plan;     /* boxes, or … */
-    const zs_points *points; /* … points */
-    char *memory;            /* the caller's */
-    i64 stride[ZS_MAX_NDIM]; /* of it, per dimension of the array; for points stride[0] */
-    zs_place place;          /* place.directory -1: the bytes are given */
-    const zs_bytes *outer;   /* the outer chunks' bytes, in order of the plan */
-    const zs_bytes *inner;   /* or the inner chunks', in order of the plan */
+    const zs_plan *plan;         /* boxes, or … */
+    const zs_points *points;     /* … points */
+    char *memory;                /* the caller's */
+    int64_t stride[ZS_MAX_NDIM]; /* of it, per dimension of the array; for points stride[0] */
+    zs_place place;              /* place.directory -1: the bytes are given */
+    const zs_bytes *outer;       /* the outer chunks' bytes, in order of the plan */
+    const zs_bytes *inner;       /* or the inner chunks', in order of the plan */
     zs_cache *cache;
     int keeps_chunks; /* decoded chunks go into the cache too */
     zs_owner *owner;  /* else chunks read in part go into the shared one; NULL: they don't */
     int missing_is_fault;
     int (*poll)(void); /* asks Python, on the caller's thread, whether to stop */
-    int (*run)(struct zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault);
-    i64 n_tasks; /* tasks `next` … n_tasks - 1 are to be done … */
-    int threads; /* … by so many */
-    _Atomic i64 next;
+    int (*run)(struct zs_batch *batch, int64_t task, zs_thread *thread, zs_fault *fault);
+    int64_t n_tasks; /* tasks `next` … n_tasks - 1 are to be done … */
+    int threads;     /* … by so many */
+    _Atomic int64_t next;
     atomic_int stop;
     pthread_mutex_t lock; /* of what follows, and of the shards being written */
     zs_fault fault;
@@ -59,14 +59,14 @@ typedef struct zs_batch {
 
 /* Where a task is: its segments (boxes), its outer chunk, that chunk's coordinates, its own within it. */
 typedef struct {
-    i64 segment[ZS_MAX_NDIM], cell[ZS_MAX_NDIM], within[ZS_MAX_NDIM];
-    i64 outer;
+    int64_t segment[ZS_MAX_NDIM], cell[ZS_MAX_NDIM], within[ZS_MAX_NDIM];
+    int64_t outer;
 } zs_spot;
 
-static inline void zs_task_spot(const zs_batch *batch, i64 task, i64 guess, zs_spot *spot, zs_fault *fault) {
+static inline void zs_task_spot(const zs_batch *batch, int64_t task, int64_t guess, zs_spot *spot, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     if (batch->points) {
-        const i64 *inner = batch->points->groups.cell + task * layout->ndim;
+        const int64_t *inner = batch->points->groups.cell + task * layout->ndim;
         spot->outer = zs_group_outer(&batch->points->groups, task, guess);
         for (int d = 0; d < layout->ndim; d++) {
             fault->inner[d] = inner[d];
@@ -77,41 +77,35 @@ static inline void zs_task_spot(const zs_batch *batch, i64 task, i64 guess, zs_s
         for (int d = 0; d < layout->ndim; d++) fault->inner[d] = batch->plan->axis[d].cell[spot->segment[d]];
     }
     for (int d = 0; d < layout->ndim; d++) spot->within[d] = fault->inner[d] - spot->cell[d] * layout->per_outer[d];
-    memcpy(fault->cell, spot->cell, sizeof(i64) * (size_t)layout->ndim);
+    memcpy(fault->cell, spot->cell, sizeof(int64_t) * (size_t)layout->ndim);
     fault->has_inner = 0;
 }
 
 /* Where a member of a group of points lies in the caller's memory. */
-static inline char *zs_point_at(const zs_batch *batch, i64 member) {
-    i64 point = batch->points->order ? batch->points->order[member] : member;
+static inline char *zs_point_at(const zs_batch *batch, int64_t member) {
+    int64_t point = batch->points->order ? batch->points->order[member] : member;
     return batch->memory + point * batch->stride[0];
 }
 
 /* How much of an outer chunk a box plan takes in: 2 all of it, 1 what of it lies in the array as its reader knows it
  * (others may have appended to it since), 0 less. */
-static inline int zs_covers_outer(const zs_batch *batch, const i64 *cell) {
+static inline int zs_covers_outer(const zs_batch *batch, const int64_t *cell) {
     const zs_layout *layout = batch->layout;
     int covers = batch->points ? 0 : 2;
     for (int d = 0; covers && d < layout->ndim; d++) {
         const zs_axis *axis = &batch->plan->axis[d];
         if (axis->inside || axis->step != 1) return 0;
-        i64 first = cell[d] * layout->per_outer[d] * layout->chunk[d];
-        i64 last = first + layout->per_outer[d] * layout->chunk[d], end = axis->n - 1;
+        int64_t first = cell[d] * layout->per_outer[d] * layout->chunk[d];
+        int64_t last = first + layout->per_outer[d] * layout->chunk[d], end = axis->n - 1;
         if (last > layout->shape[d]) {
             last = layout->shape[d];
             covers = 1;
         }
-        i64 begin = axis->cell[0] * layout->chunk[d] + axis->first[0]; /* one stretch: its two ends tell */
-        i64 finish = axis->cell[end] * layout->chunk[d] + axis->first[end] + axis->items[end];
+        int64_t begin = axis->cell[0] * layout->chunk[d] + axis->first[0]; /* one stretch: its two ends tell */
+        int64_t finish = axis->cell[end] * layout->chunk[d] + axis->first[end] + axis->items[end];
         if (begin > first || finish < last) return 0;
     }
     return covers;
-}
-
-static inline int zs_store_fault(zs_fault *fault) {
-    fault->error_number = errno;
-    int is_stopped = errno == ESHUTDOWN;
-    return zs_fail(fault, errno == ECANCELED ? ZS_FAULT_SIGNAL : is_stopped ? ZS_FAULT_STOPPED : ZS_FAULT_STORE, 0, 0);
 }
 
 /* Lock a mutex whose holder may be waiting for others; on the caller's thread, until a signal says stop. */
@@ -126,7 +120,7 @@ static inline int zs_enter(pthread_mutex_t *lock, const zs_thread *thread, zs_fa
 }
 
 /* Open the file of an outer chunk; a missing one is no fault here. */
-static inline int zs_open_source(const zs_layout *layout, int directory, const i64 *cell, zs_source *source,
+static inline int zs_open_source(const zs_layout *layout, int directory, const int64_t *cell, zs_source *source,
                                  int *is_missing, zs_fault *fault) {
     char key[ZS_KEY_SIZE];
     struct stat status;
@@ -146,16 +140,19 @@ static inline int zs_open_source(const zs_layout *layout, int directory, const i
         return *is_missing ? ZS_OK : zs_store_fault(fault);
     }
     source->size = status.st_size;
-    source->device = status.st_dev;
-    source->inode = status.st_ino;
-    source->modified = status.st_mtim.tv_sec * 1000000000LL + status.st_mtim.tv_nsec;
-    source->changed = status.st_ctim.tv_sec * 1000000000LL + status.st_ctim.tv_nsec;
+    source->identity = (zs_identity){
+        .device = status.st_dev,
+        .inode = status.st_ino,
+        .size = status.st_size,
+        .modified = status.st_mtim.tv_sec * 1000000000LL + status.st_mtim.tv_nsec,
+        .changed = status.st_ctim.tv_sec * 1000000000LL + status.st_ctim.tv_nsec,
+    };
     return ZS_OK;
 }
 
 /* The outer chunk's bytes, wherever they are. */
-static inline int zs_open_outer(const zs_batch *batch, i64 outer, const i64 *cell, zs_source *source, int *is_missing,
-                                zs_fault *fault) {
+static inline int zs_open_outer(const zs_batch *batch, int64_t outer, const int64_t *cell, zs_source *source,
+                                int *is_missing, zs_fault *fault) {
     if (batch->place.directory >= 0)
         return zs_open_source(batch->layout, batch->place.directory, cell, source, is_missing, fault);
     *source = (zs_source){.file = -1, .data = batch->outer[outer].data, .size = batch->outer[outer].size};
@@ -173,7 +170,7 @@ static inline void zs_close_chunk(zs_open_chunk *open, zs_cache *cache) {
     open->outer = -1;
 }
 
-static inline i64 zs_now(void) {
+static inline int64_t zs_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
@@ -191,10 +188,10 @@ static inline void zs_report(zs_batch *batch, const zs_fault *fault) {
 
 /* The next few tasks: neighbours stay together while there are many, and at the end they are dealt out one by one, so
  * that all threads end at about the same time. `*end` is the one after them. */
-static inline i64 zs_batch_take(zs_batch *batch, i64 *end) {
-    i64 task = atomic_load_explicit(&batch->next, memory_order_relaxed);
+static inline int64_t zs_batch_take(zs_batch *batch, int64_t *end) {
+    int64_t task = atomic_load_explicit(&batch->next, memory_order_relaxed);
     do {
-        i64 grain = (batch->n_tasks - task) / (batch->threads * 4);
+        int64_t grain = (batch->n_tasks - task) / (batch->threads * 4);
         *end = task + (grain < 1 ? 1 : grain > ZS_MAX_GRAIN ? ZS_MAX_GRAIN : grain);
     } while (task < batch->n_tasks && !atomic_compare_exchange_weak(&batch->next, &task, *end));
     return task;
@@ -202,14 +199,17 @@ static inline i64 zs_batch_take(zs_batch *batch, i64 *end) {
 
 static void zs_batch_work(zs_job *job, int is_caller) {
     zs_batch *batch = (zs_batch *)job;
-    zs_thread thread = {.scratch = zs_scratch_get(), .open = {.outer = -1, .source = {.file = -1}}, .parent = {.file = -1}, .document = -1};
+    zs_thread thread = {.scratch = zs_scratch_get(),
+                        .open = {.outer = -1, .source = {.file = -1}},
+                        .parent = {.file = -1},
+                        .document = -1};
     zs_fault fault = {0};
     int is_polled = is_caller && batch->n_tasks > 1;
-    i64 asked = is_polled ? zs_now() : 0;
+    int64_t asked = is_polled ? zs_now() : 0;
     if (is_caller) thread.poll = batch->poll;
     if (!thread.scratch) zs_fail(&fault, ZS_FAULT_MEMORY, 0, 0);
     while (!fault.code && !atomic_load_explicit(&batch->stop, memory_order_relaxed)) {
-        i64 end, task = zs_batch_take(batch, &end);
+        int64_t end, task = zs_batch_take(batch, &end);
         if (task >= batch->n_tasks) break;
         for (; task < end && !fault.code; task++) batch->run(batch, task, &thread, &fault);
         if (is_polled && !fault.code && zs_now() - asked > ZS_POLL_INTERVAL) {
@@ -235,7 +235,7 @@ static void zs_batch_wait(zs_job *job) {
 
 /* Do all of it on at most `threads` threads. */
 static void zs_batch_run(zs_batch *batch, int threads) {
-    i64 n = batch->n_tasks - batch->next;
+    int64_t n = batch->n_tasks - batch->next;
     if (n <= 0) return;
     if (threads > n) threads = (int)n;
     batch->threads = threads;

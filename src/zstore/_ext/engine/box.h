@@ -9,36 +9,35 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef int64_t i64;
-
 #define ZS_MAX_NDIM 32
 #define ZS_TILE 32 /* items: the edge of the square in which a transposing copy walks */
 
 /* One dimension of a box: `count` items, so many bytes apart on either side. */
 typedef struct {
-    i64 count, to, from;
+    int64_t count, to, from;
 } zs_dim;
 
 /* Numbers at any address. */
-typedef struct { uint16_t v; } __attribute__((packed, may_alias)) zs_odd2;
-typedef struct { uint32_t v; } __attribute__((packed, may_alias)) zs_odd4;
-typedef struct { uint64_t v; } __attribute__((packed, may_alias)) zs_odd8;
+typedef uint16_t __attribute__((may_alias, aligned(1))) zs_odd2;
+typedef uint32_t __attribute__((may_alias, aligned(1))) zs_odd4;
+typedef uint64_t __attribute__((may_alias, aligned(1))) zs_odd8;
 
-static inline uint16_t zs_swap2(uint16_t v) { return __builtin_bswap16(v); }
-static inline uint32_t zs_swap4(uint32_t v) { return __builtin_bswap32(v); }
-static inline uint64_t zs_swap8(uint64_t v) { return __builtin_bswap64(v); }
-
-#define ZS_LINE(T, EXPR, TO_STRIDE, FROM_STRIDE)             \
-    for (i64 i = 0; i < n; i++) {                            \
-        T v;                                                 \
-        memcpy(&v, from + i * (FROM_STRIDE), sizeof v);      \
-        v = EXPR;                                            \
-        memcpy(to + i * (TO_STRIDE), &v, sizeof v);          \
-    }
+#define ZS_LINE(T, EXPR, TO_STRIDE, FROM_STRIDE)            \
+    do {                                                    \
+        for (int64_t i = 0; i < n; i++) {                   \
+            T v;                                            \
+            memcpy(&v, from + i * (FROM_STRIDE), sizeof v); \
+            v = EXPR;                                       \
+            memcpy(to + i * (TO_STRIDE), &v, sizeof v);     \
+        }                                                   \
+    } while (0)
 /* With both strides known to be the item's size the compiler can vectorise it. */
-#define ZS_RUN(T, EXPR) ZS_LINE(T, EXPR, (i64)sizeof(T), (i64)sizeof(T))
-#define ZS_SWITCH_LINE(T, EXPR)                                                                              \
-    if (ds == (i64)sizeof(T) && ss == (i64)sizeof(T)) { ZS_RUN(T, EXPR) } else { ZS_LINE(T, EXPR, ds, ss) }
+#define ZS_RUN(T, EXPR) ZS_LINE(T, EXPR, (int64_t)sizeof(T), (int64_t)sizeof(T))
+#define ZS_SWITCH_LINE(T, EXPR)                                                    \
+    do {                                                                           \
+        if (ds == (int64_t)sizeof(T) && ss == (int64_t)sizeof(T)) ZS_RUN(T, EXPR); \
+        else ZS_LINE(T, EXPR, ds, ss);                                             \
+    } while (0)
 
 typedef struct {
     uint64_t lo, hi;
@@ -48,21 +47,23 @@ typedef struct {
 #define ZS_HAS_WIDE 1
 /* `size` bytes of units reversed, which lie in one stretch on both sides: the byte shuffles for it came long after
  * the processors that everything else is compiled for. */
-__attribute__((target("avx2"))) static void zs_swap_wide(char *to, const char *from, i64 size, i64 unit) {
-    const i64 n = size / unit;
+__attribute__((target("avx2"))) static void zs_swap_wide(char *to, const char *from, int64_t size, int64_t unit) {
+    const int64_t n = size / unit;
     if (to == from) { /* the same loops; in the others the compiler would give way to that */
-        if (unit == 2) for (i64 i = 0; i < n; i++) ((zs_odd2 *)to)[i].v = zs_swap2(((zs_odd2 *)to)[i].v);
-        else if (unit == 4) for (i64 i = 0; i < n; i++) ((zs_odd4 *)to)[i].v = zs_swap4(((zs_odd4 *)to)[i].v);
-        else for (i64 i = 0; i < n; i++) ((zs_odd8 *)to)[i].v = zs_swap8(((zs_odd8 *)to)[i].v);
-    }
-    else if (unit == 2) { ZS_RUN(uint16_t, zs_swap2(v)) }
-    else if (unit == 4) { ZS_RUN(uint32_t, zs_swap4(v)) }
-    else { ZS_RUN(uint64_t, zs_swap8(v)) }
+        if (unit == 2)
+            for (int64_t i = 0; i < n; i++) ((zs_odd2 *)to)[i] = __builtin_bswap16(((zs_odd2 *)to)[i]);
+        else if (unit == 4)
+            for (int64_t i = 0; i < n; i++) ((zs_odd4 *)to)[i] = __builtin_bswap32(((zs_odd4 *)to)[i]);
+        else
+            for (int64_t i = 0; i < n; i++) ((zs_odd8 *)to)[i] = __builtin_bswap64(((zs_odd8 *)to)[i]);
+    } else if (unit == 2) ZS_RUN(uint16_t, __builtin_bswap16(v));
+    else if (unit == 4) ZS_RUN(uint32_t, __builtin_bswap32(v));
+    else ZS_RUN(uint64_t, __builtin_bswap64(v));
 }
 #endif
 
 /* One line of `n` items. */
-static inline void zs_copy_line(char *to, i64 ds, const char *from, i64 ss, i64 n, i64 item, int swap) {
+static inline void zs_copy_line(char *to, int64_t ds, const char *from, int64_t ss, int64_t n, int64_t item, int swap) {
 #ifdef ZS_HAS_WIDE
     if (swap && ds == item && ss == item && n * item >= 64 && __builtin_cpu_supports("avx2")) {
         zs_swap_wide(to, from, n * item, item);
@@ -70,9 +71,9 @@ static inline void zs_copy_line(char *to, i64 ds, const char *from, i64 ss, i64 
     }
 #endif
     if (swap) {
-        if (item == 2) { ZS_SWITCH_LINE(uint16_t, zs_swap2(v)) }
-        else if (item == 4) { ZS_SWITCH_LINE(uint32_t, zs_swap4(v)) }
-        else { ZS_SWITCH_LINE(uint64_t, zs_swap8(v)) }
+        if (item == 2) ZS_SWITCH_LINE(uint16_t, __builtin_bswap16(v));
+        else if (item == 4) ZS_SWITCH_LINE(uint32_t, __builtin_bswap32(v));
+        else ZS_SWITCH_LINE(uint64_t, __builtin_bswap64(v));
         return;
     }
     if (ds == item && ss == item) {
@@ -80,13 +81,13 @@ static inline void zs_copy_line(char *to, i64 ds, const char *from, i64 ss, i64 
         return;
     }
     switch (item) {
-        case 1: ZS_LINE(uint8_t, v, ds, ss) return;
-        case 2: ZS_LINE(uint16_t, v, ds, ss) return;
-        case 4: ZS_LINE(uint32_t, v, ds, ss) return;
-        case 8: ZS_LINE(uint64_t, v, ds, ss) return;
-        case 16: ZS_LINE(zs_pair, v, ds, ss) return;
-        default:
-            for (i64 i = 0; i < n; i++) memcpy(to + i * ds, from + i * ss, (size_t)item);
+    case 1: ZS_LINE(uint8_t, v, ds, ss); return;
+    case 2: ZS_LINE(uint16_t, v, ds, ss); return;
+    case 4: ZS_LINE(uint32_t, v, ds, ss); return;
+    case 8: ZS_LINE(uint64_t, v, ds, ss); return;
+    case 16: ZS_LINE(zs_pair, v, ds, ss); return;
+    default:
+        for (int64_t i = 0; i < n; i++) memcpy(to + i * ds, from + i * ss, (size_t)item);
     }
 }
 
@@ -98,7 +99,7 @@ static inline int zs_simplify(zs_dim *d, int nd) {
         if (d[k].count != 1) d[n++] = d[k];
     for (int k = 1; k < n; k++) { /* insertion sort, widest destination stride first */
         zs_dim key = d[k];
-        i64 width = key.to < 0 ? -key.to : key.to;
+        int64_t width = key.to < 0 ? -key.to : key.to;
         int j = k - 1;
         while (j >= 0 && (d[j].to < 0 ? -d[j].to : d[j].to) < width) {
             d[j + 1] = d[j];
@@ -120,20 +121,20 @@ static inline int zs_simplify(zs_dim *d, int nd) {
 
 /* The two innermost dimensions, in squares that stay in the first-level cache: `b` is contiguous at the
  * destination, `a` at the source. */
-static inline void zs_copy_tiles(char *to, const char *from, zs_dim a, zs_dim b, i64 item, int swap) {
-    for (i64 i = 0; i < a.count; i += ZS_TILE) {
-        i64 rows = a.count - i < ZS_TILE ? a.count - i : ZS_TILE;
-        for (i64 j = 0; j < b.count; j += ZS_TILE) {
-            i64 columns = b.count - j < ZS_TILE ? b.count - j : ZS_TILE;
+static inline void zs_copy_tiles(char *to, const char *from, zs_dim a, zs_dim b, int64_t item, int swap) {
+    for (int64_t i = 0; i < a.count; i += ZS_TILE) {
+        int64_t rows = a.count - i < ZS_TILE ? a.count - i : ZS_TILE;
+        for (int64_t j = 0; j < b.count; j += ZS_TILE) {
+            int64_t columns = b.count - j < ZS_TILE ? b.count - j : ZS_TILE;
             char *t = to + i * a.to + j * b.to;
             const char *f = from + i * a.from + j * b.from;
-            for (i64 k = 0; k < rows; k++)
+            for (int64_t k = 0; k < rows; k++)
                 zs_copy_line(t + k * a.to, b.to, f + k * a.from, b.from, columns, item, swap);
         }
     }
 }
 
-static inline void zs_copy_dims(char *to, const char *from, const zs_dim *d, int nd, i64 item, int swap) {
+static inline void zs_copy_dims(char *to, const char *from, const zs_dim *d, int nd, int64_t item, int swap) {
     if (nd == 0) {
         zs_copy_line(to, item, from, item, 1, item, swap);
         return;
@@ -143,16 +144,16 @@ static inline void zs_copy_dims(char *to, const char *from, const zs_dim *d, int
         return;
     }
     if (nd == 2) {
-        i64 outer = d[0].from < 0 ? -d[0].from : d[0].from, inner = d[1].from < 0 ? -d[1].from : d[1].from;
+        int64_t outer = d[0].from < 0 ? -d[0].from : d[0].from, inner = d[1].from < 0 ? -d[1].from : d[1].from;
         if (outer < inner && d[1].count > 4) {
             zs_copy_tiles(to, from, d[0], d[1], item, swap);
             return;
         }
-        for (i64 i = 0; i < d[0].count; i++)
+        for (int64_t i = 0; i < d[0].count; i++)
             zs_copy_line(to + i * d[0].to, d[1].to, from + i * d[0].from, d[1].from, d[1].count, item, swap);
         return;
     }
-    for (i64 i = 0; i < d->count; i++) zs_copy_dims(to + i * d->to, from + i * d->from, d + 1, nd - 1, item, swap);
+    for (int64_t i = 0; i < d->count; i++) zs_copy_dims(to + i * d->to, from + i * d->from, d + 1, nd - 1, item, swap);
 }
 
 /* Where the source's contiguous dimension is not one of the two innermost (a transposed n-d chunk), bring it
@@ -161,7 +162,7 @@ static inline void zs_pair_up(zs_dim *d, int nd) {
     if (nd < 3) return;
     int best = nd - 1;
     for (int k = 0; k < nd; k++) {
-        i64 a = d[k].from < 0 ? -d[k].from : d[k].from, b = d[best].from < 0 ? -d[best].from : d[best].from;
+        int64_t a = d[k].from < 0 ? -d[k].from : d[k].from, b = d[best].from < 0 ? -d[best].from : d[best].from;
         if (a < b) best = k;
     }
     if (best >= nd - 2) return;
@@ -171,7 +172,7 @@ static inline void zs_pair_up(zs_dim *d, int nd) {
 }
 
 /* Copy a box. `dims` is used up. */
-static inline void zs_copy_box(char *to, const char *from, zs_dim *dims, int nd, i64 item, i64 unit) {
+static inline void zs_copy_box(char *to, const char *from, zs_dim *dims, int nd, int64_t item, int64_t unit) {
     for (int k = 0; k < nd; k++)
         if (dims[k].count == 0) return;
     zs_dim d[ZS_MAX_NDIM + 1];
@@ -183,21 +184,21 @@ static inline void zs_copy_box(char *to, const char *from, zs_dim *dims, int nd,
 }
 
 /* Reverse the bytes of every unit of a stretch, in place. */
-static inline void zs_swap_run(char *data, i64 size, i64 unit) {
+static inline void zs_swap_run(char *data, int64_t size, int64_t unit) {
     zs_copy_line(data, unit, data, unit, size / unit, unit, 1);
 }
 
 /* `n` items one after another, each equal to `value`. */
-static inline void zs_fill_run(char *to, i64 n, const char *value, i64 item, int is_zero) {
+static inline void zs_fill_run(char *to, int64_t n, const char *value, int64_t item, int is_zero) {
     if (is_zero || item == 1) {
         memset(to, is_zero ? 0 : (unsigned char)*value, (size_t)(n * item));
         return;
     }
     if (n == 0) return;
     memcpy(to, value, (size_t)item);
-    i64 have = item, want = n * item; /* doubling, up to a piece that stays in the cache */
+    int64_t have = item, want = n * item; /* doubling, up to a piece that stays in the cache */
     while (have < want) {
-        i64 piece = have < 16384 ? have : 16384 - 16384 % item;
+        int64_t piece = have < 16384 ? have : 16384 - 16384 % item;
         if (piece < item) piece = item;
         if (piece > want - have) piece = want - have;
         memcpy(to + have, to, (size_t)piece);
@@ -205,19 +206,20 @@ static inline void zs_fill_run(char *to, i64 n, const char *value, i64 item, int
     }
 }
 
-static inline void zs_fill_dims(char *to, const zs_dim *d, int nd, const char *value, i64 item, int is_zero) {
+static inline void zs_fill_dims(char *to, const zs_dim *d, int nd, const char *value, int64_t item, int is_zero) {
     if (nd == 0) {
         memcpy(to, value, (size_t)item);
     } else if (nd == 1) {
         if (d->to == item) zs_fill_run(to, d->count, value, item, is_zero);
-        else for (i64 i = 0; i < d->count; i++) memcpy(to + i * d->to, value, (size_t)item);
+        else
+            for (int64_t i = 0; i < d->count; i++) memcpy(to + i * d->to, value, (size_t)item);
     } else {
-        for (i64 i = 0; i < d->count; i++) zs_fill_dims(to + i * d->to, d + 1, nd - 1, value, item, is_zero);
+        for (int64_t i = 0; i < d->count; i++) zs_fill_dims(to + i * d->to, d + 1, nd - 1, value, item, is_zero);
     }
 }
 
 /* Fill a box with one value; only the destination's strides count. `dims` is used up. */
-static inline void zs_fill_box(char *to, zs_dim *dims, int nd, const char *value, i64 item, int is_zero) {
+static inline void zs_fill_box(char *to, zs_dim *dims, int nd, const char *value, int64_t item, int is_zero) {
     for (int k = 0; k < nd; k++) {
         if (dims[k].count == 0) return;
         dims[k].from = dims[k].to; /* so that what is joined is what lies in one stretch */
@@ -227,7 +229,7 @@ static inline void zs_fill_box(char *to, zs_dim *dims, int nd, const char *value
 }
 
 /* Whether all items of a stretch are bitwise `value`: the first one is, and each equals the one after it. */
-static inline int zs_is_filled(const char *data, i64 size, const char *value, i64 item) {
+static inline int zs_is_filled(const char *data, int64_t size, const char *value, int64_t item) {
     if (size == 0) return 1;
     if (memcmp(data, value, (size_t)item)) return 0;
     return size == item || memcmp(data, data + item, (size_t)(size - item)) == 0;

@@ -16,27 +16,31 @@
 
 #define ZS_CACHE_BUCKETS 1024
 #define ZS_TOUCHED_SLOTS 8192
-#define ZS_SHARED_SIZE ((i64)128 << 20)
+#define ZS_SHARED_SIZE ((int64_t)128 << 20)
 #define ZS_SHARED_PARTS 8 /* a chunk may have this part of the shared cache */
+
+/* Which file, and which state of it: the same as long as all of this is. */
+typedef struct {
+    uint64_t device, inode;
+    int64_t size, modified, changed; /* bytes and nanoseconds */
+} zs_identity;
 
 /* Where an outer chunk's bytes are: an open file, or memory. */
 typedef struct {
     int file;         /* -1: none */
     const char *data; /* when in memory */
-    i64 size;
-    uint64_t device, inode;
-    i64 modified, changed; /* nanoseconds; with inode and size they say whether the file is still the same */
+    int64_t size;
+    zs_identity identity;
 } zs_source;
 
 /* Lives while the cache or any thread refers to it. */
 typedef struct zs_kept {
-    struct zs_kept *next;           /* in its bucket */
-    struct zs_kept *newer, *older;  /* by last use */
-    i64 cell[ZS_MAX_NDIM], base;    /* what it is: see the two users of this file */
+    struct zs_kept *next;            /* in its bucket */
+    struct zs_kept *newer, *older;   /* by last use */
+    int64_t cell[ZS_MAX_NDIM], base; /* what it is: see the two users of this file */
     int ndim;
-    uint64_t device, inode;
-    i64 size, modified, changed;
-    i64 payload_size;
+    zs_identity identity;
+    int64_t payload_size;
     int references;
     _Alignas(16) char payload[];
 } zs_kept;
@@ -46,17 +50,18 @@ typedef struct zs_cache {
     struct zs_cache *next, **link; /* among all caches */
     zs_kept *bucket[ZS_CACHE_BUCKETS];
     zs_kept *newest, *oldest;
-    i64 bytes, limit;
+    int64_t bytes, limit;
 } zs_cache;
 
 /* What the shared cache knows an array by; its chunks are kept with -id for their base. */
 typedef struct {
-    i64 id;
+    int64_t id;
     atomic_int has_kept;
 } zs_owner;
 
 static zs_cache zs_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = ZS_SHARED_SIZE};
-static _Atomic uint64_t zs_touched[ZS_TOUCHED_SLOTS]; /* hashes of chunks that were read in part, the last of each slot */
+static _Atomic uint64_t
+    zs_touched[ZS_TOUCHED_SLOTS]; /* hashes of chunks that were read in part, the last of each slot */
 
 static struct {
     pthread_mutex_t lock;
@@ -76,11 +81,9 @@ static void zs_caches_after_fork(void) {
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_unlock(&cache->lock);
     pthread_mutex_unlock(&zs_caches.lock);
 }
-static void zs_caches_start(void) {
-    pthread_atfork(zs_caches_before_fork, zs_caches_after_fork, zs_caches_after_fork);
-}
+static void zs_caches_start(void) { pthread_atfork(zs_caches_before_fork, zs_caches_after_fork, zs_caches_after_fork); }
 
-static inline zs_cache *zs_cache_make(i64 limit) {
+static inline zs_cache *zs_cache_make(int64_t limit) {
     zs_cache *cache = calloc(1, sizeof *cache);
     if (!cache) return NULL;
     pthread_mutex_init(&cache->lock, NULL);
@@ -96,35 +99,32 @@ static inline zs_cache *zs_cache_make(i64 limit) {
 }
 
 /* A piece of what the source holds, with room for its payload, referred to once; not in the cache yet. */
-static inline zs_kept *zs_kept_make(const i64 *cell, int ndim, i64 base, const zs_source *source, i64 payload_size) {
+static inline zs_kept *zs_kept_make(const int64_t *cell, int ndim, int64_t base, const zs_source *source,
+                                    int64_t payload_size) {
     zs_kept *kept = malloc(sizeof *kept + (size_t)payload_size);
     if (!kept) return NULL;
     memset(kept, 0, sizeof *kept);
-    memcpy(kept->cell, cell, sizeof(i64) * (size_t)ndim);
+    memcpy(kept->cell, cell, sizeof(int64_t) * (size_t)ndim);
     kept->base = base;
     kept->ndim = ndim;
-    kept->device = source->device;
-    kept->inode = source->inode;
-    kept->size = source->size;
-    kept->modified = source->modified;
-    kept->changed = source->changed;
+    kept->identity = source->identity;
     kept->payload_size = payload_size;
     kept->references = 1;
     return kept;
 }
 
-static inline uint64_t zs_cache_hash(const i64 *cell, int ndim, i64 base) {
+static inline uint64_t zs_cache_hash(const int64_t *cell, int ndim, int64_t base) {
     uint64_t h = (uint64_t)base * 0x9E3779B97F4A7C15u;
     for (int d = 0; d < ndim; d++) h = (h ^ (uint64_t)cell[d]) * 0x9E3779B97F4A7C15u;
     return h;
 }
 
-static inline zs_kept **zs_cache_bucket(zs_cache *cache, const i64 *cell, int ndim, i64 base) {
+static inline zs_kept **zs_cache_bucket(zs_cache *cache, const int64_t *cell, int ndim, int64_t base) {
     return &cache->bucket[(zs_cache_hash(cell, ndim, base) >> 40) % ZS_CACHE_BUCKETS];
 }
 
 /* Whether this chunk was asked about before, as far as is remembered; it is from now on. */
-static inline int zs_was_touched(const i64 *cell, int ndim, i64 base) {
+static inline int zs_was_touched(const int64_t *cell, int ndim, int64_t base) {
     uint64_t h = zs_cache_hash(cell, ndim, base);
     return atomic_exchange_explicit(&zs_touched[(h >> 40) % ZS_TOUCHED_SLOTS], h, memory_order_relaxed) == h;
 }
@@ -134,8 +134,8 @@ static inline int zs_was_touched(const i64 *cell, int ndim, i64 base) {
 static inline int zs_is_settled(const zs_kept *kept) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    i64 last = kept->modified > kept->changed ? kept->modified : kept->changed;
-    i64 wait = last % 1000000000 ? 100000000 : 2000000000;
+    int64_t last = kept->identity.modified > kept->identity.changed ? kept->identity.modified : kept->identity.changed;
+    int64_t wait = last % 1000000000 ? 100000000 : 2000000000;
     return now.tv_sec * 1000000000LL + now.tv_nsec - last > wait;
 }
 
@@ -163,23 +163,23 @@ static inline void zs_cache_drop(zs_cache *cache, zs_kept **link) {
     zs_kept *kept = *link;
     *link = kept->next;
     zs_cache_unlink(cache, kept);
-    cache->bytes -= (i64)sizeof *kept + kept->payload_size;
+    cache->bytes -= (int64_t)sizeof *kept + kept->payload_size;
     if (--kept->references == 0) free(kept);
 }
 
-static inline zs_kept **zs_cache_look(zs_cache *cache, const i64 *cell, int ndim, i64 base) {
+static inline zs_kept **zs_cache_look(zs_cache *cache, const int64_t *cell, int ndim, int64_t base) {
     zs_kept **link = zs_cache_bucket(cache, cell, ndim, base);
-    while (*link && ((*link)->base != base || memcmp((*link)->cell, cell, sizeof(i64) * (size_t)ndim)))
+    while (*link && ((*link)->base != base || memcmp((*link)->cell, cell, sizeof(int64_t) * (size_t)ndim)))
         link = &(*link)->next;
     return link;
 }
 
 /* What was kept of this very file, to be released; NULL where nothing was. */
-static inline zs_kept *zs_cache_find(zs_cache *cache, const i64 *cell, int ndim, i64 base, const zs_source *source) {
+static inline zs_kept *zs_cache_find(zs_cache *cache, const int64_t *cell, int ndim, int64_t base,
+                                     const zs_source *source) {
     pthread_mutex_lock(&cache->lock);
     zs_kept **link = zs_cache_look(cache, cell, ndim, base), *kept = *link;
-    if (kept && kept->inode == source->inode && kept->device == source->device && kept->size == source->size &&
-        kept->modified == source->modified && kept->changed == source->changed) {
+    if (kept && !memcmp(&kept->identity, &source->identity, sizeof kept->identity)) {
         kept->references++;
         zs_cache_unlink(cache, kept);
         zs_cache_link(cache, kept);
@@ -197,12 +197,12 @@ static inline void zs_cache_drop_kept(zs_cache *cache, const zs_kept *kept) {
     zs_cache_drop(cache, link);
 }
 
-static inline void zs_cache_shrink(zs_cache *cache, i64 most) {
+static inline void zs_cache_shrink(zs_cache *cache, int64_t most) {
     while (cache->bytes > most) zs_cache_drop_kept(cache, cache->oldest);
 }
 
 static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
-    i64 bytes = (i64)sizeof *kept + kept->payload_size;
+    int64_t bytes = (int64_t)sizeof *kept + kept->payload_size;
     if (bytes > cache->limit || !zs_is_settled(kept)) return;
     pthread_mutex_lock(&cache->lock);
     zs_kept **link = zs_cache_look(cache, kept->cell, kept->ndim, kept->base);
@@ -218,7 +218,7 @@ static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
 }
 
 /* Let go of all that was kept with this base. */
-static inline void zs_cache_forget(zs_cache *cache, i64 base) {
+static inline void zs_cache_forget(zs_cache *cache, int64_t base) {
     pthread_mutex_lock(&cache->lock);
     for (zs_kept *kept = cache->newest, *older; kept; kept = older) {
         older = kept->older;
@@ -227,7 +227,7 @@ static inline void zs_cache_forget(zs_cache *cache, i64 base) {
     pthread_mutex_unlock(&cache->lock);
 }
 
-static inline void zs_cache_limit(zs_cache *cache, i64 limit) {
+static inline void zs_cache_limit(zs_cache *cache, int64_t limit) {
     pthread_mutex_lock(&cache->lock);
     cache->limit = limit;
     zs_cache_shrink(cache, limit);

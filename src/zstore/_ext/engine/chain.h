@@ -25,18 +25,13 @@ static pthread_key_t zs_scratch_key;
 static pthread_once_t zs_scratch_once = PTHREAD_ONCE_INIT;
 static __thread zs_scratch *zs_scratch_mine;
 
-static inline void zs_buffer_trim(zs_buffer *buffer, size_t most) {
-    if (buffer->size <= most) return;
-    free(buffer->data);
-    *buffer = (zs_buffer){0};
-}
-
 static inline void zs_scratch_trim(zs_scratch *scratch, size_t most) {
-    zs_buffer_trim(&scratch->raw, most);
-    zs_buffer_trim(&scratch->chunk, most);
-    zs_buffer_trim(&scratch->step[0], most);
-    zs_buffer_trim(&scratch->step[1], most);
-    zs_buffer_trim(&scratch->index, most);
+    zs_buffer *buffers[] = {&scratch->raw, &scratch->chunk, &scratch->step[0], &scratch->step[1], &scratch->index};
+    for (int b = 0; b < 5; b++) {
+        if (buffers[b]->size <= most) continue;
+        free(buffers[b]->data);
+        *buffers[b] = (zs_buffer){0};
+    }
 }
 
 static void zs_scratch_free(void *scratch) {
@@ -56,7 +51,7 @@ static inline zs_scratch *zs_scratch_get(void) {
 }
 
 /* At least `size` bytes, what they hold undefined. */
-static inline char *zs_reserve(zs_buffer *buffer, i64 size) {
+static inline char *zs_reserve(zs_buffer *buffer, int64_t size) {
     size_t want = size > 0 ? (size_t)size : 1;
     if (buffer->size >= want) return buffer->data;
     free(buffer->data);
@@ -68,7 +63,7 @@ static inline char *zs_reserve(zs_buffer *buffer, i64 size) {
 
 /* Decode `size` bytes at `src` to the layout's chunk size: into `into` (which holds that much), or, where the
  * chain has no codec, left where they are. `*decoded` tells where. */
-static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const char *src, i64 size, char *into,
+static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const char *src, int64_t size, char *into,
                             const char **decoded, zs_fault *fault) {
     for (int s = layout->n_steps - 1; s >= 0; s--) {
         char *dst = into;
@@ -89,8 +84,8 @@ static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const 
 
 /* Encode one decoded chunk; `*encoded` points into scratch, or at `src` where the chain has no codec. */
 static inline int zs_encode(const zs_layout *layout, zs_scratch *scratch, const char *src, const char **encoded,
-                            i64 *encoded_size, zs_fault *fault) {
-    i64 size = layout->chunk_size;
+                            int64_t *encoded_size, zs_fault *fault) {
+    int64_t size = layout->chunk_size;
     for (int s = 0; s < layout->n_steps; s++) {
         char *dst = zs_reserve(&scratch->step[s & 1], layout->bound[s + 1]);
         if (!dst) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->bound[s + 1]);

@@ -35,7 +35,7 @@ static int zs_open_checked(int directory, const char *name, int flags) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    if (size == 1) size = 0; /* "/" */
+    if (size == 1) size = 0;                      /* "/" */
     int is_found = realpath(path, place) != NULL; /* where not, `place` is how far it came */
     if (place[0] && (strncmp(place, top, (size_t)size) || (place[size] && place[size] != '/'))) errno = EXDEV;
     else if (is_found) return open(place, flags | O_NOFOLLOW | O_CLOEXEC);
@@ -46,7 +46,8 @@ static int zs_open_checked(int directory, const char *name, int flags) {
 static inline int zs_open(int directory, const char *name, int flags) {
 #ifdef ZS_HAS_OPENAT2
     if (!atomic_load_explicit(&zs_has_no_openat2, memory_order_relaxed)) {
-        struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+        struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
+                               .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
         int file;
         do file = (int)syscall(SYS_openat2, directory, name, &how, sizeof how);
         while (file < 0 && (errno == EAGAIN || errno == EINTR));
@@ -59,8 +60,8 @@ static inline int zs_open(int directory, const char *name, int flags) {
 }
 
 /* Exactly what is there of `size` bytes from `offset`: the count read, less only at the end of the file. */
-static inline i64 zs_pread(int file, char *to, i64 size, i64 offset) {
-    i64 have = 0;
+static inline int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) {
+    int64_t have = 0;
     while (have < size) {
         ssize_t n = pread(file, to + have, (size_t)(size - have), (off_t)(offset + have));
         if (n < 0 && errno == EINTR) continue;
@@ -72,10 +73,10 @@ static inline i64 zs_pread(int file, char *to, i64 size, i64 offset) {
 }
 
 /* `rows` pieces of `run` bytes each, one after another in the file from `offset`, `stride` apart in memory. */
-static inline i64 zs_pread_rows(int file, char *to, i64 rows, i64 run, i64 stride, i64 offset) {
+static inline int64_t zs_pread_rows(int file, char *to, int64_t rows, int64_t run, int64_t stride, int64_t offset) {
     struct iovec vector[256];
-    i64 have = 0;
-    for (i64 row = 0; row < rows;) {
+    int64_t have = 0;
+    for (int64_t row = 0; row < rows;) {
         int n = 0;
         for (; n < 256 && row + n < rows; n++) vector[n] = (struct iovec){to + (row + n) * stride, (size_t)run};
         ssize_t got = preadv(file, vector, n, (off_t)(offset + have));
@@ -83,10 +84,10 @@ static inline i64 zs_pread_rows(int file, char *to, i64 rows, i64 run, i64 strid
         if (got < 0) return -1;
         have += got;
         if (got != n * run) { /* cut short: finish that row the plain way */
-            i64 part = got % run;
+            int64_t part = got % run;
             row += got / run;
             if (row == rows) break;
-            i64 rest = zs_pread(file, to + row * stride + part, run - part, offset + have);
+            int64_t rest = zs_pread(file, to + row * stride + part, run - part, offset + have);
             if (rest < 0) return -1;
             have += rest;
             if (rest != run - part) return have;
@@ -101,7 +102,7 @@ static inline i64 zs_pread_rows(int file, char *to, i64 rows, i64 run, i64 strid
 /* A stretch of a value: in memory, or (`data` NULL) `size` bytes at `from` of the file it replaces. */
 typedef struct {
     const char *data;
-    i64 from, size;
+    int64_t from, size;
 } zs_part;
 
 /* Parts in memory, one after another to the end of the file; how many were written, or -1. */
@@ -124,10 +125,11 @@ static inline int zs_write_memory(int file, const zs_part *part, int n) {
 
 /* `size` bytes at `offset` of one file to the end of another, through a block that stays in the second-level cache.
  * copy_file_range goes page by page inside the kernel; on ext4 and tmpfs it was no faster. */
-static inline int zs_copy_range(int to, int from, i64 offset, i64 size) {
+static inline int zs_copy_range(int to, int from, int64_t offset, int64_t size) {
     char block[131072];
     while (size > 0) {
-        i64 want = size < (i64)sizeof block ? size : (i64)sizeof block, got = zs_pread(from, block, want, offset);
+        int64_t want = size < (int64_t)sizeof block ? size : (int64_t)sizeof block,
+                got = zs_pread(from, block, want, offset);
         zs_part part = {block, 0, got};
         if (got >= 0 && got < want) errno = EIO; /* the file has become shorter */
         if (got < want || zs_write_memory(to, &part, 1) < 0) return -1;

@@ -8,34 +8,34 @@
 
 #include "box.h"
 #include "zstore_codec.h"
-#include <stdio.h>
+#include <errno.h>
 
 #define ZS_MAX_STEPS 16
 #define ZS_MAX_LEVELS 4
 
 /* One level of sharding: a shard holds product(count) pieces, each with an (offset, size) entry in its index. */
 typedef struct {
-    i64 count[ZS_MAX_NDIM];
-    i64 n;
+    int64_t count[ZS_MAX_NDIM];
+    int64_t n;
     int index_at_start, has_checksum, index_is_big;
 } zs_level;
 
 typedef struct {
     int ndim;
-    i64 item;                 /* bytes per item */
-    i64 unit;                 /* bytes to reverse on the way, 0 for none */
-    i64 chunk[ZS_MAX_NDIM];   /* shape of an inner chunk */
-    i64 stride[ZS_MAX_NDIM];  /* byte strides of a decoded inner chunk */
-    i64 chunk_size;           /* bytes of a decoded inner chunk */
-    i64 per_outer[ZS_MAX_NDIM]; /* inner chunks in an outer chunk */
-    i64 shape[ZS_MAX_NDIM];   /* of the array */
+    int64_t item;                   /* bytes per item */
+    int64_t unit;                   /* bytes to reverse on the way, 0 for none */
+    int64_t chunk[ZS_MAX_NDIM];     /* shape of an inner chunk */
+    int64_t stride[ZS_MAX_NDIM];    /* byte strides of a decoded inner chunk */
+    int64_t chunk_size;             /* bytes of a decoded inner chunk */
+    int64_t per_outer[ZS_MAX_NDIM]; /* inner chunks in an outer chunk */
+    int64_t shape[ZS_MAX_NDIM];     /* of the array */
     int n_levels;
     zs_level level[ZS_MAX_LEVELS];
     int n_steps;
     const zstore_codec *step[ZS_MAX_STEPS];
-    i64 bound[ZS_MAX_STEPS + 1]; /* the most bytes before step i */
-    char *fill;               /* one item, as stored */
-    char *fill_native;        /* one item, as in memory */
+    int64_t bound[ZS_MAX_STEPS + 1]; /* the most bytes before step i */
+    char *fill;                      /* one item, as stored */
+    char *fill_native;               /* one item, as in memory */
     int fill_is_zero;
     int key_has_c;
     char separator;
@@ -44,14 +44,14 @@ typedef struct {
 #define ZS_KEY_SIZE (ZS_MAX_NDIM * 21 + 3)
 
 /* The store key of an outer chunk, relative to the array. */
-static inline void zs_key(const zs_layout *layout, const i64 *cell, char *key) {
+static inline void zs_key(const zs_layout *layout, const int64_t *cell, char *key) {
     char *end = key;
     if (layout->key_has_c) *end++ = 'c';
     for (int d = 0; d < layout->ndim; d++) {
         if (end != key) *end++ = layout->separator;
         char digits[21];
         int n = 0;
-        i64 v = cell[d];
+        int64_t v = cell[d];
         do digits[n++] = (char)('0' + v % 10);
         while (v /= 10);
         while (n) *end++ = digits[--n];
@@ -62,7 +62,7 @@ static inline void zs_key(const zs_layout *layout, const i64 *cell, char *key) {
 
 enum {
     ZS_OK = 0,
-    ZS_FAULT_STORE,    /* the operating system said errno */
+    ZS_FAULT_STORE, /* the operating system said errno */
     ZS_FAULT_MEMORY,
     ZS_FAULT_CODEC,    /* codec `step` answered `got` */
     ZS_FAULT_SIZE,     /* an inner chunk has `got` bytes where `expected` are due */
@@ -77,16 +77,23 @@ enum {
 /* What went wrong first, and where. */
 typedef struct {
     int code, error_number, step, has_inner;
-    i64 got, expected;
-    i64 cell[ZS_MAX_NDIM];  /* outer chunk */
-    i64 inner[ZS_MAX_NDIM]; /* inner chunk within the array, where has_inner */
+    int64_t got, expected;
+    int64_t cell[ZS_MAX_NDIM];  /* outer chunk */
+    int64_t inner[ZS_MAX_NDIM]; /* inner chunk within the array, where has_inner */
 } zs_fault;
 
-static inline int zs_fail(zs_fault *fault, int code, i64 got, i64 expected) {
+static inline int zs_fail(zs_fault *fault, int code, int64_t got, int64_t expected) {
     fault->code = code;
     fault->got = got;
     fault->expected = expected;
     return code;
+}
+
+/* What errno says. */
+static inline int zs_store_fault(zs_fault *fault) {
+    fault->error_number = errno;
+    int is_stopped = errno == ESHUTDOWN;
+    return zs_fail(fault, errno == ECANCELED ? ZS_FAULT_SIGNAL : is_stopped ? ZS_FAULT_STOPPED : ZS_FAULT_STORE, 0, 0);
 }
 
 #endif

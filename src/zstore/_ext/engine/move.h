@@ -6,30 +6,30 @@
 #include "plan.h"
 
 typedef struct {
-    i64 count;
-    i64 inside, outside; /* byte strides in the chunk and in the caller's memory */
-    const i64 *inside_table, *outside_table; /* positions to multiply them with; NULL: 0, 1, 2, … */
+    int64_t count;
+    int64_t inside, outside;                     /* byte strides in the chunk and in the caller's memory */
+    const int64_t *inside_table, *outside_table; /* positions to multiply them with; NULL: 0, 1, 2, … */
 } zs_move_dim;
 
 typedef struct {
     zs_move_dim dim[ZS_MAX_NDIM];
-    i64 inside_offset; /* of the first item in the chunk */
-    char *outside;     /* the first item in the caller's memory */
+    int64_t inside_offset; /* of the first item in the chunk */
+    char *outside;         /* the first item in the caller's memory */
     int has_tables;
     int is_whole;  /* every item of the chunk that lies in the array as its reader knows it */
     int is_direct; /* the whole chunk, and in the caller's memory it looks as it does in the chunk */
 } zs_move;
 
 /* The part of the selection that segment[d] of every dimension d describes. */
-static inline void zs_move_make(const zs_layout *layout, const zs_plan *plan, const i64 *segment, char *outside,
-                                const i64 *outside_stride, zs_move *move) {
+static inline void zs_move_make(const zs_layout *layout, const zs_plan *plan, const int64_t *segment, char *outside,
+                                const int64_t *outside_stride, zs_move *move) {
     move->inside_offset = 0;
     move->outside = outside;
     move->has_tables = 0;
     move->is_whole = move->is_direct = 1;
     for (int d = 0; d < layout->ndim; d++) {
         const zs_axis *axis = &plan->axis[d];
-        i64 s = segment[d], n = axis->items[s];
+        int64_t s = segment[d], n = axis->items[s];
         zs_move_dim *dim = &move->dim[d];
         dim->count = n;
         dim->outside = outside_stride[d];
@@ -42,7 +42,7 @@ static inline void zs_move_make(const zs_layout *layout, const zs_plan *plan, co
             move->is_whole = move->is_direct = 0;
             continue;
         }
-        i64 exists = layout->shape[d] - axis->cell[s] * layout->chunk[d];
+        int64_t exists = layout->shape[d] - axis->cell[s] * layout->chunk[d];
         if (exists > layout->chunk[d]) exists = layout->chunk[d];
         if (n != exists) move->is_whole = 0;
         if (n != layout->chunk[d] || (n > 1 && dim->inside != dim->outside)) move->is_direct = 0;
@@ -52,16 +52,16 @@ static inline void zs_move_make(const zs_layout *layout, const zs_plan *plan, co
 }
 
 /* The bytes of the decoded chunk that are needed: their count, and where they begin. */
-static inline i64 zs_span(const zs_layout *layout, const zs_move *move, i64 *begin) {
-    i64 low = move->inside_offset, high = low;
+static inline int64_t zs_span(const zs_layout *layout, const zs_move *move, int64_t *begin) {
+    int64_t low = move->inside_offset, high = low;
     for (int d = 0; d < layout->ndim; d++) {
         const zs_move_dim *dim = &move->dim[d];
         if (!dim->inside_table) {
             high += (dim->count - 1) * dim->inside;
             continue;
         }
-        i64 least = dim->inside_table[0], most = least;
-        for (i64 k = 1; k < dim->count; k++) {
+        int64_t least = dim->inside_table[0], most = least;
+        for (int64_t k = 1; k < dim->count; k++) {
             if (dim->inside_table[k] < least) least = dim->inside_table[k];
             if (dim->inside_table[k] > most) most = dim->inside_table[k];
         }
@@ -72,34 +72,43 @@ static inline i64 zs_span(const zs_layout *layout, const zs_move *move, i64 *beg
     return high + layout->item - low;
 }
 
-static inline void zs_copy_item(char *to, const char *from, i64 item, i64 unit) {
+static inline void zs_copy_item(char *to, const char *from, int64_t item, int64_t unit) {
     if (unit) zs_copy_line(to, unit, from, unit, item / unit, unit, 1);
     else memcpy(to, from, (size_t)item);
 }
 
-#define ZS_TABLE_LINE(T, EXPR)                                                  \
-    for (i64 k = 0; k < n; k++) {                                               \
-        T v;                                                                    \
-        memcpy(&v, from + from_table[k] * from_stride, sizeof v);               \
-        v = EXPR;                                                               \
-        memcpy(to + (to_table ? to_table[k] : k) * to_stride, &v, sizeof v);    \
-    }
+#define ZS_TABLE_LINE(T, EXPR)                                                   \
+    do {                                                                         \
+        for (int64_t k = 0; k < n; k++) {                                        \
+            T v;                                                                 \
+            memcpy(&v, from + from_table[k] * from_stride, sizeof v);            \
+            v = EXPR;                                                            \
+            memcpy(to + (to_table ? to_table[k] : k) * to_stride, &v, sizeof v); \
+        }                                                                        \
+    } while (0)
 
-/* One line of items at tabled places on both sides; without a table, at 0, 1, 2, … of the destination. */
-static inline void zs_table_line(char *to, const i64 *to_table, i64 to_stride, const char *from, const i64 *from_table,
-                                 i64 from_stride, i64 n, i64 item, i64 unit) {
+/* One line of items at tabled places on both sides, the caller's memory without a table too. */
+static inline void zs_table_line(const zs_layout *layout, const zs_move_dim *dim, char *chunk, char *outside,
+                                 int to_chunk) {
+    const int64_t n = dim->count, item = layout->item, unit = layout->unit;
+    const int64_t to_stride = to_chunk ? dim->inside : dim->outside,
+                  from_stride = to_chunk ? dim->outside : dim->inside;
+    const int64_t *to_table = to_chunk ? dim->inside_table : dim->outside_table;
+    const int64_t *from_table = to_chunk ? dim->outside_table : dim->inside_table;
+    char *to = to_chunk ? chunk : outside;
+    const char *from = to_chunk ? outside : chunk;
     if (unit == item) {
-        if (item == 2) { ZS_TABLE_LINE(uint16_t, zs_swap2(v)) }
-        else if (item == 4) { ZS_TABLE_LINE(uint32_t, zs_swap4(v)) }
-        else { ZS_TABLE_LINE(uint64_t, zs_swap8(v)) }
+        if (item == 2) ZS_TABLE_LINE(uint16_t, __builtin_bswap16(v));
+        else if (item == 4) ZS_TABLE_LINE(uint32_t, __builtin_bswap32(v));
+        else ZS_TABLE_LINE(uint64_t, __builtin_bswap64(v));
         return;
     }
-    if (!unit && item == 1) { ZS_TABLE_LINE(uint8_t, v) }
-    else if (!unit && item == 2) { ZS_TABLE_LINE(uint16_t, v) }
-    else if (!unit && item == 4) { ZS_TABLE_LINE(uint32_t, v) }
-    else if (!unit && item == 8) { ZS_TABLE_LINE(uint64_t, v) }
+    if (!unit && item == 1) ZS_TABLE_LINE(uint8_t, v);
+    else if (!unit && item == 2) ZS_TABLE_LINE(uint16_t, v);
+    else if (!unit && item == 4) ZS_TABLE_LINE(uint32_t, v);
+    else if (!unit && item == 8) ZS_TABLE_LINE(uint64_t, v);
     else
-        for (i64 k = 0; k < n; k++)
+        for (int64_t k = 0; k < n; k++)
             zs_copy_item(to + (to_table ? to_table[k] : k) * to_stride, from + from_table[k] * from_stride, item, unit);
 }
 
@@ -107,8 +116,8 @@ typedef struct {
     const zs_layout *layout;
     const zs_move_dim *outer[ZS_MAX_NDIM]; /* walked item by item, outermost first */
     int n_outer;
-    const zs_move_dim *line;               /* a tabled innermost dimension, or NULL: … */
-    zs_dim box[ZS_MAX_NDIM + 1];           /* … the rest is a strided box */
+    const zs_move_dim *line;     /* a tabled innermost dimension, or NULL: … */
+    zs_dim box[ZS_MAX_NDIM + 1]; /* … the rest is a strided box */
     int n_box;
     int to_chunk;
 } zs_table_walk;
@@ -117,18 +126,15 @@ static inline void zs_walk_tables(const zs_table_walk *walk, int depth, char *ch
     const zs_layout *layout = walk->layout;
     if (depth < walk->n_outer) {
         const zs_move_dim *dim = walk->outer[depth];
-        for (i64 k = 0; k < dim->count; k++) {
-            i64 a = dim->inside_table ? dim->inside_table[k] : k, b = dim->outside_table ? dim->outside_table[k] : k;
+        for (int64_t k = 0; k < dim->count; k++) {
+            int64_t a = dim->inside_table ? dim->inside_table[k] : k,
+                    b = dim->outside_table ? dim->outside_table[k] : k;
             zs_walk_tables(walk, depth + 1, chunk + a * dim->inside, outside + b * dim->outside);
         }
     } else if (walk->line) {
-        const zs_move_dim *dim = walk->line;
-        if (walk->to_chunk)
-            zs_table_line(chunk, dim->inside_table, dim->inside, outside, dim->outside_table, dim->outside, dim->count, layout->item, layout->unit);
-        else
-            zs_table_line(outside, dim->outside_table, dim->outside, chunk, dim->inside_table, dim->inside, dim->count, layout->item, layout->unit);
+        zs_table_line(layout, walk->line, chunk, outside, walk->to_chunk);
     } else {
-        i64 unit = layout->unit;
+        int64_t unit = layout->unit;
         if (walk->to_chunk) zs_copy_dims(chunk, outside, walk->box, walk->n_box, unit ? unit : layout->item, unit != 0);
         else zs_copy_dims(outside, chunk, walk->box, walk->n_box, unit ? unit : layout->item, unit != 0);
     }
@@ -146,7 +152,7 @@ static inline void zs_move_tables(const zs_layout *layout, const zs_move *move, 
         else walk.box[walk.n_box++] = (zs_dim){dim->count, dim->outside, dim->inside};
     }
     if (!walk.line) {
-        i64 unit = layout->unit;
+        int64_t unit = layout->unit;
         if (unit && unit != layout->item) walk.box[walk.n_box++] = (zs_dim){layout->item / unit, unit, unit};
         walk.n_box = zs_simplify(walk.box, walk.n_box);
     }
@@ -161,7 +167,8 @@ static inline void zs_move_box(const zs_layout *layout, const zs_move *move, cha
     zs_dim box[ZS_MAX_NDIM + 1];
     for (int d = 0; d < layout->ndim; d++) {
         const zs_move_dim *dim = &move->dim[d];
-        box[d] = to_chunk ? (zs_dim){dim->count, dim->inside, dim->outside} : (zs_dim){dim->count, dim->outside, dim->inside};
+        box[d] = to_chunk ? (zs_dim){dim->count, dim->inside, dim->outside}
+                          : (zs_dim){dim->count, dim->outside, dim->inside};
     }
     chunk += move->inside_offset;
     if (to_chunk) zs_copy_box(chunk, move->outside, box, layout->ndim, layout->item, layout->unit);
@@ -191,8 +198,9 @@ static inline void zs_fill_outside(const zs_layout *layout, const zs_move *move,
         return;
     }
     const zs_move_dim *dim = &move->dim[depth];
-    for (i64 k = 0; k < dim->count; k++)
-        zs_fill_outside(layout, move, depth + 1, outside + (dim->outside_table ? dim->outside_table[k] : k) * dim->outside);
+    for (int64_t k = 0; k < dim->count; k++)
+        zs_fill_outside(layout, move, depth + 1,
+                        outside + (dim->outside_table ? dim->outside_table[k] : k) * dim->outside);
 }
 
 #endif

@@ -15,34 +15,34 @@
  * outside[k]. Segments of one outer chunk (a shard) are neighbours: outer chunk o has segments
  * outer_from[o] … outer_from[o + 1]. */
 typedef struct {
-    i64 n, step, n_outer;
-    i64 *cell, *first, *items, *at;
-    i64 *outer_cell, *outer_from;
-    i64 *inside, *outside;
+    int64_t n, step, n_outer;
+    int64_t *cell, *first, *items, *at;
+    int64_t *outer_cell, *outer_from;
+    int64_t *inside, *outside;
     int flip; /* the selection ran backwards: the caller's memory is walked from its end */
     void *memory;
 } zs_axis;
 
 typedef struct {
     int ndim;
-    i64 n_outer;  /* outer chunks touched */
-    i64 n_chunks; /* inner chunks touched */
-    i64 *outer_start; /* [n_outer + 1] first task of each outer chunk; NULL when every one is a single task */
+    int64_t n_outer;      /* outer chunks touched */
+    int64_t n_chunks;     /* inner chunks touched */
+    int64_t *outer_start; /* [n_outer + 1] first task of each outer chunk; NULL when every one is a single task */
     zs_axis axis[ZS_MAX_NDIM];
 } zs_plan;
 
-/* Members in order of chunk: group g has members start[g] … start[g + 1], all in inner chunk cell[g * ndim] …; outer chunk o
- * has groups outer_start[o] … outer_start[o + 1]. */
+/* Members in order of chunk: group g has members start[g] … start[g + 1], all in inner chunk cell[g * ndim] …; outer
+ * chunk o has groups outer_start[o] … outer_start[o + 1]. */
 typedef struct {
-    i64 n, n_outer;
-    i64 *start, *cell, *outer_start;
+    int64_t n, n_outer;
+    int64_t *start, *cell, *outer_start;
 } zs_groups;
 
 typedef struct {
-    i64 n;
+    int64_t n;
     zs_groups groups;
-    i64 *inside; /* byte offset of a member in its (C-ordered or transposed) chunk */
-    i64 *order;  /* which point a member is; NULL when the points came sorted */
+    int64_t *inside; /* byte offset of a member in its (C-ordered or transposed) chunk */
+    int64_t *order;  /* which point a member is; NULL when the points came sorted */
 } zs_points;
 
 static inline void zs_axis_free(zs_axis *axis) {
@@ -70,8 +70,8 @@ static inline void zs_points_free(zs_points *points) {
     memset(points, 0, sizeof *points);
 }
 
-static inline int zs_axis_reserve(zs_axis *axis, i64 n) {
-    i64 *memory = malloc(sizeof(i64) * (size_t)(6 * n + 7));
+static inline int zs_axis_reserve(zs_axis *axis, int64_t n) {
+    int64_t *memory = malloc(sizeof(int64_t) * (size_t)(6 * n + 7));
     if (!memory) return -1;
     axis->memory = memory;
     axis->cell = memory;
@@ -84,10 +84,10 @@ static inline int zs_axis_reserve(zs_axis *axis, i64 n) {
 }
 
 /* Group the segments by outer chunk, of `per_outer` inner chunks each. */
-static inline void zs_axis_group(zs_axis *axis, i64 per_outer) {
-    i64 n = 0;
-    for (i64 s = 0; s < axis->n; s++) {
-        i64 outer = axis->cell[s] / per_outer;
+static inline void zs_axis_group(zs_axis *axis, int64_t per_outer) {
+    int64_t n = 0;
+    for (int64_t s = 0; s < axis->n; s++) {
+        int64_t outer = axis->cell[s] / per_outer;
         if (n == 0 || axis->outer_cell[n - 1] != outer) {
             axis->outer_cell[n] = outer;
             axis->outer_from[n++] = s;
@@ -98,16 +98,17 @@ static inline void zs_axis_group(zs_axis *axis, i64 per_outer) {
 }
 
 /* `count` positions from `start`, `step` > 0 apart, along chunks of `chunk` items. */
-static inline int zs_axis_slice(zs_axis *axis, i64 start, i64 count, i64 step, i64 chunk, i64 per_outer) {
-    i64 last = count ? start + (count - 1) * step : start;
-    i64 most = count ? last / chunk - start / chunk + 1 : 0;
+static inline int zs_axis_slice(zs_axis *axis, int64_t start, int64_t count, int64_t step, int64_t chunk,
+                                int64_t per_outer) {
+    int64_t last = count ? start + (count - 1) * step : start;
+    int64_t most = count ? last / chunk - start / chunk + 1 : 0;
     if (most > count) most = count;
     if (zs_axis_reserve(axis, most)) return -1;
     axis->step = step;
-    i64 s = 0;
-    for (i64 k = 0; k < count; s++) {
-        i64 position = start + k * step, cell = position / chunk;
-        i64 fits = ((cell + 1) * chunk - 1 - position) / step + 1;
+    int64_t s = 0;
+    for (int64_t k = 0; k < count; s++) {
+        int64_t position = start + k * step, cell = position / chunk;
+        int64_t fits = ((cell + 1) * chunk - 1 - position) / step + 1;
         if (fits > count - k) fits = count - k;
         axis->cell[s] = cell;
         axis->first[s] = position - cell * chunk;
@@ -121,50 +122,40 @@ static inline int zs_axis_slice(zs_axis *axis, i64 start, i64 count, i64 step, i
 }
 
 /* A stable order of 0 … n - 1 by key[i] in 0 … limit - 1: counting where the keys are few, else radix. */
-static inline int zs_sort_order(const i64 *key, i64 n, i64 limit, i64 *order) {
-    i64 *other = NULL;
+static inline int zs_sort_order(const int64_t *key, int64_t n, int64_t limit, int64_t *order) {
     int bits = 0;
-    while (bits < 62 && ((i64)1 << bits) < limit) bits++;
-    int digit = bits <= 20 && ((i64)1 << bits) <= 4 * n + 1024 ? (bits ? bits : 1) : 11;
-    i64 buckets = (i64)1 << digit;
-    i64 *count = malloc(sizeof(i64) * (size_t)(buckets + 1));
-    if (!count) return -1;
-    for (i64 i = 0; i < n; i++) order[i] = i;
-    if (bits > digit && !(other = malloc(sizeof(i64) * (size_t)n))) {
-        free(count);
-        return -1;
-    }
-    i64 *from = order, *to = other;
-    i64 *single = NULL;
-    if (bits <= digit) {
-        memset(count, 0, sizeof(i64) * (size_t)(buckets + 1));
-        for (i64 i = 0; i < n; i++) count[key[i] + 1]++;
-        for (i64 b = 0; b < buckets; b++) count[b + 1] += count[b];
-        for (i64 i = 0; i < n; i++) order[count[key[i]]++] = i;
-    } else {
-        for (int shift = 0; shift < bits; shift += digit) {
-            memset(count, 0, sizeof(i64) * (size_t)(buckets + 1));
-            for (i64 i = 0; i < n; i++) count[((key[from[i]] >> shift) & (buckets - 1)) + 1]++;
-            for (i64 b = 0; b < buckets; b++) count[b + 1] += count[b];
-            for (i64 i = 0; i < n; i++) to[count[(key[from[i]] >> shift) & (buckets - 1)]++] = from[i];
-            single = from;
-            from = to;
-            to = single;
+    while (bits < 62 && ((int64_t)1 << bits) < limit) bits++;
+    int digit = bits <= 20 && ((int64_t)1 << bits) <= 4 * n + 1024 ? (bits ? bits : 1) : 11;
+    int passes = bits > digit ? (bits + digit - 1) / digit : 1;
+    int64_t buckets = (int64_t)1 << digit, *from = NULL; /* in the order they came */
+    int64_t *count = malloc(sizeof(int64_t) * (size_t)(buckets + 1));
+    int64_t *other = passes > 1 ? malloc(sizeof(int64_t) * (size_t)(n + 1)) : order;
+    int failed = !count || !other;
+    for (int pass = 0; !failed && pass < passes; pass++) {
+        int shift = pass * digit;
+        int64_t *to = (passes - pass) % 2 ? order : other;
+        memset(count, 0, sizeof(int64_t) * (size_t)(buckets + 1));
+        for (int64_t i = 0; i < n; i++) count[((key[i] >> shift) & (buckets - 1)) + 1]++;
+        for (int64_t b = 0; b < buckets; b++) count[b + 1] += count[b];
+        for (int64_t i = 0; i < n; i++) {
+            int64_t item = from ? from[i] : i;
+            to[count[(key[item] >> shift) & (buckets - 1)]++] = item;
         }
-        if (from != order) memcpy(order, from, sizeof(i64) * (size_t)n);
+        from = to;
     }
-    free(other);
+    if (passes > 1) free(other);
     free(count);
-    return 0;
+    return failed ? -1 : 0;
 }
 
 /* Any positions (already checked, all in 0 … length - 1), in any order, with repeats. */
-static inline int zs_axis_table(zs_axis *axis, const i64 *position, i64 n, i64 length, i64 chunk, i64 per_outer) {
-    i64 *tables = malloc(sizeof(i64) * (size_t)(2 * n + 1));
-    i64 *key = malloc(sizeof(i64) * (size_t)(2 * n + 1));
+static inline int zs_axis_table(zs_axis *axis, const int64_t *position, int64_t n, int64_t length, int64_t chunk,
+                                int64_t per_outer) {
+    int64_t *tables = malloc(sizeof(int64_t) * (size_t)(2 * n + 1));
+    int64_t *key = malloc(sizeof(int64_t) * (size_t)(2 * n + 1));
     if (!tables || !key) goto fail;
-    i64 *order = key + n, segments = 0, sorted = 1;
-    for (i64 i = 0; i < n; i++) {
+    int64_t *order = key + n, segments = 0, sorted = 1;
+    for (int64_t i = 0; i < n; i++) {
         key[i] = position[i] / chunk;
         if (i == 0 || key[i] != key[i - 1]) segments++;
         if (i && key[i] < key[i - 1]) sorted = 0;
@@ -172,16 +163,16 @@ static inline int zs_axis_table(zs_axis *axis, const i64 *position, i64 n, i64 l
     if (!sorted) {
         if (zs_sort_order(key, n, length / chunk + 1, order)) goto fail;
         segments = 0;
-        for (i64 i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++)
             if (i == 0 || key[order[i]] != key[order[i - 1]]) segments++;
     }
     if (zs_axis_reserve(axis, segments)) goto fail;
     axis->step = 1;
     axis->inside = tables;
     axis->outside = tables + n;
-    i64 s = -1;
-    for (i64 k = 0; k < n; k++) {
-        i64 i = sorted ? k : order[k];
+    int64_t s = -1;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t i = sorted ? k : order[k];
         if (s < 0 || axis->cell[s] != key[i]) {
             s++;
             axis->cell[s] = key[i];
@@ -212,11 +203,11 @@ static inline int zs_plan_finish(zs_plan *plan, int is_sharded) {
         plan->n_chunks *= plan->axis[d].n;
     }
     if (!is_sharded || plan->n_chunks == 0) return 0;
-    plan->outer_start = malloc(sizeof(i64) * (size_t)(plan->n_outer + 1));
+    plan->outer_start = malloc(sizeof(int64_t) * (size_t)(plan->n_outer + 1));
     if (!plan->outer_start) return -1;
-    i64 index[ZS_MAX_NDIM] = {0}, total = 0;
-    for (i64 o = 0; o < plan->n_outer; o++) {
-        i64 inner = 1;
+    int64_t index[ZS_MAX_NDIM] = {0}, total = 0;
+    for (int64_t o = 0; o < plan->n_outer; o++) {
+        int64_t inner = 1;
         for (int d = 0; d < plan->ndim; d++) {
             zs_axis *axis = &plan->axis[d];
             inner *= axis->outer_from[index[d] + 1] - axis->outer_from[index[d]];
@@ -230,10 +221,10 @@ static inline int zs_plan_finish(zs_plan *plan, int is_sharded) {
 }
 
 /* Which of `n` stretches an item lies in: stretch k has items start[k] … start[k + 1]. */
-static inline i64 zs_find_stretch(const i64 *start, i64 n, i64 item) {
-    i64 low = 0, high = n;
+static inline int64_t zs_find_stretch(const int64_t *start, int64_t n, int64_t item) {
+    int64_t low = 0, high = n;
     while (high - low > 1) {
-        i64 middle = (low + high) / 2;
+        int64_t middle = (low + high) / 2;
         if (start[middle] <= item) low = middle;
         else high = middle;
     }
@@ -241,9 +232,9 @@ static inline i64 zs_find_stretch(const i64 *start, i64 n, i64 item) {
 }
 
 /* The segment of every dimension for one task, and the outer chunk's coordinates. */
-static inline i64 zs_plan_task(const zs_plan *plan, i64 task, i64 *segment, i64 *outer_cell) {
-    i64 outer = plan->outer_start ? zs_find_stretch(plan->outer_start, plan->n_outer, task) : task;
-    i64 rest = outer, group[ZS_MAX_NDIM];
+static inline int64_t zs_plan_task(const zs_plan *plan, int64_t task, int64_t *segment, int64_t *outer_cell) {
+    int64_t outer = plan->outer_start ? zs_find_stretch(plan->outer_start, plan->n_outer, task) : task;
+    int64_t rest = outer, group[ZS_MAX_NDIM];
     for (int d = plan->ndim - 1; d >= 0; d--) {
         group[d] = rest % plan->axis[d].n_outer;
         rest /= plan->axis[d].n_outer;
@@ -252,7 +243,7 @@ static inline i64 zs_plan_task(const zs_plan *plan, i64 task, i64 *segment, i64 
     rest = plan->outer_start ? task - plan->outer_start[outer] : 0;
     for (int d = plan->ndim - 1; d >= 0; d--) {
         const zs_axis *axis = &plan->axis[d];
-        i64 from = axis->outer_from[group[d]], n = axis->outer_from[group[d] + 1] - from;
+        int64_t from = axis->outer_from[group[d]], n = axis->outer_from[group[d] + 1] - from;
         segment[d] = from + rest % n;
         rest /= n;
     }
@@ -260,31 +251,31 @@ static inline i64 zs_plan_task(const zs_plan *plan, i64 task, i64 *segment, i64 
 }
 
 /* The outer chunk of a group; `guess` is where the last one was. */
-static inline i64 zs_group_outer(const zs_groups *groups, i64 group, i64 guess) {
-    const i64 *start = groups->outer_start;
+static inline int64_t zs_group_outer(const zs_groups *groups, int64_t group, int64_t guess) {
+    const int64_t *start = groups->outer_start;
     if (guess >= 0 && start[guess] <= group && group < start[guess + 1]) return guess;
     return zs_find_stretch(start, groups->n_outer, group);
 }
 
-/* Members in order of their numbers to groups of those in one inner chunk. The numbers are those of the inner chunks, `slots`
- * in each outer chunk, of which wide[d] lie from low[d] on along dimension d. */
-static inline int zs_groups_make(const zs_layout *layout, const i64 *number, i64 n, i64 slots, const i64 *low, const i64 *wide,
-                                 zs_groups *groups) {
+/* Members in order of their numbers to groups of those in one inner chunk. The numbers are those of the inner chunks,
+ * `slots` in each outer chunk, of which wide[d] lie from low[d] on along dimension d. */
+static inline int zs_groups_make(const zs_layout *layout, const int64_t *number, int64_t n, int64_t slots,
+                                 const int64_t *low, const int64_t *wide, zs_groups *groups) {
     int nd = layout->ndim;
-    i64 g = -1, o = -1;
+    int64_t g = -1, o = -1;
     groups->n = groups->n_outer = 0;
-    for (i64 m = 0; m < n; m++) {
+    for (int64_t m = 0; m < n; m++) {
         groups->n += m == 0 || number[m] != number[m - 1];
         groups->n_outer += m == 0 || number[m] / slots != number[m - 1] / slots;
     }
-    groups->start = malloc(sizeof(i64) * (size_t)(groups->n + 1));
-    groups->cell = malloc(sizeof(i64) * (size_t)(groups->n * nd + 1));
-    groups->outer_start = malloc(sizeof(i64) * (size_t)(groups->n_outer + 1));
+    groups->start = malloc(sizeof(int64_t) * (size_t)(groups->n + 1));
+    groups->cell = malloc(sizeof(int64_t) * (size_t)(groups->n * nd + 1));
+    groups->outer_start = malloc(sizeof(int64_t) * (size_t)(groups->n_outer + 1));
     if (!groups->start || !groups->cell || !groups->outer_start) return -1;
-    for (i64 m = 0; m < n; m++) {
+    for (int64_t m = 0; m < n; m++) {
         if (m && number[m] == number[m - 1]) continue;
         groups->start[++g] = m;
-        i64 outer = number[m] / slots, slot = number[m] % slots;
+        int64_t outer = number[m] / slots, slot = number[m] % slots;
         if (m == 0 || outer != number[m - 1] / slots) groups->outer_start[++o] = g;
         for (int d = nd - 1; d >= 0; d--) {
             groups->cell[g * nd + d] = (outer % wide[d] + low[d]) * layout->per_outer[d] + slot % layout->per_outer[d];
@@ -300,16 +291,16 @@ static inline int zs_groups_make(const zs_layout *layout, const i64 *number, i64
 /* Sort points by the inner chunk that holds them, outer chunk by outer chunk. index[d][i] is position d of point i;
  * negative ones count from the end. -1: no memory; -2: point *bad lies outside along dimension *bad_dim; -3: the
  * points span more chunks than can be numbered. */
-static inline int zs_points_make(const zs_layout *layout, const i64 *const *index, i64 n, zs_points *points, i64 *bad,
-                                 int *bad_dim) {
+static inline int zs_points_make(const zs_layout *layout, const int64_t *const *index, int64_t n, zs_points *points,
+                                 int64_t *bad, int *bad_dim) {
     int nd = layout->ndim;
-    i64 low[ZS_MAX_NDIM], wide[ZS_MAX_NDIM], slots = 1, limit = 1;
+    int64_t low[ZS_MAX_NDIM], wide[ZS_MAX_NDIM], slots = 1, limit = 1;
     memset(points, 0, sizeof *points);
     points->n = n;
     for (int d = 0; d < nd; d++) {
-        i64 least = INT64_MAX, most = 0, length = layout->shape[d];
-        for (i64 i = 0; i < n; i++) {
-            i64 p = index[d][i];
+        int64_t least = INT64_MAX, most = 0, length = layout->shape[d];
+        for (int64_t i = 0; i < n; i++) {
+            int64_t p = index[d][i];
             if (p < 0) p += length;
             if (p < 0 || p >= length) {
                 *bad = i;
@@ -319,23 +310,23 @@ static inline int zs_points_make(const zs_layout *layout, const i64 *const *inde
             if (p < least) least = p;
             if (p > most) most = p;
         }
-        i64 outer = layout->chunk[d] * layout->per_outer[d];
+        int64_t outer = layout->chunk[d] * layout->per_outer[d];
         low[d] = n ? least / outer : 0;
         wide[d] = n ? most / outer - low[d] + 1 : 1;
         slots *= layout->per_outer[d];
         if (__builtin_mul_overflow(limit, wide[d], &limit)) return -3;
     }
-    if (__builtin_mul_overflow(limit, slots, &limit) || limit > (i64)1 << 61) return -3;
-    i64 *key = malloc(sizeof(i64) * (size_t)(n + 1));
-    points->inside = malloc(sizeof(i64) * (size_t)(n + 1));
+    if (__builtin_mul_overflow(limit, slots, &limit) || limit > (int64_t)1 << 61) return -3;
+    int64_t *key = malloc(sizeof(int64_t) * (size_t)(n + 1));
+    points->inside = malloc(sizeof(int64_t) * (size_t)(n + 1));
     if (!key || !points->inside) goto fail;
     int sorted = 1;
-    for (i64 i = 0; i < n; i++) {
-        i64 outer = 0, slot = 0, offset = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t outer = 0, slot = 0, offset = 0;
         for (int d = 0; d < nd; d++) {
-            i64 p = index[d][i];
+            int64_t p = index[d][i];
             if (p < 0) p += layout->shape[d];
-            i64 inner = p / layout->chunk[d], o = inner / layout->per_outer[d];
+            int64_t inner = p / layout->chunk[d], o = inner / layout->per_outer[d];
             offset += (p - inner * layout->chunk[d]) * layout->stride[d];
             outer = outer * wide[d] + (o - low[d]);
             slot = slot * layout->per_outer[d] + (inner - o * layout->per_outer[d]);
@@ -345,16 +336,16 @@ static inline int zs_points_make(const zs_layout *layout, const i64 *const *inde
         if (i && key[i] < key[i - 1]) sorted = 0;
     }
     if (!sorted) {
-        points->order = malloc(sizeof(i64) * (size_t)n);
-        i64 *moved = malloc(sizeof(i64) * (size_t)(2 * n));
+        points->order = malloc(sizeof(int64_t) * (size_t)n);
+        int64_t *moved = malloc(sizeof(int64_t) * (size_t)(2 * n));
         if (!points->order || !moved || zs_sort_order(key, n, limit, points->order)) {
             free(moved);
             goto fail;
         }
-        for (i64 m = 0; m < n; m++) moved[m] = points->inside[points->order[m]];
-        for (i64 m = 0; m < n; m++) moved[n + m] = key[points->order[m]];
-        memcpy(points->inside, moved, sizeof(i64) * (size_t)n);
-        memcpy(key, moved + n, sizeof(i64) * (size_t)n);
+        for (int64_t m = 0; m < n; m++) moved[m] = points->inside[points->order[m]];
+        for (int64_t m = 0; m < n; m++) moved[n + m] = key[points->order[m]];
+        memcpy(points->inside, moved, sizeof(int64_t) * (size_t)n);
+        memcpy(key, moved + n, sizeof(int64_t) * (size_t)n);
         free(moved);
     }
     if (zs_groups_make(layout, key, n, slots, low, wide, &points->groups)) goto fail;

@@ -29,8 +29,8 @@ typedef struct {
 
 /* The directory that holds the last file written, kept for the next one in it as long as one call lasts. */
 typedef struct {
-    int file;        /* -1: none */
-    int is_missing;  /* there was no such directory when it was looked for */
+    int file;       /* -1: none */
+    int is_missing; /* there was no such directory when it was looked for */
     int has_no_tmpfile;
     int guess; /* 1: the last value was new, so the next one may well be; -1: that was wrong once */
     int has_used_scratch;
@@ -59,7 +59,8 @@ static int zs_make_directory(const zs_place *place, char *path) {
     int above = slash ? zs_make_directory(place, path) : place->directory;
     if (slash) *slash = '/';
     if (above < 0) return -1;
-    int failed = mkdirat(above, slash ? slash + 1 : path, 0777) ? errno != EEXIST : zs_confirm(place, above), reason = errno;
+    int failed = mkdirat(above, slash ? slash + 1 : path, 0777) ? errno != EEXIST : zs_confirm(place, above),
+        reason = errno;
     if (slash) close(above);
     errno = reason;
     return failed ? -1 : zs_open_directory(place, path);
@@ -96,12 +97,14 @@ static inline int zs_temporary(int directory, const char *prefix, char *name) {
     static _Atomic uint64_t counter;
     for (int attempt = 0; attempt < ZS_ATTEMPTS; attempt++) {
         struct stat status;
-        sprintf(name, "%s%lx-%llx", prefix, (long)getpid(), (unsigned long long)atomic_fetch_add(&counter, 1) | 1ull << 63);
+        sprintf(name, "%s%lx-%llx", prefix, (long)getpid(),
+                (unsigned long long)atomic_fetch_add(&counter, 1) | 1ull << 63);
         int file = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (file < 0 && errno == EEXIST) continue;
         if (file < 0) return -1;
         /* Where files cannot be locked nobody takes one for an orphan, either. */
-        int is_ours = !flock(file, LOCK_EX | LOCK_NB) || errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP || errno == EINVAL;
+        int is_ours = !flock(file, LOCK_EX | LOCK_NB) || errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP ||
+                      errno == EINVAL;
         if (is_ours && fstat(file, &status) == 0 && status.st_nlink) return file;
         close(file); /* somebody who cleans up was faster */
     }

@@ -4,24 +4,25 @@
 
 #include "batch.h"
 
-#define ZS_BLOCK_SIZE ((i64)128 << 10)
+#define ZS_BLOCK_SIZE ((int64_t)128 << 10)
 
 /* A box of a chunk that is stored as it is, block by block: what was read is still in a near cache when it is moved. */
-static inline int zs_read_blocks(const zs_layout *layout, const zs_source *source, i64 offset, const zs_move *box,
+static inline int zs_read_blocks(const zs_layout *layout, const zs_source *source, int64_t offset, const zs_move *box,
                                  zs_scratch *scratch, zs_fault *fault) {
     zs_move part = *box;
     int widest = 0;
     for (int d = 1; d < layout->ndim; d++)
-        if (box->dim[d].count > 1 && (box->dim[widest].count == 1 || box->dim[d].inside > box->dim[widest].inside)) widest = d;
-    i64 count = layout->ndim ? box->dim[widest].count : 1, step = count;
+        if (box->dim[d].count > 1 && (box->dim[widest].count == 1 || box->dim[d].inside > box->dim[widest].inside))
+            widest = d;
+    int64_t count = layout->ndim ? box->dim[widest].count : 1, step = count;
     if (count > 1) step = box->dim[widest].inside < ZS_BLOCK_SIZE ? ZS_BLOCK_SIZE / box->dim[widest].inside : 1;
-    for (i64 done = 0; done < count; done += step) {
+    for (int64_t done = 0; done < count; done += step) {
         const char *at;
-        i64 from;
+        int64_t from;
         if (layout->ndim) part.dim[widest].count = count - done < step ? count - done : step;
         part.inside_offset = box->inside_offset + (count > 1 ? done * box->dim[widest].inside : 0);
         part.outside = box->outside + (count > 1 ? done * box->dim[widest].outside : 0);
-        i64 span = zs_span(layout, &part, &from);
+        int64_t span = zs_span(layout, &part, &from);
         int code = zs_fetch(source, offset + from, span, &scratch->raw, &at, fault);
         if (code) return code;
         part.inside_offset = 0;
@@ -32,10 +33,10 @@ static inline int zs_read_blocks(const zs_layout *layout, const zs_source *sourc
 
 /* A box of a chunk that is stored as it is: straight from the file where that takes few calls, else through one
  * read of the stretch that holds it. */
-static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, i64 offset, const zs_move *box,
+static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, int64_t offset, const zs_move *box,
                                 zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
-    i64 from, span = zs_span(layout, box, &from), run = 1, rows = 1;
+    int64_t from, span = zs_span(layout, box, &from), run = 1, rows = 1;
     zs_dim dim[ZS_MAX_NDIM + 1];
     for (int d = 0; d < layout->ndim; d++)
         dim[d] = (zs_dim){box->dim[d].count, box->dim[d].outside, box->dim[d].inside};
@@ -47,22 +48,23 @@ static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, 
         else if (n > 2) rows = -1;
     } else rows = -1;
     if (source->file >= 0 && rows > 0) {
-        i64 got = -2;
+        int64_t got = -2;
         if (rows == 1) got = zs_pread(source->file, box->outside, run, offset + from);
         else if (dim[0].from == run && run >= 1024)
             got = zs_pread_rows(source->file, box->outside, rows, run, dim[0].to, offset + from);
         else if (rows * (run + 4096) < span) {
             got = 0;
-            for (i64 row = 0; row < rows; row++) {
-                i64 part = zs_pread(source->file, box->outside + row * dim[0].to, run, offset + from + row * dim[0].from);
-                if (part < 0) { got = -1; break; }
+            for (int64_t row = 0; row < rows; row++) {
+                int64_t part =
+                    zs_pread(source->file, box->outside + row * dim[0].to, run, offset + from + row * dim[0].from);
+                if (part < 0) {
+                    got = -1;
+                    break;
+                }
                 got += part;
             }
         }
-        if (got == -1) {
-            fault->error_number = errno;
-            return zs_fail(fault, ZS_FAULT_STORE, 0, 0);
-        }
+        if (got == -1) return zs_store_fault(fault);
         if (got >= 0) return got == rows * run ? ZS_OK : zs_fail(fault, ZS_FAULT_SIZE, got, rows * run);
     }
     return zs_read_blocks(layout, source, offset, box, scratch, fault);
@@ -70,18 +72,20 @@ static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, 
 
 /* Decode only the stretch of a chunk that a box needs, where the codec can and it spares much. Whether it did:
  * where it did not, a whole decode gives the chunk or says what is wrong with it. */
-static inline int zs_read_range(const zs_layout *layout, const char *raw, i64 size, const zs_move *box, char *into) {
+static inline int zs_read_range(const zs_layout *layout, const char *raw, int64_t size, const zs_move *box,
+                                char *into) {
     const zstore_codec *codec = layout->step[0];
     if (layout->n_steps != 1 || !ZSTORE_CODEC_HAS(codec, decode_range) || !ZSTORE_CODEC_HAS(codec, decoded_size))
         return 0;
-    i64 from, span = zs_span(layout, box, &from);
+    int64_t from, span = zs_span(layout, box, &from);
     if (span > layout->chunk_size - layout->chunk_size / 4) return 0;
     if (codec->decoded_size(codec->state, raw, (size_t)size) != layout->chunk_size) return 0;
-    return codec->decode_range(codec->state, raw, (size_t)size, (size_t)from, (size_t)span, into + from, (size_t)span) == span;
+    return codec->decode_range(codec->state, raw, (size_t)size, (size_t)from, (size_t)span, into + from,
+                               (size_t)span) == span;
 }
 
 /* The cache that a chunk goes through of which `items` are wanted, and the base it has there; NULL: none. */
-static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source, i64 items, i64 *base) {
+static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source, int64_t items, int64_t *base) {
     const zs_layout *layout = batch->layout;
     if (!layout->n_steps || source->file < 0) return NULL;
     *base = -1;
@@ -93,8 +97,8 @@ static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source
 }
 
 /* A decoded chunk by way of its keeper, to be released; none where this is its first use, and part of it is enough. */
-static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, i64 base, const zs_source *source, i64 offset,
-                               i64 size, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
+static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t base, const zs_source *source,
+                               int64_t offset, int64_t size, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     if ((*chunk = zs_cache_find(keeper, fault->inner, layout->ndim, base, source))) return ZS_OK;
     if (keeper == &zs_shared && !zs_was_touched(fault->inner, layout->ndim, base)) return ZS_OK;
@@ -114,10 +118,12 @@ static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, i64 base
     return ZS_OK;
 }
 
-/* A chunk of which `items` are wanted: decoded, from the cache that keeps it (to be released), or else as it is stored. */
-static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, i64 items, zs_scratch *scratch,
-                               zs_cache **keeper, zs_kept **kept, const char **raw, zs_fault *fault) {
-    i64 base, offset = (i64)where.offset, size = (i64)where.size;
+/* A chunk of which `items` are wanted: decoded, from the cache that keeps it (to be released), or else as it is stored.
+ */
+static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t items,
+                               zs_scratch *scratch, zs_cache **keeper, zs_kept **kept, const char **raw,
+                               zs_fault *fault) {
+    int64_t base, offset = (int64_t)where.offset, size = (int64_t)where.size;
     *kept = NULL;
     *keeper = zs_keeper(batch, source, items, &base);
     if (*keeper) {
@@ -132,10 +138,10 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, zs
                               zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     const char *raw, *chunk;
-    i64 items = 1, size = (i64)where.size;
+    int64_t items = 1, size = (int64_t)where.size;
     if (layout->n_steps == 0) {
         if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
-        if (!box->has_tables) return zs_read_plain(batch, source, (i64)where.offset, box, scratch, fault);
+        if (!box->has_tables) return zs_read_plain(batch, source, (int64_t)where.offset, box, scratch, fault);
     }
     for (int d = 0; d < layout->ndim; d++) items *= box->dim[d].count;
     zs_cache *keeper;
@@ -163,45 +169,60 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, zs
     return code;
 }
 
+/* A decoded chunk for `use`, who want it as first … last; none where `partly`, given the chunk as it is stored and
+ * memory of a decoded one, has done with less. */
+static inline int
+zs_use_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t first, int64_t last,
+             void (*use)(const zs_batch *, int64_t first, int64_t last, const char *chunk),
+             int (*partly)(const zs_batch *, int64_t first, int64_t last, const char *raw, int64_t size, char *into),
+             zs_scratch *scratch, zs_fault *fault) {
+    const zs_layout *layout = batch->layout;
+    const char *raw, *chunk;
+    zs_cache *keeper;
+    zs_kept *kept;
+    int code = zs_get_chunk(batch, source, where, 1, scratch, &keeper, &kept, &raw, fault);
+    if (code) return code;
+    if (kept) {
+        use(batch, first, last, kept->payload);
+        zs_kept_release(keeper, kept);
+        return ZS_OK;
+    }
+    char *into = layout->n_steps ? zs_reserve(&scratch->chunk, layout->chunk_size) : NULL;
+    if (layout->n_steps && !into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
+    if (partly && partly(batch, first, last, raw, (int64_t)where.size, into)) return ZS_OK;
+    code = zs_decode(layout, scratch, raw, (int64_t)where.size, into, &chunk, fault);
+    if (!code) use(batch, first, last, chunk);
+    return code;
+}
+
 /* The members first … last of a group, from its decoded chunk. */
-static inline void zs_points_out(const zs_batch *batch, const char *chunk, i64 first, i64 last) {
+static void zs_points_out(const zs_batch *batch, int64_t first, int64_t last, const char *chunk) {
     const zs_points *points = batch->points;
-    const i64 *order = points->order ? points->order + first : NULL;
-    char *to = order ? batch->memory : batch->memory + first * batch->stride[0];
-    zs_table_line(to, order, batch->stride[0], chunk, points->inside + first, 1, last - first, batch->layout->item,
-                  batch->layout->unit);
+    const zs_move_dim line = {last - first, 1, batch->stride[0], points->inside + first,
+                              points->order ? points->order + first : NULL};
+    char *outside = points->order ? batch->memory : batch->memory + first * batch->stride[0];
+    zs_table_line(batch->layout, &line, (char *)chunk, outside, 0);
 }
 
 /* The points of one group: chunk by chunk, or, where few lie in a chunk stored as it is, item by item. */
-static inline int zs_read_points(const zs_batch *batch, const zs_source *source, zs_entry where, i64 group,
+static inline int zs_read_points(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t group,
                                  zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
-    i64 first = batch->points->groups.start[group], last = batch->points->groups.start[group + 1], size = (i64)where.size;
-    const char *raw, *chunk;
-    if (layout->n_steps == 0 && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
+    int64_t first = batch->points->groups.start[group], last = batch->points->groups.start[group + 1],
+            size = (int64_t)where.size;
+    const char *raw;
+    if (layout->n_steps == 0 && size != layout->chunk_size)
+        return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
     if (layout->n_steps == 0 && source->file >= 0 && (last - first) * 4096 < size) {
-        for (i64 m = first; m < last; m++) {
-            i64 at = (i64)where.offset + batch->points->inside[m];
+        for (int64_t m = first; m < last; m++) {
+            int64_t at = (int64_t)where.offset + batch->points->inside[m];
             int code = zs_fetch(source, at, layout->item, &scratch->raw, &raw, fault);
             if (code) return code;
             zs_copy_item(zs_point_at(batch, m), raw, layout->item, layout->unit);
         }
         return ZS_OK;
     }
-    zs_cache *keeper;
-    zs_kept *kept;
-    int code = zs_get_chunk(batch, source, where, 1, scratch, &keeper, &kept, &raw, fault);
-    if (code) return code;
-    if (kept) {
-        zs_points_out(batch, kept->payload, first, last);
-        zs_kept_release(keeper, kept);
-        return ZS_OK;
-    }
-    char *into = layout->n_steps ? zs_reserve(&scratch->chunk, layout->chunk_size) : NULL;
-    if (layout->n_steps && !into) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
-    code = zs_decode(layout, scratch, raw, size, into, &chunk, fault);
-    if (!code) zs_points_out(batch, chunk, first, last);
-    return code;
+    return zs_use_chunk(batch, source, where, first, last, zs_points_out, NULL, scratch, fault);
 }
 
 /* Where the inner chunk of a spot lies, in the outer chunk that the thread has open, or opens for it; ZS_EMPTY twice
@@ -227,26 +248,24 @@ static inline int zs_find_chunk(const zs_batch *batch, const zs_spot *spot, zs_t
 }
 
 /* What a task wants of its chunk, once that is found. */
-static inline int zs_read_found(const zs_batch *batch, i64 task, const zs_spot *spot, const zs_source *source,
+static inline int zs_read_found(const zs_batch *batch, int64_t task, const zs_spot *spot, const zs_source *source,
                                 zs_entry where, zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     if (batch->points) {
-        if (where.offset != ZS_EMPTY)
-            return zs_read_points(batch, source, where, task, scratch, fault);
-        for (i64 m = batch->points->groups.start[task]; m < batch->points->groups.start[task + 1]; m++)
+        if (where.offset != ZS_EMPTY) return zs_read_points(batch, source, where, task, scratch, fault);
+        for (int64_t m = batch->points->groups.start[task]; m < batch->points->groups.start[task + 1]; m++)
             memcpy(zs_point_at(batch, m), layout->fill_native, (size_t)layout->item);
         return ZS_OK;
     }
     zs_move box;
     zs_move_make(layout, batch->plan, spot->segment, batch->memory, batch->stride, &box);
-    if (where.offset != ZS_EMPTY)
-        return zs_read_box(batch, source, where, &box, scratch, fault);
+    if (where.offset != ZS_EMPTY) return zs_read_box(batch, source, where, &box, scratch, fault);
     zs_fill_outside(layout, &box, 0, box.outside);
     return ZS_OK;
 }
 
 /* One task: an inner chunk of a box plan, or a group of points. */
-static int zs_read_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault) {
+static int zs_read_task(zs_batch *batch, int64_t task, zs_thread *thread, zs_fault *fault) {
     zs_spot spot;
     zs_entry where = {ZS_EMPTY, ZS_EMPTY};
     zs_task_spot(batch, task, thread->open.outer, &spot, fault);

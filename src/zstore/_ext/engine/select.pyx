@@ -31,7 +31,9 @@ cdef class Layout:
         cdef zs_layout *c = &self.c
         cdef int d, k
         if len(shape) > ZS_MAX_NDIM or len(steps) > ZS_MAX_STEPS or len(levels) > ZS_MAX_LEVELS:
-            raise ValueError(f"at most {ZS_MAX_NDIM} dimensions, {ZS_MAX_STEPS} codecs and {ZS_MAX_LEVELS} levels of shards")
+            raise ValueError(
+                f"at most {ZS_MAX_NDIM} dimensions, {ZS_MAX_STEPS} codecs and {ZS_MAX_LEVELS} levels of shards"
+            )
         c.ndim = len(shape)
         c.item = item_size
         c.unit = swap_unit
@@ -142,11 +144,8 @@ cdef class Plan:
     def outer_tasks(self):
         """The first task of every outer chunk, and one past the last task."""
         cdef int64_t o
-        if self.has_points:
-            return [self.points.groups.outer_start[o] for o in range(self.points.groups.n_outer + 1)]
-        if self.c.outer_start == NULL:
-            return list(range(self.c.n_outer + 1))
-        return [self.c.outer_start[o] for o in range(self.c.n_outer + 1)]
+        cdef const int64_t *start = self.points.groups.outer_start if self.has_points else self.c.outer_start
+        return list(range(self.c.n_outer + 1)) if start == NULL else [start[o] for o in range(self.outer_count + 1)]
 
 
 def plan_basic(Layout layout, selection):
@@ -169,7 +168,9 @@ def plan_basic(Layout layout, selection):
         elif PySlice_Check(item):
             used += 1
         elif item is not None:
-            if not PyLong_CheckExact(item) and (PyBool_Check(item) or not PyIndex_Check(item) or isinstance(item, ndarray)):
+            if not PyLong_CheckExact(item) and (
+                PyBool_Check(item) or not PyIndex_Check(item) or isinstance(item, ndarray)
+            ):
                 return None
             used += 1
     if used > ndim:
@@ -261,7 +262,8 @@ def plan_points(Layout layout, list indices, tuple shape):
         if code == -1:
             raise MemoryError
         if code == -2:
-            raise IndexError(f"index {index[bad_dim][bad]} is out of bounds for axis {bad_dim} with size {layout.c.shape[bad_dim]}")
+            length = layout.c.shape[bad_dim]
+            raise IndexError(f"index {index[bad_dim][bad]} is out of bounds for axis {bad_dim} with size {length}")
         if code == -3:
             raise OverflowError("the points lie in more chunks than can be numbered")
     finally:

@@ -87,6 +87,20 @@ cdef extern from "write.h" nogil:
     void zs_write_run(zs_write_job *, int threads)
 
 
+cdef extern from "many.h" nogil:
+    ctypedef struct zs_bundle:
+        zs_groups groups
+
+    ctypedef struct zs_many:
+        zs_batch batch
+        const zs_bundle *bundle
+        const zs_batch *part
+
+    int zs_bundle_make(const zs_layout *, const zs_batch *, int64_t n, zs_bundle *)
+    void zs_bundle_free(zs_bundle *)
+    void zs_many_run(zs_many *, int threads)
+
+
 # In the order of the enum in layout.h.
 cdef tuple FAULTS = ("", "store", "memory", "codec", "size", "missing", "short", "checksum", "entry", "signal")
 
@@ -223,7 +237,7 @@ cdef object fault_of(const zs_fault *fault, int ndim):
 cdef int64_t ALONE_SIZE = 131072
 
 
-cdef int prepare(zs_batch *batch, Plan plan, tuple window, int *threads, int64_t *first_outer, int64_t *outers) except -1:
+cdef int prepare(zs_batch *batch, Plan plan, tuple window) except -1:
     """The batch of the outer chunks that `window` names (None: all of them)."""
     cdef const int64_t *start = plan.points.groups.outer_start if plan.has_points else plan.c.outer_start
     memset(batch, 0, sizeof(batch[0]))
@@ -232,28 +246,40 @@ cdef int prepare(zs_batch *batch, Plan plan, tuple window, int *threads, int64_t
     batch.points = &plan.points if plan.has_points else NULL
     batch.place.directory = -1
     batch.poll = check_signals
-    first_outer[0], outers[0] = 0, plan.outer_count
     batch.n_tasks = plan.task_count
     if window is not None:
-        first_outer[0], outers[0] = window[0], window[1] - window[0]
         if not 0 <= window[0] <= window[1] <= plan.outer_count:
             raise ValueError(f"outer chunks {window} of {plan.outer_count}")
-        if start != NULL and batch.n_tasks:
-            batch.next, batch.n_tasks = start[window[0]], start[window[1]]
-        else:
-            batch.next, batch.n_tasks = window
-    if (batch.n_tasks - batch.next) * plan.layout.c.chunk_size < ALONE_SIZE:
-        threads[0] = 1
+        batch.next, batch.n_tasks = window
+        if start != NULL and plan.task_count:
+            batch.next, batch.n_tasks = start[batch.next], start[batch.n_tasks]
     return 0
+
+
+cdef Buffers attach(zs_batch *batch, Folder folder, list outer, int64_t first, int64_t last):
+    """Let a batch work on the files of `folder`, or on the bytes of outer chunks `first` to `last`, which are lent."""
+    if folder is None:
+        given = Buffers(outer, last - first)
+        batch.outer = given.items - first
+        return given
+    batch.place.directory = folder.descriptor()
+    batch.cache = folder.cache
+    batch.keeps_chunks = folder.keeps_chunks
+    batch.owner = &folder.owner
+    return None
+
+
+cdef int useful(const zs_batch *batch, int threads) noexcept nogil:
+    """How many threads are worth it."""
+    return 1 if (batch.n_tasks - batch.next) * batch.layout.chunk_size < ALONE_SIZE else threads
 
 
 def covers_outer(Plan plan, tuple cell):
     """How much of the outer chunk at `cell` the plan takes in: 2 all of it, 1 what lies in the array, 0 less."""
     cdef zs_batch batch
     cdef int64_t place[32]
-    cdef int64_t first, count
-    cdef int d, threads = 1
-    prepare(&batch, plan, None, &threads, &first, &count)
+    cdef int d
+    prepare(&batch, plan, None)
     for d in range(plan.layout.c.ndim):
         place[d] = cell[d]
     return zs_covers_outer(&batch, place)
@@ -270,19 +296,14 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
     cdef zs_batch batch
     cdef Py_buffer view
     cdef Buffers given
-    cdef int64_t first_outer, outers
-    prepare(&batch, plan, window, &threads, &first_outer, &outers)
+    cdef int64_t first, last
+    first, last = window or (0, plan.outer_count)
+    prepare(&batch, plan, window)
     if batch.n_tasks == batch.next:
         return None
     batch.missing_is_fault = missing_is_fault
-    if folder is not None:
-        batch.place.directory = folder.descriptor()
-        batch.cache = folder.cache
-        batch.keeps_chunks = folder.keeps_chunks
-        batch.owner = &folder.owner
-    elif outer is not None:
-        given = Buffers(outer, outers)
-        batch.outer = given.items - first_outer
+    if inner is None:
+        given = attach(&batch, folder, outer, first, last)
     else:
         given = Buffers(inner, batch.n_tasks - batch.next)
         batch.inner = given.items - batch.next
@@ -290,13 +311,100 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
     try:
         strides_of(plan, &view, &batch.memory, batch.stride)
         with nogil:
-            zs_read_run(&batch, threads)
+            zs_read_run(&batch, useful(&batch, threads))
         return fault_of(&batch.fault, plan.layout.c.ndim)
     finally:
         PyBuffer_Release(&view)
 
 
-include "transfer_many.pxi"
+cdef class Bundle:
+    """Several plans for one layout, and the chunks that they touch, each once.
+
+    Raises
+        OverflowError: the plans lie in more chunks than can be numbered.
+    """
+
+    cdef zs_bundle c
+    cdef zs_batch *part
+    cdef list plans
+    cdef Layout layout
+
+    def __cinit__(self, list plans):
+        cdef Plan plan
+        cdef Py_ssize_t k, n = len(plans)
+        cdef int code
+        self.plans = plans
+        self.layout = (<Plan?> plans[0]).layout
+        self.part = <zs_batch *> calloc(n, sizeof(zs_batch))
+        if self.part == NULL:
+            raise MemoryError
+        for k in range(n):
+            plan = <Plan?> plans[k]
+            if plan.layout is not self.layout:
+                raise ValueError("plans for different layouts")
+            prepare(&self.part[k], plan, None)
+        with nogil:
+            code = zs_bundle_make(&self.layout.c, self.part, n, &self.c)
+        if code == -1:
+            raise MemoryError
+        if code == -2:
+            raise OverflowError("the selections lie in more chunks than can be numbered")
+
+    def __dealloc__(self):
+        zs_bundle_free(&self.c)
+        free(self.part)
+
+    def outer_cells(self):
+        """Grid coordinates of every outer chunk touched, in ascending order."""
+        cdef int64_t o
+        return [outer_cell(&self.c.groups, &self.layout.c, o) for o in range(self.c.groups.n_outer)]
+
+
+def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, tuple window=None, int threads=1,
+              bint missing_is_fault=False):
+    """Fill each of `outs` with what its plan selects, as `read` does; every chunk is fetched and decoded once.
+
+    `outer` holds the bytes of every outer chunk, in the order of `Bundle.outer_cells`; `window` limits the work
+    (and that list) to some of them.
+    """
+    cdef zs_many job
+    cdef Buffers given
+    cdef Py_ssize_t k, have = 0, n = len(bundle.plans)
+    cdef int64_t first, last
+    cdef Py_buffer *views = NULL
+    first, last = (0, bundle.c.groups.n_outer) if window is None else window
+    if len(outs) != n or not 0 <= first <= last <= bundle.c.groups.n_outer:
+        raise ValueError(f"{len(outs)} results of {n}, outer chunks {first} to {last} of {bundle.c.groups.n_outer}")
+    if first == last:
+        return None
+    memset(&job, 0, sizeof(job))
+    job.bundle = &bundle.c
+    job.part = bundle.part
+    job.batch.layout = &bundle.layout.c
+    job.batch.place.directory = -1
+    job.batch.poll = check_signals
+    job.batch.next, job.batch.n_tasks = bundle.c.groups.outer_start[first], bundle.c.groups.outer_start[last]
+    job.batch.missing_is_fault = missing_is_fault
+    given = attach(&job.batch, folder, outer, first, last)
+    views = <Py_buffer *> calloc(n, sizeof(Py_buffer))
+    if views == NULL:
+        raise MemoryError
+    try:
+        for k in range(n):
+            PyObject_GetBuffer(outs[k], &views[k], PyBUF_STRIDES | PyBUF_WRITABLE)
+            have += 1
+            if bundle.part[k].n_tasks:
+                strides_of(<Plan> bundle.plans[k], &views[k], &bundle.part[k].memory, bundle.part[k].stride)
+            bundle.part[k].cache = job.batch.cache
+            bundle.part[k].keeps_chunks = job.batch.keeps_chunks
+            bundle.part[k].owner = job.batch.owner
+        with nogil:
+            zs_many_run(&job, useful(&job.batch, threads))
+        return fault_of(&job.batch.fault, bundle.layout.c.ndim)
+    finally:
+        for k in range(have):
+            PyBuffer_Release(&views[k])
+        free(views)
 
 
 def write(Plan plan, value, *, Folder folder=None, list outer=None, str document="", bint durable=False,
@@ -312,37 +420,35 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
     cdef Py_buffer view
     cdef Buffers given
     cdef bytes name = os.fsencode(document)
-    cdef int64_t k, first_outer, outers
+    cdef int64_t k, first, last
     cdef zs_result *made = NULL
     cdef list results = []
+    first, last = window or (0, plan.outer_count)
     memset(&job, 0, sizeof(job))
-    prepare(&job.batch, plan, window, &threads, &first_outer, &outers)
+    prepare(&job.batch, plan, window)
     if job.batch.n_tasks == job.batch.next:
         return None, results
     job.skip_empty = skip_empty
+    job.batch.place.document = name
+    job.batch.place.is_durable = durable
+    given = attach(&job.batch, folder, outer, first, last)
     if folder is not None:
-        job.batch.place.directory = folder.descriptor()
         folder.has_written = True
-        job.batch.place.document = name
-        job.batch.place.is_durable = durable
-        job.batch.cache = folder.cache
     else:
-        given = Buffers(outer, outers)
-        job.batch.outer = given.items - first_outer
-        made = <zs_result *> calloc(outers + 1, sizeof(zs_result))
+        made = <zs_result *> calloc(last - first + 1, sizeof(zs_result))
         if made == NULL:
             raise MemoryError
-        job.result = made - first_outer
+        job.result = made - first
     try:
         PyObject_GetBuffer(value, &view, PyBUF_STRIDES)
         try:
             strides_of(plan, &view, &job.batch.memory, job.batch.stride)
             with nogil:
-                zs_write_run(&job, threads)
+                zs_write_run(&job, useful(&job.batch, threads))
         finally:
             PyBuffer_Release(&view)
         if made != NULL:
-            for k in range(outers):
+            for k in range(last - first):
                 if made[k].kind == ZS_REPLACED and made[k].data != NULL:
                     results.append(PyBytes_FromStringAndSize(made[k].data, made[k].size))
                 else:
@@ -350,6 +456,6 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
         return fault_of(&job.batch.fault, plan.layout.c.ndim), results
     finally:
         if made != NULL:
-            for k in range(outers):
+            for k in range(last - first):
                 free(made[k].data)
             free(made)

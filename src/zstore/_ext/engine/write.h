@@ -18,7 +18,7 @@ enum { ZS_UNCHANGED, ZS_REPLACED, ZS_REMOVED };
 typedef struct {
     int kind;
     char *data; /* malloc'd */
-    i64 size;
+    int64_t size;
 } zs_result;
 
 typedef struct {
@@ -27,9 +27,9 @@ typedef struct {
     int lock_file; /* -1: none held */
     zs_source source;
     int is_missing;
-    zs_kept *index;  /* of what is there, NULL where all of it is replaced */
-    zs_bytes *piece;  /* encoded inner chunks; size ZS_UNTOUCHED: as it was; data NULL: empty */
-    _Atomic i64 left; /* tasks to go */
+    zs_kept *index;       /* of what is there, NULL where all of it is replaced */
+    zs_bytes *piece;      /* encoded inner chunks; size ZS_UNTOUCHED: as it was; data NULL: empty */
+    _Atomic int64_t left; /* tasks to go */
 } zs_shard;
 
 #define ZS_UNTOUCHED (-1)
@@ -42,9 +42,9 @@ typedef struct {
 } zs_write_job;
 
 /* The points of one group into a decoded chunk; of repeated points the last one stays. */
-static inline void zs_points_in(const zs_batch *batch, i64 group, char *chunk) {
+static inline void zs_points_in(const zs_batch *batch, int64_t group, char *chunk) {
     const zs_points *points = batch->points;
-    for (i64 m = points->groups.start[group]; m < points->groups.start[group + 1]; m++)
+    for (int64_t m = points->groups.start[group]; m < points->groups.start[group + 1]; m++)
         zs_copy_item(chunk + points->inside[m], zs_point_at(batch, m), batch->layout->item, batch->layout->unit);
 }
 
@@ -66,7 +66,7 @@ static inline int zs_is_damage(zs_fault *fault, int is_replaced) {
 }
 
 /* The decoded inner chunk as it is to be stored, in `into`: what was there (`where`), the caller's items over it. */
-static inline int zs_compose(const zs_batch *batch, i64 task, const zs_move *box, const zs_source *source,
+static inline int zs_compose(const zs_batch *batch, int64_t task, const zs_move *box, const zs_source *source,
                              zs_entry where, zs_scratch *scratch, char *into, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     int is_there = where.offset != ZS_EMPTY;
@@ -83,7 +83,7 @@ static inline int zs_compose(const zs_batch *batch, i64 task, const zs_move *box
 }
 
 /* Hand over one outer chunk: to its file, or to the caller; no parts: it is to be removed. */
-static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, const zs_part *parts, int n, int old,
+static inline int zs_deliver(zs_write_job *job, int64_t outer, const char *key, const zs_part *parts, int n, int old,
                              zs_parent *parent, zs_fault *fault) {
     const zs_place *place = &job->batch.place;
     if (!job->result) {
@@ -103,10 +103,10 @@ static inline int zs_deliver(zs_write_job *job, i64 outer, const char *key, cons
     return ZS_OK;
 }
 
-static inline int zs_dims_are_filled(const char *at, const zs_dim *dim, int n, const char *fill, i64 item) {
+static inline int zs_dims_are_filled(const char *at, const zs_dim *dim, int n, const char *fill, int64_t item) {
     if (n == 0) return !memcmp(at, fill, (size_t)item);
     if (n == 1 && dim->from == item) return zs_is_filled(at, dim->count * item, fill, item);
-    for (i64 i = 0; i < dim->count; i++)
+    for (int64_t i = 0; i < dim->count; i++)
         if (!zs_dims_are_filled(at + i * dim->from, dim + 1, n - 1, fill, item)) return 0;
     return 1;
 }
@@ -129,16 +129,17 @@ static inline int zs_rows_of(const zs_layout *layout, const zs_move *box, zs_par
         dim[d] = (zs_dim){box->dim[d].count, box->dim[d].inside, box->dim[d].outside};
     int n = zs_simplify(dim, layout->ndim);
     if (n == 0 || n > 2 || dim[n - 1].to != layout->item || dim[n - 1].from != layout->item) return 0;
-    i64 count = n == 2 ? dim[0].count : 1, run = dim[n - 1].count * layout->item;
+    int64_t count = n == 2 ? dim[0].count : 1, run = dim[n - 1].count * layout->item;
     if (count > ZS_MAX_ROWS || run < ZS_ROW_SIZE) return 0;
-    for (i64 i = 0; i < count; i++) rows[i] = (zs_part){box->outside + i * dim[0].from, 0, run};
+    for (int64_t i = 0; i < count; i++) rows[i] = (zs_part){box->outside + i * dim[0].from, 0, run};
     return (int)count;
 }
 
-/* An inner chunk as it is to be stored: `*encoded`, which lies in scratch, where it was composed (`room`) or in the caller's
- * memory; NULL where it holds nothing but the fill value, and such are not stored. */
-static inline int zs_make_stored(zs_write_job *job, i64 task, const zs_move *box, const zs_source *source, zs_entry where,
-                                 zs_scratch *scratch, zs_buffer *room, const char **encoded, i64 *size, zs_fault *fault) {
+/* An inner chunk as it is to be stored: `*encoded`, which lies in scratch, where it was composed (`room`) or in the
+ * caller's memory; NULL where it holds nothing but the fill value, and such are not stored. */
+static inline int zs_make_stored(zs_write_job *job, int64_t task, const zs_move *box, const zs_source *source,
+                                 zs_entry where, zs_scratch *scratch, zs_buffer *room, const char **encoded,
+                                 int64_t *size, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
     if (zs_replace_blocks(layout, box, source, where, job->skip_empty, scratch, encoded, size)) return ZS_OK;
     const char *chunk = box ? box->outside : NULL;
@@ -150,12 +151,13 @@ static inline int zs_make_stored(zs_write_job *job, i64 task, const zs_move *box
         chunk = into;
     }
     *encoded = NULL;
-    if (job->skip_empty && !zs_takes_all(layout, box) && zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
+    if (job->skip_empty && !zs_takes_all(layout, box) &&
+        zs_is_filled(chunk, layout->chunk_size, layout->fill, layout->item))
         return ZS_OK;
     return zs_encode(layout, scratch, chunk, encoded, size, fault);
 }
 
-static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box,
+static inline int zs_write_plain(zs_write_job *job, int64_t task, const zs_spot *spot, const zs_move *box,
                                  const char *key, zs_thread *thread, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
     zs_source source = {.file = -1};
@@ -167,10 +169,12 @@ static inline int zs_write_plain(zs_write_job *job, i64 task, const zs_spot *spo
         int n = zs_rows_of(layout, box, rows);
         if (n) return zs_deliver(job, spot->outer, key, rows, n, -1, &thread->parent, fault);
     }
-    if (!zs_takes_all(layout, box)) code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
+    if (!zs_takes_all(layout, box))
+        code = zs_open_outer(&job->batch, spot->outer, spot->cell, &source, &is_missing, fault);
     if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
     if (!code)
-        code = zs_make_stored(job, task, box, &source, where, thread->scratch, &thread->scratch->chunk, &part.data, &part.size, fault);
+        code = zs_make_stored(job, task, box, &source, where, thread->scratch, &thread->scratch->chunk, &part.data,
+                              &part.size, fault);
     if (source.file >= 0) close(source.file);
     if (code) return code;
     return zs_deliver(job, spot->outer, key, &part, part.data != NULL, -1, &thread->parent, fault);
@@ -181,15 +185,16 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
                                  zs_thread *thread, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
     const zs_level *level = &layout->level[0];
-    const i64 *start = job->batch.points ? job->batch.points->groups.outer_start : job->batch.plan->outer_start;
+    const int64_t *start = job->batch.points ? job->batch.points->groups.outer_start : job->batch.plan->outer_start;
     shard->left = start[spot->outer + 1] - start[spot->outer];
     shard->is_missing = 1;
     shard->source.file = shard->lock_file = -1;
     shard->is_begun = 1;
     shard->piece = calloc((size_t)level->n, sizeof *shard->piece);
     if (!shard->piece) return zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 16);
-    for (i64 i = 0; i < level->n; i++) shard->piece[i].size = ZS_UNTOUCHED;
-    if (job->batch.place.directory >= 0 && zs_lock(&job->batch.place, key, &shard->lock_file, thread->poll, &job->batch.stop))
+    for (int64_t i = 0; i < level->n; i++) shard->piece[i].size = ZS_UNTOUCHED;
+    if (job->batch.place.directory >= 0 &&
+        zs_lock(&job->batch.place, key, &shard->lock_file, thread->poll, &job->batch.stop))
         return zs_store_fault(fault);
     int covers = zs_covers_outer(&job->batch, spot->cell);
     if (covers == 2) return ZS_OK;
@@ -202,7 +207,7 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
 
 static inline void zs_shard_end(zs_write_job *job, zs_shard *shard) {
     if (shard->piece)
-        for (i64 i = 0; i < job->batch.layout->level[0].n; i++) free((void *)shard->piece[i].data);
+        for (int64_t i = 0; i < job->batch.layout->level[0].n; i++) free((void *)shard->piece[i].data);
     free(shard->piece);
     shard->piece = NULL;
     zs_kept_release(job->batch.cache, shard->index);
@@ -224,15 +229,15 @@ static inline void zs_store64(char *at, uint64_t v, int is_big) {
  * encoded, and neighbours among them are one part. Gives how many parts there are. */
 static inline int zs_shard_lay_out(zs_write_job *job, const zs_shard *shard, char *index, zs_part *parts) {
     const zs_level *level = &job->batch.layout->level[0];
-    i64 index_size = zs_index_size(level), offset = level->index_at_start ? index_size : 0;
+    int64_t index_size = zs_index_size(level), offset = level->index_at_start ? index_size : 0;
     int n = level->index_at_start;
-    for (i64 i = 0; i < level->n; i++) {
+    for (int64_t i = 0; i < level->n; i++) {
         zs_part part = {shard->piece[i].data, 0, shard->piece[i].size};
         int is_there = part.data != NULL, is_kept = part.size == ZS_UNTOUCHED;
         if (is_kept && shard->index) {
             zs_entry entry = zs_entries(shard->index)[i];
             is_there = entry.offset != ZS_EMPTY;
-            part = (zs_part){NULL, (i64)entry.offset, (i64)entry.size};
+            part = (zs_part){NULL, (int64_t)entry.offset, (int64_t)entry.size};
             if (is_there && shard->source.file < 0) part.data = shard->source.data + entry.offset;
         }
         zs_store64(index + 16 * i, is_there ? (uint64_t)offset : ZS_EMPTY, level->index_is_big);
@@ -241,8 +246,7 @@ static inline int zs_shard_lay_out(zs_write_job *job, const zs_shard *shard, cha
         zs_part *last = n ? &parts[n - 1] : NULL;
         if (!part.data && last && n > level->index_at_start && !last->data && last->from + last->size == part.from)
             last->size += part.size;
-        else
-            parts[n++] = part;
+        else parts[n++] = part;
         offset += part.size;
     }
     if (n == level->index_at_start) return 0;
@@ -254,7 +258,7 @@ static inline int zs_shard_lay_out(zs_write_job *job, const zs_shard *shard, cha
     return level->index_at_start ? n : n + 1;
 }
 
-static inline int zs_shard_put(zs_write_job *job, zs_shard *shard, i64 outer, const char *key, zs_thread *thread,
+static inline int zs_shard_put(zs_write_job *job, zs_shard *shard, int64_t outer, const char *key, zs_thread *thread,
                                zs_fault *fault) {
     const zs_level *level = &job->batch.layout->level[0];
     zs_part *parts = malloc(sizeof *parts * (size_t)(level->n + 1));
@@ -272,14 +276,15 @@ static inline int zs_shard_put(zs_write_job *job, zs_shard *shard, i64 outer, co
 }
 
 /* One inner chunk, encoded, in memory of its own; data NULL where it holds nothing but the fill value. */
-static inline int zs_make_piece(zs_write_job *job, i64 task, const zs_move *box, const zs_source *source,
+static inline int zs_make_piece(zs_write_job *job, int64_t task, const zs_move *box, const zs_source *source,
                                 zs_entry where, zs_scratch *scratch, zs_bytes *piece, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
     const char *encoded;
-    i64 size = layout->chunk_size;
+    int64_t size = layout->chunk_size;
     zs_buffer own = {NULL, 0}; /* where nothing is encoded, a chunk is composed in its own memory at once */
     if (layout->n_steps == 0 && (own.data = malloc((size_t)size + 1))) own.size = (size_t)size;
-    int code = zs_make_stored(job, task, box, source, where, scratch, own.data ? &own : &scratch->chunk, &encoded, &size, fault);
+    int code = zs_make_stored(job, task, box, source, where, scratch, own.data ? &own : &scratch->chunk, &encoded,
+                              &size, fault);
     if (!code && encoded && encoded != own.data) {
         if (!own.data) own.data = malloc((size_t)size + 1);
         if (!own.data) return zs_fail(fault, ZS_FAULT_MEMORY, 0, size);
@@ -290,13 +295,13 @@ static inline int zs_make_piece(zs_write_job *job, i64 task, const zs_move *box,
     return code;
 }
 
-static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spot, const zs_move *box, const char *key,
-                                 zs_thread *thread, zs_fault *fault) {
+static inline int zs_write_piece(zs_write_job *job, int64_t task, const zs_spot *spot, const zs_move *box,
+                                 const char *key, zs_thread *thread, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
     const zs_level *level = &layout->level[0];
     zs_shard *shard = &job->shard[spot->outer];
     zs_entry where = {ZS_EMPTY, ZS_EMPTY};
-    i64 slot = 0;
+    int64_t slot = 0;
     int code = ZS_OK;
     if (zs_enter(&shard->lock, thread, fault)) return fault->code;
     if (!shard->is_begun) shard->failed = code = zs_shard_begin(job, shard, spot, key, thread, fault);
@@ -323,7 +328,7 @@ static inline int zs_write_piece(zs_write_job *job, i64 task, const zs_spot *spo
     return code;
 }
 
-static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault *fault) {
+static int zs_write_task(zs_batch *batch, int64_t task, zs_thread *thread, zs_fault *fault) {
     zs_write_job *job = (zs_write_job *)batch;
     char key[ZS_KEY_SIZE];
     zs_spot spot;
@@ -338,7 +343,8 @@ static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault 
     int is_locked = batch->place.directory >= 0;
     int is_empty = job->skip_empty && zs_takes_all(batch->layout, box) && zs_is_box_filled(batch->layout, box);
     if (is_empty && is_locked && zs_was_absent(&batch->place, key, &thread->parent)) return ZS_OK;
-    if (is_locked && zs_lock(&batch->place, key, &thread->document, thread->poll, &batch->stop)) return zs_store_fault(fault);
+    if (is_locked && zs_lock(&batch->place, key, &thread->document, thread->poll, &batch->stop))
+        return zs_store_fault(fault);
     int code = is_empty ? zs_deliver(job, spot.outer, key, NULL, 0, -1, &thread->parent, fault)
                         : zs_write_plain(job, task, &spot, box, key, thread, fault);
     if (is_locked) zs_unlock(thread->document);
@@ -347,21 +353,21 @@ static int zs_write_task(zs_batch *batch, i64 task, zs_thread *thread, zs_fault 
 
 /* Do all of it; what a fault left unfinished is let go, and nothing of it stored. */
 static void zs_write_run(zs_write_job *job, int threads) {
-    i64 n = job->batch.points ? job->batch.points->groups.n_outer : job->batch.plan->n_outer;
+    int64_t n = job->batch.points ? job->batch.points->groups.n_outer : job->batch.plan->n_outer;
     if (job->batch.layout->n_levels) {
         job->shard = calloc((size_t)n + 1, sizeof *job->shard);
         if (!job->shard) {
             zs_fail(&job->batch.fault, ZS_FAULT_MEMORY, 0, n);
             return;
         }
-        for (i64 o = 0; o < n; o++) {
+        for (int64_t o = 0; o < n; o++) {
             pthread_mutex_init(&job->shard[o].lock, NULL);
             job->shard[o].source.file = job->shard[o].lock_file = -1;
         }
     }
     job->batch.run = zs_write_task;
     zs_batch_run(&job->batch, threads);
-    for (i64 o = 0; job->shard && o < n; o++) {
+    for (int64_t o = 0; job->shard && o < n; o++) {
         if (job->shard[o].lock_file >= 0 || job->shard[o].piece) zs_shard_end(job, &job->shard[o]);
         pthread_mutex_destroy(&job->shard[o].lock);
     }

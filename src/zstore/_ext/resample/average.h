@@ -50,9 +50,9 @@ ZS_INLINE void zs_means(const Sum *restrict sum, int64_t outputs, int64_t cells,
     for (int64_t i = 0; i < outputs; i++) out[i] = (T)zs_divide_rounding(sum[i], cells, through_float);
 }
 
-template <class T, class Sum>
-ZS_INLINE void zs_valid_means(const zs_block *b, const Sum *restrict sum, const Sum *restrict valid, int64_t outputs,
-                              T *restrict out) {
+template <class T, class Sum> ZS_INLINE void zs_valid_means(const zs_block *b, const Sum *restrict sum,
+                                                            const Sum *restrict valid, int64_t outputs,
+                                                            T *restrict out) {
     constexpr bool through_float = zs_is_signed<T> && sizeof(T) <= 2;
     const T nodata = zs_cell<T>(b->nodata), substitute = zs_cell<T>(b->substitute);
     for (int64_t i = 0; i < outputs; i++) {
@@ -75,9 +75,9 @@ ZS_INLINE void zs_narrow_means(const Sum *restrict sum, int64_t outputs, int64_t
     }
 }
 
-template <class T, class Sum>
-ZS_INLINE void zs_valid_narrow_means(const zs_block *b, const Sum *restrict sum, const Sum *restrict valid,
-                                     int64_t outputs, T *restrict out) {
+template <class T, class Sum> ZS_INLINE void zs_valid_narrow_means(const zs_block *b, const Sum *restrict sum,
+                                                                   const Sum *restrict valid, int64_t outputs,
+                                                                   T *restrict out) {
     const T nodata = zs_cell<T>(b->nodata), substitute = zs_cell<T>(b->substitute);
     for (int64_t i = 0; i < outputs; i++) {
         const bool is_negative = zs_is_signed<T> && (int32_t)sum[i] < 0;

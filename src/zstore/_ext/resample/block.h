@@ -45,21 +45,15 @@ typedef struct {
 typedef void (*zs_kernel)(const zs_block *block, void *out);
 
 /* A function for every type of cells, in the order of the enum in run.h. */
-#define ZS_FOR_TYPES(FUNCTION)                                                                  \
-    {                                                                                           \
-        FUNCTION<uint8_t>, FUNCTION<int8_t>, FUNCTION<uint16_t>, FUNCTION<int16_t>,             \
-            FUNCTION<uint32_t>, FUNCTION<int32_t>, FUNCTION<uint64_t>, FUNCTION<int64_t>,       \
-            FUNCTION<float>, FUNCTION<double>                                                   \
-    }
+#define ZS_FOR_TYPES(FUNCTION)                                                                         \
+    {FUNCTION<uint8_t>, FUNCTION<int8_t>,   FUNCTION<uint16_t>, FUNCTION<int16_t>, FUNCTION<uint32_t>, \
+     FUNCTION<int32_t>, FUNCTION<uint64_t>, FUNCTION<int64_t>,  FUNCTION<float>,   FUNCTION<double>}
 
-template <size_t size> struct zs_integer_of;
-template <> struct zs_integer_of<1> { typedef int8_t type; typedef uint8_t bits; };
-template <> struct zs_integer_of<2> { typedef int16_t type; typedef uint16_t bits; };
-template <> struct zs_integer_of<4> { typedef int32_t type; typedef uint32_t bits; };
-template <> struct zs_integer_of<8> { typedef int64_t type; typedef uint64_t bits; };
-/* The signed and the unsigned integer of a type's size. */
-template <class T> using zs_integer = typename zs_integer_of<sizeof(T)>::type;
-template <class T> using zs_bits = typename zs_integer_of<sizeof(T)>::bits;
+/* The unsigned and the signed integer of a type's size. */
+template <class T> using zs_bits = std::conditional_t<
+    sizeof(T) == 1, uint8_t,
+    std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
+template <class T> using zs_integer = std::make_signed_t<zs_bits<T>>;
 template <class T> constexpr bool zs_is_float = std::is_floating_point<T>::value;
 template <class T> constexpr bool zs_is_signed = std::is_signed<T>::value;
 template <class T> using zs_limits = std::numeric_limits<T>;
@@ -97,6 +91,12 @@ template <class T> ZS_INLINE T zs_keep(T cell, int keep) {
 }
 
 ZS_INLINE int zs_is_quad(const zs_block *b) { return b->row_count == 2 && b->factor == 2 && b->lanes == 1; }
+
+/* Every step-th cell; a constant for the step makes a vector hold several of them. */
+template <class Bits>
+ZS_INLINE void zs_take_every(int64_t step, const Bits *restrict row, int64_t count, Bits *restrict out) {
+    for (int64_t i = 0; i < count; i++) out[i] = row[step * i];
+}
 
 /* Where outputs without a valid cell become nodata, and those that only look like it something else. */
 template <class T, class Count>

@@ -1,37 +1,17 @@
 """Down-sampling kernels: strided buffers in, strided buffers out, on threads of their own without the GIL."""
 
-from cpython.buffer cimport (
-    Py_buffer,
-    PyBUF_C_CONTIGUOUS,
-    PyBUF_STRIDES,
-    PyBUF_WRITABLE,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
 
 cdef extern from "weighted.h" nogil:
     enum:
-        ZS_MAX_OUTER
-        ZS_MAX_WEIGHTED
-        ZS_FILTERED
-        ZS_MEAN
-        ZS_ROOT_MEAN
-        ZS_SUM
-        ZS_NEAREST_METHOD
-        ZS_AVERAGE_METHOD
-        ZS_MODE_METHOD
-        ZS_SUM_METHOD
-        ZS_RMS_METHOD
-        ZS_MAX_METHOD
-        ZS_MIN_METHOD
-        ZS_QUANTILE_METHOD
-        ZS_PLAIN
-        ZS_F32
-        ZS_F64
-        ZS_OK
+        ZS_MAX_OUTER, ZS_MAX_WEIGHTED
+        ZS_NEAREST_METHOD, ZS_AVERAGE_METHOD, ZS_MODE_METHOD, ZS_SUM_METHOD
+        ZS_RMS_METHOD, ZS_MAX_METHOD, ZS_MIN_METHOD, ZS_QUANTILE_METHOD
+        ZS_FILTERED, ZS_MEAN, ZS_ROOT_MEAN, ZS_SUM
+        ZS_PLAIN, ZS_F32, ZS_F64, ZS_OK
     ctypedef void *zs_kernel
     ctypedef struct zs_axis:
         int64_t source_size, size, factor, source_stride, stride
@@ -43,7 +23,7 @@ cdef extern from "weighted.h" nogil:
         int outer_count
         zs_axis *outer
         zs_axis lane
-        int64_t stored_size, item_size
+        int64_t item_size
         int source_swapped, out_swapped, is_half, skip, stray_nan
         uint64_t nodata, substitute
     ctypedef struct zs_window_job:
@@ -109,16 +89,23 @@ cdef const void *find_table(object array, int64_t length, int64_t item_size) exc
     return table
 
 
-cdef int check_windows(const int64_t *first, const int64_t *count, int64_t size, int64_t source_size) except -1:
-    """What the drivers rely on: windows with cells, inside the source, that only go forward."""
-    cdef int64_t i, begin = 0, end = 0
+cdef int find_windows(
+    object starts, object counts, int64_t most, int64_t size, int64_t source_size, const int64_t **first,
+    const int64_t **count,
+) except -1:
+    """What the drivers rely on: windows of up to `most` cells, inside the source, that only go forward."""
+    cdef int64_t i, begin, cells, last = 0, end = 0
+    first[0] = <const int64_t *> find_table(starts, size, 8)
+    count[0] = <const int64_t *> find_table(counts, size, 8)
     for i in range(size):
-        if first[i] < begin or count[i] < 1 or count[i] > source_size or first[i] > source_size - count[i]:
-            raise ValueError(f"window {i} begins at {first[i]} and has {count[i]} of {source_size} cells")
-        if first[i] + count[i] < end:
+        begin, cells = first[0][i], count[0][i]
+        if begin < last or cells < 1 or cells > source_size or begin > source_size - cells:
+            raise ValueError(f"window {i} begins at {begin} and has {cells} of {source_size} cells")
+        if begin + cells < end:
             raise ValueError(f"window {i} ends before the one before it")
-        begin = first[i]
-        end = begin + count[i]
+        if cells > most:
+            raise ValueError(f"window {i} has {cells} cells, expected at most {most}")
+        last, end = begin, begin + cells
     return 0
 
 
@@ -126,13 +113,10 @@ cdef class Sides:
     """The memory of the source and of the output, borrowed as long as this is there."""
 
     cdef Py_buffer source, out
-    cdef int held
 
     def __cinit__(self, source, out):
         PyObject_GetBuffer(source, &self.source, PyBUF_STRIDES)
-        self.held = 1
         PyObject_GetBuffer(out, &self.out, PyBUF_STRIDES | PyBUF_WRITABLE)
-        self.held = 2
         if (
             self.source.ndim != self.out.ndim
             or self.source.ndim > ZS_MAX_OUTER
@@ -141,10 +125,8 @@ cdef class Sides:
             raise ValueError("source and out differ in dimensions or item size")
 
     def __dealloc__(self):
-        if self.held > 0:
-            PyBuffer_Release(&self.source)
-        if self.held > 1:
-            PyBuffer_Release(&self.out)
+        PyBuffer_Release(&self.source)
+        PyBuffer_Release(&self.out)
 
     cdef int put(
         self, zs_cells *cells, int cell_type, int64_t size, bint is_half, bint source_swapped, bint out_swapped,
@@ -159,7 +141,6 @@ cdef class Sides:
             raise ValueError(f"no way to skip {skip} cells of cell type {cell_type}")
         cells.source = <const char *> self.source.buf
         cells.out = <char *> self.out.buf
-        cells.stored_size = self.source.itemsize
         cells.item_size = size
         cells.is_half = is_half
         cells.source_swapped = source_swapped
@@ -179,7 +160,6 @@ cdef int put_axes(
     cdef zs_axis axis
     cdef zs_axis *last
     cdef int d, at, count = 0
-    cdef int64_t i
     for d in range(source.ndim):
         axis.source_size = source.shape[d]
         axis.size = out.shape[d]
@@ -188,12 +168,8 @@ cdef int put_axes(
         axis.stride = out.strides[d]
         axis.first = axis.count = NULL
         if windows is not None and windows[d] is not None:
-            axis.first = <const int64_t *> find_table(windows[d][0], axis.size, 8)
-            axis.count = <const int64_t *> find_table(windows[d][1], axis.size, 8)
-            check_windows(axis.first, axis.count, axis.size, axis.source_size)
-            for i in range(axis.size):
-                if axis.count[i] > axis.factor:
-                    raise ValueError(f"window {i} has {axis.count[i]} cells, expected at most {axis.factor}")
+            starts, counts = windows[d]
+            find_windows(starts, counts, axis.factor, axis.size, axis.source_size, &axis.first, &axis.count)
         if axis.source_size == 1:
             continue
         at = count
@@ -327,18 +303,13 @@ cdef int put_weights(zs_weighted_job *job, const Py_buffer *source, const Py_buf
         axis.source_stride = source.strides[d]
         axis.stride = out.strides[d]
         axis.taps = taps
-        axis.first = <const int64_t *> find_table(first, size, 8)
-        axis.count = <const int64_t *> find_table(count, size, 8)
+        find_windows(first, count, taps, size, axis.source_size, &axis.first, &axis.count)
         axis.reach = <const int64_t *> find_table(reach, size, 8)
         axis.weights = <const double *> find_table(weights, size * axis.taps, 8)
         axis.total = <const double *> find_table(total, size, 8)
         axis.alike_begin = alike_begin
         axis.alike_end = alike_end
         axis.step = step
-        check_windows(axis.first, axis.count, size, axis.source_size)
-        for i in range(size):
-            if axis.count[i] > axis.taps:
-                raise ValueError(f"window {i} has {axis.count[i]} cells and {axis.taps} weights")
         if not 0 <= axis.alike_begin <= axis.alike_end <= size or axis.step < 1:
             raise ValueError("outputs of equal weights lie outside the output")
         for i in range(axis.alike_begin + 1, axis.alike_end):

@@ -29,9 +29,8 @@ typedef int64_t (*zs_load_cells)(const zs_conversion *how, const void *cells, in
 typedef void (*zs_store_cells)(const zs_conversion *how, double *values, const double *weights, int64_t count,
                                void *cells);
 
-template <class T>
-ZS_CLONES static int64_t zs_load(const zs_conversion *how, const void *cells, int64_t count, double *restrict values,
-                                 double *restrict valid) {
+template <class T> ZS_CLONES static int64_t zs_load(const zs_conversion *how, const void *cells, int64_t count,
+                                                    double *restrict values, double *restrict valid) {
     const T *restrict p = (const T *)cells;
     const T nodata = zs_cell<T>(how->nodata);
     const int skips_nan = how->skip == ZS_SKIP_NAN;
@@ -72,9 +71,8 @@ template <class T> ZS_INLINE T zs_round_cell(double value) {
                                            : (T)(value + copysign(0.5, value));
 }
 
-template <class T>
-ZS_CLONES static void zs_store(const zs_conversion *how, double *restrict values, const double *restrict weights,
-                               int64_t count, void *cells) {
+template <class T> ZS_CLONES static void zs_store(const zs_conversion *how, double *restrict values,
+                                                  const double *restrict weights, int64_t count, void *cells) {
     T *restrict out = (T *)cells;
     const T nodata = zs_cell<T>(how->nodata), substitute = zs_cell<T>(how->substitute);
     zs_finish_sums(how, values, weights, count);

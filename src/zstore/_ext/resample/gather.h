@@ -21,33 +21,25 @@ typedef struct {
     char *out;
     int outer_count;
     zs_axis outer[ZS_MAX_OUTER];
-    zs_axis lane;        /* factor 1 */
-    int64_t stored_size; /* bytes of a cell in memory; a float16 is computed as a float32 */
-    int64_t item_size;
+    zs_axis lane;      /* factor 1 */
+    int64_t item_size; /* bytes of a cell as it is computed: of a float16, those of a float32 */
     int source_swapped, out_swapped, is_half;
     int skip;
     int stray_nan; /* there is no nodata, and cells are floats: see stray_nan.h */
     uint64_t nodata, substitute;
 } zs_cells;
 
-static float zs_half_to_float(uint16_t half) {
+/* The bits of a float16 as those of a float32, and back. */
+static uint32_t zs_half_to_float(uint16_t half) {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3FF;
-    uint32_t bits;
-    float value;
-    if (exponent == 0) {
-        value = (float)fraction * 0x1p-24f;
-        memcpy(&bits, &value, 4);
-        bits |= sign;
-    } else {
-        bits = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | fraction << 13;
-    }
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
-static uint16_t zs_float_to_half(float value) {
+    if (exponent) return sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | fraction << 13;
+    const float value = (float)fraction * 0x1p-24f;
     uint32_t bits;
     memcpy(&bits, &value, 4);
+    return bits | sign;
+}
+
+static uint16_t zs_float_to_half(uint32_t bits) {
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
     bits &= 0x7FFFFFFFu;
     if (bits > 0x7F800000u) return (uint16_t)(sign | 0x7E00 | (bits >> 13 & 0x3FF));
@@ -61,12 +53,14 @@ static uint16_t zs_float_to_half(float value) {
     return (uint16_t)(sign | bits >> 13);
 }
 
+template <class Bits> static Bits zs_same(Bits cell) { return cell; }
+
 ZS_INLINE uint8_t zs_swapped(uint8_t cell) { return cell; }
 ZS_INLINE uint16_t zs_swapped(uint16_t cell) { return __builtin_bswap16(cell); }
 ZS_INLINE uint32_t zs_swapped(uint32_t cell) { return __builtin_bswap32(cell); }
 ZS_INLINE uint64_t zs_swapped(uint64_t cell) { return __builtin_bswap64(cell); }
 
-/* `count` times `lanes` cells, from and to memory of any strides, in bytes; to the other byte order if they are swapped. */
+/* `count` times `lanes` cells, from and to memory of any strides, in bytes. */
 typedef struct {
     const char *from;
     int64_t from_x, from_lane;
@@ -76,56 +70,53 @@ typedef struct {
     int swapped;
 } zs_cell_copy;
 
-template <class Bits> ZS_INLINE void zs_copy_cells_of(const zs_cell_copy *copy) {
+/* Where bytes are swapped, it is those of what lies in memory: of the narrower, if cells change their size. */
+template <class From, class To, To convert(From)> ZS_INLINE void zs_copy_cells_as(const zs_cell_copy *copy) {
     for (int64_t i = 0; i < copy->count; i++)
         for (int64_t l = 0; l < copy->lanes; l++) {
-            Bits cell;
+            From cell;
             memcpy(&cell, copy->from + i * copy->from_x + l * copy->from_lane, sizeof cell);
-            if (copy->swapped) cell = zs_swapped(cell);
-            memcpy(copy->to + i * copy->to_x + l * copy->to_lane, &cell, sizeof cell);
+            if (copy->swapped && sizeof(From) <= sizeof(To)) cell = zs_swapped(cell);
+            To made = convert(cell);
+            if (copy->swapped && sizeof(From) > sizeof(To)) made = zs_swapped(made);
+            memcpy(copy->to + i * copy->to_x + l * copy->to_lane, &made, sizeof made);
         }
 }
 
-static void zs_copy_cells(zs_cell_copy copy) {
-    switch (copy.size) {
-    case 1: return zs_copy_cells_of<uint8_t>(&copy);
-    case 2: return zs_copy_cells_of<uint16_t>(&copy);
-    case 4: return zs_copy_cells_of<uint32_t>(&copy);
-    case 8: return zs_copy_cells_of<uint64_t>(&copy);
+template <class Bits> ZS_INLINE void zs_copy_cells_of(const zs_cell_copy *copy) {
+    zs_copy_cells_as<Bits, Bits, zs_same<Bits>>(copy);
+}
+
+static void zs_copy_cells(const zs_cell_copy *copy) {
+    switch (copy->size) {
+    case 1: return zs_copy_cells_of<uint8_t>(copy);
+    case 2: return zs_copy_cells_of<uint16_t>(copy);
+    case 4: return zs_copy_cells_of<uint32_t>(copy);
+    case 8: return zs_copy_cells_of<uint64_t>(copy);
     }
     /* Wider cells are only moved, source and output being of one type: their bytes stay in order. */
-    for (int64_t i = 0; i < copy.count; i++)
-        for (int64_t l = 0; l < copy.lanes; l++)
-            memcpy(copy.to + i * copy.to_x + l * copy.to_lane, copy.from + i * copy.from_x + l * copy.from_lane,
-                   (size_t)copy.size);
+    for (int64_t i = 0; i < copy->count; i++)
+        for (int64_t l = 0; l < copy->lanes; l++)
+            memcpy(copy->to + i * copy->to_x + l * copy->to_lane, copy->from + i * copy->from_x + l * copy->from_lane,
+                   (size_t)copy->size);
 }
 
 /* `count` times `lanes` cells at `from` of the source, neighbours `from_x` bytes apart, to a contiguous row. */
 static void zs_gather(const zs_cells *cells, const char *from, int64_t from_x, int64_t count, int64_t lanes, char *to) {
-    const int64_t size = cells->stored_size, from_lane = cells->lane.source_stride;
-    const int swapped = cells->source_swapped;
-    if (!cells->is_half)
-        return zs_copy_cells({from, from_x, from_lane, to, lanes * size, size, count, lanes, size, swapped});
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t l = 0; l < lanes; l++) {
-            uint16_t half;
-            memcpy(&half, from + i * from_x + l * from_lane, sizeof half);
-            ((float *)to)[i * lanes + l] = zs_half_to_float(swapped ? zs_swapped(half) : half);
-        }
+    const int64_t size = cells->item_size;
+    const zs_cell_copy copy = {from,  from_x, cells->lane.source_stride, to, lanes * size, size, count,
+                               lanes, size,   cells->source_swapped};
+    if (cells->is_half) zs_copy_cells_as<uint16_t, uint32_t, zs_half_to_float>(&copy);
+    else zs_copy_cells(&copy);
 }
 
 /* The way back, to the output. */
 static void zs_scatter(const zs_cells *cells, const char *from, int64_t count, int64_t lanes, char *to, int64_t to_x) {
-    const int64_t size = cells->stored_size, to_lane = cells->lane.stride;
-    const int swapped = cells->out_swapped;
-    if (!cells->is_half)
-        return zs_copy_cells({from, lanes * size, size, to, to_x, to_lane, count, lanes, size, swapped});
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t l = 0; l < lanes; l++) {
-            uint16_t half = zs_float_to_half(((const float *)from)[i * lanes + l]);
-            if (swapped) half = zs_swapped(half);
-            memcpy(to + i * to_x + l * to_lane, &half, sizeof half);
-        }
+    const int64_t size = cells->item_size;
+    const zs_cell_copy copy = {from, lanes * size,      size, to, to_x, cells->lane.stride, count, lanes,
+                               size, cells->out_swapped};
+    if (cells->is_half) zs_copy_cells_as<uint32_t, uint16_t, zs_float_to_half>(&copy);
+    else zs_copy_cells(&copy);
 }
 
 #endif

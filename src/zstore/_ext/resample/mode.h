@@ -10,7 +10,8 @@
  * than conditions: compilers would branch, and a branch keeps the loops from becoming vectors. */
 template <bool is_float, class Bits> ZS_INLINE Bits zs_key(Bits bits) {
     if constexpr (!is_float) return bits;
-    const Bits sign = (Bits)1 << (8 * sizeof bits - 1), infinity = sizeof bits == 4 ? 0x7F800000u : (Bits)0x7FF0000000000000u;
+    const Bits sign = (Bits)1 << (8 * sizeof bits - 1),
+               infinity = sizeof bits == 4 ? 0x7F800000u : (Bits)0x7FF0000000000000u;
     const Bits nan = infinity | infinity >> 1, magnitude = bits & (Bits)~sign;
     const Bits is_nan = (Bits)0 - (Bits)(magnitude > infinity), is_set = (Bits)0 - (Bits)(magnitude != 0);
     return ((bits & ~is_nan) | (nan & is_nan)) & is_set;
@@ -33,8 +34,8 @@ ZS_INLINE void zs_quad_modes(const zs_block *b, Bits *restrict out, Bits hole) {
 }
 
 /* One cell position of many windows after the other, in planes of `stride` cells. */
-template <class Bits>
-ZS_CLONES static void zs_split(const zs_block *b, int64_t first, int64_t outputs, Bits *restrict planes, int64_t stride) {
+template <class Bits> ZS_CLONES static void zs_split(const zs_block *b, int64_t first, int64_t outputs,
+                                                     Bits *restrict planes, int64_t stride) {
     const int64_t factor = b->factor, lanes = b->lanes;
     for (int64_t r = 0; r < b->row_count; r++)
         for (int64_t k = 0; k < factor; k++, planes += stride) {
@@ -47,16 +48,13 @@ ZS_CLONES static void zs_split(const zs_block *b, int64_t first, int64_t outputs
                 continue;
             }
             row += first * factor + k;
-            if (factor == 1)
-                for (int64_t j = 0; j < outputs; j++) planes[j] = row[j];
-            else if (factor == 2)
-                for (int64_t j = 0; j < outputs; j++) planes[j] = row[2 * j];
-            else if (factor == 3)
-                for (int64_t j = 0; j < outputs; j++) planes[j] = row[3 * j];
-            else if (factor == 4)
-                for (int64_t j = 0; j < outputs; j++) planes[j] = row[4 * j];
-            else
-                for (int64_t j = 0; j < outputs; j++) planes[j] = row[factor * j];
+            switch (factor) {
+            case 1: zs_take_every(1, row, outputs, planes); break;
+            case 2: zs_take_every(2, row, outputs, planes); break;
+            case 3: zs_take_every(3, row, outputs, planes); break;
+            case 4: zs_take_every(4, row, outputs, planes); break;
+            default: zs_take_every(factor, row, outputs, planes);
+            }
         }
 }
 
@@ -162,7 +160,8 @@ template <bool is_float, class Bits> ZS_INLINE int zs_tallied_modes(const zs_blo
 }
 
 template <bool is_float, class Bits> ZS_CLONES static void zs_mode_of_bits(const zs_block *b, void *results) {
-    /* Up to this many cells every pair is compared, many windows at a time; beyond, each window is counted in a table. */
+    /* Up to this many cells every pair is compared, many windows at a time; beyond, each window is counted in a table.
+     */
     constexpr int64_t paired = sizeof(Bits) == 1 ? 100 : sizeof(Bits) == 2 ? 64 : sizeof(Bits) == 4 ? 36 : 25;
     Bits *out = (Bits *)results;
     const Bits hole = zs_key<is_float>(zs_cell<Bits>(b->nodata));

@@ -4,13 +4,10 @@
 
 #include "block.h"
 
-/* Every second or fourth cell: a vector holds several of them. Beyond, a plain strided copy is as quick. */
+/* Every second or fourth cell. Beyond, a plain strided copy is as quick. */
 template <class Bits> ZS_INLINE void zs_pick(const zs_block *b, Bits *restrict out) {
-    const Bits *restrict p = (const Bits *)b->rows[0];
-    if (b->factor == 2)
-        for (int64_t i = 0; i < b->count; i++) out[i] = p[2 * i];
-    else
-        for (int64_t i = 0; i < b->count; i++) out[i] = p[4 * i];
+    if (b->factor == 2) zs_take_every(2, (const Bits *)b->rows[0], b->count, out);
+    else zs_take_every(4, (const Bits *)b->rows[0], b->count, out);
 }
 
 /* Bytes two by two: narrowing a word is one instruction, picking every other byte is not. */

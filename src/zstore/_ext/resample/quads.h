@@ -85,8 +85,8 @@ template <class T> ZS_INLINE void zs_valid_quad_means(const zs_block *b, T *rest
         const zs_words16 u = (zs_words16)(p & ~p_hole), v = (zs_words16)(q & ~q_hole);
         const zs_sums16 missing = (zs_sums16)(p_hole + q_hole); /* minus how many, in both halves */
         const zs_sums16 n = 4 + (missing >> 16) + ((zs_sums16)((zs_words16)missing << 16) >> 16);
-        const zs_sums16 sum = is_signed ? ((zs_sums16)u >> 16) + ((zs_sums16)v >> 16) +
-                                              ((zs_sums16)(u << 16) >> 16) + ((zs_sums16)(v << 16) >> 16)
+        const zs_sums16 sum = is_signed ? ((zs_sums16)u >> 16) + ((zs_sums16)v >> 16) + ((zs_sums16)(u << 16) >> 16) +
+                                              ((zs_sums16)(v << 16) >> 16)
                                         : (zs_sums16)((u >> 16) + (v >> 16) + (u & 0xFFFF) + (v & 0xFFFF));
         const zs_sums16 sign = is_signed ? sum >> 31 : (zs_sums16){0}; /* halves go away from zero */
         const zs_sums16 twice = 2 * ((sum ^ sign) - sign) + n, halves = 2 * (n + (zs_sums16)((n == 0) & 1));
@@ -96,17 +96,15 @@ template <class T> ZS_INLINE void zs_valid_quad_means(const zs_block *b, T *rest
         const zs_sums16 is_hole = whole == nodata, is_empty = n == 0;
         const zs_sums16 moved = (whole & ~is_hole) | (substitute & is_hole);
         const results cells = __builtin_convertvector((moved & ~is_empty) | (nodata & is_empty), results);
-        if (here == 16)
-            memcpy(out + i, &cells, sizeof cells);
-        else
-            memcpy(out + i, &cells, (size_t)here * sizeof *out);
+        if (here == 16) memcpy(out + i, &cells, sizeof cells);
+        else memcpy(out + i, &cells, (size_t)here * sizeof *out);
     }
 }
 
 constexpr int64_t ZS_STRETCH = 256; /* outputs at a time: their sums and counts stay in the nearest cache */
 
-/* Floats. Sums and counts go through memory: in one loop the compiler guards the division with a branch, and scalar code
- * it is. A float32 that is a sum of negative zeros keeps their sign, a float64 does not. */
+/* Floats. Sums and counts go through memory: in one loop the compiler guards the division with a branch, and scalar
+ * code it is. A float32 that is a sum of negative zeros keeps their sign, a float64 does not. */
 template <int skip, class T> ZS_INLINE void zs_valid_float_quad_means(const zs_block *b, T *restrict out) {
     const T nodata = zs_cell<T>(b->nodata);
     const double zero = sizeof(T) == 4 ? -0.0 : 0.0;
@@ -118,7 +116,8 @@ template <int skip, class T> ZS_INLINE void zs_valid_float_quad_means(const zs_b
             const T a = p[2 * i], c = p[2 * i + 1], d = q[2 * i], e = q[2 * i + 1];
             const int va = zs_is_valid<skip>(a, nodata), vc = zs_is_valid<skip>(c, nodata);
             const int vd = zs_is_valid<skip>(d, nodata), ve = zs_is_valid<skip>(e, nodata);
-            sum[i] = ((double)zs_keep(a, va) + (double)zs_keep(c, vc)) + ((double)zs_keep(d, vd) + (double)zs_keep(e, ve));
+            sum[i] =
+                ((double)zs_keep(a, va) + (double)zs_keep(c, vc)) + ((double)zs_keep(d, vd) + (double)zs_keep(e, ve));
             valid[i] = (double)(va + vc + vd + ve);
         }
         for (int64_t i = 0; i < here; i++) out[i] = (T)((zero + sum[i]) / valid[i]);

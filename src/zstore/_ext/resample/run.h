@@ -7,9 +7,9 @@
 #ifndef ZS_RUN_H
 #define ZS_RUN_H
 
-#include "pool.h"
 #include "average.h"
 #include "block.h"
+#include "crew.h"
 #include "gather.h"
 #include "stray_nan.h"
 #include "mode.h"
@@ -17,7 +17,6 @@
 #include "rank.h"
 #include "total.h"
 
-enum { ZS_MAX_THREADS = 64 };
 enum { ZS_U8, ZS_I8, ZS_U16, ZS_I16, ZS_U32, ZS_I32, ZS_U64, ZS_I64, ZS_F32, ZS_F64, ZS_TYPE_COUNT };
 enum {
     ZS_NEAREST_METHOD,
@@ -30,11 +29,10 @@ enum {
     ZS_QUANTILE_METHOD,
     ZS_METHOD_COUNT
 };
-enum { ZS_OK = 0, ZS_NO_MEMORY = -1 };
 
 /* In the order of the methods, from average on. */
 static const zs_kernel zs_kernels[][ZS_TYPE_COUNT] = {
-    ZS_FOR_TYPES(zs_average), ZS_FOR_TYPES(zs_mode), ZS_FOR_TYPES(zs_sum), ZS_FOR_TYPES(zs_rms),
+    ZS_FOR_TYPES(zs_average), ZS_FOR_TYPES(zs_mode), ZS_FOR_TYPES(zs_sum),      ZS_FOR_TYPES(zs_rms),
     ZS_FOR_TYPES(zs_max),     ZS_FOR_TYPES(zs_min),  ZS_FOR_TYPES(zs_quantile),
 };
 
@@ -77,14 +75,6 @@ typedef struct {
     const char **rows, **windows;
 } zs_window_worker;
 
-typedef struct {
-    zs_job pooled;
-    zs_window_worker workers[ZS_MAX_THREADS];
-    int joined;
-} zs_window_crew;
-
-static int64_t zs_least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The rows of the window of outer output `index`, in row-major order, from column `column` on. */
 static int64_t zs_find_rows(const zs_window_job *job, int64_t index, int64_t column, const char **rows, char **out) {
     int64_t extent[ZS_MAX_OUTER], row_count = 1;
@@ -102,7 +92,8 @@ static int64_t zs_find_rows(const zs_window_job *job, int64_t index, int64_t col
         /* in place, from the back: every row so far becomes extent[d] rows */
         for (int64_t r = row_count - 1; r >= 0; r--) {
             const char *row = rows[r];
-            for (int64_t k = extent[d] - 1; k >= 0; k--) rows[r * extent[d] + k] = row + k * job->cells.outer[d].source_stride;
+            for (int64_t k = extent[d] - 1; k >= 0; k--)
+                rows[r * extent[d] + k] = row + k * job->cells.outer[d].source_stride;
         }
         row_count *= extent[d];
     }
@@ -139,7 +130,8 @@ static void zs_run_uneven(zs_window_worker *worker, zs_block *block, int64_t beg
             if (job->x.count[i] != length) continue;
             for (int64_t r = 0; r < block->row_count; r++)
                 zs_gather(&job->cells, worker->windows[r] + job->x.first[i] * job->x.source_stride,
-                          job->x.source_stride, length, lanes, worker->gathered + r * room + block->count * length * cell);
+                          job->x.source_stride, length, lanes,
+                          worker->gathered + r * room + block->count * length * cell);
             block->count++;
         }
         if (!block->count) continue;
@@ -151,7 +143,7 @@ static void zs_run_uneven(zs_window_worker *worker, zs_block *block, int64_t beg
     }
 }
 
-static void zs_run_window_task(zs_window_worker *worker, int64_t task) {
+static void zs_run_task(zs_window_worker *worker, int64_t task) {
     zs_window_job *job = worker->job;
     const int rowwise = job->direct_source;
     const int64_t index = rowwise ? task / job->x_blocks : task % job->outer_total;
@@ -194,20 +186,7 @@ static void zs_run_window_task(zs_window_worker *worker, int64_t task) {
     if (out_of_memory) __atomic_store_n(&job->status, ZS_NO_MEMORY, __ATOMIC_SEQ_CST);
 }
 
-static void zs_work_windows(zs_job *pooled, int is_caller) {
-    zs_window_crew *crew = (zs_window_crew *)pooled;
-    zs_window_worker *worker = &crew->workers[__atomic_fetch_add(&crew->joined, 1, __ATOMIC_SEQ_CST)];
-    zs_window_job *job = worker->job;
-    (void)is_caller;
-    const int64_t step = 1 + job->task_count / 256;
-    for (;;) {
-        const int64_t begin = __atomic_fetch_add(&job->next, step, __ATOMIC_SEQ_CST);
-        if (begin >= job->task_count || __atomic_load_n(&job->status, __ATOMIC_SEQ_CST) != ZS_OK) return;
-        for (int64_t task = begin; task < zs_least(begin + step, job->task_count); task++) zs_run_window_task(worker, task);
-    }
-}
-
-static int zs_prepare_worker(zs_window_job *job, zs_window_worker *worker) {
+static int zs_prepare(zs_window_job *job, zs_window_worker *worker) {
     const size_t scratch = (size_t)ZS_SCRATCH * (ZS_BLOCK + 16);
     const size_t row = (size_t)(job->x_block * job->x.factor * job->cells.lane.size * job->cells.item_size);
     const size_t gathered = job->direct_source ? 0 : ((size_t)job->window_rows * row + 63) & ~(size_t)63;
@@ -235,16 +214,12 @@ static void zs_look_at_memory(zs_window_job *job) {
     }
     job->direct_source = !job->cells.is_half && !job->cells.source_swapped && !(source & unaligned) &&
                          job->x.source_stride == lanes * size && (lanes == 1 || job->cells.lane.source_stride == size);
-    job->direct_out = !job->cells.is_half && !job->cells.out_swapped && !(out & unaligned) && job->x.stride == lanes * size &&
-                      (lanes == 1 || job->cells.lane.stride == size);
+    job->direct_out = !job->cells.is_half && !job->cells.out_swapped && !(out & unaligned) &&
+                      job->x.stride == lanes * size && (lanes == 1 || job->cells.lane.stride == size);
     if (job->x.first) job->direct_source = job->direct_out = 0;
 }
 
 static int zs_run_windows(zs_window_job *job, int threads) {
-    zs_window_crew crew;
-    int prepared = 0;
-    memset(&crew, 0, sizeof crew);
-    crew.pooled.work = zs_work_windows;
     zs_look_at_memory(job);
     job->outer_total = job->window_rows = 1;
     for (int d = 0; d < job->cells.outer_count; d++) {
@@ -261,19 +236,7 @@ static int zs_run_windows(zs_window_job *job, int threads) {
     job->block.substitute = job->cells.substitute;
     job->block.quarters = job->quarters;
     job->block.item_size = job->cells.item_size;
-    job->next = 0;
-    job->status = ZS_OK;
-    threads = (int)zs_least(zs_least(threads, ZS_MAX_THREADS), job->task_count);
-    while (prepared < threads && zs_prepare_worker(job, &crew.workers[prepared]) == ZS_OK) prepared++;
-    if (prepared == 0)
-        job->status = ZS_NO_MEMORY;
-    else
-        zs_pool_run(&crew.pooled, prepared);
-    for (int t = 0; t < threads; t++) {
-        free(crew.workers[t].rows);
-        free(crew.workers[t].memory);
-    }
-    return job->status;
+    return zs_run_crew<zs_window_worker>(job, threads);
 }
 
 #endif

@@ -14,7 +14,8 @@ template <class T> ZS_CLONES static int zs_find_nan_of(const T *cells, int64_t c
     return any != 0;
 }
 
-template <class T> ZS_CLONES static void zs_replace_nan_of(T *restrict cells, const T *restrict instead, int64_t count) {
+template <class T>
+ZS_CLONES static void zs_replace_nan_of(T *restrict cells, const T *restrict instead, int64_t count) {
     for (int64_t i = 0; i < count; i++) cells[i] = zs_is_nan(cells[i]) ? instead[i] : cells[i];
 }
 

@@ -6,8 +6,8 @@
 
 namespace {
 
-/* Sums of cells of type T, or of their squares: `Column` holds those of a column, `Count` how many of its cells are valid,
- * `Window` both of a window. Integers are summed exactly. */
+/* Sums of cells of type T, or of their squares: `Column` holds those of a column, `Count` how many of its cells are
+ * valid, `Window` both of a window. Integers are summed exactly. */
 template <class T, class Column, class Count, class Window, bool squared = false> struct zs_summing {
     typedef T Cell;
     typedef Window Sum;
@@ -53,8 +53,8 @@ template <class T, class Column, class Count, class Window, bool squared = false
         for (; r < b->row_count; r += 2) {
             const T *p = (const T *)b->rows[r], *q = (const T *)b->rows[r + 1];
             for (int64_t x = 0; x < width; x++)
-                valid[x] = (Count)(valid[x] + (Count)zs_is_valid<skip>(p[x], nodata) +
-                                   (Count)zs_is_valid<skip>(q[x], nodata));
+                valid[x] =
+                    (Count)(valid[x] + (Count)zs_is_valid<skip>(p[x], nodata) + (Count)zs_is_valid<skip>(q[x], nodata));
         }
     }
 
@@ -74,7 +74,8 @@ template <class T, class Column, class Count, class Window, bool squared = false
     }
 
     /* With a constant for the factor. */
-    template <class From> ZS_INLINE void fold_by(int64_t factor, const From *restrict column, int64_t count, Window *restrict window) {
+    template <class From>
+    ZS_INLINE void fold_by(int64_t factor, const From *restrict column, int64_t count, Window *restrict window) {
         for (int64_t i = 0; i < count; i++) {
             Window sum = (Window)column[i * factor];
             for (int64_t k = 1; k < factor; k++) sum += (Window)column[i * factor + k];

@@ -26,7 +26,9 @@ template <class T> ZS_CLONES static void zs_sum(const zs_block *b, void *out) {
     const Sum *sum = zs_sum_windows<zs_wide_sums, T>(b, &valid);
     for (int64_t i = 0; i < outputs; i++) {
         if constexpr (zs_is_float<T>) totals[i] = (T)sum[i];
-        else totals[i] = sum[i] < (Sum)zs_lowest<T> ? zs_lowest<T> : sum[i] > (Sum)zs_highest<T> ? zs_highest<T> : (T)sum[i];
+        else
+            totals[i] =
+                sum[i]<(Sum)zs_lowest<T> ? zs_lowest<T> : sum[i]>(Sum) zs_highest<T> ? zs_highest<T> : (T)sum[i];
     }
     if (b->skip) zs_mark_holes(b, valid, outputs, totals);
 }

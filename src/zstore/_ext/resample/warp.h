@@ -18,27 +18,27 @@
 
 enum { ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE };
 
-#define ZS_ROWS 8          /* rows of the result that a thread takes at a time */
-#define ZS_LEAST_SUM 1e-5  /* weights that sum to less are none */
-#define ZS_SLACK 1e-10     /* what rounding may take from a place on an edge */
-#define ZS_FINE 0.95       /* cells of the result per cell of the source, from which kernels are not stretched */
+#define ZS_ROWS 8         /* rows of the result that a thread takes at a time */
+#define ZS_LEAST_SUM 1e-5 /* weights that sum to less are none */
+#define ZS_SLACK 1e-10    /* what rounding may take from a place on an edge */
+#define ZS_FINE 0.95      /* cells of the result per cell of the source, from which kernels are not stretched */
 
 typedef struct {
     zs_job job;
     int method;
-    int64_t layers, height, width;         /* of the source */
-    int64_t out_height, out_width;         /* of the result, and of the places (one more for ZS_AVERAGE) */
-    const char *cells;                     /* contiguous; doubles, or items of any kind for ZS_NEAREST */
+    int64_t layers, height, width; /* of the source */
+    int64_t out_height, out_width; /* of the result, and of the places (one more for ZS_AVERAGE) */
+    const char *cells;             /* contiguous; doubles, or items of any kind for ZS_NEAREST */
     int64_t item_size;
-    const uint8_t *valid;                  /* per cell of the source; NULL: all are */
+    const uint8_t *valid; /* per cell of the source; NULL: all are */
     const double *columns, *rows;
-    double x_scale, y_scale;               /* cells of the result per cell of the source */
-    int is_whole;                          /* whether results are rounded, halves up, */
-    double least, most;                    /* and stopped at these */
-    int64_t taps;                          /* room that weights along one dimension need */
-    uint8_t *runs;                         /* how many valid cells begin at a cell, as far as a byte can say */
+    double x_scale, y_scale; /* cells of the result per cell of the source */
+    int is_whole;            /* whether results are rounded, halves up, */
+    double least, most;      /* and stopped at these */
+    int64_t taps;            /* room that weights along one dimension need */
+    uint8_t *runs;           /* how many valid cells begin at a cell, as far as a byte can say */
     char *out;
-    uint8_t *found;                        /* per cell of the result: whether there is a value */
+    uint8_t *found; /* per cell of the result: whether there is a value */
     _Atomic int64_t next;
     _Atomic int failed;
 } zs_warp_job;
@@ -60,7 +60,7 @@ ZS_INLINE double zs_kernel_weight(int is_cubic, double x) {
 
 /* `reach` cells to each side weigh something, the source's edges aside. */
 ZS_INLINE void zs_weigh_place(int is_cubic, int64_t reach, double stretch, double place, int64_t size, double *weights,
-                        zs_taps *span) {
+                              zs_taps *span) {
     const double near = floor(place - 0.5), shift = place - 0.5 - near;
     const int64_t first = (int64_t)near - reach + 1, last = (int64_t)near + reach;
     for (int64_t i = 0; i < 2 * reach; i++)
@@ -76,7 +76,7 @@ ZS_INLINE void zs_weigh_place(int is_cubic, int64_t reach, double stretch, doubl
 
 /* Weighed cells, one by one, those that are not valid left out. */
 static int zs_sum_valid(const double *cells, const uint8_t *valid, int64_t width, const zs_taps *y, const zs_taps *x,
-                  int needs_all, double *result) {
+                        int needs_all, double *result) {
     double sum = 0, total = 0;
     for (int64_t i = 0; i < y->count; i++) {
         const int64_t at = (y->first + i) * width + x->first;
@@ -114,7 +114,7 @@ ZS_INLINE int zs_is_solid(const uint8_t *runs, int64_t width, const zs_taps *y, 
 }
 
 ZS_INLINE int zs_sum_weighted(const double *cells, const uint8_t *valid, const uint8_t *runs, int64_t width,
-                          const zs_taps *y, const zs_taps *x, int needs_all, double *result) {
+                              const zs_taps *y, const zs_taps *x, int needs_all, double *result) {
     const double total = y->total * x->total;
     if (x->count <= 8 && total >= ZS_LEAST_SUM && (!runs || zs_is_solid(runs, width, y, x))) {
         double sum;
@@ -185,7 +185,7 @@ ZS_INLINE int zs_find_area(const zs_warp_job *j, const double *left, const doubl
 }
 
 ZS_INLINE int zs_mean_area(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
-                      const double *box, double **weights, int64_t *room, double *result) {
+                           const double *box, double **weights, int64_t *room, double *result) {
     zs_taps y, x;
     int64_t wide = (int64_t)(box[1] - box[0]) + 3, high = (int64_t)(box[3] - box[2]) + 3;
     wide = wide > j->width + 1 ? j->width + 1 : wide;
@@ -216,7 +216,7 @@ ZS_INLINE double zs_round_whole(const zs_warp_job *j, double value) {
 }
 
 ZS_INLINE void zs_pick_row(const zs_warp_job *j, const char *cells, const uint8_t *valid, int64_t row, int64_t line,
-                       int64_t item_size) {
+                           int64_t item_size) {
     const double *columns = j->columns + row * j->out_width, *rows = j->rows + row * j->out_width;
     for (int64_t column = 0; column < j->out_width; column++) {
         int64_t x, y;
@@ -230,19 +230,8 @@ ZS_INLINE void zs_pick_row(const zs_warp_job *j, const char *cells, const uint8_
     }
 }
 
-ZS_CLONES static void zs_row_nearest(const zs_warp_job *j, const char *cells, const uint8_t *valid, int64_t row,
-                                     int64_t line) {
-    switch (j->item_size) {
-    case 1: zs_pick_row(j, cells, valid, row, line, 1); break;
-    case 2: zs_pick_row(j, cells, valid, row, line, 2); break;
-    case 4: zs_pick_row(j, cells, valid, row, line, 4); break;
-    case 8: zs_pick_row(j, cells, valid, row, line, 8); break;
-    default: zs_pick_row(j, cells, valid, row, line, j->item_size);
-    }
-}
-
 ZS_INLINE void zs_filter_row(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
-                         int64_t row, int64_t line, double *weights, int is_cubic) {
+                             int64_t row, int64_t line, double *weights, int is_cubic) {
     const double *columns = j->columns + row * j->out_width, *rows = j->rows + row * j->out_width;
     const int is_fine = j->x_scale >= ZS_FINE && j->y_scale >= ZS_FINE;
     const double x_stretch = zs_stretch(j->x_scale), y_stretch = zs_stretch(j->y_scale);
@@ -273,18 +262,8 @@ ZS_INLINE void zs_filter_row(const zs_warp_job *j, const double *cells, const ui
     }
 }
 
-ZS_CLONES static void zs_row_bilinear(const zs_warp_job *j, const double *cells, const uint8_t *valid,
-                                      const uint8_t *runs, int64_t row, int64_t line, double *weights) {
-    zs_filter_row(j, cells, valid, runs, row, line, weights, 0);
-}
-
-ZS_CLONES static void zs_row_cubic(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
-                                   int64_t row, int64_t line, double *weights) {
-    zs_filter_row(j, cells, valid, runs, row, line, weights, 1);
-}
-
-ZS_CLONES static int zs_row_average(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
-                                    int64_t row, int64_t line, double **weights, int64_t *room) {
+ZS_INLINE int zs_average_row(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
+                             int64_t row, int64_t line, double **weights, int64_t *room) {
     double *const out = (double *)j->out + line;
     double sides[2][5], box[4];
     zs_find_side(j, row * (j->out_width + 1), sides[0]);
@@ -300,18 +279,19 @@ ZS_CLONES static int zs_row_average(const zs_warp_job *j, const double *cells, c
     return 0;
 }
 
-static int zs_warp_row(const zs_warp_job *j, int64_t layer, int64_t row, double **weights, int64_t *room) {
+ZS_CLONES static int zs_warp_row(const zs_warp_job *j, int64_t layer, int64_t row, double **weights, int64_t *room) {
     const int64_t plane = layer * j->height * j->width, line = (layer * j->out_height + row) * j->out_width;
-    const char *cells = j->cells + plane * j->item_size;
+    const char *items = j->cells + plane * j->item_size;
+    const double *cells = (const double *)items;
     const uint8_t *valid = j->valid ? j->valid + plane : NULL, *runs = j->runs ? j->runs + plane : NULL;
-    if (j->method == ZS_AVERAGE)
-        return zs_row_average(j, (const double *)cells, valid, runs, row, line, weights, room);
-    if (j->method == ZS_NEAREST)
-        zs_row_nearest(j, cells, valid, row, line);
-    else if (j->method == ZS_CUBIC)
-        zs_row_cubic(j, (const double *)cells, valid, runs, row, line, *weights);
-    else
-        zs_row_bilinear(j, (const double *)cells, valid, runs, row, line, *weights);
+    if (j->method == ZS_AVERAGE) return zs_average_row(j, cells, valid, runs, row, line, weights, room);
+    if (j->method == ZS_CUBIC) zs_filter_row(j, cells, valid, runs, row, line, *weights, 1);
+    else if (j->method == ZS_BILINEAR) zs_filter_row(j, cells, valid, runs, row, line, *weights, 0);
+    else if (j->item_size == 1) zs_pick_row(j, items, valid, row, line, 1);
+    else if (j->item_size == 2) zs_pick_row(j, items, valid, row, line, 2);
+    else if (j->item_size == 4) zs_pick_row(j, items, valid, row, line, 4);
+    else if (j->item_size == 8) zs_pick_row(j, items, valid, row, line, 8);
+    else zs_pick_row(j, items, valid, row, line, j->item_size);
     return 0;
 }
 

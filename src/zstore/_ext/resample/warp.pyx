@@ -1,39 +1,21 @@
 """The sampling kernel: contiguous buffers in, contiguous buffers out, on the pool's threads without the GIL."""
 
-from cpython.buffer cimport (
-    Py_buffer,
-    PyBUF_C_CONTIGUOUS,
-    PyBUF_WRITABLE,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
 
 cdef extern from "warp.h" nogil:
     enum:
-        ZS_NEAREST
-        ZS_BILINEAR
-        ZS_CUBIC
-        ZS_AVERAGE
+        ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE
     ctypedef struct zs_warp_job:
-        int method
-        int64_t layers
-        int64_t height
-        int64_t width
-        int64_t out_height
-        int64_t out_width
+        int method, is_whole
+        int64_t layers, height, width, out_height, out_width, item_size
         const char *cells
-        int64_t item_size
         const uint8_t *valid
         const double *columns
         const double *rows
-        double x_scale
-        double y_scale
-        int is_whole
-        double least
-        double most
+        double x_scale, y_scale, least, most
         char *out
         uint8_t *found
     int zs_run_warp(zs_warp_job *job, int threads)

@@ -9,6 +9,7 @@
 #define ZS_WEIGHTED_H
 
 #include "cells.h"
+#include "crew.h"
 #include "run.h"
 #include "weigh.h"
 
@@ -34,7 +35,8 @@ typedef struct {
     zs_store_cells store;
     /* made by zs_run_weighted */
     int64_t lane_tile, task_count;
-    int64_t next; /* shared by threads */
+    int64_t next; /* shared by threads, as is status */
+    int status;
 } zs_weighted_job;
 
 typedef struct {
@@ -55,12 +57,6 @@ typedef struct {
     const double **rows;
 } zs_weigher;
 
-typedef struct {
-    zs_job pooled;
-    zs_weigher weighers[ZS_MAX_THREADS];
-    int joined;
-} zs_weighing_crew;
-
 /* One output (or, with phases, `count` of them) out of the rows of values and of validity. */
 static int zs_weigh_outputs(zs_weigher *w, const zs_weighted_axis *axis, int64_t i, const double *const *rows,
                             const double *const *valid_rows, int64_t count, double *values, double *valid) {
@@ -73,8 +69,7 @@ static int zs_weigh_outputs(zs_weigher *w, const zs_weighted_axis *axis, int64_t
     double all = weights[0];
     for (int64_t k = 1; k < axis->count[i]; k++) all += weights[k];
     if (job->needs_runs) zs_find_longest_runs(valid_rows, axis->count[i], count, w->run, w->best);
-    zs_divide(values, valid, job->needs_runs ? w->best : NULL, (double)(axis->reach[i] / 2), all,
-              count);
+    zs_divide(values, valid, job->needs_runs ? w->best : NULL, (double)(axis->reach[i] / 2), all, count);
     return 1;
 }
 
@@ -127,9 +122,9 @@ static int zs_load_row(zs_weigher *w, int d, const char *from) {
     zs_weighted_job *job = w->job;
     const zs_weighted_axis *axis = &job->axes[d];
     const int64_t cells = w->cells[d] * w->lanes, size = job->cells.item_size;
-    const int contiguous = !job->cells.is_half && !job->cells.source_swapped && !((uintptr_t)from & (uintptr_t)(size - 1)) &&
-                           (w->lanes == 1 || job->cells.lane.source_stride == size) &&
-                           axis->source_stride == w->lanes * size;
+    const int contiguous =
+        !job->cells.is_half && !job->cells.source_swapped && !((uintptr_t)from & (uintptr_t)(size - 1)) &&
+        (w->lanes == 1 || job->cells.lane.source_stride == size) && axis->source_stride == w->lanes * size;
     if (!contiguous) {
         zs_gather(&job->cells, from, axis->source_stride, w->cells[d], w->lanes, w->gathered);
         from = w->gathered;
@@ -169,8 +164,7 @@ static void zs_fill_totals(const zs_weigher *w, int d, double factor, double *to
     const zs_weighted_job *job = w->job;
     for (int64_t i = 0; i < w->outputs[d]; i++) {
         const double total = factor * job->axes[d].total[w->begin[d] + i];
-        if (d < job->axis_count - 1)
-            zs_fill_totals(w, d + 1, total, totals + i * w->inner[d + 1]);
+        if (d < job->axis_count - 1) zs_fill_totals(w, d + 1, total, totals + i * w->inner[d + 1]);
         else
             for (int64_t l = 0; l < w->lanes; l++) totals[i * w->lanes + l] = total;
     }
@@ -199,7 +193,7 @@ static void zs_make_tile(zs_weigher *w, const char *from, char *cells) {
 
 static int64_t zs_tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
-static void zs_run_weighted_task(zs_weigher *w, int64_t task) {
+static void zs_run_task(zs_weigher *w, int64_t task) {
     zs_weighted_job *job = w->job;
     const int64_t lane = task % zs_tiles(job->cells.lane.size, job->lane_tile) * job->lane_tile;
     const char *from = job->cells.source + lane * job->cells.lane.source_stride;
@@ -232,17 +226,6 @@ static void zs_run_weighted_task(zs_weigher *w, int64_t task) {
     zs_scatter_tile(w, 0, w->scattered, to);
 }
 
-static void zs_work_weighted(zs_job *pooled, int is_caller) {
-    zs_weighing_crew *crew = (zs_weighing_crew *)pooled;
-    zs_weigher *w = &crew->weighers[__atomic_fetch_add(&crew->joined, 1, __ATOMIC_SEQ_CST)];
-    (void)is_caller;
-    for (;;) {
-        const int64_t task = __atomic_fetch_add(&w->job->next, 1, __ATOMIC_SEQ_CST);
-        if (task >= w->job->task_count) return;
-        zs_run_weighted_task(w, task);
-    }
-}
-
 /* Tiles small enough for the caches, and large enough that what neighbours share is not worked out too often. */
 static void zs_choose_tiles(zs_weighted_job *job) {
     job->lane_tile = zs_least(job->cells.lane.size, 256);
@@ -264,7 +247,7 @@ static void zs_choose_tiles(zs_weighted_job *job) {
     for (int d = 0; d < job->cells.outer_count; d++) job->task_count *= job->cells.outer[d].size;
 }
 
-static int zs_prepare_weigher(zs_weighted_job *job, zs_weigher *w) {
+static int zs_prepare(zs_weighted_job *job, zs_weigher *w) {
     int64_t sizes[ZS_MAX_WEIGHTED], inner = job->lane_tile, widest = 0, taps = 0, total = 0;
     for (int d = job->axis_count - 1; d >= 0; d--) {
         sizes[d] = (job->axes[d].tile_cells * inner + 15) & ~(int64_t)7;
@@ -286,39 +269,22 @@ static int zs_prepare_weigher(zs_weighted_job *job, zs_weigher *w) {
     w->rows = (const double **)malloc((size_t)(2 * taps) * sizeof *w->rows);
     if (posix_memalign((void **)&w->memory, 64, (size_t)total * sizeof(double))) w->memory = NULL;
     if (!w->rows || !w->memory) return ZS_NO_MEMORY;
-    double *free_memory = (double *)w->memory;
-    for (int d = 0; d < job->axis_count; d++) {
-        w->planes[d].values = free_memory;
-        w->planes[d].valid = free_memory + sizes[d];
-        free_memory += 2 * sizes[d];
-    }
-    w->phases.values = free_memory;
-    w->phases.valid = free_memory + phases;
-    w->result.values = w->phases.valid + phases;
-    w->result.valid = w->result.values + results;
-    w->run = w->result.valid + results;
-    w->best = w->run + widest;
-    w->gathered = (char *)(w->best + widest);
-    w->scattered = (char *)(w->best + widest + row);
-    w->again = (char *)(w->best + widest + row + results);
+    double *memory = (double *)w->memory;
+    auto take = [&memory](int64_t size) { return (memory += size) - size; };
+    for (int d = 0; d < job->axis_count; d++) w->planes[d] = {take(sizes[d]), take(sizes[d])};
+    w->phases = {take(phases), take(phases)};
+    w->result = {take(results), take(results)};
+    w->run = take(widest);
+    w->best = take(widest);
+    w->gathered = (char *)take(row);
+    w->scattered = (char *)take(results);
+    w->again = (char *)take(results);
     return ZS_OK;
 }
 
 static int zs_run_weighted(zs_weighted_job *job, int threads) {
-    zs_weighing_crew crew;
-    int prepared = 0;
-    memset(&crew, 0, sizeof crew);
-    crew.pooled.work = zs_work_weighted;
     zs_choose_tiles(job);
-    job->next = 0;
-    threads = (int)zs_least(zs_least(threads, ZS_MAX_THREADS), job->task_count);
-    while (prepared < threads && zs_prepare_weigher(job, &crew.weighers[prepared]) == ZS_OK) prepared++;
-    if (prepared > 0) zs_pool_run(&crew.pooled, prepared);
-    for (int t = 0; t < threads; t++) {
-        free(crew.weighers[t].rows);
-        free(crew.weighers[t].memory);
-    }
-    return prepared > 0 ? ZS_OK : ZS_NO_MEMORY;
+    return zs_run_crew<zs_weigher>(job, threads);
 }
 
 static const zs_load_cells zs_loads[ZS_TYPE_COUNT] = ZS_FOR_TYPES(zs_load);
