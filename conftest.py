@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ def known_reasons(text: str) -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--known-skips", action="store_true", help="a skip for a reason that no table has fails")
+    with suppress(ValueError):  # other people's suites, run from here, come upon this file twice
+        parser.addoption(
+            "--known-skips", action="store_true", help="a skip for a reason that no table has fails"
+        )
 
 
 def check(report: Any, config: pytest.Config) -> None:
