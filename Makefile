@@ -67,7 +67,7 @@ sanitize: $(BUILT)
 	mkdir -p $(SANITIZED)
 	cp -r src tests examples setup.py pyproject.toml README.md $(SANITIZED)
 	find $(SANITIZED)/src -name '*.so' -delete -o -path '*/_ext/*/*.c' -delete -o -path '*/_ext/*/*.cpp' -delete
-	cd $(SANITIZED) && CFLAGS="$(SANITIZE)" LDFLAGS="-fsanitize=address,undefined" ZSTORE_DEBUG_KERNELS=1 \
+	cd $(SANITIZED) && CFLAGS="$(SANITIZE)" CXXFLAGS="$(SANITIZE)" LDFLAGS="-fsanitize=address,undefined" ZSTORE_DEBUG_KERNELS=1 \
 		$(abspath $(BIN))/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=src \
