@@ -42,12 +42,13 @@ typedef struct zstore_codec {
     int64_t (*decode)(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity);
     void (*destroy)(struct zstore_codec *codec);
     /* optional: decode only bytes start .. start + size of the decoded whole; EDAMAGED where it has no such bytes */
-    int64_t (*decode_range)(const void *state, const void *src, size_t src_size, size_t start, size_t size,
-                            void *dst, size_t dst_capacity);
-    /* optional: how many bytes the encoded bytes claim to decode to, unverified; ZSTORE_EDAMAGED where they don't say */
+    int64_t (*decode_range)(const void *state, const void *src, size_t src_size, size_t start, size_t size, void *dst,
+                            size_t dst_capacity);
+    /* optional: how many bytes the encoded bytes claim to decode to, unverified; ZSTORE_EDAMAGED where they don't say
+     */
     int64_t (*decoded_size)(const void *state, const void *src, size_t src_size);
-    /* optional, together with `decode_range`, `decoded_size` and `replace_blocks`: into blocks of how many bytes `encode` cuts
-     * `src_size` bytes, each of which it encodes by itself */
+    /* optional, together with `decode_range`, `decoded_size` and `replace_blocks`: into blocks of how many bytes
+     * `encode` cuts `src_size` bytes, each of which it encodes by itself */
     size_t (*block_size)(const void *state, size_t src_size);
     /* optional: encoded bytes `src` with some of their blocks encoded anew, from the decoded `size` bytes at `blocks`,
      * which begin at byte `start` of the decoded whole: whole blocks, or up to the end of it. The others stay as they
@@ -56,7 +57,7 @@ typedef struct zstore_codec {
                               const void *blocks, void *dst, size_t dst_capacity);
 } zstore_codec;
 
-#define ZSTORE_CODEC_HAS(codec, field)                                                                       \
+#define ZSTORE_CODEC_HAS(codec, field) \
     (offsetof(zstore_codec, field) + sizeof((codec)->field) <= (codec)->struct_size && (codec)->field != NULL)
 
 #ifdef __cplusplus
