@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import threading
 import time
 from contextlib import ExitStack
@@ -94,7 +95,13 @@ def test_a_long_read_can_be_interrupted(tmp_path, kind):
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=30)
+    try:
+        out, errors = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        # An interrupt that comes while Python runs a finalizer is printed there, and goes no further.
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+        assert "Exception ignored" in errors, errors
     assert out == "interrupted\n", errors
     assert process.returncode == 0
 
