@@ -36,12 +36,12 @@ TEMPLATES = {
     "extra_link_args": ["-pthread", "-lm", "-static-libgcc", "-Wl,--as-needed"],
 }
 KERNELS = {
+    "resample.blocks": TEMPLATES,  # first: it takes longest, the others meanwhile
     "codecs.native": CODEC_LIBRARIES,
     "codecs.vlen": NUMPY_STRINGS,
     "engine.files": {},
     "engine.select": {},
     "engine.transfer": {"extra_link_args": ["-pthread"]},
-    "resample.blocks": TEMPLATES,
     "resample.warp": {"extra_link_args": ["-pthread", "-lm"]},
 }
 DIRECTIVES = {

@@ -69,7 +69,10 @@ template <class T, class Column, class Count, class Window, bool squared = false
         memset(sum, 0, (size_t)width * sizeof *sum);
         for (int64_t r = 0; r < b->row_count; r++) {
             const T *p = (const T *)b->rows[r];
-            for (int64_t x = 0; x < width; x++) sum[x] += load(zs_keep(p[x], zs_is_valid<skip>(p[x], nodata)));
+            for (int64_t x = 0; x < width; x++) {
+                const int ok = zs_is_valid<skip>(p[x], nodata);
+                sum[x] += load(sizeof(T) == 4 ? zs_keep(p[x], ok) : ok ? p[x] : (T)0); /* each the quicker one */
+            }
         }
     }
 
