@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
+if TYPE_CHECKING:  # `import zstore` reads this file, and loads nothing heavy
+    import numpy.typing as npt
 
 __all__ = ["read_tile", "render_html"]
 
