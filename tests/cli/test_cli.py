@@ -132,6 +132,20 @@ def test_quicklook(pyramid: Path, tmp_path: Path) -> None:
     assert "c.png" in said and "No such file" in said
 
 
+def test_conventions_are_chosen(tmp_path: Path) -> None:
+    attributes = {
+        "proj:code": "EPSG:32633",
+        "spatial:dimensions": ["y", "x"],
+        "spatial:transform": [1, 0, 0, 0, -1, 9],
+    }
+    group = zstore.create_group(tmp_path / "z", attributes=attributes)
+    group.create_array("b", shape=(4, 4), dtype="u1", dimension_names=["y", "x"])
+    assert "EPSG:32633" in run("info", tmp_path / "z").output
+    assert "EPSG:32633" in run("--conventions", "cf, ...", "info", tmp_path / "z").output
+    assert "EPSG:32633" not in run("--conventions", "cf", "info", tmp_path / "z").output
+    assert "unknown convention 'acne'" in run("--conventions", "acne", "info", tmp_path / "z", code=1).output
+
+
 def test_plugins_and_version() -> None:
     said = run("plugins").output
     assert "sharding_indexed" in said and "average" in said and "geozarr" in said

@@ -61,5 +61,14 @@ def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(library.__version__, prog_name="zstore")
 @click.option("--traceback", is_flag=True, help="Show where in the program an error comes from.")
-def zstore(traceback: bool) -> None:
+@click.option(
+    "--conventions",
+    metavar="NAMES",
+    help="Ask these conventions in this order, names separated by commas; ... stands for all others.",
+)
+@click.pass_context
+def zstore(context: click.Context, traceback: bool, conventions: str | None) -> None:
     """Look at, convert and make Zarr arrays and the rasters and pyramids in them."""
+    if conventions is not None:
+        use = import_module("zstore.conventions.order").use_conventions
+        context.with_resource(use(*(name.strip() for name in conventions.split(","))))
