@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill fuzz sanitize build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
+.PHONY: demo test drill fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -49,31 +49,41 @@ test: $(BUILT)
 drill: $(BUILT)
 	$(BIN)/python -m pytest -q -m slow
 
-# Every parser and decoder, fed with damaged input for FUZZ_SECONDS; one of them guided by what it reaches, with
-# `make fuzz FUZZ_TARGET=zstd` (extra `fuzz`).
+# Every parser and decoder, fed with damaged input for FUZZ_SECONDS; with `make fuzz GUIDED=1` the parsers of documents,
+# each for its share, guided by what they reach (extra `fuzz`). FUZZ_TARGET names one.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGET ?=
+GUIDED ?=
+FUZZ = tests/fuzz/run.py $(if $(GUIDED),--atheris) $(FUZZ_SECONDS) $(if $(FUZZ_TARGET),"$(FUZZ_TARGET)")
 fuzz: $(BUILT)
-	test -z "$(FUZZ_TARGET)" || $(BIN)/pip install --quiet -e ".[fuzz]"
-	$(BIN)/python tests/fuzz/run.py $(if $(FUZZ_TARGET),--atheris) $(FUZZ_SECONDS) $(if $(FUZZ_TARGET),"$(FUZZ_TARGET)")
+	test -z "$(GUIDED)" || $(BIN)/pip install --quiet -e ".[fuzz]"
+	$(BIN)/python $(FUZZ)
 
-# The kernels with bounds checks, AddressSanitizer and UndefinedBehaviorSanitizer, in a copy. The test left out
-# watches the memory of the process, of which the sanitizer keeps what was freed; and those that fork while other threads
-# allocate, because the sanitizer's allocator leaves its locks taken in the child.
+# The kernels with bounds checks, AddressSanitizer and UndefinedBehaviorSanitizer, in a copy.
 SANITIZED := build/sanitize
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-sanitize: $(BUILT)
+SANITIZED_PYTHON = cd $(SANITIZED) && \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=src \
+	$(abspath $(BIN))/python
+sanitized: $(BUILT)
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
 	cp -r src tests examples setup.py pyproject.toml README.md $(SANITIZED)
 	find $(SANITIZED)/src -name '*.so' -delete -o -path '*/_ext/*/*.c' -delete -o -path '*/_ext/*/*.cpp' -delete
 	cd $(SANITIZED) && CFLAGS="$(SANITIZE)" CXXFLAGS="$(SANITIZE)" LDFLAGS="-fsanitize=address,undefined" ZSTORE_DEBUG_KERNELS=1 \
 		$(abspath $(BIN))/python setup.py -q build_ext --inplace
-	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=src \
-		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels tests/codecs tests/faults \
+
+# The tests of the kernels and of damage. The test left out watches the memory of the process, of which the sanitizer
+# keeps what was freed; and those that fork while other threads allocate, because the sanitizer's allocator leaves its
+# locks taken in the child.
+sanitize: sanitized
+	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider tests/kernels tests/codecs tests/faults \
 		$(addprefix tests/engine/test_,cache.py many.py puts.py recoding.py) \
 		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
+
+fuzz-sanitized: sanitized
+	$(SANITIZED_PYTHON) $(FUZZ)
 
 # Stores of every kind, opened by readers that are no test dependencies too, from environments of their own: one of
 # PYTHON, and one of the newest Python here (3.12 at least), for which some readers have their newest versions (and
