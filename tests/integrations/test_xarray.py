@@ -201,7 +201,7 @@ def test_real_files_are_to_both_engines_the_same(tmp_path, source, zarr_format):
     from zstore.integrations.rasters import netcdf_to_zarr, raster_to_zarr
 
     if not source.is_file():
-        pytest.skip(f"{source.name} is not there")
+        pytest.skip(f"{source.name} is not beside the project")
     if source.suffix == ".nc":
         netcdf_to_zarr(source, tmp_path / "a.zarr", zarr_format=zarr_format)
     else:
