@@ -28,7 +28,11 @@ def run_together(path: Path, *programs: tuple[object, ...]) -> None:
     """Run programs that `wait_for` the starting file; all of them must succeed."""
     go = path.with_suffix(".go")
     go.unlink(missing_ok=True)
-    processes = [start(*map(str, program)) for program in programs]
+    wait_together(go, [start(*map(str, program)) for program in programs])
+
+
+def wait_together(go: Path, processes: list[subprocess.Popen[str]]) -> None:
+    """Let processes that wait for the file `go` begin; all of them must succeed."""
     for process in processes:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -22,6 +23,16 @@ def cells(path: str, first: str, step: str, count: str) -> None:
         array[cell] = cell + 1
 
 
+def shared_cells(url: str, go: str, first: str, step: str, count: str) -> None:
+    """As `cells`, in a store of any kind."""
+    array = zstore.open_array(url, "a", "r+")
+    print("ready", flush=True)
+    while not Path(go).exists():
+        time.sleep(0.001)
+    for cell in range(int(first), int(count), int(step)):
+        array[cell] = cell + 1
+
+
 def appends(path: str, number: str, times: str) -> None:
     """Append blocks of three items that carry this writer's number."""
     array = zstore.open_array(path, "a", "r+")
@@ -38,9 +49,9 @@ def attributes(path: str, number: str, times: str) -> None:
         array.attrs[f"{number}-{turn}"] = turn
 
 
-def rewrite(path: str) -> None:
+def rewrite(path: str, options: str = "null") -> None:
     """Fill the whole array with 1, 2, 3, … until killed; say when it begins."""
-    array = zstore.open_array(path, "a", "r+")
+    array = zstore.open_array(path, "a", "r+", storage_options=json.loads(options))
     print("ready", flush=True)
     value = 1
     while True:
