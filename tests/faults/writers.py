@@ -23,12 +23,18 @@ def cells(path: str, first: str, step: str, count: str) -> None:
         array[cell] = cell + 1
 
 
+def shared_appends(url: str, go: str, number: str, times: str) -> None:
+    """Append blocks of three items, in a store of any kind."""
+    array = zstore.open_array(url, "a", "r+")
+    begin_at(go)
+    for turn in range(int(times)):
+        array.append(np.full(3, 1000 * int(number) + turn, "i4"))
+
+
 def shared_cells(url: str, go: str, first: str, step: str, count: str) -> None:
     """As `cells`, in a store of any kind."""
     array = zstore.open_array(url, "a", "r+")
-    print("ready", flush=True)
-    while not Path(go).exists():
-        time.sleep(0.001)
+    begin_at(go)
     for cell in range(int(first), int(count), int(step)):
         array[cell] = cell + 1
 
@@ -137,9 +143,13 @@ def fork_once(path: str) -> None:
 
 def wait_for(path: str) -> None:
     """Begin together: when the starting file is there."""
+    begin_at(str(Path(path).with_suffix(".go")))
+
+
+def begin_at(go: str) -> None:
+    """Say "ready", and go on as soon as that file is there."""
     print("ready", flush=True)
-    start = Path(path).with_suffix(".go")
-    while not start.exists():
+    while not Path(go).exists():
         time.sleep(0.001)
 
 
