@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
 import zarr
+from click.testing import CliRunner
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError, UnsupportedError
+from zstore.cli.root import zstore as command
+from zstore.errors import (
+    MetadataError,
+    NotFoundError,
+    ReadOnlyError,
+    StoreError,
+    UnknownExtensionError,
+    UnsupportedError,
+)
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import consolidate, create_array, create_group, open, open_array, open_group
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.storage.zip.store import ZipStore
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -38,18 +50,129 @@ def test_r_and_r_plus_need_something_there(store):
 
 
 def test_a_makes_what_is_missing_and_opens_what_is_there(store, zarr_format):
-    group = open_group(store, "g", zarr_format=zarr_format, attributes={"a": 1})
+    group = open_group(store, "g", "a", zarr_format=zarr_format, attributes={"a": 1})
     assert group.zarr_format == zarr_format
-    assert open_group(store, "g").attrs.asdict() == {"a": 1}
+    assert open_group(store, "g", "a").attrs.asdict() == {"a": 1}
     array = open_array(store, "x", "a", zarr_format, shape=(3,), dtype="i2")
     assert array.shape == (3,)
-    assert open_array(store, "x", shape=(9,), dtype="i8").shape == (3,)
-    assert isinstance(open(store, "x"), Array)
-    assert isinstance(open(store, "g"), Group)
-    assert isinstance(open(store, "new", zarr_format=zarr_format), Group)
-    assert isinstance(open(store, "newer", zarr_format=zarr_format, shape=1, dtype="i1"), Array)
+    assert open_array(store, "x", "a", shape=(9,), dtype="i8").shape == (3,)
+    assert isinstance(open(store, "x", "a"), Array)
+    assert isinstance(open(store, "g", "a"), Group)
+    assert isinstance(open(store, "new", "a", zarr_format=zarr_format), Group)
+    assert isinstance(open(store, "newer", "a", zarr_format=zarr_format, shape=1, dtype="i1"), Array)
     with pytest.raises(NotFoundError):
-        open_array(store, "nothing")
+        open_array(store, "nothing", "a")
+
+
+def test_without_a_mode_nothing_is_made_and_what_is_there_can_be_written(store, zarr_format):
+    for maker in (open, open_array, open_group):
+        for options in ({}, {"shape": 3, "dtype": "i1"}):
+            if maker is not open_group or not options:
+                with pytest.raises(NotFoundError, match="looked for"):
+                    maker(store, "x", zarr_format=zarr_format, **options)
+    assert list(store.list()) == []
+    create_array(store, "x", shape=(3,), dtype="i1", zarr_format=zarr_format)
+    for maker in (open, open_array):
+        maker(store, "x")[0] = 7
+        assert maker(store.as_read_only(), "x").read_only
+    assert not open_group(create_group(store, "g", zarr_format=zarr_format).store, "g").read_only
+
+
+def _urls(folder):
+    """One for each kind of store in a file or a directory of its own."""
+    place = folder / "sub" / "typo"
+    yield from (
+        str(place),
+        f"{place}.zip",
+        place.as_uri(),
+        f"{place.as_uri()}.zip|zip:|zarr3:",
+        f"zip::{place}.zip",
+    )
+    yield from (f"{place.as_uri()}|zarr2:", f"{place.as_uri()}|zarr3:a", f"tar://a::{place}.tar")
+    yield from (f"{scheme}://{place}" for scheme in ("sqlite", "lmdb", "dbm"))
+
+
+def test_opening_makes_no_file_and_no_directory(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for url in _urls(tmp_path):
+        for opener in (open, open_array, open_group):
+            for mode in (None, "r", "r+"):
+                # What is no archive cannot be looked into at all.
+                with pytest.raises((NotFoundError, StoreError, UnknownExtensionError)):
+                    opener(url, mode=mode)
+        found = CliRunner().invoke(command, ["info", url])
+        assert found.exit_code != 0, url
+        assert not found.exc_info or found.exc_info[0] is SystemExit
+    ZipStore(tmp_path / "sub" / "typo.zip").close()
+    LocalStore(tmp_path / "sub" / "typo").close()
+    assert [*(tmp_path / "sub").iterdir()] == []
+
+
+def test_a_miss_says_what_lies_near(tmp_path):
+    root = create_group(tmp_path / "data" / "scene.zarr")
+    root.create_array("bands/red", shape=(3,), dtype="i1")
+    with zipfile.ZipFile(tmp_path / "data" / "packed", "w") as file:
+        file.writestr("zarr.json", "{}")
+    (tmp_path / "data" / "picture").write_bytes(b"II*\0rest")
+    for store, path, hint in (
+        (tmp_path / "data" / "scen.zarr", None, "near it: 'scene.zarr'"),
+        ((tmp_path / "data" / "scene").as_uri(), None, "near it: 'scene.zarr'"),
+        (tmp_path / "data", None, "there are nodes below it: 'scene.zarr'"),
+        (tmp_path / "data" / "scene.zarr", "bands/rad", "near it: 'red'"),
+        (
+            tmp_path / "data" / "scene.zarr",
+            "bands/red/0",
+            "bands/red' is an array, which has no nodes below it",
+        ),
+        (tmp_path / "data" / "scene.zarr" / "bands" / "red" / "0", None, "is an array"),
+        (tmp_path / "data" / "packed", None, "a zip file is there: open it as 'zip::"),
+        (tmp_path / "data" / "picture", None, "a TIFF file is there: zstore.convert reads it"),
+    ):
+        with pytest.raises(NotFoundError, match=re.escape(hint)):
+            open(store, path)
+
+
+def test_a_name_that_is_missing_in_memory_has_neighbours_too():
+    group = create_group(MemoryStore())
+    group.create_array("temperature", shape=(3,), dtype="i1")
+    with pytest.raises(NotFoundError, match="near it: 'temperature'"):
+        open(group.store, "temprature")
+
+
+def test_a_url_pipeline_is_read_and_never_a_directory(tmp_path):
+    root = create_group((tmp_path / "a.zarr").as_uri() + "|zarr3:")
+    root.create_array("b/x", data=np.arange(3))
+    url = (tmp_path / "a.zarr").as_uri()
+    assert open(f"{url}|zarr3:").store.local_path() == tmp_path / "a.zarr"
+    assert open(f"{url}|zarr3:b/x")[...].tolist() == [0, 1, 2]
+    with pytest.raises(NotFoundError):
+        open(f"{url}|zarr2:")
+    with pytest.raises(MetadataError, match="expected 3, as the store was opened for"):
+        create_group(f"{url}|zarr3:c", zarr_format=2)
+    with pytest.raises(UnsupportedError, match="no adapter 'ocdbt' for URL pipelines; expected zip:"):
+        open(f"{url}|ocdbt:")
+    with pytest.raises(StoreError, match="stands behind a node"):
+        open(f"{url}|zarr3:|zip:")
+    with create_group(tmp_path / "z.zip").store as store:
+        create_array(store, "b/x", data=np.arange(3))
+    packed = (tmp_path / "z.zip").as_uri()
+    for url in (
+        f"{packed}|zip:b|zarr3:x",
+        f"{packed}|zip:|zarr3:b/x",
+        f"{packed}|zip:/b/x/",
+        f"{packed}|zarr3:b/x",
+    ):
+        assert open_array(url)[...].tolist() == [0, 1, 2]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.zarr", "z.zip"]
+
+
+def test_a_pipeline_says_which_of_two_formats_counts(tmp_path):
+    create_group(tmp_path, attributes={"format": 3})
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / ".zattrs").write_text('{"format": 2}')
+    for zarr_format in (2, 3):
+        group = open_group(f"{tmp_path.as_uri()}|zarr{zarr_format}:", mode="r")
+        assert (group.zarr_format, group.attrs["format"]) == (zarr_format, zarr_format)
 
 
 def test_w_replaces_that_node_only(store, zarr_format):
@@ -173,14 +296,14 @@ def test_what_is_made_is_told_what_a_missing_chunk_is(store, zarr_format):
     """As if it had been there: `missing` goes to arrays, to groups, and to what groups make."""
     told = {"zarr_format": zarr_format, "missing": "error"}
     made = {"shape": 3, "dtype": "i1"}
-    group = open(store, "g", **told)
+    group = open(store, "g", "a", **told)
     arrays = [
         open(store, "a", "a", **told, **made),
         open(store, "b", "w", **told, **made),
-        open_array(store, "c", **told, **made),
+        open_array(store, "c", "a", **told, **made),
         create_array(store, "d", **told, **made),
         group.create_array("e", **made),
-        open_group(store, "h", **told).create_array("f", **made),
+        open_group(store, "h", "a", **told).create_array("f", **made),
         open_group(store, "p", "w", **told).create_group("i").create_array("j", **made),
         create_group(store, "k", **told).require_array("l", **made),
         group.require_group("m").require_array("n", **made),
@@ -192,12 +315,14 @@ def test_what_is_made_is_told_what_a_missing_chunk_is(store, zarr_format):
         with pytest.raises(NotFoundError, match="chunk"):
             array.lazy[1:].read()
         assert array.read(missing="fill").tolist() == [0, 0, 0]
-    assert open_array(store, "o", zarr_format=zarr_format, **made)[...].tolist() == [0, 0, 0]
+    assert open_array(store, "o", "a", zarr_format=zarr_format, **made)[...].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("maker", [open, open_array, open_group, create_array, create_group])
 def test_a_wrong_word_for_missing_makes_nothing(store, maker):
     options = {} if maker in (open_group, create_group) else {"shape": 3, "dtype": "i1"}
+    if maker not in (create_array, create_group):
+        options["mode"] = "a"
     with pytest.raises(ValueError, match="missing='no', expected 'fill' or 'error'"):
         maker(store, "a", missing="no", **options)
     assert list(store.list()) == []
@@ -221,8 +346,8 @@ def test_zarr_python_opens_what_is_made_here(tmp_path, zarr_format):
 
 def test_the_package_opens_and_creates():
     store = MemoryStore()
-    assert isinstance(zstore.open(store), Group)
-    assert isinstance(zstore.open(store, "x", shape=1, dtype="i1"), Array)
+    assert isinstance(zstore.open(store, mode="a"), Group)
+    assert isinstance(zstore.open(store, "x", "a", shape=1, dtype="i1"), Array)
 
 
 def test_importing_loads_nothing_heavy():

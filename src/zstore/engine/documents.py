@@ -90,7 +90,8 @@ def read_documents(
         UnsupportedError: a format that zstore does not have.
         StoreError: the store failed.
     """
-    names = KEYS[_check_format(zarr_format)]
+    zarr_format = _check_format(zarr_format, store)
+    names = KEYS[zarr_format]
     if consolidated and zarr_format in (2, None):
         names = (*names, v2.CONSOLIDATED_KEY)
     values = iter(store.get_many([(join_key(path, name), None) for path in paths for name in names]))
@@ -114,7 +115,8 @@ def find_documents(
     Raises
         UnsupportedError, StoreError: as `read_documents`.
     """
-    choices = CHOICES[_check_format(zarr_format)]
+    zarr_format = _check_format(zarr_format, store)
+    choices = CHOICES[zarr_format]
     if consolidated and zarr_format in (2, None):
         choices = (*choices[:-1], (*choices[-1], v2.CONSOLIDATED_KEY))
     found = store.get_first(paths, choices)
@@ -126,10 +128,17 @@ def find_documents(
     return found
 
 
-def _check_format(zarr_format: int | None) -> int | None:
-    if zarr_format in KEYS:
+def _check_format(zarr_format: int | None, store: Store) -> int | None:
+    if zarr_format not in KEYS:
+        raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
+    if store.zarr_format is None or zarr_format == store.zarr_format:
         return zarr_format
-    raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
+    if zarr_format is None:
+        return store.zarr_format
+    raise MetadataError(
+        f"zarr_format is {zarr_format}; expected {store.zarr_format}, as the store was opened for",
+        path=store.url,
+    )
 
 
 def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Iterator[tuple[str, Documents]]:
@@ -267,6 +276,7 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
         UnsupportedError: the model cannot be said in its format.
     """
     store.check_writable(join_key(path, ARRAY_KEYS.get(model.zarr_format, v3.KEY)))
+    _check_format(model.zarr_format, store)
     encoded = {name: render_json(document) for name, document in render_node(model).items()}
     above = list(ancestors(path))
     *found_above, found = store.get_first([*above, path], ANY)

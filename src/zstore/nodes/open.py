@@ -1,7 +1,8 @@
 """Opening and making arrays and groups in a store, by path, URL or Store.
 
 Modes, as in zarr-python: "r" must exist, read-only; "r+" must exist; "a" made where missing; "w" replaces the
-node at that path (and nothing else); "w-" made, an error where it exists.
+node at that path (and nothing else); "w-" made, an error where it exists. Without a mode, what is there is
+opened, for writing unless the store is read-only, and nothing is ever made.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array
 from zstore.nodes.group import Group, make_group, node
+from zstore.nodes.near import say_near
 from zstore.nodes.node import Access, Missing
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
@@ -55,14 +57,14 @@ def open(
 ) -> Array | Group:
     """The array or group at `path` of the store.
 
-    `mode` is "a" by default ("r" for a store that is read-only). What is missing is made where the mode says
-    so: an array where `shape` is among the `options` (those of `create_array`), a group otherwise.
+    `mode` is "r+" by default ("r" for a store that is read-only). What is missing is made by "a", "w" and
+    "w-" only: an array where `shape` or `data` is among the `options` (of `create_array`), else a group.
     `allow_pickle` lets an array's chunks be unpickled, which runs code that they hold: for stores you trust.
     With missing="error", to read a chunk that is not stored is an error, in all arrays of a group; by default
     it reads as the fill value.
 
     Raises
-        NotFoundError: there is nothing, and the mode makes nothing.
+        NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
         MetadataError, UnsupportedError: what is there cannot be read.
     """
     at = _look(store, path, mode, zarr_format, storage_options, "array or group")
@@ -86,13 +88,14 @@ def open_array(
     missing: Missing = "fill",
     **options: Any,
 ) -> Array:
-    """The array at `path` of the store; `mode` is "a" by default, `options` are those of `create_array`.
+    """The array at `path` of the store; modes as for `open`, `options` are those of `create_array`.
 
     `allow_pickle` lets its chunks be unpickled, which runs code that they hold: for stores you trust. With
     missing="error", to read a chunk that is not stored is an error; by default it reads as the fill value.
 
     Raises
-        NotFoundError: there is nothing, and the mode (or the lack of a `shape`) makes nothing.
+        NotFoundError: there is nothing, and the mode (or the lack of a `shape`) makes nothing; says what lies
+            near.
         MetadataError: a group is there, or the metadata cannot be read.
     """
     at = _look(store, path, mode, zarr_format, storage_options, "array")
@@ -109,17 +112,17 @@ def open_array(
 def open_group(
     store: StoreLike,
     path: str | None = None,
-    mode: Mode = "a",
+    mode: Mode | None = None,
     zarr_format: ZarrFormat | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
     attributes: Mapping[str, Any] | None = None,
     missing: Missing = "fill",
 ) -> Group:
-    """The group at `path` of the store; `attributes` are for a group that is made, `missing` as for `open`.
+    """The group at `path` of the store; modes and `missing` as for `open`, `attributes` for one that is made.
 
     Raises
-        NotFoundError: there is nothing, and the mode makes nothing.
+        NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
         MetadataError: an array is there, or the metadata cannot be read.
     """
     at = _look(store, path, mode, zarr_format, storage_options, "group")
@@ -259,7 +262,7 @@ def _look(
     what: str,
 ) -> _Found:
     if mode is None:
-        mode = "r" if isinstance(store, Store) and store.read_only else "a"
+        mode = "r" if isinstance(store, Store) and store.read_only else "r+"
     if mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
     opened = open_store(store, read_only=mode == "r", storage_options=storage_options)
@@ -275,6 +278,7 @@ def _makes_array(options: Mapping[str, Any]) -> bool:
 
 
 def _nothing(store: Store, path: str, zarr_format: ZarrFormat | None, what: str) -> NotFoundError:
+    looked_for = LOOKED_FOR.get(zarr_format)
     return NotFoundError(
-        f"no {what} there; looked for {LOOKED_FOR.get(zarr_format)}", path=place(store, path)
+        f"no {what} there; looked for {looked_for}{say_near(store, path)}", path=place(store, path)
     )

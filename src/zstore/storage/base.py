@@ -101,6 +101,8 @@ class Store(ABC):
     """How many requests at once are worth making: 1 where a request takes no time to speak of."""
     in_memory: bool = False
     """Whether `get` of a whole value neither takes time nor memory."""
+    zarr_format: int | None = None
+    """The only Zarr format whose documents count here, where whoever opened the store said one."""
 
     @classmethod
     def from_url(
@@ -253,12 +255,15 @@ class Store(ABC):
 class PrefixStore(Store):
     """What lies below `prefix` of another store, by keys relative to it; with `read_only` it refuses writes.
 
-    Closing it leaves the other store open.
+    With `zarr_format`, documents of other formats do not count. Closing it leaves the other store open.
     """
 
-    def __init__(self, store: Store, prefix: str, *, read_only: bool = False) -> None:
+    def __init__(
+        self, store: Store, prefix: str, *, read_only: bool = False, zarr_format: int | None = None
+    ) -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
+        self.zarr_format = zarr_format or store.zarr_format
         self.read_only = read_only or store.read_only
         self.request_count = store.request_count
         self.in_memory = store.in_memory
@@ -328,7 +333,7 @@ class PrefixStore(Store):
 
     def as_read_only(self) -> Store:
         """The same part of the other store, refusing writes."""
-        return PrefixStore(self.store, self.prefix, read_only=True)
+        return PrefixStore(self.store, self.prefix, read_only=True, zarr_format=self.zarr_format)
 
     def _key(self, key: str) -> str:
         return join_key(self.prefix, check_key(key))

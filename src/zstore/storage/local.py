@@ -231,7 +231,7 @@ class LocalStore(Store):
             if not self.read_only:
                 with _opened(Tree(self._root), prefix, PLACE) as directory:
                     _purge(directory)
-        except FileNotFoundError:
+        except MISSING:
             return
         except OSError as error:
             raise self._failed("open", prefix, error) from error

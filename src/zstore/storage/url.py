@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from zstore.errors import StoreError, UnknownExtensionError
+from zstore.errors import StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
-from zstore.storage.base import Store
+from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore
 
 __all__ = ["SCHEME", "open_store"]
 
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
+# "file:///x.zip|zip:a/b|zarr3:c": a URL, then what is done with what it leads to, from left to right.
+STAGE = re.compile(r"\|([A-Za-z][A-Za-z0-9+.-]*):")
+FORMATS = {"zarr2": 2, "zarr3": 3}
 
 
 def open_store(
@@ -49,6 +52,8 @@ def open_store(
         raise StoreError(f"expected a path, a URL or a Store, got {target!r}")
     if not text:
         raise StoreError("expected a path, a URL or a Store, got ''")
+    if isinstance(target, str) and STAGE.search(text):
+        return _open_pipeline(text, read_only=read_only, storage_options=storage_options)
     scheme = SCHEME.match(text) if isinstance(target, str) else None
     if (scheme is None or scheme[1].lower() == "file") and text[-4:].lower() == ".zip":
         path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
@@ -58,6 +63,28 @@ def open_store(
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme[1].lower())
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)
+
+
+def _open_pipeline(url: str, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:
+    """What a URL leads to through its adapters; "zarr2:" and "zarr3:" say the only format that counts there.
+
+    Spec
+        URL pipelines (https://github.com/jbms/url-pipeline).
+    """
+    root, *stages = STAGE.split(url)
+    path, zarr_format = "", None
+    for adapter, given in zip(stages[::2], stages[1::2], strict=True):
+        if adapter not in ("zip", *FORMATS):
+            expected = "expected zip:, zarr2: or zarr3:"
+            raise UnsupportedError(f"no adapter {adapter!r} for URL pipelines; {expected}", path=url)
+        if zarr_format is not None:
+            raise StoreError(f"{adapter!r} stands behind a node; expected nothing there", path=url)
+        if adapter == "zip":
+            root = f"zip://{given.strip('/')}::{root}"
+        else:
+            path, zarr_format = unquote(given).strip("/"), FORMATS[adapter]
+    store = open_store(root, read_only=read_only, storage_options=storage_options)
+    return store if zarr_format is None else PrefixStore(store, path, zarr_format=zarr_format)
 
 
 def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:

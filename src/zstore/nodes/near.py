@@ -1,0 +1,101 @@
+"""What lies near a place that holds no array and no group: for whoever mistyped its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+
+from zstore.engine.documents import METADATA_NAMES, ancestors, find_documents, node_kind
+from zstore.errors import ZstoreError
+from zstore.storage.base import Store, join_key
+from zstore.storage.local import LocalStore
+
+__all__ = ["say_near"]
+
+# Of a place with more names than these, the rest is not looked at; and so many are named.
+MOST_NAMES = 1000
+MOST_SAID = 3
+
+# What files of other kinds begin with, what they are, and what to do with them.
+FILES = (
+    (b"PK\3\4", "a zip file", "open it as 'zip::{path}'"),
+    (b"PK\5\6", "an empty zip file", "open it as 'zip::{path}'"),
+    (b"SQLite format 3\0", "an SQLite file", "open it as 'sqlite://{path}' (plugin zstore-sqlite)"),
+    (b"II", "a TIFF file", "zstore.convert reads it"),
+    (b"MM\0", "a TIFF file", "zstore.convert reads it"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "zstore.convert reads it"),
+    (b"CDF", "a NetCDF file", "zstore.convert reads it"),
+    (b"", "a file", "a directory was expected"),
+)
+
+
+def say_near(store: Store, path: str) -> str:
+    """The end of an error's sentence: what lies in that place, above, below and beside it.
+
+    Nothing is said of stores where every look takes a request, nor of those that cannot be looked at.
+    """
+    folder = None if store.request_count > 1 else store.local_path()
+    if store.request_count > 1 or (not path and folder is None):
+        return ""
+    if folder is not None:
+        # A directory has directories above it, which are looked at in the same way.
+        full = folder / path
+        store, path = LocalStore(full.anchor, read_only=True), str(full.relative_to(full.anchor))
+    try:
+        return "".join(f"; {hint}" for hint in _hints(store, path, folder))
+    except (ZstoreError, OSError):
+        return ""
+
+
+def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
+    full = f"/{path}"
+    if folder is not None and os.path.isfile(full):  # noqa: PTH113
+        with open(full, "rb") as file:
+            begin = file.read(16)
+        what, advice = next((what, advice) for mark, what, advice in FILES if begin.startswith(mark))
+        yield f"{what} is there: {advice.format(path=full)}"
+        return
+    above = [*ancestors(path)]
+    for place, documents in reversed([*zip(above, find_documents(store, above), strict=True)]):
+        kind = node_kind(documents)
+        if kind in ("array", "v1") or (kind == "v3" and b'"array"' in bytes(documents["zarr.json"])):
+            yield f"{_named(place, folder)} is an array, which has no nodes below it"
+            return
+        if kind is not None:
+            break
+    below = _nodes(store, path)
+    if below:
+        yield f"there are nodes below it: {_listed(below)}"
+        return
+    parent, _, name = path.rpartition("/")
+    names = [n for n in _names(store, parent) if n != name and n not in METADATA_NAMES]
+    if close := get_close_matches(name, names, MOST_SAID):
+        yield f"near it: {_listed(close)}"
+
+
+def _nodes(store: Store, path: str) -> list[str]:
+    names = _names(store, path)[: 4 * MOST_SAID]
+    documents = find_documents(store, [join_key(path, name) for name in names])
+    return [name for name, found in zip(names, documents, strict=True) if node_kind(found) is not None]
+
+
+def _names(store: Store, path: str) -> list[str]:
+    """The names right below a path, as many as are looked at."""
+    folder = store.local_path(path)
+    if folder is None:
+        return store.list_children(path)[:MOST_NAMES]
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in islice(entries, MOST_NAMES))
+
+
+def _named(path: str, folder: Path | None) -> str:
+    return repr(path if folder is None else f"/{path}")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names[:MOST_SAID])
