@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-__all__ = ["ByteRange", "merge_ranges"]
+__all__ = ["AtMost", "ByteRange", "merge_ranges"]
 
 
 class ByteRange(NamedTuple):
@@ -25,6 +25,25 @@ class ByteRange(NamedTuple):
         begin = max(0, total_size + self.start) if self.start < 0 else min(self.start, total_size)
         end = total_size if self.size is None else min(begin + self.size, total_size)
         return begin, end
+
+
+class AtMost(ByteRange):
+    """The whole object, as long as it has no more than `size` bytes: else the first `size` of them.
+
+    To most stores that is a range like any other. One that asks a server, or inflates, need not say a range
+    but stops there.
+
+    >>> AtMost(100)
+    AtMost(start=0, size=100)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, size: int) -> Self:
+        return super().__new__(cls, 0, size)
+
+    def __getnewargs__(self) -> tuple[int]:
+        return (self.size or 0,)
 
 
 class MergedRange(NamedTuple):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from zstore.base.limits import current_limits
 from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec, Serializer
 from zstore.errors import CodecError, MetadataError
 from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
 from zstore.model.order import stored_dtype
 
-__all__ = ["UNKNOWN_SIZE_LIMIT", "Chain", "make_codec"]
-
-# What a chunk of unknown encoded size may decode to.
-UNKNOWN_SIZE_LIMIT = 1 << 32
+__all__ = ["Chain", "make_codec"]
 
 
 def make_codec(model: CodecModel) -> Codec:
@@ -43,6 +43,16 @@ def _serializers(codecs: list[Codec]) -> list[int]:
     return places
 
 
+@contextmanager
+def _naming_the_limit(limit: int) -> Iterator[None]:
+    try:
+        yield
+    except CodecError as error:
+        if isinstance(error.__cause__, BufferError) or f"{limit} bytes" in error.message:
+            error.message += "; zstore.set_limits(chunk_size=...) allows more"
+        raise
+
+
 @dataclass(frozen=True)
 class Chain:
     """A chain bound to one chunk shape, dtype and fill value."""
@@ -51,7 +61,13 @@ class Chain:
     array_codecs: tuple[ArrayCodec, ...]
     serializer: Serializer
     bytes_codecs: tuple[BytesCodec, ...]
-    size_limits: tuple[int, ...]  # the most bytes before each bytes codec
+    size_limits: tuple[
+        int | None, ...
+    ]  # the most bytes before each bytes codec; None where the values decide
+
+    stored_limit: int | None = (
+        None  # more bytes than one chunk can sensibly have; None where the values decide
+    )
 
     @classmethod
     def bind(cls, models: Iterable[CodecModel], spec: ChunkSpec) -> Chain:
@@ -85,7 +101,7 @@ class Chain:
         is_object = encoded.dtype.kind in "OT"
         encoded = encoded._replace(dtype=np.dtype("u1") if is_object else stored_dtype(encoded.dtype, order))
         bytes_codecs: list[BytesCodec] = []
-        limits: list[int] = []
+        limits: list[int | None] = []
         for codec in codecs[middle + 1 :]:
             if not isinstance(codec, BytesCodec):
                 raise MetadataError(f"codec {codec.name!r} stands after the serializer in {names}")
@@ -93,9 +109,11 @@ class Chain:
             bytes_codecs.append(codec)
             if isinstance(codec, ArrayCodec):  # a filter that works on typed items, wherever it stands
                 encoded = codec.encoded_spec(encoded)
-            limits.append(UNKNOWN_SIZE_LIMIT if size is None else size)
+            limits.append(size)
             size = None if size is None else codec.encoded_bound(size)
-        return cls(spec, tuple(array_codecs), serializer, tuple(bytes_codecs), tuple(limits))
+        # Writers differ: another one's frames may be somewhat longer than ours.
+        most = None if size is None else 4 * size + (1 << 20)
+        return cls(spec, tuple(array_codecs), serializer, tuple(bytes_codecs), tuple(limits), most)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes | memoryview:
         """The bytes of one chunk, of the shape and dtype bound to."""
@@ -126,10 +144,18 @@ class Chain:
         """What the serializer made of a chunk, from the chunk's bytes.
 
         Raises
-            CodecError: damaged, or more than such a chunk can have.
+            CodecError: damaged, more than such a chunk can have, or, where that is not known, more than
+                `chunk_size` of the limits.
         """
         for codec, limit in zip(reversed(self.bytes_codecs), reversed(self.size_limits), strict=True):
-            data = codec.decode(memoryview(data), limit)
+            view = memoryview(data)
+            if limit is not None:
+                data = codec.decode(view, limit)
+                continue
+            plain_size = 4 * prod(self.spec.shape) * max(16, self.spec.dtype.itemsize)
+            limit = current_limits().decoded_size(view.nbytes, plain_size)
+            with _naming_the_limit(limit):
+                data = codec.decode(view, limit)
         return data
 
     def encoded_size(self) -> int | None:

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from zstore.base.limits import current_limits
 from zstore.codecs.base import BytesCodec, ChunkSpec
-from zstore.codecs.chain import UNKNOWN_SIZE_LIMIT, make_codec
+from zstore.codecs.chain import make_codec
 from zstore.codecs.options import Option, codec_list, integer, refuse_option
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
@@ -112,4 +113,4 @@ class Conditional(BytesCodec):
 
 def _bound(codec: BytesCodec, size: int) -> int:
     bound = codec.encoded_bound(size)
-    return UNKNOWN_SIZE_LIMIT if bound is None else max(bound, size)
+    return current_limits().decoded_size(0, 4 * size) if bound is None else max(bound, size)

@@ -14,7 +14,7 @@ from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, document_range, join_key
 
 __all__ = [
     "ARRAY_KEYS",
@@ -94,7 +94,8 @@ def read_documents(
     names = KEYS[zarr_format]
     if consolidated and zarr_format in (2, None):
         names = (*names, v2.CONSOLIDATED_KEY)
-    values = iter(store.get_many([(join_key(path, name), None) for path in paths for name in names]))
+    wish = document_range()
+    values = iter(store.get_many([(join_key(path, name), wish) for path in paths for name in names]))
     found = [
         {name: value for name, value in zip(names, values, strict=False) if value is not None} for _ in paths
     ]
@@ -238,6 +239,21 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
                 store.delete(join_key(path, name))
 
 
+def _check_names(store: Store, path: str, zarr_format: int) -> None:
+    """Refuse names that no new node may have; those that others gave are read.
+
+    Spec
+        Zarr v3, "Node names": no name of periods only, none that begins with "__".
+    """
+    for name in path.split("/") if path and zarr_format == 3 else ():
+        if name.startswith("__") or not name.strip("."):
+            raise MetadataError(
+                f"cannot create a node named {name!r}; expected no name of periods only, and none that "
+                "begins with '__', which Zarr v3 keeps for itself",
+                path=place(store, path),
+            )
+
+
 def check_above(store: Store, path: str, zarr_format: int, found: Sequence[Documents] | None = None) -> None:
     """Refuse a node at `path` below an array, or below a node of another format, which would hide it.
 
@@ -272,11 +288,13 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
 
     Raises
         StoreError: there is a node already, or what looks like chunks of an array that is gone.
-        MetadataError: something above is an array, or a node of another Zarr format.
+        MetadataError: something above is an array, or a node of another Zarr format; or the name is one that
+            Zarr v3 keeps for itself.
         UnsupportedError: the model cannot be said in its format.
     """
     store.check_writable(join_key(path, ARRAY_KEYS.get(model.zarr_format, v3.KEY)))
     _check_format(model.zarr_format, store)
+    _check_names(store, path, model.zarr_format)
     encoded = {name: render_json(document) for name, document in render_node(model).items()}
     above = list(ancestors(path))
     *found_above, found = store.get_first([*above, path], ANY)

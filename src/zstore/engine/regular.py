@@ -13,6 +13,7 @@ import numpy as np
 from zstore._ext.engine.select import Layout, plan_basic
 from zstore._ext.engine.select import Plan as KernelPlan
 from zstore._ext.engine.transfer import Bundle, Folder, covers_outer, read, read_many, write
+from zstore.base.byterange import AtMost
 from zstore.base.once import once
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
@@ -61,6 +62,9 @@ class RegularChunks(Chunks):
         self.bound: BoundLayout = bind_layout(model, allow_pickle=allow_pickle)
         self.layout: Layout = self.bound.layout
         self.plan = partial(plan_basic, self.layout)
+        limit = self.bound.chain.stored_limit
+        # How a stored chunk is asked for where it may turn out to be anything.
+        self._whole = None if store.is_bounded or limit is None else AtMost(limit)
         self._cache_size = cache_size
         self._is_object = model.data_type.is_object
         self._writes_natively = self.bound.is_native and len(self.bound.shards) <= 1
@@ -194,7 +198,7 @@ class RegularChunks(Chunks):
         def windows() -> Iterator[tuple[int, list[Any]]]:
             for first in range(0, len(cells), count):
                 keys = [self.key(cell) for cell in cells[first : first + count]]
-                values: list[Any] = list(self.store.get_many([(key, None) for key in keys]))
+                values: list[Any] = list(self.store.get_many([(key, self._whole) for key in keys]))
                 yield first, values if self.bound.is_native else self._decode_all(values, keys, table)
 
         is_far = self.store.request_count > 1 < len(cells)

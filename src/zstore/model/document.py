@@ -17,11 +17,18 @@ from typing import Any
 import numpy as np
 
 from zstore.base.content import ByContent
+from zstore.base.limits import current_limits
 from zstore.errors import MetadataError
 
 __all__ = ["check_attributes", "parse_json", "render_json"]
 
+# How deep lists and objects may lie in each other. The language goes some hundreds of calls deep, and takes a
+# few for each; attributes leave room for the documents that they come into.
+MOST_NESTED = 256
+MOST_NESTED_ATTRIBUTES = 240
+
 _SCALAR = (str, int, float, type(None))
+_NESTED = (Mapping, list, tuple)
 # What members of documents are rendered as, by their exact content: new arrays of a group share most of it.
 _texts: ByContent[str] = ByContent()
 _decode = json.JSONDecoder().raw_decode
@@ -32,16 +39,24 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
     """The object that a metadata document holds.
 
     Raises
-        MetadataError: not UTF-8, not JSON, nested too deep, or no object.
+        MetadataError: not UTF-8, not JSON, no object, nested deeper than 256 levels, or larger than
+            `document_size` of the limits.
     """
+    size, limit = len(data), current_limits().document_size
+    if size > limit:
+        reason = f"it has more than {limit} bytes, the limit document_size (zstore.set_limits)"
+        raise MetadataError(f"metadata document is too large: {reason}", path=path, key=key)
     try:
-        document = _parse_text(str(data, "utf-8"))
+        text = str(data, "utf-8")
+        document = _parse_text(text)
+        if text.count("[") + text.count("{") > MOST_NESTED and _is_deeper(document, MOST_NESTED):
+            raise RecursionError
     except UnicodeDecodeError as error:
         reason = f"byte {error.start} is not UTF-8"
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at line {error.lineno}, column {error.colno}"
     except RecursionError:
-        reason = "nested too deep"
+        reason = f"nested deeper than {MOST_NESTED} levels"
     except ValueError as error:
         reason = str(error)
     else:
@@ -62,16 +77,31 @@ def _parse_text(text: str) -> Any:
     return document
 
 
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether lists and objects lie in each other deeper than that, found without recursion."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            item
+            for held in level
+            for item in (held.values() if isinstance(held, Mapping) else held)
+            if not isinstance(item, _SCALAR) and isinstance(item, _NESTED)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def render_json(document: Mapping[str, Any]) -> bytes:
     """The document as UTF-8 JSON: 2-space indented, lists of plain values on one line, members in order.
 
     Raises
-        MetadataError: nested too deep, or something that JSON has no word for.
+        MetadataError: nested deeper than 256 levels, or something that JSON has no word for.
     """
+    if _is_deeper(document, MOST_NESTED):
+        raise MetadataError(f"metadata document is nested deeper than {MOST_NESTED} levels")
     try:
         text = _render_members(document)
-    except RecursionError:
-        raise MetadataError("metadata document is nested too deep to be written") from None
     except TypeError as error:
         raise MetadataError(f"metadata document cannot be written: {error}") from None
     try:
@@ -158,10 +188,11 @@ def check_attributes(attributes: Mapping[str, Any], *, path: str) -> dict[str, A
     """
     if not isinstance(attributes, Mapping):
         raise MetadataError(f"attributes are {attributes!r}; expected a mapping", path=path)
-    try:
-        return {_check_name(name, "", path): _plain(value, name, path) for name, value in attributes.items()}
-    except RecursionError:
-        raise MetadataError("attributes are nested too deep", path=path) from None
+    for name, value in attributes.items():
+        if isinstance(value, _NESTED) and _is_deeper(value, MOST_NESTED_ATTRIBUTES):
+            reason = f"attribute {name!r} is nested deeper than {MOST_NESTED_ATTRIBUTES} levels"
+            raise MetadataError(reason, path=path)
+    return {_check_name(name, "", path): _plain(value, name, path) for name, value in attributes.items()}
 
 
 def _check_name(name: Any, where: str, path: str) -> str:

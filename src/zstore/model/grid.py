@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zstore.base.once import once
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, UnsupportedError
 
 __all__ = [
     "LIMIT",
@@ -23,6 +23,7 @@ __all__ = [
     "parse_shape",
 ]
 
+MOST_DIMENSIONS = 32  # those of the kernels
 LIMIT = 2**63 - 1
 
 
@@ -31,9 +32,12 @@ def parse_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
 
     Raises
         MetadataError: no list, or an item that is no integer from 0 to 2^63-1.
+        UnsupportedError: more of them than an array may have dimensions here.
     """
     if not isinstance(value, list):
         raise MetadataError(f"{name} is {value!r}; expected a list of integers")
+    if len(value) > MOST_DIMENSIONS:
+        raise UnsupportedError(f"{name} has {len(value)} dimensions; expected at most {MOST_DIMENSIONS}")
     for length in value:
         if type(length) is not int or not 0 <= length <= LIMIT:
             raise MetadataError(f"{name} is {value!r}; expected integers from 0 to 2^63-1, got {length!r}")

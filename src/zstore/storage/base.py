@@ -6,6 +6,7 @@ the locks of `zstore.storage.locking`, and `merge_requests` for stores that ask 
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 from abc import ABC, abstractmethod
@@ -14,11 +15,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from zstore.base.byterange import ByteRange, merge_ranges
+from zstore.base.byterange import AtMost, ByteRange, merge_ranges
+from zstore.base.limits import current_limits
 from zstore.errors import ChangedError, ReadOnlyError, StoreError
 from zstore.storage.locking import hold_bytes, hold_file, hold_name, key_offset
 
 __all__ = [
+    "AtMost",
     "ByteRange",
     "Fetch",
     "Found",
@@ -30,6 +33,8 @@ __all__ = [
     "Values",
     "check_key",
     "check_prefix",
+    "document_range",
+    "get_documents",
     "hold_bytes",
     "hold_file",
     "hold_name",
@@ -43,6 +48,9 @@ __all__ = [
 ATTEMPTS = 32
 FIRST_PAUSE = 0.01
 LAST_PAUSE = 1.0
+
+# How stores say that something may not be read.
+DENIED = {errno.EACCES, errno.EPERM}
 
 # Within a store, `list` is the method.
 Names = list[str]
@@ -101,6 +109,8 @@ class Store(ABC):
     """How many requests at once are worth making: 1 where a request takes no time to speak of."""
     in_memory: bool = False
     """Whether `get` of a whole value neither takes time nor memory."""
+    is_bounded: bool = True
+    """Whether `get` takes no more memory than what is stored: a server may send more, or a file inflate."""
     zarr_format: int | None = None
     """The only Zarr format whose documents count here, where whoever opened the store said one."""
 
@@ -137,15 +147,26 @@ class Store(ABC):
 
         The names are plain ones, right below the prefix; those that do not exist are left out. All are asked
         for at once; a store where a request takes no time overrides this to ask for no more than is needed.
+        Where some of them may not be read, as servers say it of what is not there to those who may not list,
+        the others count. Of a value that is longer than a document may be, one byte more is given than that.
+
+        Raises
+            StoreError: the store failed, or nothing is found below a prefix where something may not be read.
         """
         names = [*dict.fromkeys(name for choice in choices for name in choice)]
         keys = [f"{prefix}/{name}" if prefix else name for prefix in prefixes for name in names]
-        values = self.get_many([(key, None) for key in keys])
+        values, denied = get_documents(self, keys)
         found: Found = []
         for at in range(0, len(values), len(names)):
             here = dict(zip(names, values[at : at + len(names)], strict=True))
             choice = next((choice for choice in choices if here[choice[0]] is not None), ())
             found.append({name: value for name in choice if (value := here[name]) is not None})
+            if (
+                not found[-1]
+                and denied
+                and (refused := [key for key in keys[at : at + len(names)] if key in denied])
+            ):
+                raise denied[refused[0]]
         return found
 
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
@@ -252,6 +273,32 @@ class Store(ABC):
         return f"{type(self).__name__}({self.url!r}{', read_only=True' if self.read_only else ''})"
 
 
+def document_range() -> AtMost:
+    """What to ask for of a document: a byte more than it may have tells one that has too many."""
+    return AtMost(current_limits().document_size + 1)
+
+
+def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, StoreError]]:
+    """The values of these keys as far as they may be read, and the errors of those that may not."""
+    wish = document_range()
+    try:
+        return store.get_many([(key, wish) for key in keys]), {}
+    except StoreError as error:
+        if error.errno not in DENIED:
+            raise
+    values: Values = []
+    denied = {}
+    for key in keys:
+        try:
+            values.append(store.get(key, wish))
+        except StoreError as error:
+            if error.errno not in DENIED:
+                raise
+            denied[key] = error
+            values.append(None)
+    return values, denied
+
+
 class PrefixStore(Store):
     """What lies below `prefix` of another store, by keys relative to it; with `read_only` it refuses writes.
 
@@ -267,6 +314,7 @@ class PrefixStore(Store):
         self.read_only = read_only or store.read_only
         self.request_count = store.request_count
         self.in_memory = store.in_memory
+        self.is_bounded = store.is_bounded
 
     @property
     def url(self) -> str:
@@ -343,7 +391,10 @@ class PrefixStore(Store):
 
 
 class Fetch(NamedTuple):
-    """One request: bytes `start` to `end` of a value (all of it: None), of which `members` want parts."""
+    """One request: bytes `start` to `end` of a value, of which `members` want parts.
+
+    Where `start` is None, all of it; where there is an `end` then, no more bytes than that are wanted.
+    """
 
     key: str
     start: int | None
@@ -357,19 +408,27 @@ def merge_requests(
     """What to ask for, so that every request is a part of some answer; whole values without `has_ranges`."""
     wishes: dict[str, list[int]] = {}
     others: dict[tuple[str, int | None], list[int]] = {}
+    limits: dict[str, list[int]] = {}
     for index, (key, byte_range) in enumerate(requests):
         check_key(key)
-        if byte_range is None or tuple(byte_range) == (0, None) or not has_ranges:
+        if isinstance(byte_range, AtMost):
+            others.setdefault((key, None), []).append(index)
+            limits.setdefault(key, []).append(byte_range.size or 0)
+        elif byte_range is None or tuple(byte_range) == (0, None) or not has_ranges:
             others.setdefault((key, None), []).append(index)
         elif byte_range.start < 0 or byte_range.size is None:
             others.setdefault((key, byte_range.start), []).append(index)
         else:
             wishes.setdefault(key, []).append(index)
-    fetches = [Fetch(key, start, None, tuple(members)) for (key, start), members in others.items()]
+    fetches = []
+    for (key, start), members in others.items():
+        limited = limits.get(key, []) if start is None else []
+        end = max(limited) if limited and len(limited) == len(members) else None
+        fetches.append(Fetch(key, start, end, tuple(members)))
     for key, indexes in wishes.items():
         ranges = [(requests[index][1] or (0, 0))[:2] for index in indexes]
         for merged in merge_ranges([(start, size or 0) for start, size in ranges]):
-            members = tuple(indexes[member] for member in merged.members)
+            wanted = tuple(indexes[member] for member in merged.members)
             # Nothing cannot be asked for; a byte more says as well whether there is a value.
-            fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), members))
+            fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), wanted))
     return fetches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,15 @@ from zstore.storage.base import (
     merge_requests,
 )
 from zstore.storage.locking import hold_name
-from zstore.storage.range_requests import MISSING, Request, Response, choose_send, is_directory, send_all
+from zstore.storage.range_requests import (
+    MISSING,
+    Request,
+    Response,
+    choose_send,
+    is_directory,
+    make_timeout,
+    send_all,
+)
 
 __all__ = ["FsspecStore"]
 
@@ -64,7 +73,7 @@ class FsspecStore(Store):
             if filesystem is None:
                 from fsspec.core import url_to_fs
 
-                filesystem, path = url_to_fs(url, **self._options)
+                filesystem, path = url_to_fs(url, **self._filesystem_options())
             else:
                 path = filesystem._strip_protocol(url)
         self._opened, self._process = filesystem, os.getpid()
@@ -74,11 +83,23 @@ class FsspecStore(Store):
         self._is_http = bool(protocols & {"http", "https"})
         # Signed links carry their signature after a "?", which belongs behind the key.
         self._root, mark, query = path.partition("?") if self._is_http else (path, "", "")
+        # What stands before every key: nothing where the filesystem itself is the root ("reference://").
+        self._start = self._root and f"{self._root.rstrip('/')}/"
         self._root = self._root.rstrip("/")
         self._query = mark + query
         self._keeps_ranges = True
+        self.is_bounded = not self._is_http
         self.request_count = REQUESTS if filesystem.async_impl else 1
         self.read_only = read_only or self._is_http
+
+    def _filesystem_options(self) -> dict[str, Any]:
+        """The storage options; those of HTTP with the times of the limits, unless they say their own."""
+        if not self._url.lower().startswith(("http://", "https://")):
+            return self._options
+        return {
+            **self._options,
+            "client_kwargs": {"timeout": make_timeout(), **self._options.get("client_kwargs", {})},
+        }
 
     @classmethod
     def from_url(
@@ -142,7 +163,8 @@ class FsspecStore(Store):
             responses = self._at_once(send, [(filesystem, request) for request in requests])
         elif filesystem.async_impl and len(fetches) > 1:
             with _telling("read", self.url, None):
-                responses = filesystem.cat_ranges(*map(list, zip(*requests, strict=True)), on_error="return")
+                wanted = [(path, start, None if start is None else end) for path, start, end in requests]
+                responses = filesystem.cat_ranges(*map(list, zip(*wanted, strict=True)), on_error="return")
         else:
             responses = [self._cat(filesystem, request) for request in requests]
         return [self._checked(fetch, response) for fetch, response in zip(fetches, responses, strict=True)]
@@ -157,7 +179,8 @@ class FsspecStore(Store):
     @staticmethod
     def _cat(filesystem: Any, request: Request) -> Any:
         try:
-            return filesystem.cat_file(request.path, start=request.start, end=request.end)
+            end = None if request.start is None else request.end
+            return filesystem.cat_file(request.path, start=request.start, end=end)
         except Exception as error:  # sorted out in _checked, as those that cat_ranges hands back
             return error
 
@@ -253,24 +276,24 @@ class FsspecStore(Store):
             paths, self._at_once(filesystem._rm_file, [(path,) for path in paths]), strict=True
         ):
             if isinstance(error, BaseException) and not isinstance(error, MISSING):
-                raise _failed("delete", self.url, path[len(self._root) + 1 :], error) from error
+                raise _failed("delete", self.url, path[len(self._start) :], error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, as the filesystem lists them now."""
         check_prefix(prefix)
         top = self._path(prefix)
         found = self._listing(prefix, lambda: self._filesystem.find(top))
-        skip = len(self._root) + 1
+        start, skip = prefix and f"{prefix}/", len(self._start)
         # Names that end in "/" are the empty objects by which some tools mark a directory.
-        return iter([name[skip:] for name in found if name.startswith(f"{top}/") and name[-1] != "/"])
+        return iter([n[skip:] for n in found if n.startswith(self._start + start) and n[-1] != "/"])
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""
         check_prefix(prefix)
         top = self._path(prefix)
         found = self._listing(prefix, lambda: self._filesystem.ls(top, detail=False))
-        skip = len(top) + 1
-        return sorted({name[skip:].strip("/") for name in found if name.startswith(f"{top}/")} - {""})
+        start = self._start + (prefix and f"{prefix}/")
+        return sorted({n[len(start) :].strip("/") for n in found if n.startswith(start)} - {""})
 
     def _listing(self, prefix: str, ask: Callable[[], Any]) -> Names:
         if self._is_http:
@@ -331,7 +354,7 @@ class FsspecStore(Store):
     def _path(self, key: str) -> str:
         if self._is_http:
             return join_key(self._root, quote(key)) + self._query
-        return f"{self._root}/{key}" if key else self._root
+        return self._start + key if key else self._root
 
 
 def _cut(response: Response, byte_range: ByteRange | None) -> bytes | memoryview:
@@ -359,4 +382,7 @@ def _telling(action: str, url: str, key: str | None) -> Iterator[None]:
 
 
 def _failed(action: str, url: str, key: str | None, error: BaseException) -> StoreError:
-    return StoreError(f"cannot {action}: {type(error).__name__}: {error}", path=url, key=key)
+    failure = StoreError(f"cannot {action}: {type(error).__name__}: {error}", path=url, key=key)
+    is_denied = isinstance(error, PermissionError) or getattr(error, "status", None) == 403
+    failure.errno = errno.EACCES if is_denied else getattr(error, "errno", None)
+    return failure

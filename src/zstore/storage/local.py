@@ -20,7 +20,7 @@ from zstore._ext.engine.files import SCRATCH, Tree
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.errors import StoreError
-from zstore.storage.base import Found, Names, Store, Values, check_key, check_prefix
+from zstore.storage.base import Found, Names, Store, Values, check_key, check_prefix, document_range
 from zstore.storage.locking import NO_LOCKS, hold_file
 
 __all__ = ["LocalStore"]
@@ -121,8 +121,8 @@ class LocalStore(Store):
         for prefix in prefixes:
             self._check(prefix, check_prefix)
         try:
-            tree = Tree(self._root)
-            return [_first_below(tree, prefix, choices) for prefix in prefixes]
+            tree, wish = Tree(self._root), document_range()
+            return [_first_below(tree, prefix, choices, wish) for prefix in prefixes]
         except MISSING:
             return [{} for _ in prefixes]
         except OSError as error:
@@ -291,12 +291,14 @@ class LocalStore(Store):
         return failure
 
 
-def _first_below(tree: Tree, prefix: str, choices: Sequence[Sequence[str]]) -> dict[str, bytes | memoryview]:
+def _first_below(
+    tree: Tree, prefix: str, choices: Sequence[Sequence[str]], wish: ByteRange
+) -> dict[str, bytes | memoryview]:
     start = prefix and f"{prefix}/"
     for choice in choices:
         found: dict[str, bytes | memoryview] = {}
         for name in choice:
-            value = tree.get(start + name)
+            value = tree.get(start + name, wish)
             if value is not None:
                 found[name] = value
             elif not found:

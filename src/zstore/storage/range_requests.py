@@ -7,12 +7,17 @@ they are asked here, with the session, the credentials and the settings of their
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
+import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 
-__all__ = ["MISSING", "Request", "Response", "choose_send", "is_directory", "send_all"]
+from zstore.base.limits import current_limits
+
+__all__ = ["MISSING", "Request", "Response", "choose_send", "is_directory", "make_timeout", "send_all"]
 
 # What says that there is nothing under a key; any other exception is trouble.
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -22,15 +27,30 @@ ATTEMPTS = 3
 
 # Of a body, how much waits to be taken; with aiohttp's own 64 KiB, reading takes a tenth longer.
 BODY_SIZE = 1 << 20
+# In `read_time` of the limits, as many bytes of a body must come as these, or its end.
+PROGRESS_SIZE = 1024
+
+# Of HTTP: the answers that say "not now", and how long to wait then (seconds), twice as long each time.
+PASSING = {408, 425, 429, 500, 502, 503, 504}
+FIRST_PAUSE = 0.25
+LAST_PAUSE = 5.0
 CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
 class Request(NamedTuple):
-    """Bytes `start` to `end` of `path`; a negative start counts back from the end, None is all of it."""
+    """Bytes `start` to `end` of `path`; a negative start counts back from the end.
+
+    Where `start` is None, all of it; where there is an `end` then, no more bytes than that are wanted.
+    """
 
     path: str
     start: int | None = None
     end: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """The most bytes that are wanted of all of it."""
+        return self.end if self.start is None else None
 
 
 class Response(NamedTuple):
@@ -40,6 +60,17 @@ class Response(NamedTuple):
     begin: int | None = None
     total_size: int | None = None
     version: str | None = None
+
+
+def make_timeout() -> Any:
+    """The times of the limits, as aiohttp's sessions take them."""
+    limits = current_limits()
+    return importlib.import_module("aiohttp").ClientTimeout(
+        total=limits.total_time,
+        connect=None,
+        sock_connect=limits.connect_time,
+        sock_read=limits.read_time,
+    )
 
 
 Send = Callable[[Any, Request], Awaitable[Response]]
@@ -79,6 +110,41 @@ def _range_header(request: Request) -> str:
 
 
 async def _send_http(filesystem: Any, request: Request) -> Response:
+    """What the server answers, asked again after a while where it failed in a way that may pass."""
+    limits, begin = current_limits(), monotonic()
+    for attempt in range(1, limits.attempt_count):
+        try:
+            return await _ask_http(filesystem, request)
+        except MISSING:
+            raise
+        except Exception as error:
+            pause = _pause_after(error, attempt)
+            if pause is None or monotonic() - begin + pause > limits.total_time:
+                raise
+        await asyncio.sleep(pause)
+    return await _ask_http(filesystem, request)
+
+
+def _pause_after(error: Exception, attempt: int) -> float | None:
+    """Seconds to wait before the same is asked again; None where that would help nobody."""
+    failures = importlib.import_module("aiohttp")
+    if isinstance(error, failures.ClientResponseError):
+        if error.status not in PASSING:
+            return None
+        wanted = (error.headers or {}).get("Retry-After", "")
+        if wanted.isdecimal():
+            return min(float(wanted), LAST_PAUSE)
+    elif isinstance(error, failures.ClientConnectorError):
+        return None  # there is no such server
+    elif not isinstance(error, (failures.ClientConnectionError, failures.ClientPayloadError, OSError)):
+        return None
+    elif getattr(error, "errno", None) == errno.EFBIG:
+        return None  # of what is too large, there will be no less
+    longest: float = min(FIRST_PAUSE * 2**attempt, LAST_PAUSE)
+    return random.uniform(0.5, 1) * longest
+
+
+async def _ask_http(filesystem: Any, request: Request) -> Response:
     options = {"read_bufsize": BODY_SIZE, **filesystem.kwargs}
     headers = dict(options.pop("headers", None) or {})
     if request.start is not None:
@@ -95,10 +161,43 @@ async def _send_http(filesystem: Any, request: Request) -> Response:
         if response.status == 416 and _is_past_end(request.start, span.total_size):
             return Response(b"", span.total_size, span.total_size, version)
         response.raise_for_status()
-        data = await response.read()
+        most = request.limit
+        if response.status == 206 and span.begin is not None and span.end is not None:
+            most = span.end - span.begin + 1  # one more would be one too many
+        data = await _read_body(response, most)
         if response.status != 206:
             return Response(data, 0, len(data), version)
         return _partial(data, span, version)
+
+
+async def _read_body(response: Any, most: int | None) -> bytes:
+    """The body, of which no more than `most` bytes are taken.
+
+    Raises
+        TimeoutError: less than a KiB came in `read_time` of the limits.
+        OSError: it goes on beyond `value_size` of the limits, and nobody said so.
+    """
+    limits, parts, size = current_limits(), [], 0
+    # What is compressed on its way is as long as it is.
+    is_said = response.content_length is not None and "Content-Encoding" not in response.headers
+    content = response.content
+    while not content.at_eof():
+        goal = size + PROGRESS_SIZE
+        try:
+            async with asyncio.timeout(limits.read_time):
+                while size < goal and (part := await content.readany()):
+                    parts.append(part)
+                    size += len(part)
+        except TimeoutError as error:
+            slow = f"less than {PROGRESS_SIZE} bytes came in {limits.read_time:g} s"
+            raise TimeoutError(f"{slow}, the limit read_time (zstore.set_limits)") from error
+        if most is not None and size > most:
+            break
+        if not is_said and size > limits.value_size:
+            reason = f"the body goes on after {limits.value_size} bytes, the limit value_size"
+            raise OSError(errno.EFBIG, f"{reason} (zstore.set_limits)")
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    return data if most is None else data[:most]
 
 
 async def _send_s3(filesystem: Any, request: Request) -> Response:
@@ -110,9 +209,10 @@ async def _send_s3(filesystem: Any, request: Request) -> Response:
         options["VersionId"] = version_id
     for attempt in range(ATTEMPTS):
         reply = await filesystem._call_s3("get_object", Bucket=bucket, Key=key, **options)
-        body = reply["Body"]
+        body, size = reply["Body"], reply.get("ContentLength")
+        is_cut = request.limit is not None and size is not None and size > request.limit
         try:
-            data = await body.read()
+            data = await body.read() if not is_cut else await _read_some(body, request.limit or 0)
         except failures:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -120,12 +220,19 @@ async def _send_s3(filesystem: Any, request: Request) -> Response:
         finally:
             body.close()
         version = _strong(reply.get("ETag"))
-        if len(data) != reply.get("ContentLength", len(data)):
-            raise OSError(f"the server promised {reply['ContentLength']} bytes, {len(data)} came")
+        if not is_cut and size not in (None, len(data)):
+            raise OSError(f"the server promised {size} bytes, {len(data)} came")
         if "ContentRange" not in reply:
             return Response(data, 0, len(data), version)
         return _partial(data, _parse_range({"Content-Range": reply["ContentRange"]}), version)
     raise AssertionError("the last attempt returns or raises")
+
+
+async def _read_some(body: Any, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (part := await body.read(size - len(data))):
+        data += part
+    return data
 
 
 async def _send_obstore(filesystem: Any, request: Request) -> Response:

@@ -16,9 +16,11 @@ import threading
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
+from zstore.base.byterange import AtMost
+from zstore.base.limits import current_limits
 from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, check_key
 from zstore.storage.zip.sources import Bytes, Source, StoreSource
@@ -50,6 +52,8 @@ TAIL_SIZE = END.size + MAX16 + LOCATOR.size + END64.size
 # How much longer a member's extra field is taken to be at most, when its header is asked for along with its
 # bytes: that of a Zip64 entry, and those by which archivers keep times and owners.
 SLACK_SIZE = 64
+# Bytes that are inflated at a time, of them and to them.
+PIECE_SIZE = 1 << 20
 # No byte of deflated data gives more than this many.
 MOST_INFLATED = 1032
 
@@ -295,10 +299,12 @@ def read_members(wishes: Sequence[tuple[Member, ByteRange | None]]) -> list[Byte
     """Those bytes of those members, in the order asked; a whole member's checksum is compared.
 
     Of a member that is stored as it is, a range reads that range, which no checksum covers. One that is
-    deflated is always read whole.
+    deflated is inflated whole, piece by piece, of which no more is kept than was asked for; `AtMost` so many
+    bytes of a longer one are inflated and no more.
 
     Raises
-        StoreError: damaged, encrypted, or packed by a method that is not read here; names the member.
+        StoreError: damaged, encrypted, larger than `value_size` of the limits, or packed by a method that is
+            not read here; names the member.
     """
     source = wishes[0][0].source if wishes else None
     if not isinstance(source, StoreSource) or source.request_count == 1:
@@ -359,16 +365,47 @@ def _read_at_once(source: StoreSource, spans: Sequence[tuple[Member, int, int]])
 
 def _unpacked(member: Member, wish: ByteRange | None, data: Bytes) -> Bytes:
     if member.method == ZIP_DEFLATED:
-        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        first, last = (0, member.size) if wish is None else wish.resolve(member.size)
+        stops = isinstance(wish, AtMost) and last < member.size
+        if last - first > current_limits().value_size:
+            reason = f"it inflates to {last - first} bytes, beyond the limit value_size (zstore.set_limits)"
+            message = f"cannot read a member of the zip file: {reason}"
+            raise StoreError(message, path=member.source.url, key=member.name)
         try:
-            data = inflate.decompress(data, member.size + 1)
+            return _inflated(member, memoryview(data), first, last, stops=stops)
         except zlib.error as error:
             raise member.damage(str(error)) from error
-        if len(data) != member.size or not inflate.eof or inflate.unused_data:
-            raise member.damage(f"it does not inflate to exactly {member.size} bytes")
-    if len(data) == member.size and (crc := zlib.crc32(data)) != member.crc:
-        raise member.damage(f"its checksum is {crc:08x}, expected {member.crc:08x}")
-    if wish is not None and member.method == ZIP_DEFLATED:
-        first, last = wish.resolve(member.size)
-        return memoryview(data)[first:last]
+    if len(data) == member.size:
+        _check(member, zlib.crc32(data))
     return data
+
+
+def _inflated(member: Member, packed: memoryview, first: int, last: int, *, stops: bool) -> Bytes:
+    """Bytes `first` to `last` of what is inflated; the rest is checked, unless it `stops` there."""
+    inflate, kept, place, crc = zlib.decompressobj(-zlib.MAX_WBITS), [], 0, 0
+    for piece in _pieces(inflate, packed):
+        begin, place = place, place + len(piece)
+        if begin < last and place > first:
+            kept.append(piece[max(0, first - begin) : last - begin])
+        if stops and place >= last:
+            return b"".join(kept)
+        if place > member.size:
+            break
+        crc = zlib.crc32(piece, crc)
+    if place != member.size or not inflate.eof or inflate.unused_data:
+        raise member.damage(f"it does not inflate to exactly {member.size} bytes")
+    _check(member, crc)
+    return kept[0] if len(kept) == 1 else b"".join(kept)
+
+
+def _pieces(inflate: Any, packed: memoryview) -> Iterator[bytes]:
+    for begin in range(0, len(packed), PIECE_SIZE):
+        left: Bytes = packed[begin : begin + PIECE_SIZE]
+        while piece := inflate.decompress(left, PIECE_SIZE):
+            yield piece
+            left = inflate.unconsumed_tail
+
+
+def _check(member: Member, crc: int) -> None:
+    if crc != member.crc:
+        raise member.damage(f"its checksum is {crc:08x}, expected {member.crc:08x}")

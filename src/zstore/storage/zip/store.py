@@ -38,6 +38,8 @@ class ZipStore(Store):
     stored members can be read alone. Reading takes both. Whole members are compared with their checksums.
     """
 
+    is_bounded = False
+
     def __init__(
         self,
         path: str | os.PathLike[str] | BinaryIO | Source,
