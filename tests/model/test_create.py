@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.array import CodecModel
-from zstore.model.create import ArrayRequest
 from zstore.model.keys import ChunkKeys
+from zstore.nodes.request import ArrayRequest
 
 
 def make(shape=(100, 200), dtype="float32", **options):
@@ -126,7 +126,7 @@ def test_compressors_in_every_form(given_, expected):
         (None, None),
         ("gzip", {"id": "gzip", "level": 5}),
         ("zlib", {"id": "zlib", "level": 1}),
-        ("numcodecs.bz2", {"id": "bz2"}),
+        ("numcodecs.bz2", {"id": "bz2", "level": 1}),
         ({"name": "gzip", "configuration": {"level": 1}}, {"id": "gzip", "level": 1}),
         (zarr.codecs.GzipCodec(level=2), {"id": "gzip", "level": 2}),
         (

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from zstore.model import v2, v3
-from zstore.model.create import ArrayRequest
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
+from zstore.nodes.request import ArrayRequest
 
 V3_FLOAT = """\
 {
@@ -141,7 +141,8 @@ V2_FLOAT = """\
     "id": "blosc",
     "cname": "lz4",
     "clevel": 5,
-    "shuffle": 1
+    "shuffle": 1,
+    "blocksize": 0
   },
   "fill_value": "NaN",
   "order": "C",

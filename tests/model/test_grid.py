@@ -9,8 +9,8 @@ import pytest
 
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
-from zstore.model.create import ArrayRequest
 from zstore.model.grid import Edges, RectilinearGrid, RegularGrid
+from zstore.nodes.request import ArrayRequest
 
 SHAPE = (6, 6, 6, 6, 6)
 EXAMPLE = [4, [1, 2, 3], [[4, 2]], [[1, 3], 3], [4, 4, 4]]

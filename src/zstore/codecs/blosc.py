@@ -108,8 +108,8 @@ class Blosc(_BloscFrames):
 
     name: ClassVar[str] = "blosc"
     options: ClassVar[tuple[Option, ...]] = (
-        choice("cname", _CNAMES),
-        integer("clevel", 0, 9),
+        choice("cname", _CNAMES, usual="zstd"),
+        integer("clevel", 0, 9, usual=5),
         choice("shuffle", _SHUFFLES, None, may_be_null=True),
         integer("typesize", 0, _LARGEST, None),
         integer("blocksize", 0, _LARGEST, 0),

@@ -19,7 +19,7 @@ import numpy as np
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, choice
 from zstore.errors import CodecError, MetadataError
-from zstore.model.order import Order, split_swaps, unit_size
+from zstore.model.order import Order, order_of, split_swaps, unit_size
 
 __all__ = ["Bytes", "BytesByField"]
 
@@ -46,6 +46,8 @@ class Bytes(Serializer):
             order = "little"  # older structured arrays leave it out, and mean this
         if order is None and unit_size(spec.dtype) > 1:
             raise MetadataError(f"codec 'bytes' lacks 'endian', which {spec.dtype} needs", codec="bytes")
+        if isinstance(order, str) and order_of(spec.dtype) is None:
+            order = None
         return type(self)(order, spec, tuple(split_swaps(spec.dtype, order)))
 
     @property

@@ -23,7 +23,7 @@ class Gzip(NativeCodec):
     """gzip members, as Zarr v3 configures them."""
 
     name: ClassVar[str] = "gzip"
-    options: ClassVar[tuple[Option, ...]] = (integer("level", 0, 9),)
+    options: ClassVar[tuple[Option, ...]] = (integer("level", 0, 9, usual=5),)
 
     level: int = 5
 

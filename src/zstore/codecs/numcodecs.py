@@ -14,6 +14,7 @@ Example  {"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}
 from __future__ import annotations
 
 import bz2
+import inspect
 import lzma
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,12 +28,13 @@ from zstore.codecs.blosc import NumcodecsBlosc
 from zstore.codecs.crc32c import NumcodecsCrc32c
 from zstore.codecs.gzip import NumcodecsGzip, NumcodecsZlib
 from zstore.codecs.lz4 import NumcodecsLz4
+from zstore.codecs.options import refuse_unknown
 from zstore.codecs.pcodec import NumcodecsPcodec
 from zstore.codecs.zfpy import NumcodecsZfpy
 from zstore.codecs.zstd import NumcodecsZstd
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
 
-__all__ = ["NumcodecsCodec", "NumcodecsFilter", "adapter"]
+__all__ = ["NumcodecsCodec", "NumcodecsFilter", "adapter", "stated_by_numcodecs"]
 
 _OWN: dict[str, type[Codec]] = {
     "blosc": NumcodecsBlosc,
@@ -108,9 +110,59 @@ def adapter(codec_id: str) -> type[Codec]:
     )
 
 
+def _make(codec_id: str, configuration: Mapping[str, Any]) -> Any:
+    """numcodecs' own codec."""
+    import numcodecs
+
+    name = f"numcodecs.{codec_id}"
+    try:
+        return numcodecs.get_codec({"id": codec_id, **configuration})
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise MetadataError(
+            f"codec {name!r} does not take configuration {dict(configuration)!r}: {error}", codec=name
+        ) from error
+    except ImportError as error:
+        raise UnsupportedError(f"codec {name!r} needs a package: {error}", codec=name) from error
+
+
+@cache
+def _option_names(codec_id: str) -> tuple[str, ...] | None:
+    """What numcodecs' codec can be told; None where it takes whatever it is given."""
+    from numcodecs import registry
+
+    kind: Any = registry.codec_registry.get(codec_id) or registry.entries[codec_id].load()
+    if kind.__init__ is object.__init__:
+        return ()
+    parameters = inspect.signature(kind).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return tuple(parameter.name for parameter in parameters)
+
+
+def stated_by_numcodecs(codec_id: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with everything that numcodecs itself writes into v2 documents.
+
+    Raises
+        MetadataError: numcodecs does not take the configuration.
+        UnsupportedError: the codec needs a package.
+    """
+    from numcodecs import registry
+
+    if codec_id not in registry.codec_registry and codec_id not in registry.entries:
+        return dict(configuration)
+    return {
+        name: value for name, value in _make(codec_id, configuration).get_config().items() if name != "id"
+    }
+
+
 def _rebuild(codec_id: str, configuration: dict[str, Any], spec: ChunkSpec | None) -> Codec:
     codec = adapter(codec_id).from_configuration(configuration)
     return codec if spec is None else codec.bind(spec)
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """As zarr-python writes it."""
+    return dtype.str if dtype.names else str(dtype)
 
 
 def _as_bytes(result: Any) -> memoryview:
@@ -129,31 +181,21 @@ class NumcodecsCodec(BytesCodec):
         self._spec = spec
         missing = _FROM_CHUNK.get(self.codec_id)
         if missing is not None and self._configuration.get(missing) is None and spec is not None:
-            value = spec.dtype.itemsize if missing == "elementsize" else spec.dtype.str
-            self._configuration[missing] = value
+            self._configuration[missing] = (
+                spec.dtype.itemsize if missing == "elementsize" else _dtype_name(spec.dtype)
+            )
         is_complete = missing in (None, "elementsize") or self._configuration.get(missing) is not None
         self._codec = self._make() if is_complete else None
 
     def _make(self) -> Any:
-        import numcodecs
-
-        try:
-            return numcodecs.get_codec({"id": self.codec_id, **self._configuration})
-        except (TypeError, ValueError, KeyError, OverflowError) as error:
-            raise MetadataError(
-                f"codec {self.name!r} does not take configuration {self._configuration!r}: {error}",
-                codec=self.name,
-            ) from error
-        except ImportError as error:
-            raise UnsupportedError(
-                f"codec {self.name!r} needs a package: {error}", codec=self.name
-            ) from error
+        return _make(self.codec_id, self._configuration)
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         """The codec that a metadata document describes."""
-        if "id" in configuration:
-            raise MetadataError(f"codec {cls.name!r} has unknown options: 'id'", codec=cls.name)
+        options = _option_names(cls.codec_id)
+        if options is not None:
+            refuse_unknown(cls.name, configuration, options)
         return cls(configuration)
 
     def to_configuration(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ A codec lists them in its `options`: `(integer("level", 0, 9), flag("checksum", 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +22,12 @@ __all__ = [
     "flag",
     "integer",
     "item_type",
+    "name_nearest",
     "parse_options",
     "refuse_option",
+    "refuse_unknown",
     "render_options",
+    "usual_options",
 ]
 
 REQUIRED: Any = object()
@@ -39,6 +42,7 @@ class Option(NamedTuple):
               out again when the configuration is written
     render    the inverse of `parse`
     may_be_null  whether null says the same as leaving it out
+    usual    what a new array is given where a REQUIRED one is left out, which is zarr-python's default
     """
 
     name: str
@@ -47,6 +51,7 @@ class Option(NamedTuple):
     default: Any = REQUIRED
     render: Callable[[Any], Any] = lambda value: value
     may_be_null: bool = False
+    usual: Any = None
 
 
 def refuse_option(codec: str, option: str, value: object, expected: str) -> MetadataError:
@@ -77,11 +82,32 @@ def parse_options(codec: str, options: Iterable[Option], configuration: Any) -> 
             except (TypeError, ValueError) as error:
                 raise refuse_option(codec, option.name, value, option.expected) from error
         values[option.name] = value
-    unknown = sorted(map(str, set(configuration) - set(values)))
-    if unknown:
-        has = f"its options are {_quoted(values)}" if values else "it has none"
-        raise MetadataError(f"codec {codec!r} has unknown options: {_quoted(unknown)}; {has}", codec=codec)
+    refuse_unknown(codec, configuration, values)
     return values
+
+
+def refuse_unknown(codec: str, configuration: Iterable[str], options: Collection[str]) -> None:
+    """Raise MetadataError where `configuration` has members that are none of the codec's options."""
+    unknown = sorted(map(str, set(configuration) - set(options)))
+    if unknown:
+        near = name_nearest(unknown[0], options)
+        has = f"its options are {_quoted(options)}" if options else "it has none"
+        meant = f"; did you mean {near!r}?" if near else ""
+        raise MetadataError(
+            f"codec {codec!r} has unknown options: {_quoted(unknown)}; {has}{meant}", codec=codec
+        )
+
+
+def name_nearest(given: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that somebody who wrote `given` may have meant."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(given, [*names], 1, 0.5)), None)
+
+
+def usual_options(options: Iterable[Option]) -> dict[str, Any]:
+    """What a new array is given of the options that a document must say."""
+    return {option.name: option.usual for option in options if option.usual is not None}
 
 
 def render_options(codec: object, options: Iterable[Option]) -> dict[str, Any]:
@@ -94,7 +120,9 @@ def render_options(codec: object, options: Iterable[Option]) -> dict[str, Any]:
     }
 
 
-def integer(name: str, low: int, high: int, default: Any = REQUIRED, *, may_be_null: bool = False) -> Option:
+def integer(
+    name: str, low: int, high: int, default: Any = REQUIRED, *, may_be_null: bool = False, usual: Any = None
+) -> Option:
     """An integer from `low` to `high`; 5.0 is taken for 5, as JSON does not tell them apart."""
 
     def parse(value: Any) -> int:
@@ -103,7 +131,9 @@ def integer(name: str, low: int, high: int, default: Any = REQUIRED, *, may_be_n
             raise ValueError(value)
         return number
 
-    return Option(name, f"an integer from {low} to {high}", parse, default, may_be_null=may_be_null)
+    return Option(
+        name, f"an integer from {low} to {high}", parse, default, may_be_null=may_be_null, usual=usual
+    )
 
 
 def flag(name: str, default: Any = REQUIRED) -> Option:
@@ -118,7 +148,12 @@ def flag(name: str, default: Any = REQUIRED) -> Option:
 
 
 def choice(
-    name: str, choices: tuple[str, ...], default: Any = REQUIRED, *, may_be_null: bool = False
+    name: str,
+    choices: tuple[str, ...],
+    default: Any = REQUIRED,
+    *,
+    may_be_null: bool = False,
+    usual: Any = None,
 ) -> Option:
     """One of the words `choices`."""
 
@@ -127,7 +162,7 @@ def choice(
             raise ValueError(value)
         return value
 
-    return Option(name, f"one of {_quoted(choices)}", parse, default, may_be_null=may_be_null)
+    return Option(name, f"one of {_quoted(choices)}", parse, default, may_be_null=may_be_null, usual=usual)
 
 
 def anything(name: str, default: Any = REQUIRED) -> Option:
@@ -140,7 +175,7 @@ def item_type(name: str, default: Any = REQUIRED) -> Option:
     return Option(name, "the name of a dtype", np.dtype, default, lambda dtype: dtype.str)
 
 
-def codec_list(name: str) -> Option:
+def codec_list(name: str, usual: Any = None) -> Option:
     """At least one other codec, each by its name alone or with a configuration."""
 
     def parse(value: Any) -> tuple[CodecModel, ...]:
@@ -155,9 +190,9 @@ def codec_list(name: str) -> Option:
         return tuple(models)
 
     def render(models: tuple[CodecModel, ...]) -> list[dict[str, Any]]:
-        return [{"name": model.name, "configuration": dict(model.configuration)} for model in models]
+        return [model.describe() for model in models]
 
-    return Option(name, "a list of codecs, each with a name", parse, render=render)
+    return Option(name, "a list of codecs, each with a name", parse, render=render, usual=usual)
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ from zstore.model.array import CodecModel
 __all__ = ["ShardIndex", "ShardingIndexed", "is_filled"]
 
 EMPTY = 2**64 - 1
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class ShardingIndexed(Serializer):
     name: ClassVar[str] = "sharding_indexed"
     options: ClassVar[tuple[Option, ...]] = (
         Option("chunk_shape", "positive integers", _parse_shape, render=list),
-        codec_list("codecs"),
-        codec_list("index_codecs"),
+        codec_list("codecs", usual=[LITTLE]),
+        codec_list("index_codecs", usual=[LITTLE, "crc32c"]),
         choice("index_location", ("start", "end"), "end"),
     )
 

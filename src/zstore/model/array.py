@@ -37,6 +37,15 @@ class CodecModel:
         """Whether v3 documents say the configuration; zarr-python wants numcodecs' even where empty."""
         return bool(self.configuration) or self.name.startswith("numcodecs.")
 
+    def describe(self) -> dict[str, Any]:
+        """The codec as v3 documents have it."""
+        document: dict[str, Any] = {"name": self.name}
+        if self.has_configuration:
+            document["configuration"] = dict(self.configuration)
+        if not self.must_understand:
+            document["must_understand"] = False
+        return document
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayModel:

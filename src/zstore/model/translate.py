@@ -143,8 +143,9 @@ def to_v2(codec: CodecModel) -> CodecModel:
         return CodecModel(PREFIX + codec.name, {"location": "end"})
     if codec.name == "blosc":
         configuration = {name: item for name, item in codec.configuration.items() if name != "typesize"}
-        shuffle = configuration.get("shuffle", "noshuffle")
-        return CodecModel(PREFIX + "blosc", {**configuration, "shuffle": SHUFFLES.get(shuffle, shuffle)})
+        shuffle = configuration.get("shuffle")
+        number = -1 if shuffle is None else SHUFFLES.get(shuffle, shuffle)  # by the size of the items
+        return CodecModel(PREFIX + "blosc", {**configuration, "shuffle": number})
     if codec.name.startswith(PREFIX):
         return codec
     raise UnsupportedError(f"codec {codec.name!r} cannot be said in Zarr v2; it has numcodecs' codecs only")

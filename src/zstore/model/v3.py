@@ -346,12 +346,7 @@ def _render_codec(codec: CodecModel) -> dict[str, Any]:
         raise UnsupportedError(
             "fields of different byte orders cannot be said in Zarr v3; expected one for all"
         )
-    document: dict[str, Any] = {"name": codec.name}
-    if codec.has_configuration:
-        document["configuration"] = dict(codec.configuration)
-    if not codec.must_understand:
-        document["must_understand"] = False
-    return document
+    return codec.describe()
 
 
 def render_group(model: GroupModel) -> dict[str, dict[str, Any]]:

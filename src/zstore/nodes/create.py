@@ -11,10 +11,10 @@ from zstore.codecs.chain import Chain
 from zstore.engine.documents import create_node, place
 from zstore.errors import located
 from zstore.model.array import ArrayModel
-from zstore.model.create import ArrayRequest
 from zstore.model.document import check_attributes
 from zstore.nodes.array import Array
 from zstore.nodes.node import Access
+from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store
 
 __all__ = ["make_array"]

@@ -24,12 +24,12 @@ from zstore.engine.documents import (
 from zstore.errors import MetadataError, NotFoundError, ZstoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated
-from zstore.model.create import ArrayRequest
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array
 from zstore.nodes.node import Access, Node
+from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
 
 __all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "node"]

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from zstore.engine.documents import check_path, place, read_node
 from zstore.errors import MetadataError, NotFoundError
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.create import ArrayRequest
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array
 from zstore.nodes.group import Group, make_group, node
 from zstore.nodes.near import say_near
 from zstore.nodes.node import Access, Missing
+from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 

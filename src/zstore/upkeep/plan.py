@@ -10,13 +10,13 @@ from zstore.codecs.chain import make_codec
 from zstore.engine.documents import GROUP_KEYS
 from zstore.errors import UnsupportedError
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
-from zstore.model.create import ArrayRequest
 from zstore.model.grid import RectilinearGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
 from zstore.model.order import ORDER_CODECS, stored_dtype
 from zstore.model.translate import TYPED_FILTERS, codecs_to_v2, codecs_to_v3
 from zstore.model.typestr import OBJECT_CODECS
+from zstore.nodes.request import ArrayRequest
 
 __all__ = ["SAME", "Request", "plan_array", "plan_group", "say_in_place"]
 

@@ -26,6 +26,8 @@ typedef struct zng_stream_s {
 int32_t zng_deflateInit2_(zng_stream *stream, int32_t level, int32_t method, int32_t window_bits, int32_t memory_level,
                           int32_t strategy, const char *version, int32_t stream_size);
 int32_t zng_deflate(zng_stream *stream, int32_t flush);
+int32_t zng_deflateTune(zng_stream *stream, int32_t good_length, int32_t lazy_length, int32_t nice_length,
+                        int32_t chain_length);
 int32_t zng_deflateReset(zng_stream *stream);
 int32_t zng_deflateEnd(zng_stream *stream);
 int32_t zng_inflateInit2_(zng_stream *stream, int32_t window_bits, const char *version, int32_t stream_size);
@@ -58,7 +60,52 @@ typedef struct zs_deflate_params {
 typedef struct zs_deflater {
     zng_stream stream;
     int level;
+    int method;
 } zs_deflater;
+
+/* How hard zlib searches at each level: good, lazy, nice and chain length. Below 4, where it is not lazy, as at 4. */
+static const int16_t zs_efforts[10][4] = {
+    {0, 0, 0, 0},      {4, 4, 8, 4},      {4, 4, 16, 8},     {4, 4, 16, 16},     {4, 4, 16, 16},
+    {8, 16, 32, 32},   {8, 16, 128, 128}, {8, 32, 128, 256}, {32, 128, 258, 1024}, {32, 258, 258, 4096},
+};
+
+#define ZS_SAMPLE_SIZE 4096
+#define ZS_SAMPLE_BITS 12
+
+/*
+ * The level whose method zlib-ng needs to get as far as zlib's `level`, by a sample from the middle. Below 9 it is
+ * quick because it looks for matches of four bytes, where counting numbers of 4 bytes then take twice the room; from
+ * 4 to 6 it gains little where nearly everything matches. Its level 1 is a method of its own, 40 % larger on numeric
+ * chunks than zlib's level 1; its level 2 is as small as that and still faster.
+ */
+static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
+    if (level == 0 || level == 9) return level;
+    uint16_t last[1 << ZS_SAMPLE_BITS] = {0}; /* places from 1, 0 for none */
+    size_t size = src_size < ZS_SAMPLE_SIZE ? src_size : ZS_SAMPLE_SIZE;
+    const uint8_t *from = src + (src_size - size) / 2;
+    uint32_t short_count = 0, long_count = 0;
+    for (size_t at = 0; at + 4 <= size; ++at) {
+        uint32_t three = (uint32_t)from[at] | (uint32_t)from[at + 1] << 8 | (uint32_t)from[at + 2] << 16;
+        uint16_t *slot = &last[(three * 0x9E3779B1u) >> (32 - ZS_SAMPLE_BITS)];
+        if (*slot != 0 && memcmp(from + *slot - 1, from + at, 3) == 0) {
+            if (from[*slot + 2] == from[at + 3])
+                ++long_count;
+            else
+                ++short_count;
+        }
+        *slot = (uint16_t)(at + 1);
+    }
+    if (short_count * 4 > size && short_count > 2 * long_count) return 9;
+    if (long_count * 50 > size * 49 && (level < 0 || level > 3)) return level == 8 ? 8 : 7;
+    return level == 1 ? 2 : level;
+}
+
+/* The stream at its beginning, searching as its level says. */
+static int zs_deflater_start(zs_deflater *deflater) {
+    if (deflater->method < 9 || deflater->level == 9) return ZS_ZNG_OK;
+    const int16_t *effort = zs_efforts[deflater->level < 0 ? 6 : deflater->level];
+    return zng_deflateTune(&deflater->stream, effort[0], effort[1], effort[2], effort[3]);
+}
 
 static void zs_deflater_free(void *object) {
     zng_deflateEnd(&((zs_deflater *)object)->stream);
@@ -70,27 +117,28 @@ static void zs_inflater_free(void *object) {
     free(object);
 }
 
-/* This thread's stream for the format and level, at its beginning; NULL when memory is out. */
-static zng_stream *zs_deflater_of(const zs_deflate_params *params) {
+/* This thread's stream for the format, the level and such bytes, at its beginning; NULL when memory is out. */
+static zng_stream *zs_deflater_of(const zs_deflate_params *params, const uint8_t *src, size_t src_size) {
+    int method = zs_deflate_method(params->level, src, src_size);
     zs_slot *slot = zs_slot_of(params->format == ZS_GZIP ? ZS_SLOT_DEFLATE_GZIP : ZS_SLOT_DEFLATE_ZLIB);
     if (slot == NULL) return NULL;
     zs_deflater *deflater = slot->object;
-    if (deflater != NULL && deflater->level == params->level && zng_deflateReset(&deflater->stream) == ZS_ZNG_OK)
+    if (deflater != NULL && deflater->level == params->level && deflater->method == method &&
+        zng_deflateReset(&deflater->stream) == ZS_ZNG_OK && zs_deflater_start(deflater) == ZS_ZNG_OK)
         return &deflater->stream;
     zs_slot_clear(slot);
     deflater = calloc(1, sizeof(*deflater));
     if (deflater == NULL) return NULL;
     deflater->level = params->level;
-    /* zlib-ng's level 1 is a method of its own, 40 % larger on numeric chunks than zlib's level 1; its level 2 is as
-     * small as that and still faster. */
-    int level = params->level == 1 ? 2 : params->level;
-    if (zng_deflateInit2_(&deflater->stream, level, ZS_ZNG_DEFLATED, params->format, ZS_ZNG_MEMORY_LEVEL, 0,
+    deflater->method = method;
+    if (zng_deflateInit2_(&deflater->stream, method, ZS_ZNG_DEFLATED, params->format, ZS_ZNG_MEMORY_LEVEL, 0,
                           ZS_ZNG_VERSION, sizeof(zng_stream)) != ZS_ZNG_OK) {
         free(deflater);
         return NULL;
     }
     slot->object = deflater;
     slot->release = zs_deflater_free;
+    if (zs_deflater_start(deflater) != ZS_ZNG_OK) return NULL;
     return &deflater->stream;
 }
 
@@ -118,7 +166,7 @@ static size_t zs_deflate_bound(const void *state, size_t src_size) {
 }
 
 static int64_t zs_deflate_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
-    zng_stream *stream = zs_deflater_of(state);
+    zng_stream *stream = zs_deflater_of(state, src, src_size);
     if (stream == NULL) return ZSTORE_EMEMORY;
     const uint8_t nothing = 0;
     const uint8_t *in = src_size > 0 ? src : &nothing;

@@ -1,40 +1,29 @@
-"""The model of a new array, from the arguments of `create_array`: chunk shapes, codecs, fill value, keys.
-
-Codecs may be named in any of the forms that people have at hand: a name, a v3 object {"name": …,
-"configuration": …}, a v2 object {"id": …}, or a codec object of zstore, numcodecs or zarr-python.
-"""
+"""The model of a new array, from the arguments of `create_array`: chunk shapes, codecs, fill value, keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from zstore.codecs.base import ChunkSpec
+from zstore.codecs.forms import MEANT, complete_chain, complete_v2, read_codecs
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.chunking import choose_grid, parse_integers
 from zstore.model.dtype import DataType
 from zstore.model.grid import check_chunk_size, parse_shape
 from zstore.model.keys import ChunkKeys
-from zstore.model.order import ORDER_CODECS, Order, order_of
-from zstore.model.translate import to_v2
+from zstore.model.order import ORDER_CODECS, Order, order_of, stored_dtype
 from zstore.model.typestr import OBJECT_CODECS
 
 __all__ = ["ArrayRequest"]
 
-# What a bare name means. zarr-python's default is zstd's own default level, which is 3. The checksum costs a
-# few per cent, and without it a chunk with flipped bits can decode to wrong values; v2's zstd has none.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "zstd": {"level": 3, "checksum": True},
-    "gzip": {"level": 5},
-    "blosc": {"cname": "zstd", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
-    "numcodecs.zstd": {"level": 3},
-    "numcodecs.gzip": {"level": 5},
-    "numcodecs.zlib": {"level": 1},
-    "numcodecs.blosc": {"cname": "zstd", "clevel": 5, "shuffle": 1, "blocksize": 0},
-}
+Codecs: TypeAlias = tuple[CodecModel, ...]
+ZSTD = CodecModel("zstd", MEANT["zstd"])
+NUMCODECS_ZSTD = CodecModel("numcodecs.zstd", MEANT["numcodecs.zstd"])
 # Zarr v1's own default, for its readers know no zstd.
 V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
 
@@ -92,8 +81,10 @@ class ArrayRequest:
             raise MetadataError(f"order is {self.order!r}; expected 'C' or 'F'")
         grid, chunk_shape = choose_grid(self.chunks, self.shards, shape, item_size, zarr_format)
         check_chunk_size(grid.chunk_shape, item_size)
+        fill_value = _fill_value(self.fill_value, data_type, zarr_format)
+        spec = ChunkSpec(chunk_shape or grid.chunk_shape, data_type.numpy, fill_value)
         make_chain = _v2_chain if zarr_format == 2 else _v3_chain
-        chain = _order_codecs(self.order, len(shape)) + make_chain(self, endian, data_type)
+        chain = make_chain(self, endian, data_type, spec)
         if chunk_shape is not None:
             chain = (_sharding(chunk_shape, chain),)
         return ArrayModel(
@@ -103,76 +94,77 @@ class ArrayRequest:
             grid,
             _chunk_keys(self.chunk_key_encoding, zarr_format),
             chain,
-            _fill_value(self.fill_value, data_type, zarr_format),
+            fill_value,
             {} if self.attributes is None else self.attributes,
             _dimension_names(self.dimension_names, shape),
         )
 
 
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _read(value: Any, default: tuple[CodecModel, ...], zarr_format: int) -> tuple[CodecModel, ...]:
+    return default if _is_auto(value) else read_codecs(value, zarr_format)
+
+
 def _codec_names(*arguments: Any) -> list[str]:
     """The names of the codecs in these arguments, as far as they name any."""
-    names = []
-    for value in arguments:
-        if value is not None and not (isinstance(value, str) and value == "auto"):
-            names += [codec.name for codec in _codecs(value, (), 1, 3)]
-    return names
+    return [codec.name for value in arguments for codec in _read(value, (), 3)]
 
 
 def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> CodecModel:
-    little = {"name": "bytes", "configuration": {"endian": "little"}}
     return CodecModel(
         "sharding_indexed",
         {
             "chunk_shape": list(chunk_shape),
-            "codecs": [
-                {
-                    "name": codec.name,
-                    **({"configuration": dict(codec.configuration)} if codec.has_configuration else {}),
-                }
-                for codec in chain
-            ],
-            "index_codecs": [little, {"name": "crc32c"}],
+            "codecs": [codec.describe() for codec in chain],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
             "index_location": "end",
         },
     )
 
 
-def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType) -> tuple[CodecModel, ...]:
-    item_size = _item_size(data_type)
+def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: ChunkSpec) -> Codecs:
     default = CodecModel(_object_codec(data_type)) if data_type.is_object else _bytes_codec(endian)
-    chain = _codecs(request.filters, (), item_size, 3)
-    chain += _codecs(request.serializer, (default,), item_size, 3)
-    return chain + _codecs(request.compressors, (CodecModel("zstd", DEFAULTS["zstd"]),), item_size, 3)
+    chain = _order_codecs(request.order, len(spec.shape)) + _read(request.filters, (), 3)
+    chain += _read(request.serializer, (default,), 3) + _read(request.compressors, (ZSTD,), 3)
+    given = (request.filters, request.serializer, request.compressors)
+    # What comes from documents, or from here, is complete.
+    return chain if all(map(_is_complete, given)) else complete_chain(chain, spec)
 
 
-def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType) -> tuple[CodecModel, ...]:
+def _is_complete(value: Any) -> bool:
+    listed = value if isinstance(value, list | tuple) else [value]
+    return value is None or _is_auto(value) or all(isinstance(codec, CodecModel) for codec in listed)
+
+
+def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: ChunkSpec) -> Codecs:
     """The chain of a v2 array: numcodecs' codecs only, one compressor at most."""
     serializer, compressors = request.serializer, request.compressors
     if not isinstance(serializer, str) or serializer not in ("auto", "bytes"):
         raise UnsupportedError(f"serializer {serializer!r} cannot be said in Zarr v2; it has 'bytes' only")
     if request.zarr_format == 1 and isinstance(compressors, str) and compressors == "auto":
         compressors = V1_COMPRESSOR
-    item_size = _item_size(data_type)
-    zstd = CodecModel("numcodecs.zstd", DEFAULTS["numcodecs.zstd"])
-    compressor = _codecs(compressors, (zstd,), item_size, 2)
+    compressor = _read(compressors, (NUMCODECS_ZSTD,), 2)
     if len(compressor) > 1:
         names = [codec.name for codec in compressor]
         raise UnsupportedError(
             f"compressors {names} cannot be said in Zarr v2; it has one only, the others are filters"
         )
-    filter_codecs = _codecs(request.filters, (), item_size, 2)
-    chain: tuple[CodecModel, ...] = () if data_type.is_object else (_bytes_codec(endian),)
+    filter_codecs = _read(request.filters, (), 2)
+    if not _is_complete(request.filters):
+        filter_codecs = complete_v2(filter_codecs, stored_dtype(spec.dtype, endian))
+    if not _is_complete(compressors):
+        compressor = complete_v2(compressor, np.dtype("u1"))
+    chain = _order_codecs(request.order, len(spec.shape))
+    chain += () if data_type.is_object else (_bytes_codec(endian),)
     if data_type.is_object and not any(
         codec.name.removeprefix("numcodecs.") in OBJECT_CODECS for codec in filter_codecs
     ):
         filter_codecs = (CodecModel("numcodecs." + _object_codec(data_type)), *filter_codecs)
     chain += tuple(replace(codec, role="filter") for codec in filter_codecs)
     return chain + tuple(replace(codec, role="compressor") for codec in compressor)
-
-
-def _item_size(data_type: DataType) -> int:
-    """What compressors are told: encoded objects have no items of one size."""
-    return 1 if data_type.is_object else data_type.numpy.itemsize
 
 
 def _object_codec(data_type: DataType) -> str:
@@ -193,52 +185,6 @@ def _order_codecs(order: str, ndim: int) -> tuple[CodecModel, ...]:
 
 def _bytes_codec(endian: Order) -> CodecModel:
     return CodecModel(ORDER_CODECS[type(endian)], {"endian": endian} if endian else {})
-
-
-def _codecs(
-    value: Any, default: tuple[CodecModel, ...], item_size: int, zarr_format: int
-) -> tuple[CodecModel, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str) and value == "auto":
-        return default
-    items = value if isinstance(value, list | tuple) else [value]
-    return tuple(_codec(item, item_size, zarr_format) for item in items)
-
-
-def _codec(value: Any, item_size: int, zarr_format: int) -> CodecModel:
-    if isinstance(value, CodecModel):
-        codec = value
-    elif isinstance(value, str):
-        prefix = "numcodecs." if zarr_format == 2 and not value.startswith("numcodecs.") else ""
-        codec = CodecModel(prefix + value, DEFAULTS.get(prefix + value, {}))
-    else:
-        codec = _describe_codec(value)
-    if zarr_format == 2:
-        return to_v2(codec)
-    if codec.name == "blosc" and codec.configuration.get("typesize") is None:
-        return CodecModel("blosc", {**codec.configuration, "typesize": item_size})
-    return codec
-
-
-def _describe_codec(value: Any) -> CodecModel:
-    """Name and configuration of a codec object or of its metadata."""
-    if hasattr(value, "to_configuration"):
-        return CodecModel(value.name, value.to_configuration())
-    if hasattr(value, "to_dict"):
-        value = value.to_dict()
-    elif hasattr(value, "get_config"):
-        value = value.get_config()
-    if isinstance(value, Mapping):
-        if isinstance(value.get("name"), str) and isinstance(value.get("configuration", {}), Mapping):
-            return CodecModel(value["name"], value.get("configuration", {}))
-        if isinstance(value.get("id"), str):
-            configuration = {name: item for name, item in value.items() if name != "id"}
-            return CodecModel("numcodecs." + value["id"], configuration)
-    raise MetadataError(
-        f"codec is {value!r}; expected a name, an object with a name or an id, "
-        f"or a codec of zstore, numcodecs or zarr"
-    )
 
 
 def _chunk_keys(value: Any, zarr_format: int) -> ChunkKeys:

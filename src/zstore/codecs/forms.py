@@ -1,0 +1,235 @@
+"""Codecs as people name them, read into what a new array's document says of them.
+
+A codec may be a name ("zstd"), a name with a level ("zstd:9"), what a v3 document holds ({"name": …,
+"configuration": …}) or a v2 document ({"id": …}), or a codec object of zstore, numcodecs or zarr-python. What
+is left out is filled in as zarr-python fills it in; what a bare name means is chosen here (`MEANT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from zstore.base.content import ByContent
+from zstore.codecs.base import ArrayCodec, ChunkSpec, Codec
+from zstore.codecs.chain import Chain, make_codec
+from zstore.codecs.options import name_nearest, refuse_option, usual_options
+from zstore.codecs.sharding import ShardingIndexed
+from zstore.errors import MetadataError, UnknownExtensionError
+from zstore.extensions.registry import codecs as registry
+from zstore.model.array import CodecModel
+from zstore.model.translate import PREFIX, TYPED_FILTERS, to_v2
+
+__all__ = ["MEANT", "complete_chain", "complete_v2", "read_codecs"]
+
+# What a bare name means, where that is not what is usual. zarr-python's default is zstd's own default level,
+# which is 3. The checksum costs a few per cent, and without it a chunk with flipped bits can decode to wrong
+# values; v2's zstd has none, for its older readers know none.
+MEANT: dict[str, dict[str, Any]] = {
+    "zstd": {"level": 3, "checksum": True},
+    "blosc": {"shuffle": "shuffle"},
+    "numcodecs.zstd": {"level": 3},
+    "numcodecs.gzip": {"level": 5},
+    "numcodecs.blosc": {"cname": "zstd"},
+}
+LEVELS = ("level", "clevel", "acceleration")
+MEMBERS = frozenset(("name", "configuration", "must_understand"))
+# Options of numcodecs' that follow from the chunk, which zarr-python writes down in v3.
+FOLLOWING = ("dtype", "decode_dtype", "elementsize")
+# Those whose options are declared in this room as numcodecs has them; of others numcodecs is asked.
+AS_NUMCODECS = frozenset(
+    PREFIX + name for name in ("blosc", "crc32c", "gzip", "lz4", "vlen-bytes", "vlen-utf8", "zlib", "zstd")
+)
+_completed: ByContent[tuple[CodecModel, ...]] = ByContent()
+
+
+def read_codecs(value: Any, zarr_format: int) -> tuple[CodecModel, ...]:
+    """The codecs that an argument names, one or a list, with the configurations as they were given.
+
+    A CodecModel comes from a document, and stays as it is.
+
+    Raises
+        MetadataError: it names no codec, or has a member that is unknown or in the wrong place.
+        UnknownExtensionError: nobody offers a codec of that name.
+        UnsupportedError: a codec that the format does not have.
+    """
+    if value is None:
+        return ()
+    return tuple(_read(item, zarr_format) for item in (value if isinstance(value, list | tuple) else [value]))
+
+
+def _read(value: Any, zarr_format: int) -> CodecModel:
+    if not isinstance(value, CodecModel):
+        value = _read_name(value, zarr_format) if isinstance(value, str) else _describe(value, zarr_format)
+    return to_v2(value) if zarr_format == 2 else value
+
+
+def _read_name(value: str, zarr_format: int) -> CodecModel:
+    name, _, level = value.rpartition(":")
+    if not name or not level.removeprefix("-").isdecimal():
+        return _meant(value, zarr_format)
+    codec = _meant(name, zarr_format)
+    options = [option.name for option in registry.resolve(codec.name).options]
+    known = next((option for option in LEVELS if option in options), LEVELS[0])
+    return replace(codec, configuration={**codec.configuration, known: int(level)})
+
+
+def _meant(name: str, zarr_format: int) -> CodecModel:
+    """The codec that a bare name means."""
+    if zarr_format == 2 and not name.startswith(PREFIX):
+        name = PREFIX + name
+    return CodecModel(name, MEANT.get(name, {}))
+
+
+def _describe(value: Any, zarr_format: int) -> CodecModel:
+    """Name and configuration of a codec object, or of what a document says of one."""
+    if hasattr(value, "to_configuration"):
+        return CodecModel(value.name, value.to_configuration())
+    if hasattr(value, "to_dict"):
+        return _describe_zarr(value)
+    if hasattr(value, "get_config"):
+        value = value.get_config()
+    if isinstance(value, Mapping):
+        if isinstance(value.get("name"), str):
+            return _describe_named(value, zarr_format)
+        if isinstance(value.get("id"), str):
+            configuration = {name: _plain(item) for name, item in value.items() if name != "id"}
+            return CodecModel(PREFIX + value["id"], configuration)
+    raise MetadataError(
+        f"codec is {value!r}; expected a name, an object with a name or an id, "
+        f"or a codec of zstore, numcodecs or zarr"
+    )
+
+
+def _describe_zarr(value: Any) -> CodecModel:
+    """A codec object of zarr-python; it fills in by itself what it was not told, and remembers that."""
+    stated = value.to_dict()
+    configuration = dict(stated.get("configuration", {}))
+    for name in getattr(value, "_tunable_attrs", ()):
+        configuration.pop(name, None)
+    for name in configuration:
+        held = getattr(value, name, None)
+        if isinstance(held, tuple) and held and all(hasattr(codec, "to_dict") for codec in held):
+            configuration[name] = held
+    return CodecModel(stated["name"], configuration)
+
+
+def _describe_named(value: Mapping[str, Any], zarr_format: int) -> CodecModel:
+    name, must_understand = value["name"], value.get("must_understand", True)
+    if not value.keys() <= MEMBERS:
+        raise _refuse_members(name, [member for member in value if member not in MEMBERS])
+    if not isinstance(must_understand, bool):
+        raise refuse_option(name, "must_understand", must_understand, "true or false")
+    configuration = value.get("configuration", MEANT.get(name, {}))
+    if zarr_format == 2 and "configuration" not in value and PREFIX + name in MEANT:
+        return _meant(name, 2)
+    if not isinstance(configuration, Mapping):
+        raise refuse_option(name, "configuration", configuration, "an object")
+    return CodecModel(name, {key: _plain(item) for key, item in configuration.items()}, must_understand)
+
+
+def _refuse_members(name: str, unknown: list[str]) -> MetadataError:
+    """The error for members beside a codec's name, which may be options or misspelt."""
+    options = [option.name for option in registry.resolve(name).options]
+    near, option = name_nearest(unknown[0], MEMBERS), name_nearest(unknown[0], options)
+    hint = f"; did you mean {near!r}?" if near else ""
+    if option:
+        hint = f"; did you mean {{'name': {name!r}, 'configuration': {{{option!r}: …}}}}?"
+    listed = ", ".join(map(repr, unknown))
+    return MetadataError(f"codec {name!r} has unknown members beside its name: {listed}{hint}", codec=name)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has for it: enumerations are what zarr-python takes, too."""
+    return value.value if isinstance(value, Enum) else value
+
+
+def complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[CodecModel, ...]:
+    """A v3 chain as the document of a new array of such chunks says it: nothing that counts is left out.
+
+    Raises
+        MetadataError, UnknownExtensionError, UnsupportedError: as binding them does.
+    """
+    content = [(codec.name, codec.configuration, codec.must_understand) for codec in models]
+
+    def make(_: Any) -> tuple[CodecModel, ...]:
+        return _complete_chain(models, spec)
+
+    known = (content, spec.shape, repr(spec.dtype), repr(spec.fill_value))
+    return make(None) if spec.dtype.hasobject else _completed.get(known, make)
+
+
+def _complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[CodecModel, ...]:
+    try:
+        asked = [_prepared(codec, spec.dtype) for codec in models]
+        chain = Chain.bind(asked, spec._replace(allow_pickle=True))
+    except UnknownExtensionError:
+        return models  # who makes the array says which it is, and where
+    return _stated(asked, chain)
+
+
+def _prepared(codec: CodecModel, dtype: np.dtype[Any]) -> CodecModel:
+    """The codec with what documents must say, and people may leave out."""
+    configuration = {**usual_options(registry.resolve(codec.name).options), **codec.configuration}
+    if codec.name == "blosc":
+        # Both by the array's items, as zarr-python has it, whatever filters make of them.
+        item_size = 1 if dtype.kind in "OT" else max(1, dtype.itemsize)
+        chosen = {"typesize": item_size, "shuffle": "bitshuffle" if item_size == 1 else "shuffle"}
+        configuration |= {name: value for name, value in chosen.items() if configuration.get(name) is None}
+    if codec.name == "sharding_indexed":
+        for name in ("codecs", "index_codecs"):
+            inner = [_prepared(one, dtype) for one in read_codecs(configuration[name], 3)]
+            configuration[name] = [one.describe() for one in inner]
+    return replace(codec, configuration=configuration)
+
+
+def _stated(models: Iterable[CodecModel], chain: Chain) -> tuple[CodecModel, ...]:
+    """The models, each with what its codec says of itself now that it is bound."""
+    bound: tuple[Codec, ...] = (*chain.array_codecs, chain.serializer, *chain.bytes_codecs)
+    made = []
+    for given, codec in zip(models, bound, strict=True):
+        stated = codec.to_configuration()
+        if isinstance(codec, ShardingIndexed):
+            assert codec.inner is not None and codec.index is not None, "bound"
+            stated["codecs"] = [one.describe() for one in _stated(codec.codecs, codec.inner)]
+            stated["index_codecs"] = [one.describe() for one in _stated(codec.index_codecs, codec.index)]
+        if given.name.startswith(PREFIX):
+            following = {name: stated[name] for name in FOLLOWING if name in stated}
+            stated = {**given.configuration, **following}
+        made.append(replace(given, configuration=stated))
+    return tuple(made)
+
+
+def complete_v2(models: Iterable[CodecModel], dtype: np.dtype[Any]) -> tuple[CodecModel, ...]:
+    """v2's filters or compressor as the document of a new array says them, which is as numcodecs does.
+
+    dtype  the type of the items before the first of them, in the stored byte order
+
+    Raises
+        MetadataError, UnknownExtensionError, UnsupportedError: as making them does.
+    """
+    completed = []
+    for codec in models:
+        try:
+            made = make_codec(codec)
+        except UnknownExtensionError:
+            completed.append(codec)  # who makes the array says which it is, and where
+            continue
+        if codec.name in TYPED_FILTERS and isinstance(made, ArrayCodec):
+            made = made.bind(ChunkSpec((1,), dtype, None))
+            dtype = made.encoded_spec(ChunkSpec((1,), dtype, None)).dtype
+        configuration = made.to_configuration()
+        # numcodecs finds out the one and does not write it; older readers do not know the other.
+        unsaid = {"numcodecs.blosc": "typesize", "numcodecs.zstd": "checksum"}.get(codec.name)
+        if unsaid and configuration.get(unsaid) is not True:
+            configuration.pop(unsaid, None)
+        if codec.name not in AS_NUMCODECS:
+            from zstore.codecs.numcodecs import stated_by_numcodecs
+
+            configuration = stated_by_numcodecs(codec.name.removeprefix(PREFIX), configuration)
+        completed.append(replace(codec, configuration=configuration))
+    return tuple(completed)
