@@ -23,13 +23,22 @@ from zstore.conventions.base import (
     is_array,
 )
 from zstore.conventions.crs import Crs
+from zstore.conventions.decoding import quantum, read_values, rounding_of
 from zstore.conventions.gdal import CRS_VARIABLE, parse_geotransform
 from zstore.conventions.model import Affine, GeoModel, Level
-from zstore.conventions.nodes import arrays_of, group_outside, read_values
+from zstore.conventions.nodes import arrays_of, group_outside
+from zstore.conventions.units import angle_of, length_of
 from zstore.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.errors import MetadataError
 
-__all__ = ["AXIS_NAMES", "CF_VERSION", "Cf", "coordinate_attributes", "find_mapping", "mapping_names"]
+__all__ = [
+    "AXIS_NAMES",
+    "CF_VERSION",
+    "Cf",
+    "coordinate_attributes",
+    "find_mapping",
+    "mapping_names",
+]
 
 CF_VERSION = "CF-1.11"
 # Longer rows and columns have no coordinate variables: the affine says the same in six numbers.
@@ -44,15 +53,14 @@ STANDARD_NAMES = {
     "latitude": "Y", "longitude": "X",
     "grid_latitude": "Y", "grid_longitude": "X",
 }  # fmt: skip
-METRES = {
-    "m": 1.0, "metre": 1.0, "meter": 1.0, "metres": 1.0, "meters": 1.0,
-    "km": 1000.0, "kilometre": 1000.0, "kilometer": 1000.0, "kilometres": 1000.0, "kilometers": 1000.0,
-    "US_survey_foot": 1200 / 3937, "international_foot": 0.3048,
-}  # fmt: skip
 # What netCDF's own Zarr leaves among the attributes.
 NCZARR = (
     "_nczarr_group", "_nczarr_array", "_nczarr_attrs", "_NCPROPERTIES", "_NCZARR_GROUP", "_NCZARR_ARRAY",
 )  # fmt: skip
+
+
+# The most that rounding packed numbers may move a cell, in cells.
+TOLERANCE = 0.1
 
 
 class Axis(NamedTuple):
@@ -302,31 +310,53 @@ def _axis(
         return Axis(name)
     if size < 2 or np.dtype(coordinate.dtype).kind not in "iuf":
         return Axis(name)
-    stored = read_values(coordinate, findings)
-    if stored is None:
+    values = read_values(coordinate, findings)
+    if values is None:
         return Axis(name)
-    values = stored.astype(np.float64)
+    rounding, values = rounding_of(coordinate, values), values.astype(np.float64)
     step = (values[-1] - values[0]) / (size - 1)
     if not np.isfinite(values).all() or step == 0:
         message = f"coordinate {name!r} is not finite and monotonic; it is not used"
         findings.append(Finding("GZ-29", "error", coordinate.path, message))
         return Axis(name)
-    rounding = np.finfo(stored.dtype).eps * np.abs(values).max() * 4 if stored.dtype.kind == "f" else 0.0
+    rounding += min(quantum(coordinate.attrs, np.dtype(coordinate.dtype)), TOLERANCE * abs(step))
     if np.abs(values - (values[0] + step * np.arange(size))).max() > 1e-3 * abs(step) + rounding:
         message = f"coordinate {name!r} is not regularly spaced; no affine can say it"
         findings.append(Finding("GZ-29", "warning", coordinate.path, message))
         return Axis(name)
     factor = _unit_factor(coordinate, crs, findings)
-    return Axis(name, float(values[0]) * factor, float(step) * factor)
+    return Axis(name) if factor is None else Axis(name, float(values[0]) * factor, float(step) * factor)
 
 
-def _unit_factor(coordinate: ArrayNode, crs: Crs | None, findings: list[Finding]) -> float:
+def _factor_of(units: str, crs: Crs) -> float | None:
+    """What coordinates in those units are multiplied by to be the CRS's; None where they are none of it.
+
+    Scan angles of a geostationary view become lengths by the satellite's height, as PROJ has it.
+    """
+    if crs.is_geographic:
+        angle = angle_of(units)
+        return None if angle is None else angle / crs.radians_per_unit
+    length = length_of(units)
+    if length is not None:
+        return length / crs.metres_per_unit
+    angle, height = angle_of(units), crs.cf.get("perspective_point_height")
+    if angle is None or height is None or crs.cf.get("grid_mapping_name") != "geostationary":
+        return None
+    return angle * float(height) / crs.metres_per_unit
+
+
+def _unit_factor(coordinate: ArrayNode, crs: Crs | None, findings: list[Finding]) -> float | None:
     units = coordinate.attrs.get("units")
-    if crs is None or crs.is_geographic or not isinstance(units, str) or units not in METRES:
+    if crs is None or not isinstance(units, str) or not units.strip():
         return 1.0
-    factor = METRES[units] / crs.metres_per_unit
+    factor = _factor_of(units, crs)
+    if factor is None:
+        message = f"units are {units!r}, the CRS's {crs.units!r}; these coordinates are not used"
+        findings.append(Finding("MS-08", "error", coordinate.path, message, crs.units, units))
+        return None
     if abs(factor - 1) < 1e-9:
         return 1.0
-    message = f"units are {units!r}, the CRS's {crs.units!r}; the coordinates are converted"
-    findings.append(Finding("MS-08", "warning", coordinate.path, message, crs.units, units))
+    if length_of(units) is not None or crs.is_geographic:
+        message = f"units are {units!r}, the CRS's {crs.units!r}; the coordinates are converted"
+        findings.append(Finding("MS-08", "warning", coordinate.path, message, crs.units, units))
     return factor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json import dumps, loads
@@ -21,6 +22,15 @@ Points = np.ndarray[Any, np.dtype[np.float64]]
 # Tile matrix sets turn degrees into metres on the equator of WGS 84, whatever the CRS's own ellipsoid.
 METRES_PER_RADIAN = 6378137.0
 OPENGIS_AUTHORITIES = {"EPSG": "0", "OGC": "1.3"}
+# The parameters of CF's appendix F that are numbers.
+CF_NUMBERS = frozenset((
+    "azimuth_of_central_line", "earth_radius", "false_easting", "false_northing", "grid_north_pole_latitude",
+    "grid_north_pole_longitude", "inverse_flattening", "latitude_of_projection_origin",
+    "longitude_of_central_meridian", "longitude_of_prime_meridian", "longitude_of_projection_origin",
+    "north_pole_grid_longitude", "perspective_point_height", "scale_factor_at_central_meridian",
+    "scale_factor_at_projection_origin", "semi_major_axis", "semi_minor_axis", "standard_parallel",
+    "straight_vertical_longitude_from_pole",
+))  # fmt: skip
 UDUNITS = {
     "metre": "m",
     "kilometre": "km",
@@ -87,8 +97,11 @@ class Crs:
 
     @classmethod
     def from_cf(cls, parameters: Mapping[str, Any]) -> Crs:
-        """The CRS of a CF grid mapping variable's attributes; `crs_wkt` counts before the parameters."""
-        return _parsed("cf", dumps(dict(parameters)))
+        """The CRS of a CF grid mapping variable's attributes; `crs_wkt` counts before the parameters.
+
+        Numbers may be text, or lists of one, which other formats make of them.
+        """
+        return _parsed("cf", dumps({name: _number(name, value) for name, value in parameters.items()}))
 
     @property
     def url(self) -> str | None:
@@ -102,6 +115,11 @@ class Crs:
         """The unit of the horizontal axes, as UDUNITS (and so CF) writes it."""
         return UDUNITS.get(self.unit_name, f"{self.metres_per_unit!r} m")
 
+    @property
+    def radians_per_unit(self) -> float:
+        """What one unit of a geographic CRS is in radians."""
+        return self.metres_per_unit / METRES_PER_RADIAN
+
     def transform(self, other: Crs, x: Points, y: Points) -> tuple[Points, Points]:
         """Places of this CRS in another one's coordinates; not finite where there are none.
 
@@ -113,6 +131,18 @@ class Crs:
     def is_same(self, other: Crs) -> bool:
         """Whether both mean the same coordinates; names and the order of the axes do not count."""
         return self == other or _is_same(_pyproj_crs(self.wkt), _pyproj_crs(other.wkt))
+
+
+def _number(name: str, value: Any) -> Any:
+    """A parameter's number, or its two, whatever they are written as."""
+    if name not in CF_NUMBERS:
+        return value
+    words = value.replace(",", " ").split() if isinstance(value, str) else value
+    found = list(words) if isinstance(words, (list, tuple)) else [words]
+    with suppress(ValueError):
+        found = [float(word) if isinstance(word, str) else word for word in found]
+        return found[0] if len(found) == 1 else found
+    return value
 
 
 def _pyproj() -> ModuleType:

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from zstore.base.once import once
-from zstore.conventions.base import ArrayNode, Finding, GroupNode, is_array
-from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.conventions.base import GroupNode, is_array
+from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 from zstore.nodes.open import open_group
@@ -23,7 +23,6 @@ __all__ = [
     "group_outside",
     "hold",
     "hold_group",
-    "read_values",
 ]
 
 # More values than these are no coordinates that anybody reads whole.
@@ -185,15 +184,4 @@ def group_above(node: Any) -> Group | None:
         # "memory://name" and "s3://bucket" have nothing above them.
         return open_group(f"{scheme}://{above_place}", mode="r") if above_place else None
     except (MetadataError, NotFoundError, StoreError):
-        return None
-
-
-def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[Any, Any] | None:
-    """All values of a coordinate; None, with a finding, where they are damaged, gone or too many."""
-    try:
-        return np.asarray(coordinate[...])
-    except ZstoreError as error:
-        name = coordinate.path.rpartition("/")[2]
-        message = f"coordinate {name!r} cannot be read, and is not used: {error}"
-        findings.append(Finding("GZ-29", "error", coordinate.path, message))
         return None

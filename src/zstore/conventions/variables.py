@@ -6,10 +6,7 @@ has no NaN; Zarr v2 arrays take a plain number. `missing_value`, a number in bot
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,10 +14,11 @@ import numpy as np
 
 from zstore.conventions.base import ArrayNode, Finding
 from zstore.conventions.content.bands import listed_bands
+from zstore.conventions.decoding import check_packing, decode_fill, encode_fill, fit_nodata, packing_number
 from zstore.conventions.model import Variable
 from zstore.errors import MetadataError
 
-__all__ = ["decode_fill", "encode_fill", "fit_nodata", "parse_variable", "render_fill", "render_variable"]
+__all__ = ["parse_variable", "render_fill", "render_variable"]
 
 # Attributes that some part of the model holds; everything else goes through untouched.
 MODELLED = frozenset((
@@ -29,65 +27,6 @@ MODELLED = frozenset((
     "GeoTransform", "spatial_ref", "zarr_conventions", "_ARRAY_DIMENSIONS",
 ))  # fmt: skip
 MODELLED_PREFIXES = ("proj:", "spatial:")
-SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def fit_nodata(value: Any, dtype: np.dtype[Any] | None) -> int | float:
-    """`value` as the stored type holds it.
-
-    Raises
-        MetadataError: the type cannot hold it.
-    """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise MetadataError(f"nodata is {value!r}; expected a number")
-    if isinstance(value, int) and abs(value) > 2**64:
-        raise MetadataError(f"nodata is {value!r}; expected a number of 64 bits")
-    if dtype is None:
-        return value.item() if isinstance(value, np.generic) else value
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            fitted = float(dtype.type(value))
-        if math.isfinite(value) and not math.isfinite(fitted):
-            raise MetadataError(f"nodata is {value!r}; expected a value that {dtype.name} can hold")
-        return fitted
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        if not math.isfinite(value) or int(value) != value or not limits.min <= value <= limits.max:
-            raise MetadataError(
-                f"nodata is {value!r}; expected an integer from {limits.min} to {limits.max} ({dtype.name})"
-            )
-        return int(value)
-    raise MetadataError(f"nodata is {value!r}; {dtype.name} arrays have none that zstore knows")
-
-
-def encode_fill(value: int | float, dtype: np.dtype[Any], zarr_format: int) -> Any:
-    """`_FillValue` as xarray reads it; None where it is better left out."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if dtype.kind == "f" and zarr_format == 3:
-        return base64.standard_b64encode(struct.pack("<d", value)).decode("ascii")
-    return None if isinstance(value, float) and math.isinf(value) else value
-
-
-def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
-    """The nodata value that a `_FillValue` or `missing_value` attribute states, in any spelling in use.
-
-    Raises
-        MetadataError: it is no value of the type.
-    """
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, str):
-        if value in SPECIAL_FLOATS:
-            value = SPECIAL_FLOATS[value]
-        else:
-            try:
-                (value,) = struct.unpack("<d", base64.b64decode(value, validate=True))
-            except (binascii.Error, struct.error, ValueError) as error:
-                raise MetadataError(
-                    f"_FillValue is {value!r}; expected a number or base64 of 8 bytes"
-                ) from error
-    return fit_nodata(value, dtype)
 
 
 def render_fill(variable: Variable, zarr_format: int) -> Any:
@@ -110,7 +49,7 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
     for name in ("scale_factor", "add_offset"):
         number = getattr(variable, name)
         if number is not None:
-            _check_packing(name, number)
+            check_packing(name, number)
             attributes[name] = float(number)
     if variable.nodata is not None:
         attributes |= _render_nodata(variable, zarr_format)
@@ -143,15 +82,6 @@ def _render_nodata(variable: Variable, zarr_format: int) -> dict[str, Any]:
     return {"_FillValue": fill}
 
 
-def _check_packing(name: str, number: Any) -> None:
-    if (
-        isinstance(number, (bool, str))
-        or not math.isfinite(number)
-        or (name == "scale_factor" and number == 0)
-    ):
-        raise MetadataError(f"{name} is {number!r}; expected a finite number, and a scale other than 0")
-
-
 def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable, list[Finding]]:
     """What the array's attributes say of its values, from the first that says it.
 
@@ -169,12 +99,9 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
         elif name in attributes:
             findings.append(_wrong(node, "GZ-16", name, "a string"))
     for name in ("scale_factor", "add_offset"):
-        if name not in attributes:
-            continue
         try:
-            _check_packing(name, attributes[name])
-            values[name] = float(attributes[name])
-        except (MetadataError, OverflowError, TypeError, ValueError):
+            values[name] = packing_number(attributes, name)
+        except MetadataError:
             findings.append(_wrong(node, "GZ-16", name, "a finite number, and a scale other than 0"))
     values["nodata"], found = _parse_nodata(node, dtype)
     findings += found

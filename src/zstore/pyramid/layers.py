@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from zstore.conventions.decoding import fit_nodata
 from zstore.conventions.model import RESAMPLING_METHODS, Variable
-from zstore.conventions.variables import fit_nodata
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.nodes.array import Array

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zstore.conventions.base import Document, Documents
+from zstore.conventions.decoding import PACKING, decode
 from zstore.conventions.model import GeoModel, Level
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
@@ -195,13 +196,14 @@ class Pyramid:
                 _copy_array(array, group, name, self.encoding.zarr_format)
             elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
                 factor = self.grid.factors[spatial.index(name)] ** int(level.path)
-                centres = downsample(array[...].astype(np.float64), (factor,), grid=self.grid.kind)
+                stored = decode(array[...], array.attrs).astype(np.float64)
+                centres = downsample(stored, (factor,), grid=self.grid.kind)
                 made = group.require_array(
                     name,
                     shape=centres.shape,
                     dtype=centres.dtype,
                     fill_value=float("nan"),
-                    attributes=array.attrs.asdict(),
+                    attributes={k: v for k, v in array.attrs.items() if k not in PACKING},
                     dimension_names=(name,),
                 )
                 made[...] = centres

@@ -14,6 +14,7 @@ import numpy as np
 
 from zstore.base.once import once
 from zstore.conventions.cf import find_mapping
+from zstore.conventions.decoding import read_values
 from zstore.conventions.levels import Grid
 from zstore.conventions.meaning import Meaning, Pyramid, Roles
 from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold_group
@@ -123,11 +124,8 @@ class ArrayView(NodeView, HeldArray):
             raise MetadataError(f"values cannot be read: {error}", path=self.path) from error
 
     def values(self) -> np.ndarray[Any, Any] | None:
-        """All values, None where they cannot be read or are too many."""
-        try:
-            return self[...]  # type: ignore[no-any-return]
-        except MetadataError:
-            return None
+        """All values, decoded; None where they cannot be read or are too many."""
+        return read_values(self, [])
 
 
 @dataclass(eq=False)

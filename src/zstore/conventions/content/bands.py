@@ -26,8 +26,9 @@ from zstore.conventions.base import (
     Node,
     is_array,
 )
+from zstore.conventions.decoding import read_values
 from zstore.conventions.model import Band, GeoModel, Variable
-from zstore.conventions.nodes import arrays_of, read_values
+from zstore.conventions.nodes import arrays_of
 from zstore.conventions.zarr_conventions import is_number
 
 __all__ = ["Bands", "listed_bands", "parse_bands"]

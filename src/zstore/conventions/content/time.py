@@ -23,14 +23,15 @@ from zstore.conventions.base import (
     is_array,
 )
 from zstore.conventions.content.timeaxis import TimeAxis
+from zstore.conventions.decoding import PACKING, read_values
 from zstore.conventions.model import GeoModel
-from zstore.conventions.nodes import arrays_of, read_values
+from zstore.conventions.nodes import arrays_of
 from zstore.errors import MetadataError
 
 __all__ = ["Time"]
 
 NAMES = ("time", "t")
-OWN = frozenset(("units", "calendar", "standard_name", "axis", "_ARRAY_DIMENSIONS"))
+OWN = frozenset(("units", "calendar", "standard_name", "axis", "_ARRAY_DIMENSIONS", *PACKING))
 
 
 class Time(Convention):

@@ -35,6 +35,8 @@ MICROSECONDS = {
     for name in names.split()
 }
 # fmt: on
+# In the calendar "360_day", where every month has 30 days.
+MONTH = 30 * MICROSECONDS["day"]
 GREGORIAN = frozenset(("standard", "gregorian", "proleptic_gregorian"))
 # The first day of the Gregorian calendar: "standard" means the Julian one before it, numpy does not.
 REFORM = np.datetime64("1582-10-15", "us")
@@ -75,7 +77,7 @@ class TimeAxis:
                 "expected numbers or datetime64 along one dimension"
             )
         if values.dtype.kind != "M":
-            parse_units(self.units)
+            parse_units(self.units, self.calendar)
         if not isinstance(self.calendar, str) or self.calendar not in CALENDARS:
             known = ", ".join(sorted(CALENDARS))
             raise MetadataError(f"calendar of {self.name!r} is {self.calendar!r}; expected one of {known}")
@@ -130,7 +132,7 @@ class TimeAxis:
         """
         if self.values.dtype.kind == "M":
             return self.values.astype("datetime64[us]")
-        size, moment = parse_units(self.units)
+        size, moment = parse_units(self.units, self.calendar)
         missing = self._missing()
         values = np.where(missing, np.zeros((), self.values.dtype), self.values)
         if self.calendar not in GREGORIAN or not isinstance(moment, np.datetime64):
@@ -197,16 +199,18 @@ class TimeAxis:
         return dates
 
 
-def parse_units(units: Any) -> tuple[int, np.datetime64 | str]:
+def parse_units(units: Any, calendar: Any = "standard") -> tuple[int, np.datetime64 | str]:
     """(microseconds in a unit, the moment that counts from, as text where it is not one of numpy's).
 
     Raises
-        MetadataError: it is not "<unit> since <date>", or counts in months or years, which differ in length.
+        MetadataError: it is not "<unit> since <date>", or counts in months or years, which differ in length
+            (but for months of the calendar "360_day").
     """
     found = COUNT.fullmatch(units) if isinstance(units, str) else None
     if found is None:
         raise MetadataError(f"units are {units!r}; expected a count such as 'days since 2000-01-01'")
-    size = MICROSECONDS.get(found[1].lower())
+    unit = found[1].lower()
+    size = MONTH if calendar == "360_day" and unit in ("month", "months") else MICROSECONDS.get(unit)
     if size is None:
         raise MetadataError(f"units are {units!r}; expected a unit of one length, such as days or seconds")
     parts = MOMENT.fullmatch(found[2])

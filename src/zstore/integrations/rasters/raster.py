@@ -18,8 +18,8 @@ import numpy as np
 
 from zstore.conventions.base import Documents
 from zstore.conventions.crs import Crs
+from zstore.conventions.decoding import fit_nodata
 from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.variables import fit_nodata
 from zstore.conventions.write import render_geo
 from zstore.engine.pool import ahead
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from zstore.conventions.decoding import decode_fill, encode_fill, fit_nodata
 from zstore.conventions.model import RESAMPLING_METHODS
-from zstore.conventions.variables import decode_fill, encode_fill, fit_nodata
 from zstore.errors import MetadataError
 from zstore.model import v2, v3
 from zstore.model.document import render_json

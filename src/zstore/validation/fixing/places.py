@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from zstore.conventions.cf import coordinate_attributes
+from zstore.conventions.decoding import decode, encode, quantum, rounding_of
 from zstore.conventions.gdal import parse_geotransform, render_geotransform
 from zstore.conventions.levels import Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
@@ -169,13 +170,17 @@ def _fix_values(
         # Written in other units than the CRS's, the numbers say something else.
         return
     step = abs(float(centres[-1] - centres[0])) / max(len(centres) - 1, 1) or 1.0
-    rounding = np.finfo(values.dtype).eps * np.abs(centres).max() * 4 if values.dtype.kind == "f" else 0.0
+    rounding = rounding_of(coordinate, centres) + min(
+        quantum(coordinate.attrs, coordinate.dtype), CLOSE * step
+    )
     off = np.abs(values.astype(np.float64) - centres).max(initial=0.0)
     if off <= CLOSE * step + rounding:
         return
-    fitting = centres.astype(values.dtype)
-    if values.dtype.kind in "iu" and not np.array_equal(fitting.astype(np.float64), centres):
-        draft.refuse("GZ-29", coordinate, f"centres are no whole numbers; the coordinates are {values.dtype}")
+    fitting = encode(centres, coordinate.attrs, coordinate.dtype)
+    held = decode(fitting, coordinate.attrs).astype(np.float64)
+    if coordinate.dtype.kind in "iu" and not np.allclose(held, centres, rtol=0, atol=CLOSE * step):
+        stored = f"{coordinate.dtype}{' with packing' if quantum(coordinate.attrs, coordinate.dtype) else ''}"
+        draft.refuse("GZ-29", coordinate, f"centres are no numbers that {stored} holds")
         return
     open_array(draft.store, coordinate.path, mode="r+")[...] = fitting
     draft.note(

@@ -12,6 +12,7 @@ from zstore.conventions.gdal import parse_geotransform
 from zstore.conventions.levels import Grid
 from zstore.conventions.meaning import words
 from zstore.conventions.profiles import DRAFT, MINI
+from zstore.conventions.units import angle_of
 from zstore.errors import MetadataError
 from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of, mapping_of
@@ -279,6 +280,10 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
         if expected is None or found in SYNONYMS.get(expected, (expected,)):
             continue
         if found is None and not hierarchy.wants_all:
+            continue
+        is_view = grid.crs is not None and grid.crs.cf.get("grid_mapping_name") == "geostationary"
+        if is_view and isinstance(found, str) and angle_of(found) is not None:
+            # CF has scan angles there.
             continue
         yield Found(coordinate, f"units are {found!r} under this CRS", expected, found)
 

@@ -1,0 +1,256 @@
+"""Stored numbers as what they stand for: packing, signs and missing values of CF undone, in one place.
+
+Whatever is read of a coordinate is read here, so that its stored form never passes for a place or a moment.
+
+Spec: CF 1.11 §2.5.1 (missing data), §8.1 (packed data); NetCDF Users Guide, attribute conventions.
+Example: {"scale_factor": 0.01, "add_offset": 40.0, "_FillValue": -32768, "units": "degrees_north"}
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zstore.conventions.base import ArrayNode, Finding
+from zstore.errors import MetadataError, ZstoreError
+
+__all__ = [
+    "PACKING",
+    "check_packing",
+    "decode",
+    "decode_fill",
+    "encode",
+    "encode_fill",
+    "fit_nodata",
+    "packing_number",
+    "parse_packing",
+    "quantum",
+    "read_values",
+    "rounding_of",
+]
+
+SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# The attributes that only say how numbers are stored.
+PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+
+
+def fit_nodata(value: Any, dtype: np.dtype[Any] | None) -> int | float:
+    """`value` as the stored type holds it.
+
+    Raises
+        MetadataError: the type cannot hold it.
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise MetadataError(f"nodata is {value!r}; expected a number")
+    if isinstance(value, int) and abs(value) > 2**64:
+        raise MetadataError(f"nodata is {value!r}; expected a number of 64 bits")
+    if dtype is None:
+        return value.item() if isinstance(value, np.generic) else value
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            fitted = float(dtype.type(value))
+        if math.isfinite(value) and not math.isfinite(fitted):
+            raise MetadataError(f"nodata is {value!r}; expected a value that {dtype.name} can hold")
+        return fitted
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if not math.isfinite(value) or int(value) != value or not limits.min <= value <= limits.max:
+            raise MetadataError(
+                f"nodata is {value!r}; expected an integer from {limits.min} to {limits.max} ({dtype.name})"
+            )
+        return int(value)
+    raise MetadataError(f"nodata is {value!r}; {dtype.name} arrays have none that zstore knows")
+
+
+def encode_fill(value: int | float, dtype: np.dtype[Any], zarr_format: int) -> Any:
+    """`_FillValue` as xarray reads it; None where it is better left out."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if dtype.kind == "f" and zarr_format == 3:
+        return base64.standard_b64encode(struct.pack("<d", value)).decode("ascii")
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
+    """The nodata value that a `_FillValue` or `missing_value` attribute states, in any spelling in use.
+
+    Raises
+        MetadataError: it is no value of the type.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, str):
+        if value in SPECIAL_FLOATS:
+            value = SPECIAL_FLOATS[value]
+        else:
+            try:
+                (value,) = struct.unpack("<d", base64.b64decode(value, validate=True))
+            except (binascii.Error, struct.error, ValueError) as error:
+                raise MetadataError(
+                    f"_FillValue is {value!r}; expected a number or base64 of 8 bytes"
+                ) from error
+    return fit_nodata(value, dtype)
+
+
+def check_packing(name: str, number: Any) -> None:
+    """See that a number can be the `scale_factor` or `add_offset` that is called so.
+
+    Raises
+        MetadataError: it is not finite, or a scale of 0.
+    """
+    if (
+        isinstance(number, (bool, str))
+        or not math.isfinite(number)
+        or (name == "scale_factor" and number == 0)
+    ):
+        raise MetadataError(f"{name} is {number!r}; expected a finite number, and a scale other than 0")
+
+
+def parse_packing(attributes: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """(scale_factor, add_offset) as far as they are stated; a list of one number counts as the number.
+
+    Raises
+        MetadataError: one of them is no number to pack by.
+    """
+    return packing_number(attributes, "scale_factor"), packing_number(attributes, "add_offset")
+
+
+def packing_number(attributes: Mapping[str, Any], name: str) -> float | None:
+    """`scale_factor` or `add_offset`; None where it is not stated.
+
+    Raises
+        MetadataError: it is no number to pack by.
+    """
+    number: Any = attributes.get(name)
+    if isinstance(number, (list, tuple)) and len(number) == 1:
+        number = number[0]
+    if name not in attributes:
+        return None
+    try:
+        check_packing(name, number)
+        return float(number)
+    except (OverflowError, TypeError, ValueError) as error:
+        expected = "expected a finite number, and a scale other than 0"
+        raise MetadataError(f"{name} is {number!r}; {expected}") from error
+
+
+def quantum(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> float:
+    """How far apart two neighbouring packed numbers are; 0 where nothing is packed into integers."""
+    scale, _ = parse_packing(attributes)
+    return abs(scale) if scale is not None and dtype.kind in "iu" else 0.0
+
+
+def rounding_of(coordinate: ArrayNode, values: np.ndarray[Any, Any]) -> float:
+    """How far such values may be off because floats are stored with so many digits."""
+    dtype = np.dtype(coordinate.dtype)
+    return float(np.finfo(dtype).eps * np.abs(values).max(initial=0.0) * 4) if dtype.kind == "f" else 0.0
+
+
+def decode(stored: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """The numbers that stored ones stand for.
+
+    Missing ones are NaN. What is neither packed nor missing keeps its type, so that counts stay exact; all
+    else is float64. As `xarray.decode_cf` reads them, which may round them to float32.
+
+    Raises
+        MetadataError: the packing, or what stands for missing values, is none.
+    """
+    if stored.dtype.kind not in "iuf":
+        return stored
+    numbers = stored.view(_signed(stored.dtype, attributes))
+    scale, offset = parse_packing(attributes)
+    missing = np.zeros(numbers.shape, bool)
+    for fill in _fills(stored.dtype, attributes):
+        missing |= numbers == fill
+    if scale is None and offset is None and not missing.any():
+        return numbers
+    decoded = numbers.astype(np.float64)
+    decoded[missing] = np.nan
+    decoded *= 1.0 if scale is None else scale
+    decoded += 0.0 if offset is None else offset
+    return decoded
+
+
+def encode(
+    numbers: np.ndarray[Any, Any], attributes: Mapping[str, Any], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    """The nearest that can be stored as `dtype`, packed as the attributes say; the inverse of `decode`."""
+    scale, offset = parse_packing(attributes)
+    packed = (numbers - (offset or 0.0)) / (1.0 if scale is None else scale)
+    signed = _signed(dtype, attributes)
+    if signed.kind in "iu":
+        limits = np.iinfo(signed)
+        packed = np.clip(np.rint(packed), limits.min, limits.max)
+    return packed.astype(signed).view(dtype)
+
+
+def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[Any, Any] | None:
+    """All values of a coordinate, decoded; None, with a finding, where they are damaged, gone or too many."""
+    name, attributes = coordinate.path.rpartition("/")[2], coordinate.attrs
+    try:
+        values = decode(np.asarray(coordinate[...]), attributes)
+    except ZstoreError as error:
+        message = f"coordinate {name!r} cannot be read, and is not used: {error}"
+        findings.append(Finding("GZ-29", "error", coordinate.path, message))
+        return None
+    limits = _limits(attributes, np.dtype(coordinate.dtype))
+    if limits is not None and values.dtype.kind in "iuf":
+        with np.errstate(invalid="ignore"):
+            outside = int(np.count_nonzero((values < limits[0]) | (values > limits[1])))
+        if outside:
+            # Everybody else takes these for places, too: hiding them would leave the data without one.
+            message = f"{outside} values of coordinate {name!r} are outside its valid range; they count"
+            findings.append(Finding("GZ-16", "warning", coordinate.path, message, list(limits)))
+    return values
+
+
+def _signed(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
+    """The integers that are meant: `_Unsigned` says it where a format had only signed ones."""
+    stated = str(attributes.get("_Unsigned", "")).lower()
+    kinds = {("i", "true"): "u", ("u", "false"): "i"}
+    kind = kinds.get((dtype.kind, stated))
+    return dtype if kind is None else np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
+
+
+def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int | float]:
+    """What stands for missing values, as the integers that are meant; NaN needs no telling."""
+    found, signed = [], _signed(dtype, attributes)
+    for name in ("_FillValue", "missing_value"):
+        stated = attributes.get(name)
+        for value in stated if isinstance(stated, (list, tuple)) else [] if stated is None else [stated]:
+            try:
+                fill = np.array(decode_fill(value, dtype), dtype).view(signed).item()
+            except MetadataError:
+                if signed is dtype:
+                    raise
+                fill = decode_fill(value, signed)
+            found.append(fill)
+    return found
+
+
+def _limits(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[float, float] | None:
+    """The least and the greatest valid number, unpacked; None where nothing says them.
+
+    They are of the stored type, or else (floats, of packed integers) of what these stand for.
+    """
+    stated = attributes.get("valid_range", [attributes.get("valid_min"), attributes.get("valid_max")])
+    if not isinstance(stated, (list, tuple)) or len(stated) != 2 or stated == [None, None]:
+        return None
+    low, high = (
+        default if number is None else number
+        for number, default in zip(stated, (-math.inf, math.inf), strict=True)
+    )
+    if any(isinstance(n, bool) or not isinstance(n, (int, float)) for n in (low, high)):
+        return None
+    is_packed = dtype.kind in "iu" and all(isinstance(n, int) for n in stated if n is not None)
+    if not (is_packed or dtype.kind == "f"):
+        return low, high
+    scale, offset = parse_packing(attributes)
+    ends = [n * (1.0 if scale is None else scale) + (offset or 0.0) for n in (low, high)]
+    return min(ends), max(ends)
