@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,3 +52,20 @@ def test_words_that_make_no_sense(tmp_path: Path, words: list[str], message: str
     zstore.create_array(tmp_path / "a", data=np.ones((9, 9), "u1"))
     found = run("pyramid", tmp_path / "a", *words)
     assert found.startswith("2") and message in " ".join(found.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError("Unable to allocate 64 GiB"), "memory ran out: Unable"), (KeyError("x"), "KeyError: 'x'")],
+)
+def test_what_nobody_foresaw_is_one_line(
+    tmp_path: Path, monkeypatch: Any, error: Exception, said: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(zstore, "build_pyramid", fails)
+    shown = run("pyramid", tmp_path / "a", tmp_path / "b")
+    assert shown.startswith("1 error: " + said) and shown.count("\n") == 1
+    with pytest.raises(type(error)):
+        run("--traceback", "pyramid", tmp_path / "a", tmp_path / "b")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +184,90 @@ def test_what_shows_where_is_found_at_the_ends_alone(method: str, kind: str) -> 
                 found = [n for n, side in enumerate(sources) if side.start < end and side.stop > begin]
                 want = slice(found[0], found[-1] + 1) if found else slice(0, 0)
                 assert grid.result_slice(span, method, gauss, begin, end) == want
+
+
+# Small rasters beside lines that no tile crosses: Greenwich and the equator, the antimeridian.
+PLACES = [
+    ("average", Affine(1e-5, 0, -6e-4, 0, -1e-5, 5e-4), DEGREES),
+    ("max", Affine(1e-5, 0, 179.9994, 0, -1e-5, 5e-4), DEGREES),
+    ("mode", Affine(1e-5, 0, 179.9994, 0, -1e-5, -45.0), DEGREES),
+    ("bilinear", Affine(0.5, 0, 499970, 0, -0.5, 25), 32631),
+]
+
+
+@pytest.fixture(scope="module")
+def spread(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """Pyramids of a small raster at each of those places, and how much memory (MiB) they took."""
+    place = tmp_path_factory.mktemp("spread")
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from tests.pyramid.test_tile_edges import PLACES, build, scene
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for number, (method, affine, crs) in enumerate(PLACES):
+            build(Path(sys.argv[1]) / str(number), scene((100, 120)), affine, crs, method=method)
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script), str(place)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    return place, int(done.stdout)
+
+
+def test_a_coarse_tile_costs_what_its_data_cost(spread: tuple[Path, int]) -> None:
+    # The window of the coarsest level's one tile is 32 GiB; two threads read 64 MiB each at a time.
+    assert spread[1] < 600
+
+
+def stored_cells(group: zstore.Group, level: str) -> dict[tuple[int, int], int]:
+    """The cells of the stored tiles of a level that hold anything, by row and column."""
+    array, found = group[f"{level}/b"], {}
+    for key in array.store.list(array.path):
+        parts = key.removeprefix(array.path).split("/")[-2:]
+        if all(part.isdecimal() for part in parts):
+            row, column = (int(part) * 256 for part in parts)
+            tile = array[row : row + 256, column : column + 256]
+            for y, x in np.argwhere(tile).tolist():
+                found[row + y, column + x] = int(tile[y, x])
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(PLACES)))
+def test_every_level_is_made_of_the_cells_that_there_are(spread: tuple[Path, int], number: int) -> None:
+    group = zstore.open_group(spread[0] / str(number) / "made", mode="r")
+    method, affine, crs = PLACES[number]
+    finest, *coarser = [entry["asset"] for entry in group.attrs["multiscales"]["layout"]]
+    cells, world, width = stored_cells(group, finest), 20037508.342789244, 2 ** (8 + int(finest))
+    # Where PROJ has the raster's middle; rows and columns of the set are counted from its top left.
+    x, y = pyproj.Transformer.from_crs(crs, 3857, always_xy=True).transform(*affine.at(60.0, 50.0))
+    row, column = (world - y) * width / world / 2, (x + world) * width / world / 2
+    far = [
+        max(abs(r - row), min((c - column) % width, (column - c) % width)) for r, c in np.array(list(cells))
+    ]
+    assert len(cells) > 5000 and max(far) < 130
+    assert coarser[-1] == "0"
+    for level in coarser:
+        times = 2 ** (int(finest) - int(level))
+        inside: dict[tuple[int, int], list[int]] = {}
+        for (r, c), value in cells.items():
+            inside.setdefault((r // times, c // times), []).append(value)
+        found = stored_cells(group, level)
+        if method == "bilinear":
+            # Its windows are wider than a cell of the level.
+            reached = {(r + y, c + x) for r, c in inside for y in (-1, 0, 1) for x in (-1, 0, 1)}
+            assert set(found) <= reached and found
+            continue
+        assert set(found) == set(inside)
+        if method == "max":
+            assert found == {place: max(values) for place, values in inside.items()}
+        elif method == "average" and times <= 1024:
+            assert found == {place: int(np.mean(values) + 0.5) for place, values in inside.items()}
+
+
+def test_what_little_lies_in_the_set_is_found(tmp_path: Path) -> None:
+    """Of a raster around the pole, WebMercator has the four corners."""
+    group = build(tmp_path, scene((100, 120)), Affine(10000, 0, -600000, 0, -10000, 500000), 3413)
+    cells, _, north = finest_cells(group)
+    assert (cells > 0).any() and north[cells > 0].min() > 82
 
 
 # Pictures of levels that span the world

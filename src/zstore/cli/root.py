@@ -49,9 +49,20 @@ class _Commands(click.Group):
             except ZstoreError as error:
                 if ctx.params["traceback"]:
                     raise
-                line = " ".join(str(error).split())
-                click.echo(f"{click.style('error:', fg='red', bold=True)} {line}", err=True)
-                ctx.exit(1)
+                _fail(ctx, str(error))
+            except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+                # These are click's to deal with.
+                raise
+            except Exception as error:
+                if ctx.params["traceback"]:
+                    raise
+                said = "memory ran out" if isinstance(error, MemoryError) else type(error).__name__
+                _fail(ctx, f"{said}: {error} (zstore did not foresee this; --traceback shows where)")
+
+
+def _fail(ctx: click.Context, text: str) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {' '.join(text.split())}", err=True)
+    ctx.exit(1)
 
 
 def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -101,10 +101,12 @@ def plan_passes(
     while begin < len(levels) or (copy is not None and not passes):
         source = replace(recipe, source=levels[begin - 1], mask=None) if begin else recipe
         made, parts = tuple(levels[begin : begin + depth]), boxes[begin : begin + depth + 1]
-        work = _cut(Pass(source, None if begin else copy, made, parts), budget)
-        while recipe.is_chained and len(work.levels) > 1 and _reads(work) > REREAD:
-            count = (len(work.levels) + 1) // 2
-            work = _cut(replace(work, levels=work.levels[:count], boxes=work.boxes[: count + 1]), budget)
+        whole_pass = Pass(source, None if begin else copy, made, parts)
+        work = _cut(whole_pass, budget, can_split=recipe.is_chained)
+        while work is None or (recipe.is_chained and len(work.levels) > 1 and _reads(work) > REREAD):
+            count = (len(whole_pass.levels) + 1) // 2
+            whole_pass = replace(whole_pass, levels=made[:count], boxes=parts[: count + 1])
+            work = _cut(whole_pass, budget, can_split=count > 1)
         passes.append(work)
         begin += max(1, len(work.levels))
     if recipe.mask is not None and recipe.nodata is None and len(passes) > 1:
@@ -115,12 +117,14 @@ def plan_passes(
     return passes
 
 
-def _cut(work: Pass, budget: Budget) -> Pass:
-    """The pass with units as large as the budget allows."""
+def _cut(work: Pass, budget: Budget, *, can_split: bool) -> Pass | None:
+    """The pass with units as large as the budget allows; None where fewer levels could do."""
     choices = [_tiled(replace(work, unit=unit)) for unit in _candidates(work)]
     costs = [_cost(choice) for choice in choices]
     fitting = [choice for choice, cost in zip(choices, costs, strict=True) if cost <= budget.limit]
     if not fitting:
+        if can_split and len(work.levels) > 1:
+            return None
         if budget.is_firm:
             raise MetadataError(
                 f"memory is {budget.limit} bytes; expected at least {min(costs)}, for units of whole chunks "
@@ -213,7 +217,11 @@ def _cost(work: Pass) -> int:
 
 
 def _most_needs(work: Pass, steps: Shape | None = None) -> list[Box]:
-    """What a unit in the middle needs, where all of every level is made; units count in `steps`."""
+    """What a unit about the middle needs, where all of every level is made; units count in `steps`.
+
+    It is one in which a cell of the last level begins: that cell's window may be larger than a unit.
+    """
     boxes = tuple(whole(array.shape) for array in (work.source, *work.levels))
-    sides = zip(work.source.shape, steps or work.unit, strict=True)
-    return replace(work, boxes=boxes).needs(tuple(max(0, n - 1) // 2 // u * u for n, u in sides))
+    sides = zip(work.source.shape, steps or work.unit, work.scale(len(work.levels)), strict=True)
+    middle = tuple(max(0, n - 1) // 2 // lcm(u, f) * lcm(u, f) for n, u, f in sides)
+    return replace(work, boxes=boxes).needs(middle)

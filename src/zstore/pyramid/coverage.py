@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ __all__ = [
     "choose_matrix",
     "common_tiles",
     "cover",
+    "finder",
     "limits_of",
-    "meets",
     "rectangles",
+    "split_at_gap",
     "tiles_by_level",
 ]
 
@@ -131,12 +132,34 @@ def limits_of(tiles: Tiles) -> tuple[int, int, int, int]:
     return top, bottom, left, right
 
 
-def meets(tiles: Tiles, box: Sequence[slice], axes: tuple[int, int], tile: tuple[int, int]) -> bool:
-    """Whether a box of cells, whose y and x are `axes`, has cells of any of the tiles."""
-    inside = np.ones(len(tiles), bool)
-    for column, axis, length in zip(tiles.T, axes, tile, strict=True):
-        inside &= (column * length < box[axis].stop) & ((column + 1) * length > box[axis].start)
-    return bool(inside.any())
+def finder(tiles: Tiles, axes: tuple[int, int], tile: tuple[int, int]) -> Callable[[Sequence[slice]], bool]:
+    """What tells whether a box of cells, whose y and x are `axes`, has cells of any of the tiles.
+
+    It looks at the rows of tiles that the box has, however many tiles there are.
+    """
+    width = 2 + int(tiles[:, 1].max(initial=0))
+    codes = np.unique(tiles @ [width, 1])
+
+    def shows(box: Sequence[slice]) -> bool:
+        (top, bottom), (left, right) = (
+            (box[axis].start // length, -(-box[axis].stop // length))
+            for axis, length in zip(axes, tile, strict=True)
+        )
+        rows = np.arange(max(top, 0), bottom) * width
+        begin, end = (np.searchsorted(codes, rows + min(side, width - 1)) for side in (left, right))
+        return bool((end > begin).any())
+
+    return shows
+
+
+def split_at_gap(tiles: Tiles) -> list[Tiles]:
+    """The tiles in two parts, where most of the columns between them are empty: across the antimeridian."""
+    columns = np.unique(tiles[:, 1])
+    gaps = np.diff(columns)
+    if not gaps.size or gaps.max() * 2 <= columns[-1] - columns[0]:
+        return [tiles]
+    is_left = tiles[:, 1] <= columns[gaps.argmax()]
+    return [tiles[is_left], tiles[~is_left]]
 
 
 def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> TileMatrix:
@@ -145,15 +168,19 @@ def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> T
     Raises
         MetadataError: the source lies nowhere in the set.
     """
-    last = matrices[-1]
-    places = [np.linspace(0, size, 7)[1:-1] for size in transform.source_shape]
-    grid = np.meshgrid(places[1], places[0])
-    columns, rows = transform.to_target(grid[0], grid[1])
-    with np.errstate(invalid="ignore"):
-        inside = (rows >= 0) & (rows < last.shape[0]) & (columns >= 0) & (columns < last.shape[1])
-    scales = [
-        transform.scale(y, x) for y, x in zip(rows[inside].tolist(), columns[inside].tolist(), strict=True)
-    ]
+    last, scales = matrices[-1], list[tuple[float, float]]()
+    # Where little of the source lies in the set, it takes more places to find one.
+    for count in (7, 65, 513):
+        places = [np.linspace(0, size, count)[1:-1] for size in transform.source_shape]
+        grid = np.meshgrid(places[1], places[0])
+        columns, rows = transform.to_target(grid[0], grid[1])
+        with np.errstate(invalid="ignore"):
+            inside = (rows >= 0) & (rows < last.shape[0]) & (columns >= 0) & (columns < last.shape[1])
+        step = 1 + np.count_nonzero(inside) // 64
+        found = zip(rows[inside].tolist()[::step], columns[inside].tolist()[::step], strict=True)
+        scales = [transform.scale(y, x) for y, x in found]
+        if scales:
+            break
     if not scales:
         raise MetadataError(
             f"the data lie outside the tile matrix set, {last.bounds} in its CRS; expected some within"

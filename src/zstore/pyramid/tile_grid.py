@@ -16,14 +16,15 @@ from zstore.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.pyramid.boxes import Box, Shape, whole
-from zstore.pyramid.budget import Budget, plan_passes
+from zstore.pyramid.budget import Budget, direct_depth, plan_passes
 from zstore.pyramid.coverage import (
     Tiles,
     choose_matrix,
     cover,
+    finder,
     limits_of,
-    meets,
     rectangles,
+    split_at_gap,
     tiles_by_level,
 )
 from zstore.pyramid.dataset import Dataset
@@ -182,9 +183,12 @@ class TileGrid(LevelGrid):
         steps = [Step(work)]
         if not len(work.tiles) or len(arrays) == 1:
             return steps
-        of_finest = replace(recipe, source=finest, mask=None)
+        # However small the source is, tile matrices are as large as the ground: as many levels are made at a
+        # time as windows fit in memory.
+        depth = min(recipe.depth, direct_depth(finest, recipe.factors))
+        of_finest = replace(recipe, source=finest, mask=None, depth=depth)
         # Where all is made, what reads no tile is left out, unit by unit.
-        for rectangle in [limits_of(work.tiles)] if is_whole else rectangles(work.tiles):
+        for rectangle in map(limits_of, split_at_gap(work.tiles)) if is_whole else rectangles(work.tiles):
             passes = plan_passes(of_finest, None, arrays[1:], budget, self._box(work.within, axes, rectangle))
             steps += [
                 Step(found, self._blanks(arrays, found, axes) if is_whole else None) for found in passes
@@ -202,7 +206,8 @@ class TileGrid(LevelGrid):
     def _blanks(self, arrays: Sequence[Array], work: Pass, axes: tuple[int, int]) -> Callable[[Shape], bool]:
         """Whether a unit reads none of the tiles outside which nothing is stored."""
         tiles = self.every[next(n for n, array in enumerate(arrays) if array is work.source)]
-        return lambda unit: not meets(tiles, work.needs(unit)[0], axes, self.tile)
+        shows = finder(tiles, axes, self.tile)
+        return lambda unit: not shows(work.needs(unit)[0])
 
 
 def _transform(dataset: Dataset, known: TileMatrixSet, matrix: TileMatrix, tolerance: float) -> GridTransform:
