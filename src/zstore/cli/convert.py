@@ -19,25 +19,33 @@ RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profi
 
 
 @click.command()
-@click.argument("source")
-@click.argument("target", required=False)
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCE... [TARGET]")
 @cutting_options
 @click.option(
     "--metadata-only", is_flag=True, help="Zarr to Zarr: write other documents over the same chunks."
 )
 @click.option("--remove-old", is_flag=True, help="With --metadata-only: remove the documents there were.")
 @click.option("--check", is_flag=True, help="Zarr to Zarr: compare all values afterwards.")
+@click.option(
+    "--stack",
+    type=click.Choice(["time", "bands", "mosaic"]),
+    help="Several rasters: one behind the other in time, band beside band, or side by side.",
+)
+@click.option(
+    "--times",
+    help="With --stack time: a pattern of the names as S2_%Y%m%d_*, a tag, or a date for each, by commas.",
+)
 @click.option("--pyramid", is_flag=True, help="Make levels until the coarsest fits one chunk.")
 @click.option("--method", default="average", show_default=True, help="How coarser levels are made.")
 @click.option("--bands", **WORDS, help="Bands of the raster by number, or arrays of the Zarr by name.")
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")
 @click.option("--cog", is_flag=True, help="Write the raster as a cloud-optimised GeoTIFF.")
 @click.pass_context
-def convert(ctx: click.Context, /, source: str, target: str | None, **options: Any) -> None:
-    """Make a Zarr of a raster, a NetCDF or HDF5 file or a Zarr, or a GeoTIFF where TARGET ends in .tif.
+def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
+    """Make a Zarr of rasters, a NetCDF or HDF5 file or a Zarr, or a GeoTIFF where TARGET ends in .tif.
 
-    Of a Zarr, --chunks and --shards are for the last two dimensions; --format 1, 2 or 3 (the default). With
-    --metadata-only there is no TARGET.
+    Several rasters become one Zarr by --stack. Of a Zarr, --chunks and --shards are for the last two
+    dimensions; --format 1, 2 or 3 (the default). With --metadata-only there is no TARGET.
     """
     from zstore.integrations.rasters import is_netcdf
     from zstore.upkeep.convert import convert_metadata
@@ -48,17 +56,26 @@ def convert(ctx: click.Context, /, source: str, target: str | None, **options: A
     metadata_only, remove_old, check = (
         options.pop(name) for name in ("metadata_only", "remove_old", "check")
     )
+    stack, times = options.pop("stack"), options.pop("times")
+    source, *more = paths
     if metadata_only:
         _check_options(given, {"metadata_only", "remove_old", "zarr_format"}, "--metadata-only")
-        if target is not None:
+        if more:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
         made = convert_metadata(source, zarr_format=options["zarr_format"] or 3, remove_old=remove_old)
         _show(made)
         return
-    if target is None:
+    if not more:
         raise click.UsageError("Missing argument 'TARGET'.")
     if remove_old:
         raise click.UsageError("--remove-old goes with --metadata-only")
+    target = more[-1]
+    if stack is not None or len(paths) > 2:
+        _check_options(given & {"check", "level", "cog"}, set(), "several rasters")
+        _to_stack(paths[:-1], target, stack, times, **options)
+        return
+    if times is not None:
+        raise click.UsageError("--times goes with --stack time")
     if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
         _check_options(given, set(options) - set(RASTER_OPTIONS) | {"check"}, "a Zarr made of a Zarr")
         _to_other_zarr(source, target, check=check, **options)
@@ -117,28 +134,49 @@ def _from_netcdf(source: str, target: str, **options: Any) -> None:
 def _to_zarr(source: str, target: str, **options: Any) -> None:
     from zstore.integrations.rasters import raster_to_zarr
 
-    bands = options["bands"]
+    with show_progress("converting") as progress:
+        group = raster_to_zarr(source, target, progress=progress, **_raster_options(options))
+    click.echo(str(group.tree()))
+
+
+def _to_stack(sources: tuple[str, ...], target: str, stack: Any, times: str | None, **options: Any) -> None:
+    from zstore.integrations.rasters import is_netcdf, rasters_to_zarr
+
+    if stack is None:
+        raise click.UsageError(
+            f"there are {len(sources)} sources; expected one, or --stack time, bands or mosaic for rasters"
+        )
+    if target.lower().endswith(RASTER_SUFFIXES):
+        raise click.UsageError(f"--stack makes a Zarr; {target!r} would be a GeoTIFF")
+    for source in sources:
+        if is_netcdf(source) or _is_zarr(source):
+            raise click.UsageError(f"--stack is for rasters; {source!r} is none")
+    words: Any = times.split(",") if times is not None and "," in times and "%" not in times else times
+    with show_progress("converting") as progress:
+        group = rasters_to_zarr(
+            sources, target, stack=stack, times=words, progress=progress, **_raster_options(options)
+        )
+    click.echo(str(group.tree()))
+
+
+def _raster_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What the options say, as `raster_to_zarr` takes it."""
+    bands, levels = options["bands"], options["levels"]
     if bands is not None and not all(band.isdecimal() for band in bands):
         raise click.BadParameter(
             f"{','.join(bands)!r}; expected numbers of bands, like 3,2,1", param_hint="--bands"
         )
-    levels = options["levels"]
-    with show_progress("converting") as progress:
-        group = raster_to_zarr(
-            source,
-            target,
-            zarr_format=options["zarr_format"] or 3,
-            chunks=options["chunks"] or 256,
-            shards=options["shards"],
-            compressors=codec_of(options["codec"]),
-            bands=None if bands is None else [int(band) for band in bands],
-            levels=levels if levels is not None else None if options["pyramid"] else 0,
-            method=options["method"],
-            overwrite=options["overwrite"],
-            profile=options["profile"],
-            progress=progress,
-        )
-    click.echo(str(group.tree()))
+    return {
+        "zarr_format": options["zarr_format"] or 3,
+        "chunks": options["chunks"] or 256,
+        "shards": options["shards"],
+        "compressors": codec_of(options["codec"]),
+        "bands": None if bands is None else [int(band) for band in bands],
+        "levels": levels if levels is not None else None if options["pyramid"] else 0,
+        "method": options["method"],
+        "overwrite": options["overwrite"],
+        "profile": options["profile"],
+    }
 
 
 def _is_zarr(source: str) -> bool:

@@ -28,7 +28,6 @@ __all__ = [
     "free_extras",
     "join_attributes",
     "open_dataset",
-    "open_level",
     "open_levels",
     "pick_level",
     "place_of",
@@ -102,16 +101,6 @@ def open_dataset(source: Array | Group | PlaceLike, expected: Container[str] = (
         ReadingWarning: what its documents say wrongly of it.
     """
     return open_levels(source, expected)[0]
-
-
-def open_level(source: Array | Group | PlaceLike, level: int) -> Dataset:
-    """The dataset at one level of a pyramid, 0 for the finest; a plain dataset has level 0 only.
-
-    Raises
-        NotFoundError: there is no such level, or nothing at all.
-        MetadataError: nothing there is a grid of two dimensions.
-    """
-    return pick_level(open_levels(source), level)
 
 
 def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:

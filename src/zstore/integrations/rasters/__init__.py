@@ -1,6 +1,6 @@
 """Rasters and NetCDF files, into Zarr and out of it.
 
-    from zstore.integrations.rasters import netcdf_to_zarr, raster_to_zarr, zarr_to_raster
+    from zstore.integrations.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
 
 rasterio, h5netcdf and netCDF4 are imported when a function that needs one is called.
 """
@@ -8,5 +8,13 @@ rasterio, h5netcdf and netCDF4 are imported when a function that needs one is ca
 from zstore.integrations.rasters.geotiff import zarr_to_raster
 from zstore.integrations.rasters.netcdf import is_netcdf, netcdf_to_zarr
 from zstore.integrations.rasters.raster import RasterWarning, raster_to_zarr
+from zstore.integrations.rasters.stack import rasters_to_zarr
 
-__all__ = ["RasterWarning", "is_netcdf", "netcdf_to_zarr", "raster_to_zarr", "zarr_to_raster"]
+__all__ = [
+    "RasterWarning",
+    "is_netcdf",
+    "netcdf_to_zarr",
+    "raster_to_zarr",
+    "rasters_to_zarr",
+    "zarr_to_raster",
+]

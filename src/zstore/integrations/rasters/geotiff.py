@@ -8,10 +8,11 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import lcm
+from math import lcm, prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
-from zstore.pyramid.dataset import Dataset, PlaceLike, open_level
+from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
 
 __all__ = ["MASK_MEANINGS", "MASK_VALUES", "WIDE", "import_rasterio", "usual_colours", "zarr_to_raster"]
 
@@ -68,7 +69,8 @@ def zarr_to_raster(
     is its mask again. The file appears when it is complete.
 
     level    of a pyramid, 0 for the finest
-    driver   "GTiff" or "COG"
+    driver   "GTiff" or "COG"; a COG's overviews are the pyramid's own coarser levels, where those lie on the
+             same corner; of what is no pyramid, GDAL makes them
     arrays   names, in the order of the bands; None: the group's attribute `bands`, else all by name
 
     Raises
@@ -83,30 +85,105 @@ def zarr_to_raster(
         raise UnsupportedError(f"driver is {driver!r}; expected one of {', '.join(DRIVERS)}")
     if target.exists() and not overwrite:
         raise StoreError("a file is there already; expected none, or overwrite", path=str(target))
-    dataset = open_level(source, level)
-    bands = _plan_bands(dataset, arrays)
-    mask = _find_mask(dataset, bands)
-    profile = _plan_file(rasterio, dataset, bands, compress)
+    levels = open_levels(source)
+    dataset = pick_level(levels, level)
+    files = [_File.plan(rasterio, dataset, arrays, compress)]
+    if driver == "COG":
+        files += [
+            _File.plan(
+                rasterio, coarser, [*dict.fromkeys(b.array.basename for b in files[0].bands)], compress
+            )
+            for coarser in _overviews(dataset, levels[level + 1 :])
+        ]
     if not target.parent.is_dir():
         raise StoreError("no directory to write a raster to", path=str(target.parent))
+    total, done = sum(file.cell_count for file in files), 0
+
+    def tell(cells: int) -> None:
+        nonlocal done
+        done += cells
+        if progress is not None:
+            progress(done, total)
+
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
-        made = Path(scratch) / target.name
         try:
-            # A mask of its own file would be left behind.
-            inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
-            with inside, rasterio.open(made, "w", driver="GTiff", **profile) as raster:
-                _describe_file(rasterio, raster, dataset, bands)
-                _copy_bands(raster, bands, mask, progress)
-            if driver == "COG":
-                options = {} if compress is None else {"compress": compress}
-                cog = made.with_name(f"cog-{target.name}")
-                rasterio.shutil.copy(made, cog, driver="COG", **options)
-                made = cog.replace(made)
+            made = [Path(scratch) / f"{number}.tif" for number in range(len(files))]
+            for path, file in zip(made, files, strict=True):
+                file.write(rasterio, path, tell)
+            finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
         except rasterio.errors.RasterioError as error:
             reason = error.__cause__ or error
             raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
-        made.replace(target)
+        finished.replace(target)
     return target
+
+
+@dataclass(frozen=True)
+class _File:
+    """One GeoTIFF to write: the bands, the mask, and what rasterio is told of the whole."""
+
+    dataset: Dataset
+    bands: Sequence[_Band]
+    mask: _Band | None
+    profile: Mapping[str, Any]
+
+    @classmethod
+    def plan(
+        cls, rasterio: ModuleType, dataset: Dataset, arrays: Sequence[str] | None, compress: str | None
+    ) -> _File:
+        bands = _plan_bands(dataset, arrays)
+        profile = _plan_file(rasterio, dataset, bands, compress)
+        return cls(dataset, bands, _find_mask(dataset, bands), profile)
+
+    @property
+    def cell_count(self) -> int:
+        return len(self.bands) * prod(self.dataset.geo.shape)
+
+    def write(self, rasterio: ModuleType, path: Path, tell: Callable[[int], None]) -> None:
+        # A mask of its own file would be left behind.
+        inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
+        with inside, rasterio.open(path, "w", driver="GTiff", **self.profile) as raster:
+            _describe_file(rasterio, raster, self.dataset, self.bands)
+            _copy_bands(raster, self.bands, self.mask, tell)
+
+
+def _overviews(dataset: Dataset, coarser: Sequence[Dataset]) -> Sequence[Dataset]:
+    """The coarser levels, if all of them are of the same ground; the last cells may reach beyond it."""
+    fine = dataset.geo.affine
+    for level in coarser:
+        coarse = level.geo.affine
+        if fine is None or coarse is None or fine.is_rotated or coarse.is_rotated:
+            return ()
+        wide = (coarse.a / fine.a, coarse.e / fine.e)
+        lengths = (wide[1] * level.geo.shape[0], wide[0] * level.geo.shape[1])
+        corner = ((coarse.f - fine.f) / fine.e, (coarse.c - fine.c) / fine.a)
+        reach = [long - length for long, length in zip(lengths, dataset.geo.shape, strict=True)]
+        if any(abs(at) > 0.01 for at in corner) or not all(
+            -0.01 <= beyond < factor for beyond, factor in zip(reach, reversed(wide), strict=True)
+        ):
+            return ()
+    return coarser
+
+
+def _make_cog(rasterio: ModuleType, made: Sequence[Path], file: _File, compress: str | None) -> Path:
+    """The first of these files as a COG, whose overviews are the others."""
+    options = {} if compress is None else {"compress": compress}
+    source, cog = made[0], made[0].with_name("cog.tif")
+    if len(made) > 1:
+        # The driver takes the overviews of what it copies: a VRT says which files those are.
+        source = source.with_suffix(".vrt")
+        rasterio.shutil.copy(made[0], source, driver="VRT")
+        tree = ElementTree.parse(source)
+        for band in tree.iter("VRTRasterBand"):
+            number = band.get("band")
+            for path in made[1:]:
+                overview = ElementTree.SubElement(band, "Overview")
+                ElementTree.SubElement(overview, "SourceFilename", relativeToVRT="1").text = path.name
+                ElementTree.SubElement(overview, "SourceBand").text = number or "mask,1"
+        tree.write(source)
+        options["overviews"] = "FORCE_USE_EXISTING"
+    rasterio.shutil.copy(source, cog, driver="COG", **options)
+    return cog
 
 
 def usual_colours(count: int) -> list[str]:
@@ -271,16 +348,13 @@ def _tags(found: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
 
 
-def _copy_bands(
-    raster: Any, bands: Sequence[_Band], mask: _Band | None, progress: Callable[[int, int], None] | None
-) -> None:
+def _copy_bands(raster: Any, bands: Sequence[_Band], mask: _Band | None, tell: Callable[[int], None]) -> None:
     """Fill an open file window by window; of whole tiles, and whole chunks where that can be."""
     unit = (TILE_LENGTH, TILE_LENGTH)
     for band in bands:
         lengths = band.array.shards or band.array.chunks
         y, x = (lengths[axis] for axis in band.axes)
         unit = (lcm(unit[0], y), lcm(unit[1], x)) if max(y, x) <= CHUNK_LENGTH else unit
-    total, done = len(bands) * raster.width * raster.height, 0
     for window in windows(
         (raster.height, raster.width), unit, sum(band.array.dtype.itemsize for band in bands)
     ):
@@ -288,8 +362,6 @@ def _copy_bands(
         for index, band in enumerate(bands, 1):
             block = band.read(window)
             raster.write(block, index, window=place)
-            done += block.size
-            if progress is not None:
-                progress(done, total)
+            tell(block.size)
         if mask is not None:
             raster.write_mask(mask.read(window), window=place)

@@ -5,44 +5,30 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from math import prod
-from pathlib import Path
-from types import ModuleType
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
-from zstore.conventions.base import Documents
 from zstore.conventions.crs import Crs
 from zstore.conventions.decoding import fit_nodata
 from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
-from zstore.engine.pool import ahead
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.extensions.registry import resamplers
-from zstore.integrations.rasters.geotiff import (
-    MASK_MEANINGS,
-    MASK_VALUES,
-    WIDE,
-    import_rasterio,
-    usual_colours,
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.integrations.rasters.geotiff import MASK_MEANINGS, MASK_VALUES, WIDE, usual_colours
+from zstore.integrations.rasters.writing import (
+    Described,
+    Part,
+    Progress,
+    RasterPath,
+    open_raster,
+    write_rasters,
 )
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
-from zstore.nodes.open import create_group
-from zstore.pyramid.boxes import windows as cut_windows
-from zstore.pyramid.build import build_pyramid
-from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
-from zstore.pyramid.levels import create_auxiliaries, rehearse
+from zstore.pyramid.dataset import PlaceLike
 
-__all__ = ["RasterWarning", "raster_to_zarr"]
-
-Progress: TypeAlias = Callable[[int, int], None]
-RasterPath: TypeAlias = str | os.PathLike[str]
+__all__ = ["TILE_LENGTH", "RasterWarning", "choose_names", "describe_raster", "raster_to_zarr"]
 
 TILE_LENGTH = 256
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
@@ -86,62 +72,29 @@ def raster_to_zarr(
     Warns
         RasterWarning: no CRS, no affine, or a nodata value that the data type cannot hold.
     """
-    with _opened(import_rasterio(), source) as raster:
-        found = _describe(raster, os.fspath(source), bands)
-        documents, _ = render_geo(found.geo, zarr_format, profile=profile)
-        plans = _plan_arrays(found, documents, chunks, shards, compressors)
-        for plan in plans.values():
-            rehearse(zarr_format, plan)
-        resamplers.resolve(method)
-        root = _make_root(target, zarr_format, overwrite=overwrite)
-        group = root if levels == 0 else root.create_group("0")
-        share = 1 if levels == 0 else 2
-        total = share * prod(found.geo.shape) * len(found.bands)
-        tell = progress or (lambda done, total: None)
-        _write_bands(raster, found, group, documents, plans, lambda done: tell(done, total))
-    if levels == 0:
-        return root.consolidate()
-    half = total // share
-    return build_pyramid(
-        group,
-        root,
+    with open_raster(source) as raster:
+        found = describe_raster(raster, os.fspath(source), bands)
+    return write_rasters(
+        found,
+        target,
+        zarr_format=zarr_format,
+        chunks=chunks,
+        shards=shards,
+        compressors=compressors,
         levels=levels,
         method=method,
+        overwrite=overwrite,
         profile=profile,
-        progress=lambda done, of: tell(half + half * done // of, total),
+        progress=progress,
     )
 
 
-@dataclass(frozen=True)
-class _Raster:
-    """What a raster says of itself: geography, and (band number, array name), 0 for the mask."""
+def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) -> Described:
+    """What an open raster says of itself.
 
-    geo: GeoModel
-    bands: tuple[tuple[int, str], ...]
-    attributes: dict[str, Any]
-
-
-@contextmanager
-def _opened(rasterio: ModuleType, source: RasterPath) -> Iterator[Any]:
-    path = os.fspath(source)
-    if "://" not in path and not path.startswith("/vsi") and ":" not in path and not Path(path).exists():
-        raise NotFoundError("no raster there", path=path)
-    try:
-        with warnings.catch_warnings():
-            # A raster without a place is told of by a warning of our own.
-            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            raster = rasterio.open(path)
-    except rasterio.errors.RasterioIOError as error:
-        raise StoreError(f"not a raster that GDAL can open: {error}", path=path) from error
-    with raster:
-        try:
-            yield raster
-        except rasterio.errors.RasterioIOError as error:
-            reason = error.__cause__ or error
-            raise StoreError(f"raster cannot be read: {reason}", path=path) from error
-
-
-def _describe(raster: Any, path: str, bands: Sequence[int] | None) -> _Raster:
+    Raises, warns
+        as `raster_to_zarr`.
+    """
     if not raster.count:
         inside = ", ".join(raster.subdatasets) or "none"
         raise MetadataError(f"raster has no bands; it holds the datasets: {inside}", path=path)
@@ -156,7 +109,7 @@ def _describe(raster: Any, path: str, bands: Sequence[int] | None) -> _Raster:
     if missing:
         text = f"raster {path!r} has no {' and no '.join(missing)}: none is written, nothing is made up"
         warnings.warn(RasterWarning(text), stacklevel=4)
-    names = _names([raster.descriptions[band - 1] for band in wanted], wanted)
+    names = choose_names([raster.descriptions[band - 1] for band in wanted], wanted)
     usual = usual_colours(len(names))
     variables = {n: _variable(raster, b, path, u) for n, b, u in zip(names, wanted, usual, strict=True)}
     pairs = list(zip(wanted, names, strict=True))
@@ -166,12 +119,12 @@ def _describe(raster: Any, path: str, bands: Sequence[int] | None) -> _Raster:
         warnings.warn(RasterWarning(text), stacklevel=4)
     elif masks[0] == {"per_dataset"}:
         mask = Variable(np.dtype("u1"), flag_values=MASK_VALUES, flag_meanings=MASK_MEANINGS)
-        pairs.append((0, _names(["mask", *names], [0, *wanted])[0]))
+        pairs.append((0, choose_names(["mask", *names], [0, *wanted])[0]))
         variables[pairs[-1][1]] = mask
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
     attributes: dict[str, Any] = {"bands": names, **({"tags": tags} if tags else {})}
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
-    return _Raster(geo, tuple(pairs), attributes)
+    return Described(geo, (Part(path, geo.shape, tuple(pairs)),), attributes)
 
 
 def _affine(raster: Any, path: str) -> Affine | None:
@@ -186,7 +139,7 @@ def _affine(raster: Any, path: str) -> Affine | None:
     )
 
 
-def _names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str]:
+def choose_names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str]:
     """One name per band: its description as far as it makes a name, and one of its own."""
     names: list[str] = []
     for description, band in zip(wanted, bands, strict=True):
@@ -249,67 +202,3 @@ def _wide_nodata(raster: Any, index: int) -> int | None:
         bands = ElementTree.fromstring(memory.read()).findall("VRTRasterBand")
     stated = bands[index].findtext("NoDataValue")
     return None if stated is None else int(float(stated) if "." in stated or "e" in stated else stated)
-
-
-def _make_root(target: Group | PlaceLike, zarr_format: ZarrFormat, *, overwrite: bool) -> Group:
-    if not isinstance(target, Group):
-        return create_group(target, zarr_format=zarr_format, overwrite=overwrite)
-    if target.zarr_format != zarr_format:
-        raise MetadataError(
-            f"zarr_format is {zarr_format}; expected the target group's {target.zarr_format}",
-            path=place_of(target),
-        )
-    return target
-
-
-def _plan_arrays(
-    found: _Raster, documents: Documents, chunks: Any, shards: Any, compressors: Any
-) -> dict[str, dict[str, Any]]:
-    """What `create_array` takes for each band."""
-    return {
-        name: {
-            "shape": found.geo.shape,
-            "dtype": found.geo.variables[name].dtype,
-            "chunks": chunks,
-            "shards": shards,
-            "compressors": compressors,
-            "fill_value": documents[name]["fill_value"],
-            "attributes": documents[name]["attributes"],
-            "dimension_names": found.geo.dimensions,
-        }
-        for _, name in found.bands
-    }
-
-
-def _write_bands(
-    raster: Any,
-    found: _Raster,
-    group: Group,
-    documents: Documents,
-    plans: Mapping[str, dict[str, Any]],
-    tell: Callable[[int], None],
-) -> None:
-    create_auxiliaries(group, documents, "")
-    arrays = {band: group.create_array(name, **plans[name]) for band, name in found.bands}
-    first = next(iter(arrays.values()))
-    y, x = first.shards or first.chunks
-    windows = cut_windows(found.geo.shape, (y, x), sum(a.dtype.itemsize for a in arrays.values()))
-
-    def read() -> Iterator[tuple[tuple[slice, slice], list[Any]]]:
-        for window in windows:
-            place = tuple((part.start, part.stop) for part in window)
-            yield (
-                window,
-                [raster.read(b, window=place) if b else raster.dataset_mask(window=place) for b in arrays],
-            )
-
-    done = 0
-    # GDAL decodes the next window while this one is encoded; one thread, as its datasets want it.
-    with closing(ahead(read())) as found_ahead:
-        for window, blocks in found_ahead:
-            for array, block in zip(arrays.values(), blocks, strict=True):
-                array[window] = block
-                done += block.size
-            tell(done)
-    # The place comes last: a conversion that was interrupted says nowhere what it is.
-    group.attrs.put(join_attributes({**group.attrs, **found.attributes}, documents[""]["attributes"]))

@@ -1,0 +1,304 @@
+"""Many rasters as one group: stacked along time, band beside band, or laid side by side on one grid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from zstore.conventions.content.timeaxis import TimeAxis
+from zstore.conventions.model import Affine, Variable
+from zstore.errors import MetadataError
+from zstore.integrations.rasters.geotiff import MASK_MEANINGS, MASK_VALUES
+from zstore.integrations.rasters.moments import Times, read_moments
+from zstore.integrations.rasters.raster import TILE_LENGTH, choose_names, describe_raster
+from zstore.integrations.rasters.writing import (
+    Described,
+    Part,
+    Progress,
+    RasterPath,
+    open_raster,
+    write_rasters,
+)
+from zstore.model.array import ZarrFormat
+from zstore.nodes.group import Group
+from zstore.pyramid.dataset import PlaceLike
+
+__all__ = ["STACKS", "Stack", "rasters_to_zarr"]
+
+Stack: TypeAlias = Literal["time", "bands", "mosaic"]
+STACKS = ("time", "bands", "mosaic")
+
+# Cells of two rasters are the same cells if they are no further apart than this part of one.
+ALIGNMENT = 1e-3
+
+
+def rasters_to_zarr(
+    sources: Sequence[RasterPath],
+    target: Group | PlaceLike,
+    *,
+    stack: Stack,
+    times: Times = None,
+    zarr_format: ZarrFormat = 3,
+    chunks: int | tuple[int, int] = TILE_LENGTH,
+    shards: int | tuple[int, int] | None = None,
+    compressors: Any = "auto",
+    bands: Sequence[int] | None = None,
+    levels: int | None = 0,
+    method: str = "average",
+    overwrite: bool = False,
+    profile: str | None = None,
+    progress: Progress | None = None,
+) -> Group:
+    """The group at `target`, with all of the rasters in it.
+
+    Parameters that are not named here are those of `raster_to_zarr`.
+
+    stack   "time": rasters of one grid and the same bands, each a moment of arrays (time, y, x), in order of
+            time; "bands": rasters of one grid, each with bands of its own; "mosaic": rasters of the same
+            bands beside each other, whose cells are those of one grid. Where rasters of a mosaic meet, valid
+            cells of later ones lie on top; what none of them covers is nodata, or masked.
+    times   by default the date in each file's name; a pattern of the names, the name of a tag, or a date for
+            each raster (`read_moments`)
+
+    What all rasters say alike goes along; tags that only some of them have are left out.
+
+    Raises
+        MetadataError: rasters of different grids, bands, data types, nodata or packing; a raster without a
+            date, or two of one.
+        As `raster_to_zarr`.
+    """
+    if stack not in STACKS:
+        raise MetadataError(f"stack is {stack!r}; expected one of {', '.join(STACKS)}")
+    if times is not None and stack != "time":
+        raise MetadataError(f"times are for stack='time', and stack is {stack!r}")
+    if not sources:
+        raise MetadataError("no rasters are given; expected one at least")
+    found, tags = [], []
+    for source in sources:
+        with open_raster(source) as raster:
+            found.append(describe_raster(raster, os.fspath(source), bands))
+            tags.append(raster.tags())
+    if stack == "time":
+        joined = _along_time(found, tags, times)
+    else:
+        joined = _beside(found) if stack == "bands" else _mosaic(found)
+    return write_rasters(
+        joined,
+        target,
+        zarr_format=zarr_format,
+        chunks=chunks,
+        shards=shards,
+        compressors=compressors,
+        levels=levels,
+        method=method,
+        overwrite=overwrite,
+        profile=profile,
+        progress=progress,
+    )
+
+
+def _along_time(found: Sequence[Described], tags: Sequence[Mapping[str, str]], times: Times) -> Described:
+    first = found[0]
+    for other in found[1:]:
+        _check_place(first, other)
+        _check_bands(first, other)
+    moments = read_moments([PurePath(part.path).name for part in _parts(found)], tags, times)
+    order = np.argsort(moments)
+    axis = TimeAxis.from_dates(moments[order])
+    parts = _parts(found)
+    placed = tuple(replace(parts[old], place=(new,)) for new, old in enumerate(order))
+    dimensions = (axis.name, *first.geo.dimensions)
+    variables = {name: replace(v, dimensions=dimensions) for name, v in _common_variables(found).items()}
+    return Described(replace(first.geo, variables=variables, time=axis), placed, _common_attributes(found))
+
+
+def _beside(found: Sequence[Described]) -> Described:
+    first = found[0]
+    variables: dict[str, Variable] = {}
+    parts: list[Part] = []
+    for index, described in enumerate(found):
+        _check_place(first, described)
+        (part,) = described.parts
+        stem = PurePath(part.path).stem
+        named = [described.geo.variables[name].long_name or "" for _, name in part.bands]
+        own = [
+            name if long else stem if len(part.bands) == 1 else f"{stem}_{name}"
+            for (_, name), long in zip(part.bands, named, strict=True)
+        ]
+        names = choose_names([*variables, *own], [0] * len(variables) + [index + 1] * len(own))[
+            len(variables) :
+        ]
+        renamed = zip(part.bands, names, strict=True)
+        parts.append(replace(part, bands=tuple((band, new) for (band, _), new in renamed)))
+        variables |= {
+            new: described.geo.variables[old] for (_, old), new in zip(part.bands, names, strict=True)
+        }
+    attributes = {
+        **_common_attributes(found),
+        "bands": [n for part in parts for band, n in part.bands if band],
+    }
+    return Described(replace(first.geo, variables=variables), tuple(parts), attributes)
+
+
+def _mosaic(found: Sequence[Described]) -> Described:
+    first = found[0]
+    corners = []
+    for described in found:
+        _check_bands(first, described)
+        corners.append(_corner(first, described))
+    top, left = (min(corner[axis] for corner in corners) for axis in (0, 1))
+    parts = tuple(
+        replace(part, corner=(row - top, column - left))
+        for part, (row, column) in zip(_parts(found), corners, strict=True)
+    )
+    shape = tuple(max(p.corner[axis] + p.shape[axis] for p in parts) for axis in (0, 1))
+    affine = first.geo.affine
+    if affine is not None:
+        affine = affine._replace(
+            c=affine.c + affine.a * left + affine.b * top, f=affine.f + affine.d * left + affine.e * top
+        )
+    variables = _common_variables(found)
+    has_mask = any(band == 0 for band, _ in first.parts[0].bands)
+    if not has_mask and any(v.nodata is None for v in variables.values()) and not _covers(parts, shape):
+        # Without a nodata value, a mask says which cells no raster covers.
+        (name,) = choose_names([*variables, "mask"], [0] * len(variables) + [1])[len(variables) :]
+        variables[name] = Variable(np.dtype("u1"), flag_values=MASK_VALUES, flag_meanings=MASK_MEANINGS)
+        parts = tuple(replace(part, bands=(*part.bands, (0, name))) for part in parts)
+    geo = replace(first.geo, affine=affine, shape=(shape[0], shape[1]), variables=variables)
+    return Described(geo, parts, _common_attributes(found))
+
+
+def _parts(found: Sequence[Described]) -> list[Part]:
+    return [part for described in found for part in described.parts]
+
+
+def _corner(first: Described, other: Described) -> tuple[int, int]:
+    """Where the raster's first cell lies, in rows and columns of the first raster."""
+    a, b = first.geo.affine, other.geo.affine
+    if first.geo.crs != other.geo.crs:
+        raise _differ(first, other, "CRSs", first.geo.crs, other.geo.crs)
+    if a is None or b is None:
+        raise MetadataError(
+            "a raster without an affine has no place in a mosaic",
+            path=(first if a is None else other).parts[0].path,
+        )
+    column, row = _cell_of(a, b.c, b.f)
+    # The opposite corner as well: cells of nearly the same size drift apart.
+    height, width = other.geo.shape
+    x, y = b.a * width + b.b * height + b.c, b.d * width + b.e * height + b.f
+    far_column, far_row = _cell_of(a, x, y)
+    whole = (round(row), round(column))
+    drift = max(
+        abs(row - whole[0]),
+        abs(column - whole[1]),
+        abs(far_row - whole[0] - height),
+        abs(far_column - whole[1] - width),
+    )
+    if drift > ALIGNMENT:
+        raise MetadataError(
+            f"cells of the raster are {drift:.4g} of a cell away from those of {first.parts[0].path!r}; "
+            "expected one grid (gdalwarp -tap -tr gives rasters one)",
+            path=other.parts[0].path,
+        )
+    return whole
+
+
+def _cell_of(affine: Affine, x: float, y: float) -> tuple[float, float]:
+    """(column, row) of a place on the ground."""
+    determinant = affine.a * affine.e - affine.b * affine.d
+    east, south = x - affine.c, y - affine.f
+    return (affine.e * east - affine.b * south) / determinant, (
+        affine.a * south - affine.d * east
+    ) / determinant
+
+
+def _covers(parts: Sequence[Part], shape: Sequence[int]) -> bool:
+    """Whether every cell lies in some part: looked at in the rectangles that the parts' edges cut."""
+    edges = [
+        sorted(
+            {
+                0,
+                shape[axis],
+                *(p.corner[axis] for p in parts),
+                *(p.corner[axis] + p.shape[axis] for p in parts),
+            }
+        )
+        for axis in (0, 1)
+    ]
+    covered = np.zeros((len(edges[0]) - 1, len(edges[1]) - 1), bool)
+    for part in parts:
+        y, x = (
+            slice(
+                edges[axis].index(part.corner[axis]), edges[axis].index(part.corner[axis] + part.shape[axis])
+            )
+            for axis in (0, 1)
+        )
+        covered[y, x] = True
+    return bool(covered.all())
+
+
+def _check_place(first: Described, other: Described) -> None:
+    """Refuse a raster that does not lie cell upon cell with the first."""
+    if first.geo.shape != other.geo.shape:
+        raise _differ(first, other, "shapes", first.geo.shape, other.geo.shape)
+    if first.geo.crs != other.geo.crs:
+        raise _differ(first, other, "CRSs", first.geo.crs, other.geo.crs)
+    if (first.geo.affine is None) != (other.geo.affine is None):
+        raise _differ(first, other, "affines", first.geo.affine, other.geo.affine)
+    if first.geo.affine is not None and _corner(first, other) != (0, 0):
+        raise _differ(first, other, "affines", tuple(first.geo.affine), other.geo.affine)
+
+
+def _check_bands(first: Described, other: Described) -> None:
+    """Refuse a raster whose bands are not those of the first."""
+    if first.parts[0].bands != other.parts[0].bands:
+        names = [[name for _, name in described.parts[0].bands] for described in (first, other)]
+        raise _differ(first, other, "bands", *names)
+    for name, mine in first.geo.variables.items():
+        theirs = other.geo.variables[name]
+        for what in ("dtype", "nodata", "scale_factor", "add_offset", "units"):
+            a, b = getattr(mine, what), getattr(theirs, what)
+            if a != b and not (a != a and b != b):
+                raise _differ(first, other, f"{what.replace('_', ' ')}s of {name!r}", a, b)
+
+
+def _differ(first: Described, other: Described, what: str, a: Any, b: Any) -> MetadataError:
+    return MetadataError(
+        f"rasters have different {what}: {b} here, {a} in {first.parts[0].path!r}; expected the same",
+        path=other.parts[0].path,
+    )
+
+
+def _common_variables(found: Sequence[Described]) -> dict[str, Variable]:
+    """The first raster's variables, with those attributes that all of them have alike."""
+    first, *others = [described.geo.variables for described in found]
+    return {
+        name: replace(
+            variable,
+            attributes=_common(variable.attributes, [other[name].attributes for other in others]),
+        )
+        for name, variable in first.items()
+    }
+
+
+def _common_attributes(found: Sequence[Described]) -> dict[str, Any]:
+    first, *others = [described.attributes for described in found]
+    return _common(first, others)
+
+
+def _common(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The members that are in all mappings with the same value; of tags, each for itself."""
+    kept = {}
+    for name, value in first.items():
+        if name == "tags":
+            value = _common(value, [other.get("tags", {}) for other in others])
+            if value:
+                kept[name] = value
+        elif all(name in other and other[name] == value for other in others):
+            kept[name] = value
+    return kept

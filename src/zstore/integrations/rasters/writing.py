@@ -1,0 +1,228 @@
+"""Rasters written to Zarr: one or many, window by window, into the arrays of one group."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from zstore.conventions.model import GeoModel
+from zstore.conventions.write import render_geo
+from zstore.engine.pool import ahead
+from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.extensions.registry import resamplers
+from zstore.integrations.rasters.geotiff import import_rasterio
+from zstore.model.array import ZarrFormat
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import create_group
+from zstore.pyramid.boxes import windows
+from zstore.pyramid.build import build_pyramid
+from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
+from zstore.pyramid.levels import create_auxiliaries, rehearse
+
+__all__ = ["Described", "Part", "Progress", "RasterPath", "open_raster", "write_rasters"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+RasterPath: TypeAlias = str | os.PathLike[str]
+Window: TypeAlias = tuple[slice, slice]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One raster of those that are written together.
+
+    shape    (y, x) of the raster itself
+    bands    (band number, array name), 0 for the mask
+    place    its index along the dimensions before y and x
+    corner   (y, x) of its first cell in the arrays
+    """
+
+    path: str
+    shape: tuple[int, int]
+    bands: tuple[tuple[int, str], ...]
+    place: tuple[int, ...] = ()
+    corner: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What rasters say of themselves together: geography, the group's attributes, and where each one goes."""
+
+    geo: GeoModel
+    parts: tuple[Part, ...]
+    attributes: dict[str, Any]
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Of an array: that of the grid, behind the length of the time axis where it has one."""
+        time = self.geo.time
+        is_stacked = time is not None and time.name in self.geo.variables[name].dimensions
+        return (len(time.values), *self.geo.shape) if time is not None and is_stacked else self.geo.shape
+
+
+@contextmanager
+def open_raster(source: RasterPath) -> Iterator[Any]:
+    """The raster, open in rasterio.
+
+    Raises
+        NotFoundError, StoreError: it is not there or cannot be read.
+        UnsupportedError: rasterio is missing.
+    """
+    rasterio = import_rasterio()
+    path = os.fspath(source)
+    if "://" not in path and not path.startswith("/vsi") and ":" not in path and not Path(path).exists():
+        raise NotFoundError("no raster there", path=path)
+    try:
+        with warnings.catch_warnings():
+            # A raster without a place is told of by a warning of our own.
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+            raster = rasterio.open(path)
+    except rasterio.errors.RasterioIOError as error:
+        raise StoreError(f"not a raster that GDAL can open: {error}", path=path) from error
+    with raster:
+        try:
+            yield raster
+        except rasterio.errors.RasterioIOError as error:
+            reason = error.__cause__ or error
+            raise StoreError(f"raster cannot be read: {reason}", path=path) from error
+
+
+def write_rasters(
+    found: Described,
+    target: Group | PlaceLike,
+    *,
+    zarr_format: ZarrFormat,
+    chunks: int | tuple[int, int],
+    shards: int | tuple[int, int] | None,
+    compressors: Any,
+    levels: int | None,
+    method: str,
+    overwrite: bool,
+    profile: str | None,
+    progress: Progress | None,
+) -> Group:
+    """The group at `target` with all that was described; the parameters are those of `raster_to_zarr`."""
+    documents, _ = render_geo(found.geo, zarr_format, profile=profile)
+    plans = {
+        name: {
+            "shape": found.shape_of(name),
+            "dtype": variable.dtype,
+            "chunks": _cut(chunks, variable.dimensions),
+            "shards": _cut(shards, variable.dimensions),
+            "compressors": compressors,
+            "fill_value": documents[name]["fill_value"],
+            "attributes": documents[name]["attributes"],
+            "dimension_names": variable.dimensions or found.geo.dimensions,
+        }
+        for name, variable in found.geo.variables.items()
+    }
+    for plan in plans.values():
+        rehearse(zarr_format, plan)
+    resamplers.resolve(method)
+    root = _make_root(target, zarr_format, overwrite=overwrite)
+    group = root if levels == 0 else root.create_group("0")
+    share = 1 if levels == 0 else 2
+    total = share * sum(prod(part.shape) * len(part.bands) for part in found.parts)
+    tell = progress or (lambda done, total: None)
+    create_auxiliaries(group, documents, "")
+    arrays = {name: group.create_array(name, **plan) for name, plan in plans.items()}
+    done = 0
+    for index, part in enumerate(found.parts):
+        for cells in _write_part(part, found.parts[:index], arrays):
+            done += cells
+            tell(done, total)
+    # The place comes last: a conversion that was interrupted says nowhere what it is.
+    group.attrs.put(join_attributes({**group.attrs, **found.attributes}, documents[""]["attributes"]))
+    if levels == 0:
+        return root.consolidate()
+    half = total // share
+    return build_pyramid(
+        group,
+        root,
+        levels=levels,
+        method=method,
+        profile=profile,
+        progress=lambda done, of: tell(half + half * done // of, total),
+    )
+
+
+def _cut(lengths: Any, dimensions: Sequence[str]) -> Any:
+    """Chunks of one item along every dimension before y and x."""
+    if lengths is None or not dimensions:
+        return lengths
+    pair = (lengths, lengths) if isinstance(lengths, int) else tuple(lengths)
+    return (*(1 for _ in dimensions[:-2]), *pair)
+
+
+def _make_root(target: Group | PlaceLike, zarr_format: ZarrFormat, *, overwrite: bool) -> Group:
+    if not isinstance(target, Group):
+        return create_group(target, zarr_format=zarr_format, overwrite=overwrite)
+    if target.zarr_format != zarr_format:
+        raise MetadataError(
+            f"zarr_format is {zarr_format}; expected the target group's {target.zarr_format}",
+            path=place_of(target),
+        )
+    return target
+
+
+def _write_part(part: Part, earlier: Sequence[Part], arrays: Mapping[str, Array]) -> Iterator[int]:
+    """Write one raster, and give how many cells each step wrote."""
+    mine = [(band, arrays[name]) for band, name in part.bands]
+    first = mine[0][1]
+    unit = (first.shards or first.chunks)[-2:]
+    below = [other for other in earlier if other.place == part.place and _meet(other, part)]
+    with open_raster(part.path) as raster:
+
+        def read() -> Iterator[tuple[Window, list[Any], list[Any]]]:
+            for window in _windows(part, unit, sum(array.dtype.itemsize for _, array in mine)):
+                place = tuple((piece.start, piece.stop) for piece in window)
+                blocks = [
+                    raster.read(b, window=place) if b else raster.dataset_mask(window=place) for b, _ in mine
+                ]
+                # Where another raster lies below, only valid cells cover it.
+                valid = [
+                    (raster.read_masks(b, window=place) if b else raster.dataset_mask(window=place)) != 0
+                    for b, _ in (mine if below else ())
+                ]
+                yield window, blocks, valid
+
+        # GDAL decodes the next window while this one is encoded; one thread, as its datasets want it.
+        with closing(ahead(read())) as found:
+            for window, blocks, valid in found:
+                region = tuple(
+                    slice(piece.start + at, piece.stop + at)
+                    for piece, at in zip(window, part.corner, strict=True)
+                )
+                for index, ((_, array), block) in enumerate(zip(mine, blocks, strict=True)):
+                    where = (*(part.place if array.ndim > 2 else ()), *region)
+                    if valid and not valid[index].all():
+                        block = np.where(valid[index], block, array[where])
+                    array[where] = block
+                yield sum(block.size for block in blocks)
+
+
+def _meet(a: Part, b: Part) -> bool:
+    return all(
+        at < other + size and other < at + length
+        for at, length, other, size in zip(a.corner, a.shape, b.corner, b.shape, strict=True)
+    )
+
+
+def _windows(part: Part, unit: tuple[int, ...], item_size: int) -> Iterator[Window]:
+    """Windows of the raster that end where the chunks of the arrays do."""
+    skip = (part.corner[0] % unit[0], part.corner[1] % unit[1])
+    shape = (part.shape[0] + skip[0], part.shape[1] + skip[1])
+    for window in windows(shape, (unit[0], unit[1]), item_size):
+        y, x = (
+            slice(max(piece.start - before, 0), piece.stop - before)
+            for piece, before in zip(window, skip, strict=True)
+        )
+        if y.stop > 0 and x.stop > 0:
+            yield y, x
