@@ -78,7 +78,7 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def codec_of(name: str | None) -> Any:
-    """What the option --codec says, as `compressors` takes it."""
+    """The value of --codec, in the form that `compressors` takes."""
     return "auto" if name is None else None if name == "none" else name
 
 

@@ -108,7 +108,7 @@ def pyramid(source: str, target: str | None, preview: Path | None, **options: An
 
 
 def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """What both kinds of pyramid take."""
+    """The options that both kinds of pyramid share."""
     kept = ("mask", "derive", "profile", "overwrite", "resume", "memory")
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return {

@@ -136,11 +136,11 @@ class Chunks(ABC):
                 read_one(pair)
 
     def _fetched_size(self, plan: Any) -> int:
-        """The most bytes that reading a plan holds: two windows."""
+        """The most bytes of fetched chunks that reading a plan holds at once: two windows."""
         return 2 * WINDOW_SIZE
 
     def _read_runs(self, runs: Runs, out: Items, missing_is_fault: bool) -> None:
-        """Point by point: every box would have its chunks fetched and decoded for itself."""
+        """Read a plan of points item by item: as boxes, its chunks would be decoded several times."""
         memory = out.reshape(-1)
         self.read_box(runs.by_items(), memory, missing_is_fault)
         if not np.may_share_memory(memory, out):

@@ -75,7 +75,7 @@ class Fetch:
         self._keys = [source.key(cell) for cell in self._cells]
 
     def windows(self) -> Iterator[Window]:
-        """All of it, window after window.
+        """Fetch everything, window by window.
 
         Raises
             CodecError: the index of a shard is damaged.
@@ -91,7 +91,7 @@ class Fetch:
                 yield from self._shard_windows(part, whole, located)
 
     def again(self, window: Window) -> Window:
-        """An uncertain window, fetched once more, indexes and all."""
+        """Fetch a window again, with the shards' indexes, because the first answer may mix two versions."""
         numbers = list(range(window.first, window.last))
         for o in numbers:
             self._source.indexes.drop(self._keys[o])
@@ -198,7 +198,7 @@ class Fetch:
         return values
 
     def _get(self, names: Sequence[Name], shards: Mapping[str, Shard | None], values: Values) -> set[str]:
-        """Fetch these into `values`; the keys of shards that are not those whose indexes were read."""
+        """Fetch these into `values`; gives the keys of shards replaced since their indexes were read."""
         requests = [(key, None if stretch is None else ByteRange(*stretch)) for key, stretch in names]
         stale = set()
         if not any(shard is not None and shard.version is not None for shard in shards.values()):
@@ -232,7 +232,7 @@ class Fetch:
 
 
 def _names(located: Iterable[Located]) -> list[Name]:
-    """What is to be asked for, everything once; an inner chunk of no bytes needs no asking."""
+    """The requests to make, each once; an inner chunk of no bytes needs none."""
     wanted = ((one.key, stretch) for one in located for stretch in one.stretches)
     return list(dict.fromkeys(name for name in wanted if name[1] is not None and name[1][1]))
 

@@ -183,7 +183,7 @@ def _descend(
 def _slots(
     cells: np.ndarray[Any, np.dtype[np.int64]], shards: Sequence[ShardingIndexed], level: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The place of each cell's piece in the index of its shard at that level."""
+    """For each cell, the number of its entry in its shard's index at that level."""
     scale = np.ones(len(shards[level].counts), np.int64)
     for shard in shards[level + 1 :]:
         scale *= np.array(shard.counts, np.int64)  # of an array without dimensions: no floats

@@ -38,7 +38,7 @@ Handles = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Table(ABC):
-    """What handles stand for, in one read or in the writing of one chunk.
+    """The items that handles stand for, during one read or while one chunk is written.
 
     `keeps_old` says that what a chunk holds counts even where all of its items are written.
     """
@@ -174,7 +174,7 @@ class FieldTable(Table):
         self._old = old
 
     def handles(self) -> Handles:
-        """Those of the items that are written, in their shape."""
+        """The handles of the items that are written, in the items' shape."""
         return np.arange(1, self._values.size + 1, dtype=HANDLE).reshape(self._values.shape)
 
     def take_in(self, items: Items) -> Handles:

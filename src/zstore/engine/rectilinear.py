@@ -1,4 +1,4 @@
-"""Arrays whose chunks differ in shape: the four verbs carried out in Python, chunk by chunk."""
+"""Arrays whose chunks differ in shape, read and written in Python, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class RectilinearChunks(Chunks):
         self._change_each(plan.parts(), lambda part: part.cell, write_part)
 
     def _gather(self, part: Part, value: Items, old: Any, key: str) -> Items:
-        """The chunk as it is to be."""
+        """The decoded chunk after the write: its stored items, with the new ones put in."""
         chunk = np.empty(part.shape, self.dtype)
         if not part.is_whole:
             chunk[...] = self._fill_item

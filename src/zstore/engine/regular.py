@@ -162,7 +162,7 @@ class RegularChunks(Chunks):
         self._run_windows(batch, bundle.outer_cells(), None)
 
     def _read_runs(self, runs: Runs, out: Items, missing_is_fault: bool) -> None:
-        """Box by box, as many together as memory allows, where those of a chunk are read together."""
+        """Read the boxes of a plan of points, as many at once as memory allows."""
         if not out.size:
             return
         if not self._reads_together():
@@ -230,7 +230,7 @@ class RegularChunks(Chunks):
         return None if data is None else self._plain(self.bound.inner, data, key, table)
 
     def _plain(self, chain: Chain, data: Any, key: str, table: Table | None) -> Any:
-        """The plain items of an encoded chunk, or their handles."""
+        """Decode a chunk: its items, or handles for items that are Python objects."""
         with located(self.store.url, key):
             items = chain.decode(data) if table is None else table.decode(chain, data)
         return np.ascontiguousarray(items).reshape(-1).view(np.uint8)
@@ -315,7 +315,7 @@ class RegularChunks(Chunks):
         self._keep(key, new)
 
     def _keep(self, key: str, new: Any) -> None:
-        """Store what `_encode` gave."""
+        """Put encoded chunks into the store; remove those that hold nothing but the fill value."""
         if new is False:
             self.store.delete(key)
         elif new is not None:
@@ -342,19 +342,19 @@ class RegularChunks(Chunks):
             return not is_empty and chain.encode(items)
 
     def _check(self, fault: Fault | None) -> None:
-        """Raise what the kernels found wrong."""
+        """Raise the fault that the kernels report, with the chunk and the array named."""
         if fault is not None:
             key, codecs = self.key(fault[5]), self.bound.step_names
             raise fault_error(fault, path=self.store.url, key=key, codecs=codecs)
 
     def _in_folder(self, batch: Callable[[], T]) -> T:
-        """What the kernels give for chunks in the array's directory, which may be gone."""
+        """Call a kernel on the array's directory; opened anew where it was replaced."""
         try:
             return batch()
         except OSError as error:
             raise self._gone(error) from error
 
     def _gone(self, error: OSError) -> BaseException:
-        """The array's directory cannot be opened."""
+        """The error for an array whose directory cannot be opened."""
         fault: Fault = ("store", error.errno or 0, 0, 0, 0, (), None)
         return fault_error(fault, path=self.store.url, key=self.path, codecs=[])

@@ -56,7 +56,7 @@ class Listing(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """What the plugins' offers come to: who has which name, and which names nobody gets."""
+    """The names that plugins offer: who has which, and which are in conflict."""
 
     owners: dict[str, Listing]
     conflicts: dict[str, list[Listing]]
@@ -130,7 +130,7 @@ class Registry:
         return built_in + self._from_plugins().listings
 
     def load(self, line: Listing) -> Listing:
-        """The line as it is after its class was imported."""
+        """The listing with the state that importing its class leads to."""
         try:
             if line.state == "ok":
                 self._imported(line.name, line.target, line.package)

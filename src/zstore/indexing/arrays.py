@@ -68,7 +68,7 @@ def index_array(entry: Any, axis: int, length: int) -> Index:
 
 
 def positions(index: Index, length: int, axis: int) -> Index:
-    """Non-negative, contiguous, checked."""
+    """Positions counted from the start, contiguous in memory, all within the dimension."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < -length or high >= length:
@@ -81,7 +81,7 @@ def positions(index: Index, length: int, axis: int) -> Index:
 
 
 def position(index: int, length: int, axis: int) -> int:
-    """One position, non-negative, checked."""
+    """One position counted from the start, within the dimension."""
     if not -length <= index < length:
         raise SelectionError(f"index {index} is out of bounds for axis {axis} with size {length}")
     return index % length if length else 0
@@ -127,7 +127,7 @@ def _checked(arrays: dict[int, Index], shape: tuple[int, ...]) -> dict[int, Inde
 
 
 def _reshaped(plan: Plan, final: tuple[int, ...]) -> Selected:
-    """The items in the order of the plan, in another shape."""
+    """A selection whose result has another shape, with its items in the plan's order."""
     inner = plan.shape
     if inner == final:
         return Selected(plan, final)
@@ -164,7 +164,7 @@ def _mesh(
     arrays: dict[int, Index],
     together: tuple[int, ...],
 ) -> Selected:
-    """Index arrays with an axis each: every dimension by itself."""
+    """A selection by index arrays of which each has an axis to itself: it takes every dimension by itself."""
     lengths = [length for length in together if length != 1]
     places = {axis: place for place, axis in enumerate(a for a, n in enumerate(together) if n != 1)}
     axes: list[Any] = []
@@ -188,7 +188,7 @@ def _mesh(
 def _one_array(
     layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], arrays: dict[int, Index], wide: int
 ) -> Selected:
-    """A single index array beside slices and integers: every dimension by itself."""
+    """A selection by one index array beside slices and integers, which takes every dimension by itself."""
     axes: list[Any] = []
     dims: list[int] = []
     lengths: list[int] = []
@@ -222,7 +222,7 @@ def _one_array(
 def _items(
     layout: AnyLayout, shape: tuple[int, ...], arrays: list[Index], together: tuple[int, ...]
 ) -> Selected:
-    """Index arrays for every dimension, broadcast together."""
+    """A selection item by item: index arrays for every dimension, broadcast together."""
     if not arrays:
         return _no_dimension(layout, together)
     flat: list[Index] = []
@@ -234,7 +234,7 @@ def _items(
 
 
 def _no_dimension(layout: AnyLayout, together: tuple[int, ...]) -> Selected:
-    """True and false as the index of a 0-d array: its item, or none."""
+    """A selection of a 0-d array by true or false: its item, or nothing."""
     is_there = 0 not in together
     return Selected(
         plan_basic(layout, ()),

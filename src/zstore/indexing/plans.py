@@ -20,7 +20,7 @@ class Plan(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the memory to read into or to write from."""
+        """The shape of the memory that is read into or written from."""
 
 
 @overload

@@ -221,7 +221,7 @@ def plan_points(layout: RectilinearLayout, indices: Sequence[Index], shape: Shap
 
 
 def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
-    """Of each chunk along a dimension, what an even sequence of positions takes."""
+    """For each chunk along a dimension, the part of it that evenly spaced positions take."""
     found: list[Stretch] = []
     done = 0
     while done < count:
@@ -238,7 +238,7 @@ def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
 
 
 def _groups(edge: Any, positions: Index) -> list[Stretch]:
-    """Of each chunk along a dimension, which of the positions lie in it."""
+    """For each chunk along a dimension, the positions that lie in it."""
     if not positions.size:
         return []
     places, inside = edge.locate(positions)

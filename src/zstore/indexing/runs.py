@@ -1,4 +1,4 @@
-"""Points of some dimensions with a slice of each of the others: boxes chunk by chunk, never item by item.
+"""Plans for points of some dimensions with slices of the others: read as boxes, never item by item.
 
 Why, and where the limits come from: docs/design/0013-points-with-slices.md.
 """

@@ -175,7 +175,7 @@ def plan_chunks(array: Array, target_size: int) -> tuple[Lengths, ...]:
 
 
 def _write_edges(array: Array, axis: int) -> np.ndarray[Any, Any]:
-    """Where along a dimension stored objects begin, and where the last one ends."""
+    """The borders of the stored objects along a dimension."""
     return np.array([0, *accumulate(array.write_chunk_sizes[axis])], np.int64)
 
 

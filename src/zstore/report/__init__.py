@@ -1,1 +1,1 @@
-"""What there is to say of a node: for people, on a terminal or in a notebook, and about its readers."""
+"""Descriptions of a node for people: on a terminal, in a notebook, and which programs can read it."""

@@ -38,7 +38,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the judgements are made of: the node, its finest level, an array of data there, and its codecs."""
+    """What readers are judged by: the node, its finest level, an array of data there, and its codecs."""
 
     node: Array | Group
     geo: GeoModel

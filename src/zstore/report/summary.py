@@ -1,4 +1,4 @@
-"""What is to be said of an array or group at a glance: how it is cut and encoded, what it takes on disk."""
+"""An array or group at a glance: its shape, chunks and codecs, its place, and the bytes it takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True)
 class Report:
-    """The arrays at and below a node by path, and where they lie, as far as anything says so.
+    """The arrays at and below a node by path, and their geography, where anything states it.
 
     time      the earliest and the latest date
     dialects  the names of those that the node, its finest level and their arrays speak

@@ -143,7 +143,7 @@ def result_slice(span: Span, method: str, gauss: int, begin: int, end: int) -> s
 
 
 def _around(span: Span, cell: int) -> Span:
-    """The outputs whose windows may begin or end around a cell."""
+    """The wanted outputs whose windows may begin or end near a cell."""
     middle = int(cell / span.ratio)
     begin = max(0, min(middle, span.result_size - 1) - MARGIN)
     return span._replace(begin=begin, end=min(middle + MARGIN, span.result_size))

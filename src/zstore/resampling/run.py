@@ -39,7 +39,7 @@ class Run(NamedTuple):
     any_order: bool
 
     def fill(self, source: Array, result: Array) -> None:
-        """`result` out of `source`."""
+        """Compute `result` from `source`."""
         method, is_aligned = self.method, all(span.grid == "aligned" for span in self.spans)
         if all(span.factor == 1 for span in self.spans) and method != "rms":
             result[...] = source
@@ -67,7 +67,7 @@ class Run(NamedTuple):
         result[...] = source
 
     def _windows(self) -> list[tuple[Array, Array] | None]:
-        """Where windows lie in the dimensions in which they are not whole."""
+        """The places of the windows, for dimensions in which a window is not a whole number of cells."""
         return [
             None if span.factor == 1 else place_windows(span, self.method, offset)
             for span, offset in zip(self.spans, self.offsets, strict=True)

@@ -277,7 +277,7 @@ def _copy(variable: Any, array: Array, tell: Callable[[int], None]) -> None:
 
 
 def _windows(variable: Any, array: Array) -> Iterator[tuple[slice, ...]]:
-    """Whole stored objects, and as far as memory allows whole chunks of the file."""
+    """Windows of whole stored objects and, as far as memory allows, of whole chunks of the file."""
     if not array.size:
         return
     unit = array.shards or array.chunks
@@ -301,7 +301,7 @@ def _windows(variable: Any, array: Array) -> Iterator[tuple[slice, ...]]:
 
 
 def _items(found: Any, array: Array) -> np.ndarray[Any, Any]:
-    """What the file gives, as the array takes it."""
+    """Items of the file, converted to what the array takes."""
     items = np.asarray(found)
     if array.dtype.kind == "T" or (array.dtype.kind == "O" and array.model.data_type.name == "string"):
         decoded = [item.decode() if isinstance(item, bytes) else str(item) for item in items.ravel().tolist()]

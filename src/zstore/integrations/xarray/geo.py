@@ -44,7 +44,7 @@ class GeoWarning(UserWarning):
 
 
 def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str | None) -> Any:
-    """A plain group; gives the `Group`, or with compute=False what dask computes."""
+    """Write a plain group; gives the `Group`, or with compute=False what dask computes."""
     prepared = prepare(dataset, place, options)
     if prepared.group is not None and Meaning().is_pyramid(prepared.group):
         raise MetadataError(
@@ -63,7 +63,7 @@ def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str
 
 
 def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making: Any) -> Group:
-    """A pyramid, with the dataset as level "0"; `making` is what `build_pyramid` takes."""
+    """Write a pyramid, with the dataset as level "0"; `making` has the arguments of `build_pyramid`."""
     if not (options.compute and options.mode in (None, "w", "w-")) or not (
         options.append_dim is options.region is None
     ):
@@ -86,7 +86,7 @@ def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making:
 
 
 def _copy_above(place: Place) -> MemoryStore:
-    """The groups above, in memory, with what they hold for those below: variables of no dimension."""
+    """Copy the groups above into memory, with their variables of no dimension, which those below refer to."""
     memory = MemoryStore()
     for path in ancestors(place.path):
         try:
@@ -123,7 +123,7 @@ def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
 
 
 def _describe(group: Group, profile: str | None) -> Documents:
-    """What the group is to say of its place.
+    """The geography of the group: CRS, affine and variables, as a model.
 
     Warns
         GeoWarning: the dataset says nothing of a CRS, or of a grid.
@@ -137,7 +137,7 @@ def _describe(group: Group, profile: str | None) -> Documents:
 
 
 def _state(group: Group, documents: Documents) -> None:
-    """Say of the group, and of its arrays on the grid, where they lie."""
+    """Write the geography into the attributes of the group and of its arrays."""
     create_auxiliaries(group, documents, "")
     for name, array in group.arrays():
         stated = {} if "data" in documents.get(name, {}) else documents.get(name, {}).get("attributes", {})

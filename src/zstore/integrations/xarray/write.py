@@ -92,7 +92,7 @@ class Place(NamedTuple):
         return join_key(self.store.url, self.path)
 
     def below(self, path: str) -> Place:
-        """A place further down."""
+        """The place of a group below this one."""
         return self._replace(path=join_key(self.path, path))
 
 
@@ -161,7 +161,7 @@ def write_tree(
 
 
 class Prepared(NamedTuple):
-    """A dataset that can be written.
+    """A dataset that was checked and can be written, and the plans of its variables.
 
     group        what is there to be written into
     zarr_format  that of the group, or of the one that is to be made
@@ -178,7 +178,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(dataset: xr.Dataset, place: Place, options: Options) -> Prepared:
-    """The dataset as it is to be written. Nothing is written.
+    """Check a dataset and plan its variables; nothing is written yet.
 
     Raises
         StoreError: the group is there already (mode "w-"), or a group where an array is to be.
@@ -270,7 +270,7 @@ def _check_source(dataset: xr.Dataset, place: Place) -> None:
 def _plan(
     variables: Mapping[Any, xr.Variable], prepared: Prepared, options: Options, places: Mapping[str, slice]
 ) -> Iterator[VariablePlan]:
-    """What becomes of each variable."""
+    """Where each variable goes: a new array, or a part of one that there is."""
     place, mode, group, zarr_format, *_ = prepared
     encoding, append_dim = options.encoding or {}, options.append_dim
     members = {} if group is None else dict(group.members())
@@ -343,7 +343,7 @@ def write_prepared(prepared: Prepared, options: Options) -> tuple[Group, Any]:
 
 
 def _write_metadata(prepared: Prepared, consolidated: bool | None) -> tuple[Group, dict[str, Array]]:
-    """All metadata: the group, new arrays, new shapes."""
+    """Write all metadata: the group, new arrays, new shapes."""
     place, mode, there, zarr_format, plans, attributes = prepared
     group = there
     had_summary = group is not None and open_group(place.store, "", "r+").model.consolidated is not None

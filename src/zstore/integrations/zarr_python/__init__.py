@@ -160,7 +160,7 @@ class ZstoreCodecPipeline(CodecPipeline):
     async def _by_engine(
         self, work: Callable[..., T], batch: Batch, buffer: NDBuffer, drop_axes: tuple[int, ...]
     ) -> T | None:
-        """What the work gives, done on another thread; None where it is not for the engine."""
+        """Do the work on another thread; None where zarr-python's own pipeline has to do it."""
         memory = _memory(batch, buffer)
         if memory is None or self._binding is None:
             return None
@@ -204,7 +204,7 @@ class ZstoreCodecPipeline(CodecPipeline):
     def _find(
         self, batch: Batch, memory: Memory, drop_axes: tuple[int, ...], loop: asyncio.AbstractEventLoop
     ) -> tuple[Fit, Place, Recovered] | None:
-        """How the memory fits the array, where that is, and what is selected; None where not all is known."""
+        """The dtype's fit, the array's place and the selection of a batch; None where one is unknown."""
         assert self._binding is not None
         fit = self._binding.fit(memory.dtype)
         if fit is None:
@@ -214,7 +214,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         return None if selected is None else (fit, place, selected)
 
     def _at(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> Place:
-        """Where the batch's chunks are; nearly always where the last ones were."""
+        """The place of the array that a batch belongs to; nearly always that of the batch before."""
         assert self._binding is not None
         getter, place = batch[0][0], self._place
         prefix = self._binding.cells.prefix(getter.path)

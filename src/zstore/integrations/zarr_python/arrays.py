@@ -146,7 +146,7 @@ class ArrayBinding:
 
     @once
     def cells(self) -> Cells:
-        """How keys of chunks are read."""
+        """The reader of this array's chunk keys."""
         assert self.model is not None
         return Cells(self.model.keys.name, self.model.keys.separator, self.model.ndim)
 
@@ -164,7 +164,7 @@ class ArrayBinding:
         return None if cells is None else recover(batch, cells, chunk_shape, drop_axes)
 
     def fit(self, dtype: np.dtype[Any]) -> Fit | None:
-        """How items of that dtype go in and out; None where only zarr-python knows."""
+        """The fit for memory of that dtype; None where only zarr-python can convert it."""
         model = self.model
         if model is None:
             return None

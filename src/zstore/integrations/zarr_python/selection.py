@@ -192,7 +192,7 @@ def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Ax
 
 
 def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, int] | None:
-    """One slice, put together again from its part in each chunk."""
+    """The one slice that its parts in each chunk make; None where they make none."""
     start: int | None = None
     at, step = 0, 1
     for cell, (inside, outside) in table.items():
@@ -212,7 +212,7 @@ def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, i
 
 
 def _positions(table: dict[int, tuple[Any, Any]], chunk: int) -> Index | None:
-    """Every position, from the parts of each chunk and where they land."""
+    """All positions, from each chunk's part and its place in the result."""
     parts = []
     for cell, (inside, outside) in table.items():
         index = np.arange(chunk)[inside] if isinstance(inside, slice) else np.asarray(inside).reshape(-1)
@@ -225,7 +225,7 @@ def _positions(table: dict[int, tuple[Any, Any]], chunk: int) -> Index | None:
 
 
 def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
-    """The parts where they land; None where they leave a place out or meet in one."""
+    """The parts at their places in the result; None where they leave a place out or take one twice."""
     count = sum(len(index) for index, _ in parts)
     positions = np.full(count, -1, np.int64)
     for index, outside in parts:
