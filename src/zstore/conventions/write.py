@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zstore.conventions.base import Document, Documents, Finding
+from zstore.conventions.base import Document, Documents, Finding, Severity
 from zstore.conventions.geozarr import why_no_tiles
 from zstore.conventions.model import GeoModel
 from zstore.conventions.order import load_conventions
@@ -120,5 +120,7 @@ def _notices(geo: GeoModel, profile: Profile) -> list[Finding]:
         findings.append(Finding("MS-11", "note", "", message))
     reason = why_no_tiles(geo) if geo.levels else None
     if reason is not None and profile.has_tiles:
-        findings.append(Finding("GZ-37", "warning", "", f"no tile_matrix_set: {reason}"))
+        # Of what lies nowhere known, nobody expects tiles.
+        severity: Severity = "note" if geo.crs is None or geo.affine is None else "warning"
+        findings.append(Finding("GZ-37", severity, "", f"no tile_matrix_set: {reason}"))
     return findings

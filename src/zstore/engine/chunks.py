@@ -43,7 +43,11 @@ class Chunks(ABC):
     layout          what plans for reading are made against
     write_layout    what plans for writing are made against
     field_layout    what plans for writing some of the items' fields are made against
+    is_published    whether the array's document is there, on which chunks are locked; while it is not, nobody
+                    but the job that makes the array writes to it, each chunk once
     """
+
+    is_published = True
 
     plan: Callable[[Any], Any]
     layout: AnyLayout
@@ -160,7 +164,10 @@ class Chunks(ABC):
         turn = threading.Semaphore(threads)
 
         def change_one(piece: T) -> None:
-            self.store.update(self.key(cell(piece)), partial(act, piece, turn))
+            if self.is_published:
+                self.store.update(self.key(cell(piece)), partial(act, piece, turn))
+            else:
+                act(piece, turn)
 
         left = iter(pieces)
         while window := list(islice(left, WINDOW_COUNT)):

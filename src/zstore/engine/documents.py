@@ -28,6 +28,7 @@ __all__ = [
     "create_node",
     "delete_node",
     "find_documents",
+    "forget_consolidated",
     "list_nodes",
     "node_kind",
     "parse_node",

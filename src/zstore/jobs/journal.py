@@ -14,15 +14,14 @@ WAITING_SIZE = 16 << 20
 
 
 class Journal:
-    """The units that are done, below a prefix of a store; each job there has a name.
+    """The units that are done, below a prefix of a store.
 
     They are written now and then: a job that takes no longer than to make a few of them again has none.
     """
 
-    def __init__(self, store: Store, prefix: str, job: str) -> None:
+    def __init__(self, store: Store, prefix: str) -> None:
         self._store = store
-        self._all = prefix
-        self._prefix = join_key(prefix, job)
+        self._prefix = prefix
         self._is_new = not any(True for _ in store.list(self._prefix))
         self._waiting: dict[str, bytes] = {}
         self._waiting_size = 0
@@ -48,8 +47,3 @@ class Journal:
         """What a unit came to; None where it is not known to be done."""
         value = None if self._is_new else self._store.get(join_key(self._prefix, unit))
         return None if value is None else bytes(value[1:])
-
-    def drop(self) -> None:
-        """Forget this job, and every other one below the prefix that was given up."""
-        self._waiting.clear()
-        self._store.delete_prefix(self._all)

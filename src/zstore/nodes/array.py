@@ -82,13 +82,15 @@ class Array(Node[ArrayModel]):
     def _make_chunks(self, model: ArrayModel) -> Chunks:
         access = self._access
         with located(self._where()):
-            return open_chunks(
+            chunks = open_chunks(
                 self._store,
                 self._path,
                 model,
                 cache_size=access.cache_size,
                 allow_pickle=access.allow_pickle,
             )
+        chunks.is_published = access.is_published
+        return chunks
 
     def __repr__(self) -> str:
         return f"<Array {self._where()} shape={self.shape} dtype={self.dtype}>"

@@ -39,12 +39,14 @@ class Access:
     allow_pickle  chunks may be unpickled, which runs code that they hold
     missing       what chunks that are not stored are, "fill" or "error"
     cache_size    bytes of decoded chunks that an array keeps by itself
+    is_published  whether the documents are there; of an array that is being made, they come after the chunks
     """
 
     read_only: bool = False
     allow_pickle: bool = False
     missing: Missing = "fill"
     cache_size: int = 0
+    is_published: bool = True
 
     def __post_init__(self) -> None:
         is_fault(self.missing)

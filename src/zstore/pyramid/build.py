@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.jobs.record import resumable
 from zstore.jobs.runner import Executor, Progress
 from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
@@ -31,6 +32,7 @@ Lengths: TypeAlias = int | Sequence[int]
 UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
 
+@resumable
 def build_pyramid(
     source: Array | Group | PlaceLike,
     target: Group | PlaceLike | None = None,
@@ -89,12 +91,12 @@ def build_pyramid(
     The source is read once, and all levels are made of that: reading, resampling and writing go on side by
     side. Every chunk or shard is written once and whole. (Where windows overlap, neighbouring units read
     some cells twice; `derive="base"` reads what windows reach, however large.) Packed values stay packed, and
-    coordinates come from the affine. `multiscales` is written last, so that an interrupted build claims no
-    levels; until then every level's attribute `zstore` has a `state`, and afterwards the name of the build.
+    coordinates come from the affine. Documents are written last, so that nobody sees levels before they are
+    whole; what was interrupted is named by `zstore info`, `validate` and `verify`.
 
     Raises
         MetadataError: arguments or geography that contradict each other.
-        StoreError: a level is there already (unless `overwrite`, or `resume` of its build).
+        StoreError: a level is there already, or unfinished work (unless `overwrite`, or `resume` of it).
         UnsupportedError: the method does not take the data type, or the format has no such layout.
         UnknownExtensionError: nobody offers the method.
     """
@@ -125,6 +127,7 @@ def build_pyramid(
     return build(pyramid, root, run, overwrite=overwrite, resume=resume)
 
 
+@resumable
 def build_tile_pyramid(
     source: Array | Group | PlaceLike,
     target: Group | PlaceLike,
@@ -174,7 +177,7 @@ def build_tile_pyramid(
         NotFoundError: there is no such set or tile matrix.
         MetadataError: the source has no CRS or affine, or lies outside the set; integers without nodata.
         UnsupportedError: the set's matrices do not lie in one another; the method does not take the type.
-        StoreError: a level is there already (unless `overwrite`, or `resume` of its build).
+        StoreError: a level is there already, or unfinished work (unless `overwrite`, or `resume` of it).
     """
     dataset = _open(source)
     if place_of(target) in (dataset.place, None if dataset.root is None else place_of(dataset.root)):

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.jobs.journal import Journal
+from zstore.jobs.record import Record as JobRecord
+from zstore.jobs.record import begin
+from zstore.jobs.record import read_record as recorded
 from zstore.jobs.runner import Executor, Progress, Runner, counter
 from zstore.model.array import ZarrFormat
-from zstore.nodes.group import Group
+from zstore.model.group import GroupModel
+from zstore.nodes.array import Array
+from zstore.nodes.create import NewNodes
+from zstore.nodes.group import Group, make_group
+from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import Box
 from zstore.pyramid.budget import Budget
 from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
 from zstore.pyramid.levels import Pyramid
 from zstore.pyramid.passes import run_step
-from zstore.pyramid.record import (
-    MEMBER,
-    Record,
-    join_member,
-    mark_levels,
-    name_build,
-    read_record,
-    write_record,
-)
+from zstore.pyramid.record import MEMBER, Record, join_member, mark_levels, name_build, read_record
 from zstore.storage.base import join_key
+from zstore.storage.url import open_store
 
 __all__ = ["Boxes", "RunOptions", "build", "open_target", "update"]
 
-# Where a build keeps which of its units are done.
-JOURNAL = ".zstore-build"
-
-# What a record holds beside how the pyramid was made.
-UNDER_WAY = frozenset(("build", "state", "pending", "grids"))
+# What a record of how a pyramid was made holds beside that.
+BESIDE = frozenset(("build",))
+# A level's or an array's name that is no path.
+PLAIN = re.compile(r"\w[\w.-]*")
 
 # By the arrays' names, what of the source has changed; None: all is to be made.
 Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
@@ -74,27 +74,45 @@ def build(
     """The group at `target` with the pyramid's levels.
 
     With `overwrite`, levels of a pyramid that was there go, but for the finest where it is the source. With
-    `resume`, what a build of the same pyramid has left stays.
+    `resume`, what a build of the same pyramid has left stays. Nobody sees the levels until all their cells
+    are there.
 
     Raises
-        StoreError: a level is there (unless `overwrite`), or the store fails.
+        StoreError: a level is there, or unfinished work (unless `overwrite`), or the store fails.
         MetadataError: memory that holds no unit; `resume`, where another pyramid's build was interrupted.
     """
     pyramid.rehearse(Budget.of(options.memory))
-    zarr_format = pyramid.encoding.zarr_format
-    group = target if isinstance(target, Group) else open_group(target, mode="a", zarr_format=zarr_format)
-    record = _record(pyramid)
-    name, is_done = _begin(pyramid, group, record, overwrite=overwrite, resume=resume)
-    if is_done:
+    group, is_new = _target(target, pyramid.encoding.zarr_format)
+    record, former = _record(pyramid), read_record(group)
+    work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
+    left = recorded(group.store, group.path)
+    taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
+    if resume and left is None and len(taken) == len(pyramid.made) and _says(former, record):
         return group
-    pyramid.create(group, {MEMBER: {"build": name, "state": "building"}})
-    journal = Journal(group.store, join_key(group.path, JOURNAL), name)
-    _fill(pyramid, group, {layer.name: [None] for layer in pyramid.layers}, journal, options)
+    if taken and not overwrite:
+        expected = "expected none, or overwrite"
+        raise StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
+    name = name_build(record, "" if former is None else str(former.get("build")))
+    job = begin(
+        group.store, group.path, work, record, name=name, resume=resume, replace=overwrite and not resume
+    )
+    if job.is_resumed and former is not None and former.get("build") == job.name:
+        # It was interrupted when all was said.
+        group.consolidate()
+        job.end()
+        return group
+    if not job.is_resumed:
+        _clear(pyramid, group, taken, left)
+    nodes = NewNodes(group.store, group.path, group.zarr_format)
+    arrays = pyramid.draft(group, nodes, job.name)
+    _fill(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, job.journal(), options)
+    nodes.publish()
+    pyramid.settle(group, nodes)
     held = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
     attributes = join_attributes(held, pyramid.documents[""]["attributes"])
-    _finish(pyramid, group, {**record, "build": name}, attributes)
-    journal.drop()
-    return group.consolidate()
+    group = _finish(group, {**record, "build": job.name}, attributes, is_new=is_new)
+    job.end()
+    return group
 
 
 def update(
@@ -108,28 +126,42 @@ def update(
 ) -> Group:
     """The pyramid's group, with what depends on the boxes made again.
 
+    Each chunk of the levels is the old one or the new one meanwhile; levels grow when their new cells are
+    there.
+
     former       what it says of how it was made
     is_reshaped  whether levels have other lengths or tiles now
 
     Raises
         MetadataError: memory that holds no unit.
-        StoreError: the store fails.
+        StoreError: the store fails, or other work is unfinished there.
     """
     pyramid.rehearse(Budget.of(options.memory), group)
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
     name = name_build([record, plain], former["build"])
-    under_way = {"state": "updating", "pending": plain, **pyramid.grid.pending()}
-    write_record(group, {**former, **under_way})
+    pending = {"pending": plain, **pyramid.grid.pending()}
+    job = begin(group.store, group.path, "update_pyramid", pending, name=name, replace=True)
     mark_levels(group, pyramid.made, name, "updating")
+    if is_reshaped:
+        pyramid.shrink(group)
+    _fill(pyramid, pyramid.held(group), boxes, None, options)
     attributes: Mapping[str, Any] = dict(group.attrs)
     if is_reshaped:
-        pyramid.resize(group)
-        pyramid.create(group, {MEMBER: {"build": name, "state": "updating"}})
-        attributes = join_attributes(attributes, pyramid.documents[""]["attributes"])
-    _fill(pyramid, group, boxes, None, options)
-    _finish(pyramid, group, {**record, "build": name}, attributes)
-    return group.consolidate()
+        pyramid.replace_beside(group)
+        pyramid.settle(group, NewNodes(group.store, group.path, group.zarr_format))
+        attributes = join_attributes(group.attrs, pyramid.documents[""]["attributes"])
+    mark_levels(group, pyramid.made, name, None)
+    group = _finish(group, {**record, "build": name}, attributes, is_new=False)
+    job.end()
+    return group
+
+
+def _target(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Group, bool]:
+    """The group there, and whether it is new, so that nothing of it is stored yet."""
+    if isinstance(target, Group):
+        return target, False
+    return Group(open_store(target), "", GroupModel(zarr_format)), True
 
 
 def _record(pyramid: Pyramid) -> Record:
@@ -153,62 +185,73 @@ def _record(pyramid: Pyramid) -> Record:
 def _updated_record(pyramid: Pyramid, former: Record) -> Record:
     """What the pyramid said of how it was made, of its source as it is now."""
     now, said = _record(pyramid), former["variables"]
-    kept = {key: value for key, value in former.items() if key not in UNDER_WAY}
+    kept = {key: value for key, value in former.items() if key not in BESIDE}
     if not pyramid.dataset.level:
         kept |= {"source": now["source"], "affine": now["affine"]}
     shapes = {name: {**said[name], "shape": entry["shape"]} for name, entry in now["variables"].items()}
     return {**kept, "variables": shapes}
 
 
-def _begin(
-    pyramid: Pyramid, group: Group, record: Record, *, overwrite: bool, resume: bool
-) -> tuple[str, bool]:
-    """(the build's name, whether it is done already); what is in its way is removed.
+def _says(former: Record | None, record: Record) -> bool:
+    """Whether what a group says of its pyramid is that record."""
+    if former is None:
+        return False
+    variables = {name: {"nodata": None, **entry} for name, entry in record["variables"].items()}
+    return {key: value for key, value in former.items() if key != "build"} == {
+        **record,
+        "variables": variables,
+    }
 
-    The group says no word of a pyramid then, but of one being built.
+
+def _clear(pyramid: Pyramid, group: Group, taken: Sequence[str], left: JobRecord | None) -> None:
+    """Remove the levels `taken` and all others that the group lists, and chunks that no document describes.
+
+    Those are where levels are to be made, and where an interrupted build that is given up was to make some.
+    The group says no word of a pyramid then.
     """
-    former, taken = read_record(group), [name for name in pyramid.made if name in group]
-    name, state = ("", None) if former is None else (str(former.get("build")), former.get("state"))
-    if resume and former is not None:
-        is_same = {key: value for key, value in former.items() if key not in ("build", "state")} == record
-        if is_same and (state == "building" or (state is None and len(taken) == len(pyramid.made))):
-            return name, state is None
-        if state is not None:
-            raise MetadataError(
-                f"a build with other arguments was interrupted here, {former}; "
-                f"expected {record}, or overwrite",
-                path=place_of(group),
-            )
-    if taken and not overwrite:
-        is_left = state == "building"
-        what = "left of a build that was interrupted" if is_left else "there already"
-        expected = "resume or overwrite" if is_left else "none, or overwrite"
-        raise StoreError(f"levels {', '.join(taken)} are {what}; expected {expected}", path=place_of(group))
     _remove_levels(group, taken, pyramid.dataset.level)
-    name = name_build(record, name)
-    write_record(group, {**record, "build": name, "state": "building"})
-    return name, False
+    places = {f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers}
+    plan = left.plan if left is not None and isinstance(left.plan, dict) else {}
+    levels, names = plan.get("levels"), plan.get("variables")
+    if isinstance(levels, list) and isinstance(names, dict):
+        parts = [part for part in (plan.get("finest"), *levels, *names) if part is not None]
+        if all(isinstance(part, str) and PLAIN.fullmatch(part) for part in parts):
+            places |= {
+                f"{level}/{name}" for level in (plan.get("finest"), *levels) if level for name in names
+            }
+    for place in sorted(places):
+        if place not in group and place.partition("/")[0] not in group:
+            group.store.delete_prefix(join_key(group.path, place))
 
 
 def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
-    """Remove those levels, and all others that the group lists but for `finest`."""
-    gone = list(taken)
-    layout = group.attrs.get("multiscales")
+    """Remove those levels, all others that the group lists but for `finest`, and what it says of them."""
+    gone, layout = list(taken), group.attrs.get("multiscales")
     if layout is not None:
         listed = layout.get("layout", ()) if isinstance(layout, dict) else ()
         former = {str(item["asset"]) for item in listed if isinstance(item, dict) and item.get("asset")}
         gone += [name for name in former - {*gone, finest} if name in group]
-        del group.attrs["multiscales"]
+    held = group.attrs.asdict()
+    if held.pop("multiscales", None) is not None or (gone and read_record(group) is not None):
+        own = held.pop(MEMBER, None)
+        others = {k: v for k, v in own.items() if k != "pyramid"} if isinstance(own, Mapping) else {}
+        group.attrs.put({**held, **({MEMBER: others} if others else {})})
     for name in gone:
         del group[name]
 
 
-def _fill(pyramid: Pyramid, group: Group, boxes: Boxes, journal: Journal | None, options: RunOptions) -> None:
+def _fill(
+    pyramid: Pyramid,
+    arrays: Mapping[str, Sequence[Array]],
+    boxes: Boxes,
+    journal: Journal | None,
+    options: RunOptions,
+) -> None:
     """Make the cells that depend on the boxes."""
     budget, planned = Budget.of(options.memory), []
     for layer in pyramid.layers:
-        arrays = pyramid.arrays(group, layer)
-        planned += [(layer.name, pyramid.grid.steps(layer, arrays, budget, box)) for box in boxes[layer.name]]
+        levels = arrays[layer.name]
+        planned += [(layer.name, pyramid.grid.steps(layer, levels, budget, box)) for box in boxes[layer.name]]
     first = [steps[0].plan for _, steps in planned if steps]
     tick = counter(sum(plan.cell_count(unit) for plan in first for unit in plan.units()), options.progress)
     with Runner(options.executor, journal) as runner:
@@ -217,8 +260,12 @@ def _fill(pyramid: Pyramid, group: Group, boxes: Boxes, journal: Journal | None,
                 run_step(runner, step, f"{name}-{number}", tick if number == 0 else None)
 
 
-def _finish(pyramid: Pyramid, group: Group, record: Record, attributes: Mapping[str, Any]) -> None:
-    """Say that all levels are of one build, then what the group is."""
-    mark_levels(group, pyramid.made, record["build"], None)
+def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:
+    """Say what the group is, now that its levels are there."""
     member = join_member(group.attrs.get(MEMBER), {"pyramid": record})
-    group.attrs.put({**attributes, MEMBER: member})
+    attributes = {**attributes, MEMBER: member}
+    if is_new:
+        group = make_group(group.store, group.path, group.zarr_format, Access(), attributes=attributes)
+    else:
+        group.attrs.put(attributes)
+    return group.consolidate()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +11,14 @@ import numpy as np
 from zstore.conventions.base import Document, Documents
 from zstore.conventions.decoding import PACKING, decode
 from zstore.conventions.model import GeoModel, Level
+from zstore.conventions.order import warn_of
 from zstore.conventions.write import render_geo
-from zstore.errors import MetadataError
+from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
+from zstore.errors import MetadataError, NotFoundError
 from zstore.jobs.runner import Runner
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.array import Array
+from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_array
 from zstore.pyramid.budget import Budget, plan_passes
@@ -23,10 +26,12 @@ from zstore.pyramid.dataset import Dataset, free_extras, join_attributes, place_
 from zstore.pyramid.grids import LevelGrid
 from zstore.pyramid.layers import Layer
 from zstore.pyramid.passes import Recipe, Step, run_step
+from zstore.pyramid.record import MEMBER
 from zstore.resampling.methods import downsample
+from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["Encoding", "Pyramid", "create_auxiliaries", "rehearse"]
+__all__ = ["Encoding", "Pyramid", "auxiliary_options", "create_auxiliaries", "rehearse"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,8 @@ class Pyramid:
         """
         variables = {layer.name: layer.variable for layer in layers}
         geo = grid.place(replace(dataset.geo, levels=(), resampling=resampling, variables=variables))
-        documents, _ = render_geo(geo, encoding.zarr_format, profile=profile)
+        documents, findings = render_geo(geo, encoding.zarr_format, profile=profile)
+        warn_of(findings, stacklevel=4)
         grid.describe(geo, documents, profile)
         return cls(dataset, grid, layers, encoding, profile, geo, documents)
 
@@ -75,15 +81,6 @@ class Pyramid:
     def made(self) -> Sequence[str]:
         """The names of the levels to write."""
         return self.grid.names[0 if self.grid.is_copied else 1 :]
-
-    def arrays(self, group: Group, layer: Layer) -> list[Array]:
-        """The arrays of a layer that are to be written, the finest first."""
-        found = []
-        for name in self.made:
-            array = group[f"{name}/{layer.name}"]
-            assert isinstance(array, Array)
-            found.append(array)
-        return found
 
     def rehearse(self, budget: Budget, group: Group | None = None) -> None:
         """Make what nobody keeps, so that nothing fails half-way that could have failed before.
@@ -104,45 +101,121 @@ class Pyramid:
                 arrays.append(rehearse(self.encoding.zarr_format, options))
             self.grid.steps(layer, arrays, budget, None)
 
-    def create(self, group: Group, marker: Mapping[str, Any]) -> None:
-        """The levels' groups with their coordinates, and their arrays, which hold nothing yet.
+    def draft(self, group: Group, nodes: NewNodes, build: str) -> dict[str, list[Array]]:
+        """The arrays of every layer that are to be written, the finest first, with all that lies beside them.
 
-        Of what is there (the finest level, where others are made beside it; what an interrupted build has
-        left), only attributes are written anew. `marker` is the attributes' own word on who makes a level.
+        They become `nodes` below `group`, like the levels' groups, which say what build their cells are of.
         """
+        arrays: dict[str, list[Array]] = {layer.name: [] for layer in self.layers}
         for level in self.geo.levels:
-            self._create_level(group, level, marker if level.path in self.made else {})
+            if level.path in self.made:
+                attributes = join_attributes(
+                    self.dataset.attributes, self.documents[level.path]["attributes"]
+                )
+                nodes.add_group(level.path, {**attributes, MEMBER: {"build": build}})
+                for layer in self.layers:
+                    path = f"{level.path}/{layer.name}"
+                    arrays[layer.name].append(nodes.add_array(path, **self._array_options(level, layer)))
+            self._draft_beside(group, nodes, level)
+        return arrays
 
-    def _create_level(self, group: Group, level: Level, marker: Mapping[str, Any]) -> None:
-        rendered, found = self.documents[level.path]["attributes"], group.get(level.path)
-        if isinstance(found, Group):
-            found.attrs.put({**join_attributes(found.attrs, rendered), **marker})
-        else:
-            attributes = {**join_attributes(self.dataset.attributes, rendered), **marker}
-            found = group.create_group(level.path, attributes=attributes)
-        create_auxiliaries(found, self.documents, level.path)
+    def held(self, group: Group) -> dict[str, list[Array]]:
+        """The arrays of every layer that are there to be written anew, as long as the source is now."""
+        arrays: dict[str, list[Array]] = {}
+        levels = [level for level in self.geo.levels if level.path in self.made]
         for layer in self.layers:
-            if layer.name in found:
-                found[layer.name].attrs.update(self.documents[f"{level.path}/{layer.name}"]["attributes"])
-            else:
-                found.create_array(layer.name, **self._array_options(level, layer))
-        if level.path != self.dataset.level:
-            self._copy_extras(found, level)
+            arrays[layer.name] = [
+                reshaped(group[f"{level.path}/{layer.name}"], self._shape(level, layer)) for level in levels
+            ]
+        return arrays
 
-    def resize(self, group: Group) -> None:
-        """Arrays of the levels as long as the source is now, without coordinates of another length."""
+    def shrink(self, group: Group) -> None:
+        """Cut what the source no longer has from the levels; they grow when their new cells are there."""
+        for arrays in self.held(group).values():
+            for array in arrays:
+                stored = group[array.path[len(group.path) :].lstrip("/")]
+                assert isinstance(stored, Array)
+                cut(stored, array.shape)
+
+    def settle(self, group: Group, nodes: NewNodes) -> None:
+        """Describe anew what was there before: the finest level beside others, or all in an update."""
+        for level in self.geo.levels:
+            if level.path in nodes:
+                continue
+            held = group[level.path]
+            assert isinstance(held, Group)
+            rendered = self.documents[level.path]["attributes"]
+            held.attrs.put(join_attributes(held.attrs, rendered))
+            for layer in self.layers:
+                array = held[layer.name]
+                assert isinstance(array, Array)
+                if level.path in self.made:
+                    grow(array, self._shape(level, layer))
+                array.attrs.update(self.documents[f"{level.path}/{layer.name}"]["attributes"])
+            for name, document in self._auxiliaries(level):
+                found = held.get(name)
+                if isinstance(found, Array) and found.shape == document["data"].shape:
+                    found.attrs.update(document["attributes"])
+
+    def replace_beside(self, group: Group) -> None:
+        """What lies beside the data of levels that are there, as long as the data are now."""
+        nodes = NewNodes(group.store, group.path, group.zarr_format)
         for level in self.geo.levels:
             held = group[level.path]
             assert isinstance(held, Group)
-            for layer in self.layers if level.path != self.dataset.level else ():
-                array, shape = held[layer.name], self._shape(level, layer)
-                assert isinstance(array, Array)
-                if array.shape != shape:
-                    array.resize(shape)
-            for name in self.geo.dimensions:
-                along, document = held.get(name), self.documents.get(f"{level.path}/{name}", {})
-                if isinstance(along, Array) and "data" in document and along.shape != document["data"].shape:
+            for name, document in self._auxiliaries(level):
+                found = held.get(name)
+                is_along = isinstance(found, Array) and name in self.geo.dimensions
+                if is_along and found.shape != document["data"].shape:
                     del held[name]
+            self._draft_beside(group, nodes, level)
+        nodes.publish()
+
+    def _auxiliaries(self, level: Level) -> Iterator[tuple[str, Document]]:
+        """The coordinates and the CRS's variable that the documents hold for a level, by name."""
+        for path, document in self.documents.items():
+            above, _, name = path.rpartition("/")
+            if above == level.path and "data" in document:
+                yield name, document
+
+    def _draft_beside(self, group: Group, nodes: NewNodes, level: Level) -> None:
+        """What lies beside the data of a level, but for what is there and as it should be.
+
+        All extras at the finest level, what does not depend on the grid at others. Coordinates that no affine
+        can say are the means of the windows' own.
+        """
+        for name, document in self._auxiliaries(level):
+            found = None if level.path in nodes else group.get(f"{level.path}/{name}")
+            if found is None:
+                nodes.add_array(f"{level.path}/{name}", **auxiliary_options(document))
+            elif not isinstance(found, Array) or found.shape != document["data"].shape:
+                expected = f"expected an array of shape {document['data'].shape}"
+                raise MetadataError(
+                    f"{name!r} is {found!r}; {expected}", path=f"{place_of(group)}/{level.path}"
+                )
+        if level.path == self.dataset.level:
+            return
+        spatial, free = self.dataset.geo.dimensions, free_extras(self.dataset)
+        for name, array in self.dataset.extras.items():
+            path = f"{level.path}/{name}"
+            if path in self.documents:
+                continue
+            found = None if level.path in nodes else group.get(path)
+            if level.path == "0" or name in free:
+                _copy_array(array, found, nodes, path, group.zarr_format)
+            elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
+                factor = self.grid.factors[spatial.index(name)] ** int(level.path)
+                stored = decode(array[...], array.attrs).astype(np.float64)
+                centres = downsample(stored, (factor,), grid=self.grid.kind)
+                if found is not None and found.shape != centres.shape:
+                    del group[path]
+                nodes.add_array(
+                    path,
+                    data=centres,
+                    fill_value=float("nan"),
+                    attributes={k: v for k, v in array.attrs.items() if k not in PACKING},
+                    dimension_names=(name,),
+                )
 
     def _shape(self, level: Level, layer: Layer) -> tuple[int, ...]:
         shape = list(layer.recipe.source.shape)
@@ -182,32 +255,6 @@ class Pyramid:
             codecs = {"compressors": encoding.compressors}
         return {**codecs, "chunks": chunks, "shards": shards}
 
-    def _copy_extras(self, group: Group, level: Level) -> None:
-        """What lies beside the data: all at the finest level, what does not depend on the grid at others.
-
-        Coordinates that no affine can say are the means of the windows' own. What is there is brought up to
-        date.
-        """
-        spatial, free = self.dataset.geo.dimensions, free_extras(self.dataset)
-        for name, array in self.dataset.extras.items():
-            if f"{level.path}/{name}" in self.documents:
-                continue
-            if level.path == "0" or name in free:
-                _copy_array(array, group, name, self.encoding.zarr_format)
-            elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
-                factor = self.grid.factors[spatial.index(name)] ** int(level.path)
-                stored = decode(array[...], array.attrs).astype(np.float64)
-                centres = downsample(stored, (factor,), grid=self.grid.kind)
-                made = group.require_array(
-                    name,
-                    shape=centres.shape,
-                    dtype=centres.dtype,
-                    fill_value=float("nan"),
-                    attributes={k: v for k, v in array.attrs.items() if k not in PACKING},
-                    dimension_names=(name,),
-                )
-                made[...] = centres
-
 
 def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
     """An array of those options that nobody keeps, so that what is wrong with it shows before work begins.
@@ -235,7 +282,7 @@ def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
             continue
         existing = group.get(name)
         if existing is None:
-            _create_auxiliary(group, name, document)
+            group.create_array(name, **auxiliary_options(document))
         elif isinstance(existing, Array) and existing.shape == document["data"].shape:
             existing.attrs.update(document["attributes"])
         else:
@@ -243,16 +290,41 @@ def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
             raise MetadataError(f"{name!r} is {existing!r}; {expected}", path=place_of(group))
 
 
-def _create_auxiliary(group: Group, name: str, document: Document) -> None:
+def auxiliary_options(document: Document) -> dict[str, Any]:
+    """What `create_array` takes for a coordinate, or the CRS's variable."""
     data = document["data"]
-    group.create_array(
-        name,
-        data=data,
-        chunks=data.shape or "auto",
-        fill_value=document["fill_value"],
-        attributes=document["attributes"],
-        dimension_names=document["dimension_names"],
-    )
+    return {
+        "data": data,
+        "chunks": data.shape or "auto",
+        "fill_value": document["fill_value"],
+        "attributes": document["attributes"],
+        "dimension_names": document["dimension_names"],
+    }
+
+
+def reshaped(array: Any, shape: tuple[int, ...]) -> Array:
+    """The array as it will be with another shape: what is written beyond the present one, nobody sees yet."""
+    assert isinstance(array, Array)
+    return array if array.shape == shape else Array(array.store, array.path, array.model.with_shape(shape))
+
+
+def cut(array: Array, shape: tuple[int, ...]) -> None:
+    """Make the array no longer than that in any dimension."""
+    least = tuple(map(min, array.shape, shape))
+    if least != array.shape:
+        array.resize(least)
+
+
+def grow(array: Array, shape: tuple[int, ...]) -> None:
+    """Say that the array has that shape, whose cells are there."""
+    if array.shape == shape:
+        return
+    key = join_key(array.path, ARRAY_KEYS[array.zarr_format])
+    with array.store.lock(key):
+        stored = read_node(array.store, array.path, array.zarr_format)
+        if not isinstance(stored, ArrayModel):
+            raise NotFoundError("array is gone", path=place_of(array))
+        write_node(array.store, array.path, stored.with_shape(shape), previous=stored)
 
 
 def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, Any]:
@@ -273,11 +345,15 @@ def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, An
     return {"filters": None, "serializer": chain, "compressors": None}
 
 
-def _copy_array(array: Array, group: Group, name: str, zarr_format: ZarrFormat) -> None:
-    made = group.get(name)
-    if made is None:
-        made = group.create_array(
-            name,
+def _copy_array(array: Array, found: Any, nodes: NewNodes, path: str, zarr_format: ZarrFormat) -> None:
+    """A copy of an array; one that was found is brought up to date, unless it is of another kind."""
+    if isinstance(found, Array) and found.ndim == array.ndim and found.dtype == array.dtype:
+        cut(found, array.shape)
+        made = reshaped(found, array.shape)
+    else:
+        found = None
+        made = nodes.add_array(
+            path,
             shape=array.shape,
             dtype=array.model.data_type,
             chunks=array.chunks,
@@ -287,12 +363,12 @@ def _copy_array(array: Array, group: Group, name: str, zarr_format: ZarrFormat) 
             dimension_names=array.dims,
             **_describe_codecs(array.model, zarr_format),
         )
-    elif made.shape != array.shape:
-        made.resize(array.shape)
     if array.ndim == 0:
         made[...] = array[...]
         return
     recipe = Recipe(array, (1,) * array.ndim, "nearest")
     with Runner() as runner:
         for work in plan_passes(recipe, made, [], Budget.of(None)):
-            run_step(runner, Step(work), name)
+            run_step(runner, Step(work), path)
+    if found is not None:
+        grow(found, array.shape)

@@ -21,6 +21,7 @@ from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet,
 from zstore.pyramid.masks import Mask, Masking
 from zstore.resampling.grid import WEIGHTED
 from zstore.resampling.methods import Part, Resampler, plan_part
+from zstore.storage.base import join_key
 
 __all__ = [
     "LevelPlan",
@@ -30,6 +31,7 @@ __all__ = [
     "Share",
     "Step",
     "is_built_in",
+    "is_stored",
     "outer_chunks",
     "run_step",
 ]
@@ -188,10 +190,17 @@ class Pass:
         return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 
     def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:
-        """What a unit gave back, of what was packed; None where that is of another length."""
+        """What a unit gave back, of what was packed; None where that is of another length.
+
+        Or where a chunk that the unit owns is not stored: it is all fill value, or was lost in a power cut.
+        """
         boxes = [share.box for share in self.shared(unit)]
         ends = np.cumsum([volume(box) for box in boxes])
         if len(data) != sum(map(volume, boxes)) * self.source.dtype.itemsize:
+            return None
+        own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
+        own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
+        if not all(is_stored(array, box) for array, box in own):
             return None
         parts = np.split(np.frombuffer(data, self.source.dtype), ends)[:-1]
         return [part.reshape(lengths(box)) for part, box in zip(parts, boxes, strict=True)]
@@ -319,6 +328,14 @@ def is_built_in(method: str) -> bool:
 def outer_chunks(array: Array) -> Shape:
     """The shape of what is put into a store as one value."""
     return array.shards or array.chunks
+
+
+def is_stored(array: Array, box: Box) -> bool:
+    """Whether every chunk (or shard) of a box has something stored."""
+    sides = zip(box, outer_chunks(array), strict=True)
+    places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
+    keys = (join_key(array.path, array.model.keys.key(place)) for place in places)
+    return all(array.store.size(key) for key in keys)
 
 
 def _read(source: Array, box: Box) -> Items:

@@ -1,4 +1,4 @@
-"""What a pyramid says of its own making: how it was built, and whether that has ended."""
+"""What a pyramid says of its own making: how it was built, and which of its levels are being updated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ __all__ = [
     "number_from",
     "number_of",
     "read_record",
-    "write_record",
 ]
 
 # The attribute of a pyramid's group, and of its levels' groups, that is zstore's own.
@@ -35,7 +34,7 @@ Record = dict[str, Any]
 
 
 def read_record(group: Group) -> Record | None:
-    """How the pyramid was built, as `write_record` wrote it; None where nothing says so.
+    """How the pyramid was built, as a build wrote it; None where nothing says so.
 
     Raises
         MetadataError: there is something else in its place.
@@ -50,11 +49,6 @@ def read_record(group: Group) -> Record | None:
         )
     variables = {name: {"nodata": None, **entry} for name, entry in record["variables"].items()}
     return {**dict.fromkeys(OPTIONAL), **record, "variables": variables}
-
-
-def write_record(group: Group, record: Record) -> None:
-    """Keep the record in the group's attributes, beside what else is there."""
-    group.attrs.update({MEMBER: join_member(group.attrs.get(MEMBER), {"pyramid": record})})
 
 
 def _without_nulls(record: Mapping[str, Any]) -> Record:

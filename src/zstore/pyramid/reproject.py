@@ -18,7 +18,7 @@ from zstore.pyramid.boxes import Box, Items, Shape, lengths, volume
 from zstore.pyramid.budget import Budget
 from zstore.pyramid.coverage import Tiles, common_tiles, cover
 from zstore.pyramid.masks import Mask
-from zstore.pyramid.passes import Share, outer_chunks
+from zstore.pyramid.passes import Share, is_stored, outer_chunks
 from zstore.pyramid.transform import Floats, GridTransform
 from zstore.resampling.sample import reach_of, sample
 
@@ -98,8 +98,8 @@ class Reprojection:
         return b""
 
     def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:
-        """Nothing, unless something was packed."""
-        return None if data else []
+        """Nothing, unless something was packed; None too where the unit's chunk is not stored."""
+        return None if data or not is_stored(self.target, self.own(unit)) else []
 
     def make(self, unit: Shape) -> list[Items]:
         """Make a unit and write it, where anything shows in it; nothing is given back."""

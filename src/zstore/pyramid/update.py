@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from zstore.conventions.model import Affine
 from zstore.errors import MetadataError, SelectionError, StoreError
+from zstore.jobs.record import find_unfinished, resumable
+from zstore.jobs.record import read_record as read_job
 from zstore.jobs.runner import Executor, Progress
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -26,6 +28,7 @@ __all__ = ["update_pyramid"]
 Region: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
+@resumable
 def update_pyramid(
     pyramid: Group | PlaceLike,
     region: Region = None,
@@ -49,24 +52,26 @@ def update_pyramid(
     source   where the finest level is, if not in the pyramid; a copy of it there is brought up to date too
     memory, executor, progress   as for `build_pyramid`
 
-    Until it ends, the levels' attribute `zstore` has a `state`. An update that was interrupted is made up for
-    by the next one, whatever its region.
+    Levels stay readable meanwhile: each chunk is the old one or the new one, and levels grow when their new
+    cells are there. Until it ends, the levels' attribute `zstore` has a `state`, and `zstore info`,
+    `validate` and `verify` name it. An update that was interrupted is made up for by the next one, whatever
+    its region.
 
     Raises
         MetadataError: nothing says how the pyramid was built, or an array is missing.
         SelectionError: the region does not fit the arrays.
-        StoreError: the pyramid is half built; go on with what builds it, and `resume=True`.
+        StoreError: other work is unfinished there, such as the building of the pyramid.
     """
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
-    record = _checked(group)
+    record, left = _checked(group)
     dataset = _find_source(group, record, source, arrays)
     plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
-    planned, boxes = plan(group, record, dataset), {}
+    planned, boxes = plan(group, record, dataset, left.grids), {}
     has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
     for layer in planned.layers:
         is_asked = arrays is None or layer.name in arrays
         asked = _asked_boxes(region, layer, dataset.place, is_all=not has_new_shapes) if is_asked else []
-        boxes[layer.name] = _changed_boxes(layer, record, asked, is_all=planned.grid.has_moved)
+        boxes[layer.name] = _changed_boxes(layer, record, left, asked, is_all=planned.grid.has_moved)
     known = {name for layer in planned.layers for name in layer.variable.dimensions}
     if isinstance(region, Mapping) and not set(region) <= known:
         found, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - known, known))
@@ -76,19 +81,50 @@ def update_pyramid(
     return update(planned, group, record, boxes, options, is_reshaped=is_reshaped)
 
 
-def _checked(group: Group) -> Record:
-    record = read_record(group)
+class _Left(NamedTuple):
+    """What an update that was interrupted has left: boxes by the arrays' names, and grids of the source."""
+
+    boxes: Mapping[str, Sequence[Any]]
+    grids: Sequence[Sequence[float]]
+
+
+def _checked(group: Group) -> tuple[Record, _Left]:
+    record, job = read_record(group), read_job(group.store, group.path)
+    if job is not None and job.work != "update_pyramid":
+        [found, *_] = find_unfinished(group.store, group.path)
+        raise StoreError(f"the pyramid cannot be updated: {found}", path=place_of(group))
     if record is None:
         raise MetadataError(
             "nothing says how this pyramid was built; expected one that build_pyramid made",
             path=place_of(group),
         )
-    if record.get("state") == "building":
-        maker = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
-        raise StoreError(
-            f"the pyramid is half built; expected {maker}(..., resume=True) first", path=place_of(group)
-        )
-    return record
+    if job is None:
+        return record, _Left({}, ())
+    plan = job.plan if isinstance(job.plan, dict) else {}
+    left = _Left(plan.get("pending", {}), plan.get("grids", ()))
+    if _is_sound(left):
+        return record, left
+    raise MetadataError(
+        f"an update was interrupted here, and what it was to make cannot be read: {job.plan!r}; "
+        "expected a new build, with overwrite",
+        path=place_of(group),
+    )
+
+
+def _is_sound(left: _Left) -> bool:
+    """Whether it is made of lists of numbers, as an update writes it."""
+    boxes, grids = left
+    if not isinstance(boxes, dict) or not isinstance(grids, list | tuple):
+        return False
+    sides = [side for found in boxes.values() for box in (found if isinstance(found, list) else [None])
+             for side in (box if isinstance(box, list) else [None])]  # fmt: skip
+    return all(
+        isinstance(side, list) and len(side) == 2 and all(type(n) is int and n >= 0 for n in side)
+        for side in sides
+    ) and all(
+        isinstance(grid, list) and len(grid) == 8 and all(type(n) in (int, float) for n in grid)
+        for grid in grids
+    )
 
 
 def _find_source(
@@ -118,7 +154,7 @@ def _find_source(
     return replace(dataset, geo=replace(dataset.geo, variables=variables))
 
 
-def _plan_on_factors(group: Group, record: Record, dataset: Dataset) -> Pyramid:
+def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> Pyramid:
     dataset, (y, x), said = _placed(dataset, record), record["factors"], record["variables"].items()
     layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in said]
     tile, own, first = (1, 1), None, layers[0]
@@ -157,7 +193,9 @@ def _placed(dataset: Dataset, record: Record) -> Dataset:
     return replace(dataset, geo=geo, extras=extras)
 
 
-def _plan_on_tiles(group: Group, record: Record, dataset: Dataset) -> Pyramid:
+def _plan_on_tiles(
+    group: Group, record: Record, dataset: Dataset, left: Sequence[Sequence[float]]
+) -> Pyramid:
     dataset, said = replace(dataset, extras=free_extras(dataset)), record["variables"]
     levels, length = [record["finest"], *record["levels"]], record["tile"][0]
     grid = TileGrid.choose(
@@ -167,7 +205,7 @@ def _plan_on_tiles(group: Group, record: Record, dataset: Dataset) -> Pyramid:
     name = next(iter(said))
     former = [_former_shape(record, name)[axis] for axis in dataset.axes(name)]
     places = [[*record["affine"], *former]] if record["affine"] is not None else []
-    grid = grid.after([*places, *record.get("grids", ())])
+    grid = grid.after([*places, *left])
     layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said.items()]
     encoding = Encoding(None, "auto", group.zarr_format)
     return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
@@ -181,7 +219,9 @@ def _former_shape(record: Record, name: str) -> Shape:
     return tuple(record["variables"][name]["shape"])
 
 
-def _changed_boxes(layer: Layer, record: Record, asked: Sequence[Box], *, is_all: bool) -> list[Box]:
+def _changed_boxes(
+    layer: Layer, record: Record, left: _Left, asked: Sequence[Box], *, is_all: bool
+) -> list[Box]:
     """What has changed of a layer's source, or may have: as asked for, as found, as left undone."""
     recipe, former = layer.recipe, _former_shape(record, layer.name)
     shape = recipe.source.shape
@@ -194,7 +234,7 @@ def _changed_boxes(layer: Layer, record: Record, asked: Sequence[Box], *, is_all
     is_stretched = recipe.grid != "aligned" and any(recipe.factors[axis] > 1 for axis, _ in grown)
     if is_all or is_stretched:
         return [whole(shape)]
-    pending = record.get("pending", {}).get(layer.name, [])
+    pending = [box for box in left.boxes.get(layer.name, ()) if len(box) == len(shape)]
     found = [
         *(tuple(side if i == axis else s for i, s in enumerate(whole(shape))) for axis, side in grown),
         *(tuple(slice(min(a, n), min(b, n)) for (a, b), n in zip(p, shape, strict=True)) for p in pending),

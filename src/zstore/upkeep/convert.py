@@ -1,12 +1,12 @@
 """A hierarchy or array in another Zarr format: written anew elsewhere, or described anew where it is.
 
 Elsewhere the documents of an array are written after its chunks, those of groups after what they hold, the
-topmost last: what an interruption leaves is no array and no group, and is named as what it is by a key of its
-own.
+topmost last: what an interruption leaves is no array and no group, and is named as what it is by its record.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -14,19 +14,23 @@ from uuid import uuid4
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
     KEYS,
+    METADATA_NAMES,
     ancestors,
     check_above,
     create_node,
-    delete_node,
+    forget_consolidated,
+    node_kind,
     place,
+    read_documents,
     read_node,
     render_node,
 )
+from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
+from zstore.jobs.record import JOB, Job, begin, name_job, read_record, resumable
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.document import render_json
 from zstore.model.group import GroupModel
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
@@ -40,10 +44,7 @@ if TYPE_CHECKING:
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
 
-__all__ = ["MARK", "convert", "convert_metadata"]
-
-# There while a conversion is under way, and after one that was interrupted.
-MARK = ".zstore-converting"
+__all__ = ["convert", "convert_metadata"]
 
 Model = ArrayModel | GroupModel
 
@@ -57,11 +58,6 @@ class _Place(NamedTuple):
     def array(self, below: str, model: ArrayModel, request: Request) -> StoredArray:
         return StoredArray(self.store, join_key(self.base, below), model, allow_pickle=request.allow_pickle)
 
-    def put(self, below: str, model: Model) -> None:
-        """Write the documents of a node over those that are there."""
-        for name, document in render_node(model).items():
-            self.store.put(join_key(join_key(self.base, below), name), render_json(document))
-
 
 class _Change(NamedTuple):
     """One node by its path below the place: what it is, what it becomes, whether chunks keep their bytes."""
@@ -72,6 +68,7 @@ class _Change(NamedTuple):
     is_copy: bool = True
 
 
+@resumable
 def convert(
     source: Node[Any] | StoreLike,
     target: StoreLike,
@@ -86,6 +83,7 @@ def convert(
     compressors: Any = SAME,
     chunk_key_encoding: Any = None,
     overwrite: bool = False,
+    resume: bool = False,
     check: bool = False,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -103,11 +101,14 @@ def convert(
                 than an array has dimensions is for the last ones
     check       read both afterwards, and raise where an item differs
     overwrite   replace the node there, or what an interrupted conversion left, and nothing else
+    resume      go on with a conversion of the same arguments that was interrupted, or begin it: chunks that
+                it has stored are not made again
 
     Raises
         UnsupportedError: something that the format cannot say; nothing was written.
         NotFoundError: there is nothing to convert.
         StoreError: there is something at the target already, or one of the stores failed.
+        MetadataError: `resume`, and what was interrupted there is something else.
         CodecError: a chunk is damaged, or (with `check`) differs from what it was made from.
     """
     here = _Place(*open_place(source, path, storage_options, read_only=True))
@@ -117,9 +118,8 @@ def convert(
         zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
     )
     changes = _plan(here, there, request)
-    _make_room(*there, zarr_format, overwrite=overwrite)
-    mark = join_key(there.base, MARK)
-    there.store.put(mark, f"from {place(*here)}\n".encode())
+    said = {"source": place(*here), **_say(request, changes)}
+    job = _begin(there, said, overwrite=overwrite, resume=resume)
     jobs = [
         (here.array(below, old, request), there.array(below, new, request), is_copy)
         for below, old, new, is_copy in changes
@@ -138,16 +138,19 @@ def convert(
             progress(done, max(total, done))
 
     for old, new, is_copy in jobs:
-        (copy_chunks if is_copy else recode_chunks)(old, new, tell)
+        (copy_chunks if is_copy else recode_chunks)(old, new, tell, keeps=job.is_resumed)
         if check:
             compare(old, new, tell)
-    _write_documents(there, changes)
+    parent = there.base.rpartition("/")[0]
+    if parent and zarr_format != 1 and read_node(there.store, parent) is None:
+        create_node(there.store, parent, GroupModel(zarr_format))
+    publish_nodes(*there, {change.below: change.new for change in changes})
     _consolidate(there, changes, zarr_format)
-    there.store.delete(mark)
-    there.store.flush()
+    job.end()
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
 
+@resumable
 def convert_metadata(
     target: Node[Any] | StoreLike,
     path: str | None = None,
@@ -185,14 +188,19 @@ def convert_metadata(
                 path=place(store, where),
             )
         store.check_writable(where)
+    left = read_record(store, base)
+    said = {"zarr_format": zarr_format, "remove_old": remove_old}
+    is_left = left is not None and left.work == "convert_metadata"
+    job = begin(store, base, "convert_metadata", said, name=name_job(said), replace=is_left)
     # The topmost last: until it is there, readers follow the old documents.
-    for below, _, new, _ in reversed(changes):
-        here.put(below, new)
+    publish_nodes(store, base, {below: new for below, _, new, _ in changes})
     _consolidate(here, changes, zarr_format)
-    for below, old, _, _ in changes if remove_old else ():
-        for name in (*KEYS[old.zarr_format], v2.CONSOLIDATED_KEY):
-            if name not in KEYS[zarr_format] and (name != v2.CONSOLIDATED_KEY or zarr_format != 2):
-                store.delete(join_key(join_key(base, below), name))
+    if remove_old:
+        # The topmost first: from then on, readers follow the new ones.
+        _remove_old(store, base, zarr_format)
+        for where, _ in walk_nodes(store, base):
+            _remove_old(store, where, zarr_format)
+    job.end()
     return open_node(store, base, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
 
@@ -253,51 +261,72 @@ def _check_apart(store: Store, base: str, to_store: Store, to_base: str) -> None
 
 def _is_one(store: Store, to_store: Store, to_base: str) -> bool:
     """Whether two stores of one URL are the same: those in memory may have only the name in common."""
-    key = join_key(to_base, MARK)
+    key = join_key(to_base, JOB, "sign")
     to_store.check_writable(key)
-    before = to_store.get(key)
     sign = uuid4().bytes
     to_store.put(key, sign)
     try:
         found = store.get(key)
         return found is not None and bytes(found) == sign
     finally:
-        if before is None:
-            to_store.delete(key)
+        to_store.delete(key)
 
 
-def _make_room(store: Store, path: str, zarr_format: ZarrFormat, *, overwrite: bool) -> None:
+def _say(request: Request, changes: list[_Change]) -> dict[str, Any]:
+    """What a conversion is told from others by: what was asked for, and the documents that come of it."""
+    # An object that a codec is given as shows where it lies in memory, which says nothing.
+    asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(request).items()}
+    made = [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy in changes]
+    return {**asked, "zarr_format": request.zarr_format, "documents": name_job(made)}
+
+
+def _begin(there: _Place, said: dict[str, Any], *, overwrite: bool, resume: bool) -> Job:
     """See that nothing is at the target, so that nothing there can be taken for a part of what is made."""
-    store.check_writable(join_key(path, MARK))
-    check_above(store, path, zarr_format)
-    if next(iter(store.list(path)), None) is None:
+    store, path = there
+    store.check_writable(join_key(path, JOB))
+    check_above(store, path, said["zarr_format"])
+    left = read_record(store, path)
+    is_empty = next(iter(store.list(path)), None) is None
+    if left is None and not is_empty:
+        if read_node(store, path) is None:
+            raise StoreError(
+                "cannot convert: there is something that is no array and no group; expected nothing",
+                path=place(store, path),
+            )
+        if not overwrite:
+            raise StoreError(
+                "cannot convert: an array or group is there already; pass overwrite=True to replace it",
+                path=place(store, path),
+            )
+    job = begin(
+        store, path, "convert", said, name=name_job(said), resume=resume, replace=overwrite and not resume
+    )
+    if not job.is_resumed and not is_empty:
+        _clear(store, path)
+    return job
+
+
+def _clear(store: Store, path: str) -> None:
+    """Remove everything at and below a place but the record of what comes there; documents go first."""
+    forget_consolidated(store, path, None)
+    keys = [key for key in store.list(path) if key.rpartition("/")[2] in (*METADATA_NAMES, *KEYS[1])]
+    for key in sorted(keys, key=lambda key: (key.count("/"), key)):
+        store.delete(key)
+    for name in store.list_children(path):
+        if name != JOB:
+            store.delete_prefix(join_key(path, name))
+            store.delete(join_key(path, name))
+
+
+def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
+    """Remove the documents of other formats from a node that has those of this one."""
+    if node_kind(read_documents(store, [path], zarr_format)[0]) is None:
         return
-    is_left_over = store.get(join_key(path, MARK)) is not None
-    if not is_left_over and read_node(store, path) is None:
-        raise StoreError(
-            "cannot convert: there is something that is no array and no group; expected nothing",
-            path=place(store, path),
-        )
-    if not overwrite:
-        what = "an interrupted conversion" if is_left_over else "an array or group"
-        raise StoreError(
-            f"cannot convert: {what} is there already; pass overwrite=True to replace it",
-            path=place(store, path),
-        )
-    delete_node(store, path)
-    store.delete_prefix(path)
-
-
-def _write_documents(there: _Place, changes: list[_Change]) -> None:
-    """Arrays, then groups from the deepest up; the topmost node makes all of it visible."""
-
-    def order(change: _Change) -> tuple[bool, int, str]:
-        return isinstance(change.new, GroupModel), -change.below.count("/"), change.below
-
-    for below, _, new, _ in sorted(changes, key=order):
-        if below:
-            there.put(below, new)
-    create_node(*there, next(change.new for change in changes if not change.below))
+    is_first = zarr_format != 1 and node_kind(read_documents(store, [path], 1)[0]) == "v1"
+    for old in (1, 2, 3) if is_first else (2, 3):
+        names = () if old == zarr_format else (*KEYS[old], *((v2.CONSOLIDATED_KEY,) if old == 2 else ()))
+        for name in names:
+            store.delete(join_key(path, name))
 
 
 def _consolidate(there: _Place, changes: list[_Change], zarr_format: ZarrFormat) -> None:

@@ -56,14 +56,16 @@ def _overlap(target: StoredArray, axis: int, part: slice) -> range:
     return range(first, bisect_left(places, part.stop, key=lambda place: start(axis, place)))
 
 
-def copy_chunks(source: StoredArray, target: StoredArray, done: Done) -> None:
-    """Put every stored chunk under its new key, byte for byte.
+def copy_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps: bool = False) -> None:
+    """Put every stored chunk under its new key, byte for byte; `keeps` leaves those that are there.
 
     Raises
         StoreError: one of the stores failed.
     """
 
     def copy(cell: Cell) -> None:
+        if keeps and target.store.size(target.key(cell)):
+            return
         data = source.store.get(source.key(cell))
         if data is not None:
             target.store.put(target.key(cell), data)
@@ -72,8 +74,8 @@ def copy_chunks(source: StoredArray, target: StoredArray, done: Done) -> None:
         done(len(made))
 
 
-def recode_chunks(source: StoredArray, target: StoredArray, done: Done) -> None:
-    """Encode every chunk of the target that holds something that is stored.
+def recode_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps: bool = False) -> None:
+    """Encode every chunk of the target that holds something that is stored; `keeps` leaves those there are.
 
     Raises
         CodecError: a chunk of the source is damaged, or one cannot be encoded.
@@ -81,6 +83,9 @@ def recode_chunks(source: StoredArray, target: StoredArray, done: Done) -> None:
     """
 
     def recode(cell: Cell) -> None:
+        key = target.key(cell)
+        if keeps and target.store.size(key):
+            return
         bound = target.chain(cell)
         items = source.read(target.box(cell))
         if items.shape != bound.spec.shape:
@@ -88,7 +93,6 @@ def recode_chunks(source: StoredArray, target: StoredArray, done: Done) -> None:
             whole[...] = single(bound.spec.fill_value, items.dtype)
             whole[tuple(slice(0, length) for length in items.shape)] = items
             items = whole
-        key = target.key(cell)
         try:
             data = bound.encode(items)
         except ZstoreError as error:

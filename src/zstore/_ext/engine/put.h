@@ -23,7 +23,7 @@
 /* Where the values of one store, or the chunks of one array, are written. */
 typedef struct {
     int directory;        /* the store's, the array's */
-    const char *document; /* the array's metadata document, in `directory` */
+    const char *document; /* the array's metadata document, in `directory`; "": there is none yet, and one writer */
     int is_durable;       /* the disk is to confirm every change */
 } zs_place;
 
@@ -233,6 +233,9 @@ static inline void zs_prune(const zs_place *place, char *key, zs_parent *parent)
         if (directory < 0 || unlinkat(directory, leaf, AT_REMOVEDIR) || zs_confirm(place, directory)) return;
     }
 }
+
+/* Whether there is anything to lock chunks on. */
+static inline int zs_has_locks(const zs_place *place) { return place->directory >= 0 && place->document[0]; }
 
 /* FNV-1a, cut to 62 bits: the byte of the document that stands for a key. */
 static inline off_t zs_lock_offset(const char *key) {

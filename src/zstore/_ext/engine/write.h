@@ -193,7 +193,7 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
     shard->piece = calloc((size_t)level->n, sizeof *shard->piece);
     if (!shard->piece) return zs_fail(fault, ZS_FAULT_MEMORY, 0, level->n * 16);
     for (int64_t i = 0; i < level->n; i++) shard->piece[i].size = ZS_UNTOUCHED;
-    if (job->batch.place.directory >= 0 &&
+    if (zs_has_locks(&job->batch.place) &&
         zs_lock(&job->batch.place, key, &shard->lock_file, thread->poll, &job->batch.stop))
         return zs_store_fault(fault);
     int covers = zs_covers_outer(&job->batch, spot->cell);
@@ -340,9 +340,9 @@ static int zs_write_task(zs_batch *batch, int64_t task, zs_thread *thread, zs_fa
         zs_move_make(batch->layout, batch->plan, spot.segment, batch->memory, batch->stride, box);
     }
     if (job->shard) return zs_write_piece(job, task, &spot, box, key, thread, fault);
-    int is_locked = batch->place.directory >= 0;
+    int is_locked = zs_has_locks(&batch->place);
     int is_empty = job->skip_empty && zs_takes_all(batch->layout, box) && zs_is_box_filled(batch->layout, box);
-    if (is_empty && is_locked && zs_was_absent(&batch->place, key, &thread->parent)) return ZS_OK;
+    if (is_empty && batch->place.directory >= 0 && zs_was_absent(&batch->place, key, &thread->parent)) return ZS_OK;
     if (is_locked && zs_lock(&batch->place, key, &thread->document, thread->poll, &batch->stop))
         return zs_store_fault(fault);
     int code = is_empty ? zs_deliver(job, spot.outer, key, NULL, 0, -1, &thread->parent, fault)

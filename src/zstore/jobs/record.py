@@ -1,0 +1,390 @@
+"""What says that work is under way, or was interrupted: a record where it is done, until it is done.
+
+Work that takes long writes chunks first and documents last, so that nobody sees what is half made; what
+changes things that are seen (an update) leaves the record for whoever asks. `find_unfinished` is that
+question.
+
+A record is data from a store: it is shown, and compared with what a caller asks for. It is never opened as an
+address, run, or taken for a proof that anything is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from zstore.base.byterange import ByteRange
+from zstore.engine.documents import list_nodes, node_kind, parse_node, place, read_node
+from zstore.errors import MetadataError, StoreError, ZstoreError
+from zstore.jobs.journal import Journal
+from zstore.model.array import ArrayModel
+from zstore.model.group import GroupModel
+from zstore.storage.base import Store, join_key
+
+__all__ = [
+    "JOB",
+    "Job",
+    "Record",
+    "Unfinished",
+    "asked_as",
+    "begin",
+    "find_unfinished",
+    "read_record",
+    "resumable",
+]
+
+# Below the place of the work: the record, and a journal by the job's name.
+JOB = ".zstore-job"
+RECORD = f"{JOB}/record"
+RECORD_SIZE = 16 << 20
+NAME = re.compile(r"[0-9a-f]{16}")
+SHOWN_LENGTH = 2000
+# Where nobody has made a node yet, records are looked for so deep, in places that hold no more than so much.
+OTHERS_DEPTH = 3
+OTHERS_COUNT = 20
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Work(NamedTuple):
+    """A kind of work: in words, the function that does it, and the argument by which it goes on."""
+
+    words: str
+    function: str
+    again: str | None = None
+
+
+WORKS = {
+    "build_pyramid": Work("the building of a pyramid", "zstore.build_pyramid", "resume"),
+    "build_tile_pyramid": Work("the building of a tile pyramid", "zstore.build_tile_pyramid", "resume"),
+    "update_pyramid": Work("the update of a pyramid", "zstore.update_pyramid"),
+    "convert": Work("a conversion", "zstore.convert", "resume"),
+    "convert_metadata": Work("a conversion of metadata", "zstore.upkeep.convert.convert_metadata"),
+    "raster_to_zarr": Work(
+        "the conversion of a raster", "zstore.integrations.rasters.raster_to_zarr", "overwrite"
+    ),
+    "netcdf_to_zarr": Work(
+        "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "overwrite"
+    ),
+    "write_plan": Work("the fixing of documents", "zstore.validation.fixing.write.write_plan"),
+}
+UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a record says, as far as it makes sense.
+
+    work  a name of `WORKS`; "" for any other
+    plan  what is to be made of what, in JSON
+    name  of the job, in its journal
+    """
+
+    work: str
+    plan: Any
+    name: str
+    asked: Any = None
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """Work that is under way, or was interrupted.
+
+    path   where, below the store's root
+    place  the same with the store's URL
+    what   the kind of work
+    again  how to go on with it: the command, or the call, that began it
+    """
+
+    path: str
+    place: str
+    what: str
+    again: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is unfinished; go on with: {self.again}"
+
+
+# How work was asked for: the outermost call says it, and jobs at one place within it are one.
+
+
+@dataclass
+class _Asked:
+    words: dict[str, Any]
+    jobs: dict[tuple[int, str], Job] = field(default_factory=dict)
+
+
+_asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asked_as(command: Sequence[str]) -> Iterator[None]:
+    """Within this, records say that a command line asked for the work."""
+    token = _asked.set(_Asked({"command": list(command)}))
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def resumable(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose name and arguments go into the records of work that it begins."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _asked.get() is not None:
+            return function(*args, **kwargs)
+        given = {name: _plain(value) for name, value in signature.bind(*args, **kwargs).arguments.items()}
+        token = _asked.set(_Asked({"call": function.__name__, "arguments": given}))
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _asked.reset(token)
+
+    return call
+
+
+def _plain(value: Any) -> Any:
+    """An argument in JSON; {} for what JSON has no word for."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Store):
+        return value.url
+    if isinstance(getattr(value, "store", None), Store):
+        return place(value.store, value.path)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()} or {"": None}
+    return {}
+
+
+# Records
+
+
+class Job:
+    """Work under way at a place of a store, which is named there until `end`."""
+
+    def __init__(
+        self, store: Store, base: str, name: str, *, is_resumed: bool, is_within: bool = False
+    ) -> None:
+        self.store = store
+        self.base = base
+        self.name = name
+        self.is_resumed = is_resumed
+        self._is_within = is_within
+
+    @property
+    def _units(self) -> str:
+        return join_key(self.base, JOB, self.name)
+
+    def journal(self) -> Journal:
+        """Which units of the job are done."""
+        return Journal(self.store, self._units)
+
+    def end(self) -> None:
+        """Say no more that anything is unfinished; what the job was a part of may go on."""
+        self.store.delete_prefix(self._units)
+        if self._is_within:
+            return
+        asked = _asked.get()
+        if asked is not None:
+            asked.jobs.pop((id(self.store), self.base), None)
+        self.store.delete(join_key(self.base, RECORD))
+        self.store.flush()
+
+
+def begin(
+    store: Store, base: str, work: str, plan: Any, *, name: str, resume: bool = False, replace: bool = False
+) -> Job:
+    """Say in the store that the work begins; with `resume`, go on with what is recorded there, if that is it.
+
+    plan     what tells this work from other work of its kind, in JSON
+    name     16 hexadecimal digits, which a journal of the same plan has again
+    replace  forget what is recorded there
+
+    Raises
+        StoreError: other work is unfinished there (or this one, and the caller does not resume it).
+        MetadataError: `resume`, and what is recorded there is other work.
+    """
+    asked = _asked.get()
+    known = None if asked is None else asked.jobs.get((id(store), base))
+    if known is not None:
+        return Job(store, base, name, is_resumed=False, is_within=True)
+    plan = json.loads(json.dumps(plan))
+    former = None if replace else read_record(store, base)
+    if former is not None:
+        if not resume:
+            found = _unfinished(store, base, former)
+            raise StoreError(f"{found}; or expected overwrite", path=found.place)
+        _check_same(store, base, former, work, plan)
+        name = former.name or name
+    else:
+        store.check_writable(join_key(base, RECORD))
+        if replace:
+            for child in store.list_children(join_key(base, JOB)):
+                if child != RECORD.rpartition("/")[2]:
+                    store.delete_prefix(join_key(base, JOB, child))
+        said = {"work": work, "name": name, "plan": plan, "asked": None if asked is None else asked.words}
+        store.put(join_key(base, RECORD), json.dumps(said, indent=1).encode())
+        store.flush()
+    job = Job(store, base, name, is_resumed=former is not None)
+    if asked is not None:
+        asked.jobs[id(store), base] = job
+    return job
+
+
+def name_job(plan: Any) -> str:
+    """A name for a job: the same for the same plan."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _check_same(store: Store, base: str, former: Record, work: str, plan: Any) -> None:
+    what = WORKS.get(former.work, UNKNOWN).words
+    if former.work != work:
+        raise MetadataError(
+            f"{what} was interrupted here; expected {WORKS[work].words}, or overwrite",
+            path=place(store, base),
+        )
+    if former.plan == plan:
+        return
+    then, now = (value if isinstance(value, dict) else {} for value in (former.plan, plan))
+    differing = [name for name in {**then, **now} if then.get(name) != now.get(name)] or ["all"]
+    found = ", ".join(f"{name} {_short(then.get(name))}, now {_short(now.get(name))}" for name in differing)
+    raise MetadataError(
+        f"{what} with other arguments was interrupted here: {found}; expected the same, or overwrite",
+        path=place(store, base),
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def read_record(store: Store, base: str) -> Record | None:
+    """What is recorded at a place; None where nothing is.
+
+    Raises
+        StoreError: the store failed.
+    """
+    data = store.get(join_key(base, RECORD), ByteRange(0, RECORD_SIZE + 1))
+    if data is None:
+        return None
+    said: Any = None
+    if len(data) <= RECORD_SIZE:
+        with suppress(ValueError, RecursionError):
+            said = json.loads(bytes(data))
+    if not isinstance(said, dict) or said.get("work") not in WORKS:
+        return Record("", None, "")
+    name = said.get("name")
+    name = name if isinstance(name, str) and NAME.fullmatch(name) else ""
+    return Record(said["work"], said.get("plan"), name, said.get("asked"))
+
+
+def _unfinished(store: Store, base: str, record: Record) -> Unfinished:
+    work = WORKS.get(record.work, UNKNOWN)
+    asked = record.asked if isinstance(record.asked, dict) else {}
+    again = _command(asked.get("command"), work) or _call(asked) or _bare(work)
+    return Unfinished(base, place(store, base), work.words, again)
+
+
+def _command(words: Any, work: Work) -> str | None:
+    """A command line as a shell takes it; None where it is none of ours, or cannot be shown."""
+    if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
+        return None
+    more = [f"--{work.again}"] if work.again is not None and f"--{work.again}" not in words else []
+    text = shlex.join([*words, *more])
+    return text if words[:1] == ["zstore"] and len(text) <= SHOWN_LENGTH else None
+
+
+def _call(asked: Mapping[str, Any]) -> str | None:
+    """A call as Python takes it, but for arguments that have no words."""
+    work, arguments = WORKS.get(str(asked.get("call"))), asked.get("arguments")
+    if work is None or not isinstance(arguments, dict) or not all(name.isidentifier() for name in arguments):
+        return None
+    if work.again is not None:
+        arguments = {**arguments, work.again: True}
+    shown = (f"{name}={'...' if value == {} else repr(value)}" for name, value in arguments.items())
+    text = f"{work.function}({', '.join(shown)})"
+    return text if len(text) <= SHOWN_LENGTH else None
+
+
+def _bare(work: Work) -> str:
+    return f"{work.function}(...)" if work.again is None else f"{work.function}(..., {work.again}=True)"
+
+
+# The question
+
+
+def find_unfinished(store: Store, path: str) -> list[Unfinished]:
+    """What is unfinished at or below a node, or at a place where there is no node yet.
+
+    Raises
+        StoreError: the store failed.
+    """
+    try:
+        model = read_node(store, path)
+    except ZstoreError:
+        model = None
+    if isinstance(model, ArrayModel):
+        return _named(store, _recorded(store, [path]))
+    found, waiting = list[str](), [path]
+    while waiting:
+        at = waiting.pop()
+        try:
+            members = [(join_key(at, name), documents) for name, documents in list_nodes(store, at)]
+        except StoreError:
+            # A server that cannot list still has what was gathered for it.
+            known = getattr(model, "consolidated", None) or ()
+            return _named(store, _recorded(store, [path, *(join_key(path, name) for name in known)]))
+        others = [place for place, documents in members if node_kind(documents) is None]
+        waiting += [place for place, documents in members if node_kind(documents) and _is_group(documents)]
+        if join_key(at, JOB) in others:
+            # What is no node there is the work's own.
+            found.append(at)
+        else:
+            found += _below(store, others, OTHERS_DEPTH)
+    return _named(store, found)
+
+
+def _below(store: Store, places: Sequence[str], depth: int) -> list[str]:
+    """Where records lie at or below places that are no nodes, as far as one may look for them."""
+    found = _recorded(store, places)
+    for at in [at for at in places if depth and at not in found]:
+        names = store.list_children(at)
+        if len(names) <= OTHERS_COUNT:
+            found += _below(store, [join_key(at, name) for name in names], depth - 1)
+    return found
+
+
+def _recorded(store: Store, places: Sequence[str]) -> list[str]:
+    """Those of the places that have a record."""
+    requests = [(join_key(at, RECORD), ByteRange(0, 1)) for at in places]
+    return [at for at, value in zip(places, store.get_many(requests), strict=True) if value is not None]
+
+
+def _is_group(documents: Any) -> bool:
+    try:
+        return isinstance(parse_node(documents, ""), GroupModel)
+    except (ZstoreError, RecursionError):
+        return False
+
+
+def _named(store: Store, places: Sequence[str]) -> list[Unfinished]:
+    records = ((at, read_record(store, at)) for at in sorted(set(places)))
+    return [_unfinished(store, at, record) for at, record in records if record is not None]
