@@ -125,6 +125,7 @@ def facts(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("zarr_format", "levels", "driver"), [(2, 0, "GTiff"), (3, 1, "COG")])
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore:warning GZ-37 at /. no tile_matrix_set")
 def test_all_that_it_says_comes_back(
     tmp_path: Path, case: str, zarr_format: int, levels: int, driver: str
 ) -> None:

@@ -25,6 +25,7 @@ RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profi
     "--metadata-only", is_flag=True, help="Zarr to Zarr: write other documents over the same chunks."
 )
 @click.option("--remove-old", is_flag=True, help="With --metadata-only: remove the documents there were.")
+@click.option("--resume", is_flag=True, help="Zarr to Zarr: go on with what was interrupted.")
 @click.option("--check", is_flag=True, help="Zarr to Zarr: compare all values afterwards.")
 @click.option(
     "--stack",
@@ -53,8 +54,8 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     given = {
         name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
-    metadata_only, remove_old, check = (
-        options.pop(name) for name in ("metadata_only", "remove_old", "check")
+    metadata_only, remove_old, check, resume = (
+        options.pop(name) for name in ("metadata_only", "remove_old", "check", "resume")
     )
     stack, times = options.pop("stack"), options.pop("times")
     source, *more = paths
@@ -77,11 +78,14 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     if times is not None:
         raise click.UsageError("--times goes with --stack time")
     if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
-        _check_options(given, set(options) - set(RASTER_OPTIONS) | {"check"}, "a Zarr made of a Zarr")
-        _to_other_zarr(source, target, check=check, **options)
+        _check_options(
+            given, set(options) - set(RASTER_OPTIONS) | {"check", "resume"}, "a Zarr made of a Zarr"
+        )
+        _to_other_zarr(source, target, check=check, resume=resume, **options)
         return
-    if check:
-        raise click.UsageError("--check goes with a Zarr made of a Zarr")
+    if check or resume:
+        word = "check" if check else "resume"
+        raise click.UsageError(f"--{word} goes with a Zarr made of a Zarr")
     if options["zarr_format"] == 1:
         raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
     if target.lower().endswith(RASTER_SUFFIXES):
@@ -195,7 +199,7 @@ def _check_options(given: set[str], expected: set[str], what: str) -> None:
         raise click.UsageError(f"--{option} does not go with {what}")
 
 
-def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> None:
+def _to_other_zarr(source: str, target: str, *, check: bool, resume: bool, **options: Any) -> None:
     from zstore.upkeep.convert import convert as convert_zarr
 
     cut: dict[str, Any] = {
@@ -212,6 +216,7 @@ def _to_other_zarr(source: str, target: str, *, check: bool, **options: Any) -> 
             zarr_format=options["zarr_format"] or 3,
             overwrite=options["overwrite"],
             check=check,
+            resume=resume,
             progress=progress,
             **cut,
         )

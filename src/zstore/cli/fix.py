@@ -74,7 +74,7 @@ def fix(
         f"{v.count('error')} errors and {v.count('warning')} warnings" for v in (plan.before, plan.after)
     ]
     click.echo(f"{path}: {counts[0]} before, {counts[1]} after; {len(plan.changes)} keys change")
-    if not plan.changes:
+    if not plan.changes and not plan.is_left:
         return
     if not write:
         click.echo("nothing is written: pass --write to do it")

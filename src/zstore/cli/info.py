@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import click
 from rich.table import Table
 
-from zstore.cli.options import show_table
+from zstore.cli.options import show_table, show_unfinished
+from zstore.errors import NotFoundError
+from zstore.jobs.record import find_unfinished
 from zstore.nodes.open import open as open_node
 from zstore.report.readers import Reader, judge_readers
 from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report, stored_size
+from zstore.storage.url import open_store
 
 __all__ = ["info"]
 
@@ -19,8 +22,18 @@ __all__ = ["info"]
 @click.argument("path")
 @click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
 def info(path: str, sizes: bool | None) -> None:
-    """Say what PATH is: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it."""
-    node = open_node(path, mode="r")
+    """Say what PATH is: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.
+
+    Where work there is unfinished, this says how to go on with it, and fails.
+    """
+    try:
+        node = open_node(path, mode="r")
+    except NotFoundError:
+        unfinished = find_unfinished(open_store(path, read_only=True), "")
+        show_unfinished(unfinished)
+        if unfinished:
+            raise SystemExit(1) from None
+        raise
     report = make_report(node)
     place = Table(show_header=False, box=None, pad_edge=False)
     place.add_column(style="bold")
@@ -37,6 +50,9 @@ def info(path: str, sizes: bool | None) -> None:
     for finding in report.findings:
         if finding.severity != "note":
             click.echo(f"{finding.severity}: {finding.rule}: {finding.message} ({finding.path or '/'})")
+    show_unfinished(report.unfinished)
+    if report.unfinished:
+        raise SystemExit(1)
 
 
 def _reader_table(readers: Sequence[Reader]) -> Table:

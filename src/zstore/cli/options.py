@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,8 +21,17 @@ from rich.table import Table
 from rich.text import Text
 
 from zstore.conventions.profiles import PROFILES
+from zstore.jobs.record import Unfinished
 
-__all__ = ["LENGTHS", "WORDS", "codec_of", "cutting_options", "show_progress", "show_table"]
+__all__ = [
+    "LENGTHS",
+    "WORDS",
+    "codec_of",
+    "cutting_options",
+    "show_progress",
+    "show_table",
+    "show_unfinished",
+]
 
 PIPED_WIDTH = 200
 
@@ -119,3 +128,12 @@ def show_table(table: Table) -> None:
     if not console.is_terminal:
         console = Console(markup=False, width=PIPED_WIDTH)
     console.print(table)
+
+
+def show_unfinished(found: Iterable[Unfinished]) -> None:
+    """Two lines for each piece of unfinished work: where and what, and how to go on with it."""
+    from zstore.validation.verdict import clean
+
+    for work in found:
+        click.echo(f"{click.style('unfinished', fg='red')} /{clean(work.path)}: {work.what}")
+        click.echo(f"  go on with: {work.again}")

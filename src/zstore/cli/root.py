@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 
 import zstore as library
 from zstore.errors import ZstoreError
+from zstore.jobs.record import asked_as
 
 __all__ = ["zstore"]
 
@@ -39,6 +42,11 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"zstore.cli.{cmd_name}"), cmd_name)
         return command
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
+        # What the words begin says, as long as it is unfinished, how to go on with it.
+        with asked_as(["zstore", *(sys.argv[1:] if args is None else args)]):
+            return super().main(args, *others, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         with warnings.catch_warnings():

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from zstore.cli.options import show_progress
+from zstore.cli.options import show_progress, show_unfinished
 
 __all__ = ["verify"]
 
@@ -18,7 +18,7 @@ __all__ = ["verify"]
 @click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
-    """Read every chunk of PATH on all cores, and say what is damaged; any damage fails."""
+    """Read every chunk of PATH on all cores, and say what is damaged or unfinished; either fails."""
     from zstore.upkeep.verify import verify as check
     from zstore.validation.verdict import clean
 
@@ -31,6 +31,7 @@ def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
             place = damage.key if damage.key is not None else damage.path or "/"
             cause = clean(" ".join(damage.cause.split()))
             click.echo(f"{click.style(damage.kind, fg='red')} {clean(place)}: {cause}")
+        show_unfinished(found.unfinished)
         left_out = found.damage_count - len(found.damages)
         if left_out:
             click.echo(f"... and {left_out} more")
@@ -38,7 +39,9 @@ def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
             f"{found.array_count} arrays, {found.chunk_count} chunks, {found.missing_count} not stored, "
             f"{found.stray_count} outside their arrays"
         )
-        verdict = "sound" if found.is_sound else f"{found.damage_count} damaged"
+        faults = [f"{found.damage_count} damaged"] if found.damage_count else []
+        faults += [f"{len(found.unfinished)} unfinished"] if found.unfinished else []
+        verdict = ", ".join(faults) or "sound"
         click.echo(f"{path}: {counts}: {verdict}")
     if not found.is_sound:
         raise SystemExit(1)

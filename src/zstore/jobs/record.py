@@ -24,7 +24,17 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from zstore.base.byterange import ByteRange
-from zstore.engine.documents import list_nodes, node_kind, parse_node, place, read_node
+from zstore.engine.documents import (
+    KEYS,
+    METADATA_NAMES,
+    check_above,
+    forget_consolidated,
+    list_nodes,
+    node_kind,
+    parse_node,
+    place,
+    read_node,
+)
 from zstore.errors import MetadataError, StoreError, ZstoreError
 from zstore.jobs.journal import Journal
 from zstore.model.array import ArrayModel
@@ -38,6 +48,7 @@ __all__ = [
     "Unfinished",
     "asked_as",
     "begin",
+    "begin_new",
     "find_unfinished",
     "read_record",
     "resumable",
@@ -77,7 +88,7 @@ WORKS = {
     "netcdf_to_zarr": Work(
         "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "overwrite"
     ),
-    "write_plan": Work("the fixing of documents", "zstore.validation.fixing.write.write_plan"),
+    "fix": Work("the fixing of documents", "zstore.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")
 
@@ -89,12 +100,14 @@ class Record:
     work  a name of `WORKS`; "" for any other
     plan  what is to be made of what, in JSON
     name  of the job, in its journal
+    is_ready  whether what was in the way is gone
     """
 
     work: str
     plan: Any
     name: str
     asked: Any = None
+    is_ready: bool = True
 
 
 @dataclass(frozen=True)
@@ -103,12 +116,14 @@ class Unfinished:
 
     path   where, below the store's root
     place  the same with the store's URL
-    what   the kind of work
+    work   the name of the kind of work; "" where zstore does not know it
+    what   the same in words
     again  how to go on with it: the command, or the call, that began it
     """
 
     path: str
     place: str
+    work: str
     what: str
     again: str
 
@@ -196,6 +211,13 @@ class Job:
         """Which units of the job are done."""
         return Journal(self.store, self._units)
 
+    def clear(self, act: Callable[[], None]) -> None:
+        """Remove what is in the way, by `act`, and say that it is gone; until then nothing can be resumed."""
+        act()
+        key = join_key(self.base, RECORD)
+        said = json.loads(bytes(self.store.get(key) or b"{}"))
+        self.store.put(key, _render({**said, "is_ready": True}))
+
     def end(self) -> None:
         """Say no more that anything is unfinished; what the job was a part of may go on."""
         self.store.delete_prefix(self._units)
@@ -209,13 +231,22 @@ class Job:
 
 
 def begin(
-    store: Store, base: str, work: str, plan: Any, *, name: str, resume: bool = False, replace: bool = False
+    store: Store,
+    base: str,
+    work: str,
+    plan: Any,
+    *,
+    name: str,
+    resume: bool = False,
+    replace: bool = False,
+    is_ready: bool = True,
 ) -> Job:
     """Say in the store that the work begins; with `resume`, go on with what is recorded there, if that is it.
 
-    plan     what tells this work from other work of its kind, in JSON
-    name     16 hexadecimal digits, which a journal of the same plan has again
-    replace  forget what is recorded there
+    plan      what tells this work from other work of its kind, in JSON
+    name      16 hexadecimal digits, which a journal of the same plan has again
+    replace   forget what is recorded there
+    is_ready  whether nothing is in the way that `Job.clear` is to remove
 
     Raises
         StoreError: other work is unfinished there (or this one, and the caller does not resume it).
@@ -240,12 +271,71 @@ def begin(
                 if child != RECORD.rpartition("/")[2]:
                     store.delete_prefix(join_key(base, JOB, child))
         said = {"work": work, "name": name, "plan": plan, "asked": None if asked is None else asked.words}
-        store.put(join_key(base, RECORD), json.dumps(said, indent=1).encode())
+        store.put(join_key(base, RECORD), _render({**said, "is_ready": is_ready}))
         store.flush()
-    job = Job(store, base, name, is_resumed=former is not None)
+    job = Job(store, base, name, is_resumed=former is not None and former.is_ready)
     if asked is not None:
         asked.jobs[id(store), base] = job
     return job
+
+
+def _render(said: Mapping[str, Any]) -> bytes:
+    return json.dumps(said, indent=1).encode()
+
+
+def begin_new(
+    store: Store,
+    base: str,
+    zarr_format: int,
+    work: str,
+    plan: Any,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    may_hold_others: bool = False,
+) -> Job:
+    """As `begin`, for work that makes a new node: see that nothing is there, or with `overwrite` remove it.
+
+    may_hold_others  whether there may be something that is no node and no part of one
+
+    Raises
+        StoreError: something is there already; MetadataError: above it is what cannot hold it; as `begin`.
+    """
+    store.check_writable(join_key(base, RECORD))
+    check_above(store, base, zarr_format)
+    is_empty = next(iter(store.list(base)), None) is None
+    if not is_empty and read_record(store, base) is None:
+        is_node = read_node(store, base) is not None
+        if not is_node and not may_hold_others:
+            raise StoreError(
+                "cannot convert: there is something that is no array and no group; expected nothing",
+                path=place(store, base),
+            )
+        if is_node and not overwrite:
+            raise StoreError(
+                "cannot convert: an array or group is there already; pass overwrite=True to replace it",
+                path=place(store, base),
+            )
+        is_empty = not is_node
+    replace = overwrite and not resume
+    job = begin(
+        store, base, work, plan, name=name_job(plan), resume=resume, replace=replace, is_ready=is_empty
+    )
+    if not job.is_resumed and not is_empty:
+        job.clear(lambda: _clear(store, base))
+    return job
+
+
+def _clear(store: Store, base: str) -> None:
+    """Remove everything at and below a place but the record of what comes there; documents go first."""
+    forget_consolidated(store, base, None)
+    keys = [key for key in store.list(base) if key.rpartition("/")[2] in (*METADATA_NAMES, *KEYS[1])]
+    for key in sorted(keys, key=lambda key: (key.count("/"), key)):
+        store.delete(key)
+    for name in store.list_children(base):
+        if name != JOB:
+            store.delete_prefix(join_key(base, name))
+            store.delete(join_key(base, name))
 
 
 def name_job(plan: Any) -> str:
@@ -293,14 +383,14 @@ def read_record(store: Store, base: str) -> Record | None:
         return Record("", None, "")
     name = said.get("name")
     name = name if isinstance(name, str) and NAME.fullmatch(name) else ""
-    return Record(said["work"], said.get("plan"), name, said.get("asked"))
+    return Record(said["work"], said.get("plan"), name, said.get("asked"), said.get("is_ready") is True)
 
 
 def _unfinished(store: Store, base: str, record: Record) -> Unfinished:
     work = WORKS.get(record.work, UNKNOWN)
     asked = record.asked if isinstance(record.asked, dict) else {}
     again = _command(asked.get("command"), work) or _call(asked) or _bare(work)
-    return Unfinished(base, place(store, base), work.words, again)
+    return Unfinished(base, place(store, base), record.work, work.words, again)
 
 
 def _command(words: Any, work: Work) -> str | None:
@@ -354,6 +444,9 @@ def find_unfinished(store: Store, path: str) -> list[Unfinished]:
             return _named(store, _recorded(store, [path, *(join_key(path, name) for name in known)]))
         others = [place for place, documents in members if node_kind(documents) is None]
         waiting += [place for place, documents in members if node_kind(documents) and _is_group(documents)]
+        # A node of its own may be what is worked on: an array that is described anew.
+        arrays = [place for place, documents in members if node_kind(documents)]
+        found += _recorded(store, [place for place in arrays if place not in waiting])
         if join_key(at, JOB) in others:
             # What is no node there is the work's own.
             found.append(at)

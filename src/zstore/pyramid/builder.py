@@ -94,7 +94,14 @@ def build(
         raise StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
     name = name_build(record, "" if former is None else str(former.get("build")))
     job = begin(
-        group.store, group.path, work, record, name=name, resume=resume, replace=overwrite and not resume
+        group.store,
+        group.path,
+        work,
+        record,
+        name=name,
+        resume=resume,
+        replace=overwrite and not resume,
+        is_ready=False,
     )
     if job.is_resumed and former is not None and former.get("build") == job.name:
         # It was interrupted when all was said.
@@ -102,7 +109,8 @@ def build(
         job.end()
         return group
     if not job.is_resumed:
-        _clear(pyramid, group, taken, left)
+        taken = [name for name in pyramid.made if name in group]
+        job.clear(lambda: _clear(pyramid, group, taken, left))
     nodes = NewNodes(group.store, group.path, group.zarr_format)
     arrays = pyramid.draft(group, nodes, job.name)
     _fill(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, job.journal(), options)

@@ -31,7 +31,7 @@ from zstore.resampling.methods import downsample
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["Encoding", "Pyramid", "auxiliary_options", "create_auxiliaries", "rehearse"]
+__all__ = ["Encoding", "Pyramid", "create_auxiliaries", "draft_auxiliaries", "rehearse"]
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Pyramid:
                 if level.path in self.made:
                     grow(array, self._shape(level, layer))
                 array.attrs.update(self.documents[f"{level.path}/{layer.name}"]["attributes"])
-            for name, document in self._auxiliaries(level):
+            for name, document in auxiliaries(self.documents, level.path):
                 found = held.get(name)
                 if isinstance(found, Array) and found.shape == document["data"].shape:
                     found.attrs.update(document["attributes"])
@@ -163,7 +163,7 @@ class Pyramid:
         for level in self.geo.levels:
             held = group[level.path]
             assert isinstance(held, Group)
-            for name, document in self._auxiliaries(level):
+            for name, document in auxiliaries(self.documents, level.path):
                 found = held.get(name)
                 is_along = isinstance(found, Array) and name in self.geo.dimensions
                 if is_along and found.shape != document["data"].shape:
@@ -171,28 +171,13 @@ class Pyramid:
             self._draft_beside(group, nodes, level)
         nodes.publish()
 
-    def _auxiliaries(self, level: Level) -> Iterator[tuple[str, Document]]:
-        """The coordinates and the CRS's variable that the documents hold for a level, by name."""
-        for path, document in self.documents.items():
-            above, _, name = path.rpartition("/")
-            if above == level.path and "data" in document:
-                yield name, document
-
     def _draft_beside(self, group: Group, nodes: NewNodes, level: Level) -> None:
         """What lies beside the data of a level, but for what is there and as it should be.
 
         All extras at the finest level, what does not depend on the grid at others. Coordinates that no affine
         can say are the means of the windows' own.
         """
-        for name, document in self._auxiliaries(level):
-            found = None if level.path in nodes else group.get(f"{level.path}/{name}")
-            if found is None:
-                nodes.add_array(f"{level.path}/{name}", **auxiliary_options(document))
-            elif not isinstance(found, Array) or found.shape != document["data"].shape:
-                expected = f"expected an array of shape {document['data'].shape}"
-                raise MetadataError(
-                    f"{name!r} is {found!r}; {expected}", path=f"{place_of(group)}/{level.path}"
-                )
+        draft_auxiliaries(None if level.path in nodes else group, nodes, self.documents, level.path)
         if level.path == self.dataset.level:
             return
         spatial, free = self.dataset.geo.dimensions, free_extras(self.dataset)
@@ -269,17 +254,42 @@ def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
     return array
 
 
+def auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Document]]:
+    """The coordinates and the CRS's variable that the documents hold for a level, by name."""
+    for path, document in documents.items():
+        above, _, name = path.rpartition("/")
+        if above == level and "data" in document:
+            yield name, document
+
+
+def draft_auxiliaries(
+    group: Group | None, nodes: NewNodes, documents: Documents, level: str, below: str | None = None
+) -> None:
+    """Make new nodes of a level's coordinates and the CRS's variable, but for those that the group has.
+
+    below  where they come to be, if not at the level's own path
+
+    Raises
+        MetadataError: something else has one of their names.
+    """
+    for name, document in auxiliaries(documents, level):
+        path = join_key(level if below is None else below, name)
+        found = None if group is None else group.get(path)
+        if found is None:
+            nodes.add_array(path, **auxiliary_options(document))
+        elif not isinstance(found, Array) or found.shape != document["data"].shape:
+            expected = f"expected an array of shape {document['data'].shape}"
+            where = place_of(found).rpartition("/")[0]
+            raise MetadataError(f"{name!r} is {found!r}; {expected}", path=where)
+
+
 def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
     """The coordinates and the CRS's variable that the documents hold for a level; those there are kept.
 
     Raises
         MetadataError: something else has one of their names.
     """
-    prefix = f"{level}/" if level else ""
-    for path, document in documents.items():
-        name = path.removeprefix(prefix)
-        if not path.startswith(prefix) or "/" in name or "data" not in document:
-            continue
+    for name, document in auxiliaries(documents, level):
         existing = group.get(name)
         if existing is None:
             group.create_array(name, **auxiliary_options(document))

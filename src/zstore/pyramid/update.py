@@ -240,7 +240,7 @@ def _changed_boxes(
         *(tuple(slice(min(a, n), min(b, n)) for (a, b), n in zip(p, shape, strict=True)) for p in pending),
         *asked,
     ]
-    return [box for box in found if volume(box)]
+    return [box for number, box in enumerate(found) if volume(box) and box not in found[:number]]
 
 
 def _asked_boxes(region: Region, layer: Layer, place: str, *, is_all: bool) -> list[Box]:

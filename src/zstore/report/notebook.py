@@ -31,6 +31,7 @@ def render_html(node: Array | Group) -> str:
     is_near = node.store.local_path() is not None or isinstance(node.store, MemoryStore)
     report = make_report(node, depth=1) if is_near else Report({}, None, ())
     rows = [*list_facts(node, report), *_shape(node)]
+    rows[:0] = [("unfinished", f"/{work.path}: {work}") for work in report.unfinished]
     parts = [_table(rows)]
     if report.geo is not None and report.geo.levels:
         parts.append(_table(_levels(report.geo), ("level", "rows × columns", "cell size")))

@@ -10,6 +10,7 @@ from zstore.conventions.base import Finding
 from zstore.conventions.meaning import Meaning, Reading
 from zstore.conventions.model import Band, GeoModel
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
@@ -35,6 +36,7 @@ class Report:
     time      the earliest and the latest date
     dialects  the names of those that the node, its finest level and their arrays speak
     below     where the node lies nowhere itself, the first pyramids below it, by path
+    unfinished  work that is under way at or below the node, or was interrupted
     """
 
     arrays: Mapping[str, Array]
@@ -43,6 +45,7 @@ class Report:
     time: tuple[str, str] | None = None
     dialects: tuple[str, ...] = ()
     below: Mapping[str, GeoModel] = field(default_factory=dict)
+    unfinished: tuple[Unfinished, ...] = ()
 
 
 def make_report(node: Array | Group, depth: int | None = None) -> Report:
@@ -68,7 +71,8 @@ def make_report(node: Array | Group, depth: int | None = None) -> Report:
             extra.append(Finding("MS-09", "warning", node.path, f"time cannot be read: {error}"))
     level = geo.levels[0].path if geo is not None and geo.levels else None
     dialects = tuple(meaning.dialects(held, level))
-    return Report(arrays, geo, (*reading.findings, *extra), time, dialects, {} if geo else _pyramids(groups))
+    below, unfinished = {} if geo else _pyramids(groups), tuple(find_unfinished(node.store, node.path))
+    return Report(arrays, geo, (*reading.findings, *extra), time, dialects, below, unfinished)
 
 
 def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:

@@ -14,11 +14,9 @@ from uuid import uuid4
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
     KEYS,
-    METADATA_NAMES,
     ancestors,
     check_above,
     create_node,
-    forget_consolidated,
     node_kind,
     place,
     read_documents,
@@ -28,7 +26,7 @@ from zstore.engine.documents import (
 from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.jobs.record import JOB, Job, begin, name_job, read_record, resumable
+from zstore.jobs.record import JOB, begin, begin_new, name_job, read_record, resumable
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
@@ -119,7 +117,7 @@ def convert(
     )
     changes = _plan(here, there, request)
     said = {"source": place(*here), **_say(request, changes)}
-    job = _begin(there, said, overwrite=overwrite, resume=resume)
+    job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
     jobs = [
         (here.array(below, old, request), there.array(below, new, request), is_copy)
         for below, old, new, is_copy in changes
@@ -278,44 +276,6 @@ def _say(request: Request, changes: list[_Change]) -> dict[str, Any]:
     asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(request).items()}
     made = [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy in changes]
     return {**asked, "zarr_format": request.zarr_format, "documents": name_job(made)}
-
-
-def _begin(there: _Place, said: dict[str, Any], *, overwrite: bool, resume: bool) -> Job:
-    """See that nothing is at the target, so that nothing there can be taken for a part of what is made."""
-    store, path = there
-    store.check_writable(join_key(path, JOB))
-    check_above(store, path, said["zarr_format"])
-    left = read_record(store, path)
-    is_empty = next(iter(store.list(path)), None) is None
-    if left is None and not is_empty:
-        if read_node(store, path) is None:
-            raise StoreError(
-                "cannot convert: there is something that is no array and no group; expected nothing",
-                path=place(store, path),
-            )
-        if not overwrite:
-            raise StoreError(
-                "cannot convert: an array or group is there already; pass overwrite=True to replace it",
-                path=place(store, path),
-            )
-    job = begin(
-        store, path, "convert", said, name=name_job(said), resume=resume, replace=overwrite and not resume
-    )
-    if not job.is_resumed and not is_empty:
-        _clear(store, path)
-    return job
-
-
-def _clear(store: Store, path: str) -> None:
-    """Remove everything at and below a place but the record of what comes there; documents go first."""
-    forget_consolidated(store, path, None)
-    keys = [key for key in store.list(path) if key.rpartition("/")[2] in (*METADATA_NAMES, *KEYS[1])]
-    for key in sorted(keys, key=lambda key: (key.count("/"), key)):
-        store.delete(key)
-    for name in store.list_children(path):
-        if name != JOB:
-            store.delete_prefix(join_key(path, name))
-            store.delete(join_key(path, name))
 
 
 def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:

@@ -8,11 +8,13 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from zstore.engine.walk import walk_nodes
+from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, ZstoreError
+from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model.array import ArrayModel
 from zstore.nodes.node import Missing, Node, is_fault
 from zstore.nodes.open import StoreLike
+from zstore.storage.base import Store
 from zstore.upkeep.chunks import MEMORY_SIZE, Box, Cell, Progress, StoredArray, open_place, run
 
 __all__ = ["Damage", "Verification", "verify"]
@@ -46,6 +48,7 @@ class Verification:
     missing_count  chunks of the grid that are not stored, and so read as the fill value
     stray_count    stored chunks outside their array, which a larger shape would bring back
     damage_count   how much was found; `damages` describes the first ten thousand
+    unfinished     work that is under way there, or was interrupted, and how to go on with it
     """
 
     array_count: int = 0
@@ -54,11 +57,12 @@ class Verification:
     stray_count: int = 0
     damage_count: int = 0
     damages: list[Damage] = field(default_factory=list)
+    unfinished: list[Unfinished] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything can be read (and nothing is missing, where that was asked)."""
-        return not self.damage_count
+        """Whether everything can be read and is finished (and nothing missing, where that was asked)."""
+        return not self.damage_count and not self.unfinished
 
     def add(self, damage: Damage) -> None:
         """Count one more, and describe it while there is room."""
@@ -76,7 +80,7 @@ def verify(
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
 ) -> Verification:
-    """Read every chunk of the array or hierarchy at `path`, on all cores, and say what is damaged.
+    """Read every chunk of the array or hierarchy at `path`, on all cores; say what is damaged or unfinished.
 
     With missing="error", chunks (and inner chunks) that are not stored are damage too. `progress` is called
     with the chunks done and all there are.
@@ -88,9 +92,9 @@ def verify(
     """
     is_complete = is_fault(missing)
     store, base = open_place(target, path, storage_options, read_only=True)
-    found = Verification()
+    found = Verification(unfinished=find_unfinished(store, base))
     arrays: list[_Checked] = []
-    for where, model in walk_nodes(store, base):
+    for where, model in _nodes(store, base, found):
         if isinstance(model, ZstoreError):
             found.add(Damage(where, model.key, model.message, "document"))
         elif isinstance(model, ArrayModel):
@@ -113,6 +117,15 @@ def verify(
         if progress is not None:
             progress(done, max(total, done))
     return found
+
+
+def _nodes(store: Store, base: str, found: Verification) -> Iterator[Found]:
+    """Every node; none where something is unfinished, and nothing else there."""
+    try:
+        yield from walk_nodes(store, base)
+    except NotFoundError:
+        if not found.unfinished:
+            raise
 
 
 class _Checked:

@@ -30,7 +30,10 @@ CLASSES: tuple[RequirementsClass, ...] = (
 )  # fmt: skip
 CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-THEMES = ("documents", "variables", "georeference", "levels", "consistency", "tiles", "declared", "values")
+THEMES = (
+    "documents", "variables", "georeference", "levels", "consistency", "tiles", "declared", "values",
+    "unfinished",
+)  # fmt: skip
 
 
 class Found(NamedTuple):

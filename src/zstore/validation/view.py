@@ -28,6 +28,7 @@ from zstore.engine.documents import (
     read_documents,
 )
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.array import Array
@@ -145,6 +146,7 @@ class Hierarchy:
     nodes: list[NodeView]
     profile: Profile | None = None
     is_deep: bool = False
+    unfinished: list[Unfinished] = field(default_factory=list)
 
     @property
     def wants_all(self) -> bool:
@@ -206,9 +208,9 @@ def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
         NotFoundError: there is no node, and nothing that could be one.
         StoreError: the store failed.
     """
-    documents = read_documents(store, [path], consolidated=True)[0]
+    documents, unfinished = read_documents(store, [path], consolidated=True)[0], find_unfinished(store, path)
     if node_kind(documents) is None and v2.ATTRIBUTES_KEY not in documents:
-        root: NodeView = _implied(store, path)
+        root: NodeView = _implied(store, path, unfinished)
     else:
         root = _view(store, path, documents, None)
         if isinstance(root, ArrayView):
@@ -224,19 +226,22 @@ def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
                 continue
             _list(node)
             waiting += [(child, depth + 1) for child in node.children.values()]
-    return Hierarchy(store, root, nodes)
+    return Hierarchy(store, root, nodes, unfinished=unfinished)
 
 
-def _implied(store: Store, path: str) -> GroupView:
-    """What has no document itself but holds nodes: a group that everything but its document is there of."""
+def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView:
+    """What has no document itself but holds nodes: a group that everything but its document is there of.
+
+    So is a place where one is being made.
+    """
     names = store.list_children(path)
     found = read_documents(store, [join_key(path, name) for name in names])
     kinds = {kind for documents in found if (kind := node_kind(documents)) is not None}
-    if not kinds:
+    if not kinds and not unfinished:
         where = place(store, path)
         raise NotFoundError("no array or group there; looked for zarr.json, .zarray, .zgroup", path=where)
     # v1 has no groups: its arrays are what is there only where there is nothing newer.
-    zarr_format: ZarrFormat = 3 if "v3" in kinds else 1 if kinds == {"v1"} else 2
+    zarr_format: ZarrFormat = 3 if "v3" in kinds or not kinds else 1 if kinds == {"v1"} else 2
     return GroupView(store, path, "", zarr_format, {}, {}, [])
 
 

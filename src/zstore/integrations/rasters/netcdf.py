@@ -17,13 +17,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.engine.pool import ahead
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
+from zstore.integrations.rasters.targets import begin_in, open_place
+from zstore.jobs.record import resumable
 from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
+from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.nodes.open import create_group
+from zstore.nodes.open import open_group
+from zstore.pyramid.dataset import place_of
 from zstore.pyramid.levels import rehearse
 from zstore.storage.base import Store
 
@@ -52,6 +56,7 @@ def is_netcdf(path: str | os.PathLike[str]) -> bool:
         return file.read(len(SIGNATURE)).startswith((SIGNATURE, *SIGNATURES))
 
 
+@resumable
 def netcdf_to_zarr(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str] | Store | Group,
@@ -92,15 +97,13 @@ def netcdf_to_zarr(
         for plan in plans.values():
             rehearse(zarr_format, plan)
         attributes = {path: _attributes(group.attrs, path or "/") for path, group in groups.items()}
-        if isinstance(target, Group):
-            root = target
-            if root.zarr_format != zarr_format:
-                raise MetadataError(f"zarr_format is {zarr_format}; expected the group's {root.zarr_format}")
-        else:
-            root = create_group(target, zarr_format=zarr_format, overwrite=overwrite)
-        for path in groups:
-            if path:
-                root.require_group(path)
+        store, base, held = open_place(target, zarr_format)
+        said = {"source": os.fspath(source)}
+        job = begin_in(store, base, held, zarr_format, "netcdf_to_zarr", said, overwrite=overwrite)
+        nodes = NewNodes(store, base, zarr_format)
+        for path in filter(None, groups):
+            if held is not None and path in held:
+                held.require_group(path)
         total, done = sum(prod(plan["shape"]) for plan in plans.values()), 0
 
         def tell(count: int) -> None:
@@ -111,12 +114,24 @@ def netcdf_to_zarr(
 
         for path, plan in plans.items():
             variable = groups[path.rpartition("/")[0]].variables[path.rpartition("/")[2]]
-            _copy(variable, root.create_array(path, overwrite=overwrite, **plan), tell)
-        # What the groups say comes last: a conversion that was interrupted is not taken for a whole one.
+            if held is not None and path in held:
+                if not overwrite:
+                    raise StoreError(
+                        f"array {path!r} is there already; expected overwrite", path=place_of(held)
+                    )
+                del held[path]
+            _copy(variable, nodes.add_array(path, **plan), tell)
         for path, stated in attributes.items():
+            if held is None or (path and path not in held):
+                nodes.add_group(path, stated)
+        nodes.publish()
+        root = open_group(store, base, mode="r+")
+        for path, stated in attributes.items() if held is not None else ():
             member = root[path] if path else root
             member.attrs.update(stated)
-    return root.consolidate()
+    root = root.consolidate()
+    job.end()
+    return root
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from zstore.integrations.rasters.writing import (
     open_raster,
     write_rasters,
 )
+from zstore.jobs.record import resumable
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
@@ -38,6 +39,7 @@ class RasterWarning(UserWarning):
     """Something that a raster does not say, or says in a way that Zarr cannot repeat."""
 
 
+@resumable
 def raster_to_zarr(
     source: RasterPath,
     target: Group | PlaceLike,

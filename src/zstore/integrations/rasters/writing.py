@@ -16,17 +16,20 @@ import numpy as np
 from zstore.conventions.model import GeoModel
 from zstore.conventions.write import render_geo
 from zstore.engine.pool import ahead
-from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
 from zstore.integrations.rasters.geotiff import import_rasterio
+from zstore.integrations.rasters.targets import begin_in, open_place
 from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
+from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.nodes.open import create_group
+from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import windows
 from zstore.pyramid.build import build_pyramid
 from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
-from zstore.pyramid.levels import create_auxiliaries, rehearse
+from zstore.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
+from zstore.storage.base import join_key
 
 __all__ = ["Described", "Part", "Progress", "RasterPath", "open_raster", "write_rasters"]
 
@@ -126,31 +129,51 @@ def write_rasters(
     for plan in plans.values():
         rehearse(zarr_format, plan)
     resamplers.resolve(method)
-    root = _make_root(target, zarr_format, overwrite=overwrite)
-    group = root if levels == 0 else root.create_group("0")
+    store, base, held = open_place(target, zarr_format)
+    below = "" if levels == 0 else "0"
+    names = [below] if below else list(plans)
+    taken = [name for name in names if held is not None and name in held]
+    if taken and held is not None:
+        expected = "expected a group without them"
+        raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=place_of(held))
+    said = {"sources": [part.path for part in found.parts]}
+    job = begin_in(store, base, held, zarr_format, "raster_to_zarr", said, overwrite=overwrite)
     share = 1 if levels == 0 else 2
     total = share * sum(prod(part.shape) * len(part.bands) for part in found.parts)
     tell = progress or (lambda done, total: None)
-    create_auxiliaries(group, documents, "")
-    arrays = {name: group.create_array(name, **plan) for name, plan in plans.items()}
+    nodes = NewNodes(store, base, zarr_format)
+    draft_auxiliaries(None if below else held, nodes, documents, "", below)
+    arrays = {name: nodes.add_array(join_key(below, name), **plan) for name, plan in plans.items()}
     done = 0
     for index, part in enumerate(found.parts):
         for cells in _write_part(part, found.parts[:index], arrays):
             done += cells
             tell(done, total)
-    # The place comes last: a conversion that was interrupted says nowhere what it is.
-    group.attrs.put(join_attributes({**group.attrs, **found.attributes}, documents[""]["attributes"]))
-    if levels == 0:
-        return root.consolidate()
-    half = total // share
-    return build_pyramid(
-        group,
-        root,
-        levels=levels,
-        method=method,
-        profile=profile,
-        progress=lambda done, of: tell(half + half * done // of, total),
-    )
+    placed = documents[""]["attributes"]
+    if held is None or below:
+        nodes.add_group(below, join_attributes(found.attributes, placed))
+    if held is None and below:
+        # What holds a pyramid says what it is when that is whole.
+        nodes.add_group("", {})
+    nodes.publish()
+    root = open_group(store, base, mode="r+")
+    if held is not None and not below:
+        create_auxiliaries(root, documents, "")
+        root.attrs.put(join_attributes({**root.attrs, **found.attributes}, placed))
+    if below:
+        half = total // share
+        root = build_pyramid(
+            root["0"],
+            root,
+            levels=levels,
+            method=method,
+            profile=profile,
+            progress=lambda done, of: tell(half + half * done // of, total),
+        )
+    else:
+        root = root.consolidate()
+    job.end()
+    return root
 
 
 def _cut(lengths: Any, dimensions: Sequence[str]) -> Any:
@@ -159,17 +182,6 @@ def _cut(lengths: Any, dimensions: Sequence[str]) -> Any:
         return lengths
     pair = (lengths, lengths) if isinstance(lengths, int) else tuple(lengths)
     return (*(1 for _ in dimensions[:-2]), *pair)
-
-
-def _make_root(target: Group | PlaceLike, zarr_format: ZarrFormat, *, overwrite: bool) -> Group:
-    if not isinstance(target, Group):
-        return create_group(target, zarr_format=zarr_format, overwrite=overwrite)
-    if target.zarr_format != zarr_format:
-        raise MetadataError(
-            f"zarr_format is {zarr_format}; expected the target group's {target.zarr_format}",
-            path=place_of(target),
-        )
-    return target
 
 
 def _write_part(part: Part, earlier: Sequence[Part], arrays: Mapping[str, Array]) -> Iterator[int]:

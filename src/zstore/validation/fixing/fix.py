@@ -9,6 +9,7 @@ from typing import Any
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.errors import MetadataError
+from zstore.jobs.record import resumable
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 from zstore.validation.fixing.crs import fix_crs
@@ -53,6 +54,7 @@ def plan_fix(
     return make_plan(hierarchy, FIXES, crs=chosen, method=method, fill_value=fill_value)
 
 
+@resumable
 def fix(
     target: str | Path | Store,
     profile: str | None = None,
@@ -80,7 +82,7 @@ def fix(
         path=path,
         storage_options=storage_options,
     )
-    if not plan.changes:
+    if not plan.changes and not plan.is_left:
         return plan, None
     store = open_store(target, storage_options=storage_options)
     place = backup_place(store) if backup is None else Path(backup)

@@ -184,6 +184,8 @@ class Plan:
     changes    by key, what would be stored there; None where the key would be deleted
     fixed     what that fixes; `refused` what is left because it is not mechanical
     before, after  the verdicts on the hierarchy as it is, and as it would be
+    path       of the hierarchy's root
+    is_left    whether an earlier fix was interrupted there
     """
 
     store: OverlayStore
@@ -192,6 +194,8 @@ class Plan:
     refused: tuple[Fix, ...]
     before: Verdict
     after: Verdict
+    path: str = ""
+    is_left: bool = False
 
     def documents(self) -> list[str]:
         """The keys of metadata documents among the changes."""
@@ -234,8 +238,20 @@ def make_plan(
 
     The last of them are left out as long as something would be wrong after them that was right before.
     """
+    plan = _make_plan(hierarchy, fixes, crs, method, fill_value)
+    is_left = any(work.work == "fix" and work.path == hierarchy.root.path for work in hierarchy.unfinished)
+    return replace(plan, path=hierarchy.root.path, is_left=is_left)
+
+
+def _make_plan(
+    hierarchy: Hierarchy,
+    fixes: tuple[Callable[[Draft], None], ...],
+    crs: Crs | None,
+    method: str | None,
+    fill_value: int | float | None,
+) -> Plan:
     before = check_hierarchy(hierarchy)
-    lost = _only_consolidated(hierarchy) or _first_format(hierarchy)
+    lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
         return Plan(OverlayStore(hierarchy.store), {}, (), tuple(lost), before, before)
     broken: list[Fix] = []
@@ -288,6 +304,12 @@ def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Fix]:
         for f in plan.after.findings
         if f.severity == "error" and (f.rule, f.path) not in known and f.path in read
     ]
+
+
+def _unfinished(hierarchy: Hierarchy) -> list[Fix]:
+    """Work that has not ended is not fixed, but gone on with; fixing itself is by fixing again."""
+    others = [work for work in hierarchy.unfinished if work.work != "fix"]
+    return [Fix("ZS-09", work.path, f"nothing is changed: {work}") for work in others]
 
 
 def _only_consolidated(hierarchy: Hierarchy) -> list[Fix]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from zstore.engine.documents import METADATA_NAMES
 from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.jobs.record import begin, name_job
 from zstore.storage.base import Store, check_key
 from zstore.validation.fixing.plan import Plan
 
@@ -43,7 +44,7 @@ def write_plan(plan: Plan, store: Store, backup: Path) -> None:
     """Copy what the plan replaces to the new directory `backup`, then write the changes.
 
     Values of coordinates are written before documents, inner documents before outer ones: an interruption
-    leaves nothing that a second run does not fix. Each document is replaced whole.
+    leaves nothing that a second run does not fix, and is named until then. Each document is replaced whole.
 
     Raises
         StoreError: the backup cannot be made, something changed since the plan was made, or the store failed.
@@ -57,6 +58,7 @@ def write_plan(plan: Plan, store: Store, backup: Path) -> None:
         if (None if value is None else bytes(value)) != (None if planned is None else bytes(planned)):
             raise StoreError("changed since the plan was made; expected nobody else to write", key=key)
     _make_backup(backup, store.url, before)
+    job = begin(store, plan.path, "fix", {}, name=name_job({}), replace=plan.is_left)
     for key in keys:
         value = plan.changes[key]
         with store.lock(key):
@@ -64,6 +66,7 @@ def write_plan(plan: Plan, store: Store, backup: Path) -> None:
                 store.delete(key)
             else:
                 store.put(key, value)
+    job.end()
 
 
 def _order(key: str) -> tuple[bool, int, str]:

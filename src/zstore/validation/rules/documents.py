@@ -40,7 +40,7 @@ def implicit_groups(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
     root = hierarchy.root
     if root.zarr_format == 1:
         return
-    if isinstance(root, GroupView) and not root.raw:
+    if isinstance(root, GroupView) and not root.raw and root.children:
         yield root, ""
     for group in hierarchy.groups:
         for name in group.strays:

@@ -1,0 +1,51 @@
+"""Where files become Zarr: a new group, or one that is there and takes what they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zstore.errors import MetadataError
+from zstore.jobs.record import Job, begin, begin_new, name_job
+from zstore.model.array import ZarrFormat
+from zstore.nodes.group import Group
+from zstore.pyramid.dataset import PlaceLike, place_of
+from zstore.storage.base import Store
+from zstore.storage.url import open_store
+
+__all__ = ["begin_in", "open_place"]
+
+
+def open_place(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Store, str, Group | None]:
+    """(the store, the path in it, the group that is given).
+
+    Raises
+        MetadataError: that group has another format.
+    """
+    if not isinstance(target, Group):
+        return open_store(target), "", None
+    if target.zarr_format != zarr_format:
+        raise MetadataError(
+            f"zarr_format is {zarr_format}; expected the target group's {target.zarr_format}",
+            path=place_of(target),
+        )
+    return target.store, target.path, target
+
+
+def begin_in(
+    store: Store,
+    base: str,
+    held: Group | None,
+    zarr_format: ZarrFormat,
+    work: str,
+    said: Any,
+    *,
+    overwrite: bool,
+) -> Job:
+    """Say that the work begins, in the group that is held, or in place of what is there (with `overwrite`).
+
+    Raises
+        StoreError: something is there already, or unfinished work (unless `overwrite`).
+    """
+    if held is not None:
+        return begin(store, base, work, said, name=name_job(said), replace=overwrite)
+    return begin_new(store, base, zarr_format, work, said, overwrite=overwrite, may_hold_others=True)

@@ -1,0 +1,338 @@
+"""Long work killed at any moment: what it leaves is right or not to be seen, is named, and goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.write import render_geo
+from zstore.jobs.record import JOB, find_unfinished
+from zstore.storage.local import LocalStore
+from zstore.upkeep.convert import convert_metadata
+from zstore.validation.fixing.fix import fix
+
+pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+zarr = pytest.importorskip("zarr", reason="zarr-python is asked what it sees")
+
+UTM = Affine(30.0, 0.0, 612840.0, 0.0, -30.0, 6852690.0)
+DOCUMENTS = ("zarr.json", ".zarray", ".zgroup")
+
+
+def cells(shape: tuple[int, ...] = (256, 192), seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, 5000, shape).astype("u2")
+
+
+def put_raster(place: Path, zarr_format: int = 3, **cut: Any) -> zstore.Group:
+    variables = {"a": Variable(np.dtype("u2"), nodata=0)}
+    geo = GeoModel(Crs.from_user("EPSG:32622"), UTM, (256, 192), variables=variables)
+    group = zstore.create_group(place, zarr_format=zarr_format)
+    for path, document in render_geo(geo, zarr_format)[0].items():
+        if path == "":
+            group.attrs.update(document["attributes"])
+            continue
+        options = {name: document[name] for name in ("attributes", "dimension_names", "fill_value")}
+        if path == "a":
+            options |= {"data": cells(), "chunks": 32, **cut}
+        else:
+            options["data"] = document["data"]
+        group.create_array(path, **options)
+    return group
+
+
+class Work(NamedTuple):
+    """What is there before; what is done; what is done to go on; the hierarchy it is about."""
+
+    prepare: Callable[[Path], None]
+    run: Callable[..., None]
+    again: dict[str, Any]
+    target: str = "t"
+    changes_in_place: bool = False
+
+
+def beside(place: Path) -> None:
+    """A raster as the finest level of a group."""
+    zstore.create_group(place / "t")
+    put_raster(place / "t" / "0")
+
+
+def built(place: Path, **options: Any) -> None:
+    put_raster(place / "s")
+    zstore.build_pyramid(place / "s", place / "t", levels=3, chunks=32, **options)
+
+
+def changed(place: Path) -> None:
+    """A pyramid whose finest level has changed, without the others."""
+    beside(place)
+    zstore.build_pyramid(place / "t" / "0", place / "t", levels=3, chunks=32)
+    zstore.open_array(place / "t" / "0" / "a", mode="r+")[10:200, 20:90] = cells((190, 70), seed=1)
+
+
+def grown(place: Path) -> None:
+    beside(place)
+    zstore.build_pyramid(place / "t" / "0", place / "t", levels=3, chunks=32)
+    level = zstore.open_group(place / "t" / "0", mode="r+")
+    level["a"].append(cells((70, 192), seed=2))
+    level["y"].append(level["y"][-1] - 30.0 * np.arange(1, 71))
+
+
+def to_fix(place: Path) -> None:
+    """A pyramid whose levels say their CRS no more."""
+    built(place)
+    group = zstore.open_group(place / "t", mode="r+")
+    for level in "123":
+        del group[level]["a"].attrs["_CRS"]
+        del group[level]["a"].attrs["grid_mapping"]
+
+
+def hierarchy(place: Path) -> None:
+    root = put_raster(place / "s", 2)
+    root.create_array("deep/b", data=cells(seed=3), chunks=48)
+    root.consolidate()
+
+
+def here(place: Path) -> None:
+    hierarchy(place)
+    (place / "s").rename(place / "t")
+
+
+def pyramid(place: Path, **options: Any) -> None:
+    zstore.build_pyramid(
+        place / "s", place / "t", **{"levels": 3, "chunks": 32, "memory": 500_000, **options}
+    )
+
+
+def tiles(place: Path, **options: Any) -> None:
+    zstore.build_tile_pyramid(place / "s", place / "t", min_zoom=8, tiles_per_shard=2, **options)
+
+
+def converted(place: Path, **options: Any) -> None:
+    zstore.convert(place / "s", place / "t", **options)
+
+
+WORKS = {
+    "pyramid": Work(lambda p: put_raster(p / "s") and None, pyramid, {"resume": True}),
+    "pyramid, shards": Work(
+        lambda p: put_raster(p / "s", shards=64) and None, pyramid, {"resume": True, "shards": 64}
+    ),
+    "pyramid, v2": Work(lambda p: put_raster(p / "s", 2) and None, pyramid, {"resume": True}),
+    "pyramid beside": Work(
+        beside,
+        lambda p, **o: zstore.build_pyramid(p / "t" / "0", p / "t", levels=3, chunks=32, **o) and None,
+        {"resume": True},
+    ),
+    "pyramid anew": Work(
+        built, lambda p, **o: pyramid(p, **{"method": "max", "overwrite": True, **o}), {"resume": True}
+    ),
+    "tiles": Work(lambda p: put_raster(p / "s") and None, tiles, {"resume": True}),
+    "update": Work(
+        changed,
+        lambda p: zstore.update_pyramid(p / "t", {"y": slice(10, 200), "x": slice(20, 90)}) and None,
+        {},
+        changes_in_place=True,
+    ),
+    "update, grown": Work(
+        grown, lambda p: zstore.update_pyramid(p / "t") and None, {}, changes_in_place=True
+    ),
+    "convert": Work(
+        hierarchy, lambda p, **o: zstore.convert(p / "s", p / "t", **o) and None, {"resume": True}
+    ),
+    "convert, recoded": Work(
+        hierarchy, lambda p, **o: converted(p, chunks=(24, 24), shards=(96, 96), **o), {"resume": True}
+    ),
+    "convert, over another": Work(
+        lambda p: (hierarchy(p), put_raster(p / "t"), None)[-1],
+        lambda p, **o: converted(p, overwrite=True, **o),
+        {"resume": True},
+    ),
+    "convert in place": Work(here, lambda p: convert_metadata(p / "t", remove_old=True) and None, {}),
+    "convert in place, back": Work(
+        lambda p: (here(p), convert_metadata(p / "t", remove_old=True), None)[-1],
+        lambda p: convert_metadata(p / "t", zarr_format=2, remove_old=True) and None,
+        {},
+    ),
+    "consolidate": Work(
+        lambda p: put_raster(p / "t") and None, lambda p: zstore.consolidate(p / "t") and None, {}
+    ),
+    "fix": Work(to_fix, lambda p: fix(p / "t", backup=p / f"b{time.time_ns()}") and None, {}),
+}
+
+
+def files_of(place: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(place)): f.read_bytes() for f in sorted(place.rglob("*")) if f.is_file()}
+
+
+def arrays_of(place: Path) -> dict[str, np.ndarray]:
+    """By path, every array that can be opened, wherever it lies, as zarr-python reads it and as zstore does."""
+    found: dict[str, np.ndarray] = {}
+    for document in sorted({file.parent for name in DOCUMENTS for file in place.rglob(name)}):
+        node = zarr.open(str(document), mode="r")
+        if isinstance(node, zarr.Array):
+            items = items_of(node, document)
+            np.testing.assert_array_equal(items, items_of(zstore.open_array(document, mode="r"), document))
+            found[str(document.relative_to(place))] = items
+    return found
+
+
+def items_of(array: Any, place: Path) -> np.ndarray:
+    """All items; of a tile matrix, where and what its stored chunks are."""
+    if array.size < 1 << 22:
+        return np.asarray(array[...])
+    length = (array.shards or array.chunks)[0]
+    spots = [(int(chunk.parent.name), int(chunk.name)) for chunk in (place / "c").glob("*/*")]
+    parts = [array[y * length : (y + 1) * length, x * length : (x + 1) * length] for y, x in sorted(spots)]
+    return np.concatenate([np.ravel(sorted(spots)), *map(np.ravel, parts)])
+
+
+def is_either(items: np.ndarray, old: np.ndarray | None, new: np.ndarray | None, length: int) -> bool:
+    """Whether every chunk of that length is the old one or the new one."""
+    sides = [one for one in (old, new) if one is not None and one.shape == items.shape]
+    if items.ndim != 2 or length == 0:
+        return any(np.array_equal(items, one) for one in sides)
+    return all(
+        any(np.array_equal(items[window], one[window]) for one in (old, new) if one is not None)
+        for y in range(0, items.shape[0], length)
+        for x in range(0, items.shape[1], length)
+        for window in [(slice(y, min(y + length, items.shape[0])), slice(x, min(x + length, items.shape[1])))]
+    )
+
+
+def kill(act: Callable[[], None], *, seconds: float | None, calls: int | None) -> bool:
+    """Do it in a process that is killed after some time, or at a change of a store; whether it was."""
+    child = os.fork()
+    if child == 0:
+        left = calls
+
+        def counting(name: str) -> Any:
+            real = getattr(LocalStore, name)
+
+            def call(self: LocalStore, key: str, *value: Any) -> None:
+                nonlocal left
+                if left is not None:
+                    left -= 1
+                    if left < 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                real(self, key, *value)
+
+            return call
+
+        for name in ("put", "delete", "delete_prefix"):
+            setattr(LocalStore, name, counting(name))
+        try:
+            warnings.simplefilter("ignore")
+            act()
+        except BaseException as error:
+            os.write(2, f"{error!r}\n".encode())
+            os._exit(3)
+        os._exit(0)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    assert status in (0, signal.SIGKILL), status
+    return status != 0
+
+
+def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Kill the work at so many moments, check what is left each time, and go on; (kills, of them named)."""
+    # Small work keeps a journal, too.
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    work, rng = WORKS[name], random.Random(name)
+    before, now = place / "before", place / "now"
+    now.mkdir(parents=True)
+    work.prepare(now)
+    target = now / work.target
+    shutil.copytree(now, before)
+    old = arrays_of(target) if target.exists() else {}
+    options = {key: value for key, value in work.again.items() if key != "resume"}
+    begun = time.monotonic()
+    work.run(now, **options)
+    duration = time.monotonic() - begun
+    new, whole = arrays_of(target), files_of(target)
+    kills = named = 0
+    for number in range(moments):
+        shutil.rmtree(now)
+        shutil.copytree(before, now)
+        by_time = number % 2 == 1
+        seconds = rng.uniform(0, duration) if by_time else None
+        was_killed = kill(
+            lambda: work.run(now, **options),
+            seconds=seconds,
+            # One after the other from the first, then from anywhere.
+            calls=None if by_time else number // 2 if number < 60 else rng.randrange(120),
+        )
+        kills += was_killed
+        store = LocalStore(target)
+        unfinished = find_unfinished(store, "")
+        left = files_of(target) if target.exists() else {}
+        left = {key: value for key, value in left.items() if ".zstore-tmp" not in key}
+        found = arrays_of(target) if target.exists() else {}
+        for path, items in found.items():
+            assert is_either(items, old.get(path), new.get(path), 32 if work.changes_in_place else 0), path
+        if left not in ({}, whole, files_of(before / work.target)):
+            assert unfinished or name == "consolidate", sorted(left)
+        if unfinished:
+            named += 1
+            if moments < 10 or number % 5 == 0:
+                check_named(target, store)
+        if number % 3 == 0:
+            # An interruption of what goes on is no other matter.
+            kill(lambda: work.run(now, **work.again), seconds=rng.uniform(0, duration), calls=None)
+        if find_unfinished(store, "") or left != whole:
+            work.run(now, **work.again)
+        after = without_build(files_of(target), work)
+        assert after == without_build(whole, work), (
+            number,
+            was_killed,
+            seconds,
+            unfinished,
+            sorted(left)[:5],
+        )
+        assert not [key for key in store.list("") if JOB in key]
+    return kills, named
+
+
+def without_build(files: dict[str, bytes], work: Work) -> dict[str, bytes]:
+    """Updates differ from one another in name, also where they do the same."""
+    if not work.changes_in_place:
+        return files
+    return {name: re.sub(rb'"build": "\w+"', b"", data) for name, data in files.items()}
+
+
+def check_named(target: Path, store: LocalStore) -> None:
+    """The three that tell of a store name what is unfinished, and how to go on."""
+    [said] = {work.again for work in find_unfinished(store, "")}
+    assert said.startswith("zstore.") and "(" in said
+    verified = zstore.verify(target)
+    assert not verified.is_sound and verified.damages == [] and verified.unfinished[0].again == said
+    [finding] = [finding for finding in zstore.validate(target).findings if finding.rule == "ZS-09"]
+    assert (finding.severity, finding.expected) == ("error", said)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_killed_work_is_not_seen_is_named_and_goes_on(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills, _ = drill(tmp_path, name, 4, monkeypatch)
+    assert kills
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKS)
+def test_work_killed_at_many_moments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kills, named = drill(tmp_path, name, 200, monkeypatch)
+    print(f"{name}: {kills} of 200 killed, {named} named")
+    assert kills > 50
