@@ -29,6 +29,7 @@ pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo'
 zarr = pytest.importorskip("zarr", reason="zarr-python is asked what it sees")
 
 UTM = Affine(30.0, 0.0, 612840.0, 0.0, -30.0, 6852690.0)
+REGION = {"y": slice(10, 200), "x": slice(20, 90)}
 DOCUMENTS = ("zarr.json", ".zarray", ".zgroup")
 
 
@@ -140,7 +141,7 @@ WORKS = {
     "tiles": Work(lambda p: put_raster(p / "s") and None, tiles, {"resume": True}),
     "update": Work(
         changed,
-        lambda p: zstore.update_pyramid(p / "t", {"y": slice(10, 200), "x": slice(20, 90)}) and None,
+        lambda p: zstore.update_pyramid(p / "t", REGION) and None,
         {},
         changes_in_place=True,
     ),
@@ -176,7 +177,7 @@ def files_of(place: Path) -> dict[str, bytes]:
 
 
 def arrays_of(place: Path) -> dict[str, np.ndarray]:
-    """By path, every array that can be opened, wherever it lies, as zarr-python reads it and as zstore does."""
+    """By path, every array that can be opened, as zarr-python reads it and as zstore does."""
     found: dict[str, np.ndarray] = {}
     for document in sorted({file.parent for name in DOCUMENTS for file in place.rglob(name)}):
         node = zarr.open(str(document), mode="r")
@@ -291,16 +292,10 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
         if number % 3 == 0:
             # An interruption of what goes on is no other matter.
             kill(lambda: work.run(now, **work.again), seconds=rng.uniform(0, duration), calls=None)
-        if find_unfinished(store, "") or left != whole:
+        if find_unfinished(store, "") or not target.exists() or files_of(target) != whole:
             work.run(now, **work.again)
-        after = without_build(files_of(target), work)
-        assert after == without_build(whole, work), (
-            number,
-            was_killed,
-            seconds,
-            unfinished,
-            sorted(left)[:5],
-        )
+        after, about = without_build(files_of(target), work), (number, was_killed, seconds, sorted(left)[:9])
+        assert after == without_build(whole, work), about
         assert not [key for key in store.list("") if JOB in key]
     return kills, named
 

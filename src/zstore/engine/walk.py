@@ -79,5 +79,8 @@ def _load(path: str, load: Callable[[], ArrayModel | GroupModel | None]) -> Foun
         model = load()
     except ZstoreError as error:
         return path, error
+    except Exception as error:
+        # Whatever a document makes fail: the nodes beside it are to be found.
+        return path, MetadataError(f"document cannot be read: {type(error).__name__}: {error}", path=path)
     assert model is not None, "looked at above"
     return path, model

@@ -35,7 +35,7 @@ from zstore.engine.documents import (
     place,
     read_node,
 )
-from zstore.errors import MetadataError, StoreError, ZstoreError
+from zstore.errors import MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
@@ -429,7 +429,8 @@ def find_unfinished(store: Store, path: str) -> list[Unfinished]:
     """
     try:
         model = read_node(store, path)
-    except ZstoreError:
+    except Exception:
+        # It is for others to say what is wrong with it.
         model = None
     if isinstance(model, ArrayModel):
         return _named(store, _recorded(store, [path]))
@@ -474,7 +475,8 @@ def _recorded(store: Store, places: Sequence[str]) -> list[str]:
 def _is_group(documents: Any) -> bool:
     try:
         return isinstance(parse_node(documents, ""), GroupModel)
-    except (ZstoreError, RecursionError):
+    except Exception:
+        # It is for others to say what is wrong with it.
         return False
 
 

@@ -7,7 +7,8 @@ topmost last: what an interruption leaves is no array and no group, and is named
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -117,6 +118,8 @@ def convert(
     )
     changes = _plan(here, there, request)
     said = {"source": place(*here), **_say(request, changes)}
+    if resume and read_record(*there) is None and _is_there(there, changes):
+        return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
     jobs = [
         (here.array(below, old, request), there.array(below, new, request), is_copy)
@@ -143,7 +146,7 @@ def convert(
     if parent and zarr_format != 1 and read_node(there.store, parent) is None:
         create_node(there.store, parent, GroupModel(zarr_format))
     publish_nodes(*there, {change.below: change.new for change in changes})
-    _consolidate(there, changes, zarr_format)
+    _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
     job.end()
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
@@ -190,9 +193,15 @@ def convert_metadata(
     said = {"zarr_format": zarr_format, "remove_old": remove_old}
     is_left = left is not None and left.work == "convert_metadata"
     job = begin(store, base, "convert_metadata", said, name=name_job(said), replace=is_left)
+    # Where this was interrupted, the old documents still tell what was consolidated.
+    groups = [path for path, model in walk_nodes(store, base) if isinstance(model, GroupModel)]
+    consolidated = [change.below for change in changes if _is_consolidated(change.old)]
+    if zarr_format == 3:
+        told = (path for path in groups if store.size(join_key(path, v2.CONSOLIDATED_KEY)))
+        consolidated = [*dict.fromkeys([*consolidated, *(path[len(base) :].lstrip("/") for path in told)])]
     # The topmost last: until it is there, readers follow the old documents.
     publish_nodes(store, base, {below: new for below, _, new, _ in changes})
-    _consolidate(here, changes, zarr_format)
+    _consolidate(here, consolidated, zarr_format)
     if remove_old:
         # The topmost first: from then on, readers follow the new ones.
         _remove_old(store, base, zarr_format)
@@ -289,8 +298,22 @@ def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
             store.delete(join_key(path, name))
 
 
-def _consolidate(there: _Place, changes: list[_Change], zarr_format: ZarrFormat) -> None:
-    """Consolidate the groups that were consolidated, from the deepest up."""
-    for below, old, _, _ in reversed(changes):
-        if isinstance(old, GroupModel) and old.consolidated is not None:
-            consolidate_node(there.store, join_key(there.base, below), zarr_format)
+def _is_there(there: _Place, changes: list[_Change]) -> bool:
+    """Whether every node is there, as a conversion that has ended leaves it."""
+    for below, _, new, _ in changes:
+        found = read_node(there.store, join_key(there.base, below))
+        if isinstance(found, GroupModel):
+            found = replace(found, consolidated=None)
+        if found is None or render_node(found) != render_node(new):
+            return False
+    return True
+
+
+def _is_consolidated(model: Model) -> bool:
+    return isinstance(model, GroupModel) and model.consolidated is not None
+
+
+def _consolidate(there: _Place, groups: Iterable[str], zarr_format: ZarrFormat) -> None:
+    """Consolidate groups, from the deepest up."""
+    for below in sorted(groups, key=lambda below: (not below, -below.count("/"), below)):
+        consolidate_node(there.store, join_key(there.base, below), zarr_format)

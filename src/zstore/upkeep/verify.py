@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from zstore.codecs.chain import make_codec
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, ZstoreError
 from zstore.jobs.record import Unfinished, find_unfinished
@@ -104,6 +105,9 @@ def verify(
                 arrays.append(_Checked(array, is_complete=is_complete))
             except ZstoreError as error:
                 found.add(Damage(where, None, error.message, "document"))
+            except Exception as error:
+                # Whatever an array makes fail: those beside it are to be looked at.
+                found.add(Damage(where, None, f"{type(error).__name__}: {error}", "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0
     done = 0
     pieces = ((checked, cell) for checked in arrays for cell in checked.cells(found))
@@ -139,8 +143,18 @@ class _Checked:
         self._is_complete = is_complete
         # Shards within other codecs are decoded whole.
         self._inner = array.model.inner_chunk_shape if len(array.model.codecs) == 1 else None
+        self._index_size = self._measure_index()
         self._step = self._stretch()
         self.size = prod(self._step) * array.item_size
+
+    def _measure_index(self) -> int:
+        """The least that the index of a shard takes, 16 bytes for each chunk in it; 0 without shards."""
+        if self._inner is None:
+            return 0
+        shard: Any = make_codec(self._array.model.codecs[0])
+        inner_shape: tuple[int, ...] = shard.chunk_shape
+        sides = zip(self._array.model.grid.chunk_shape, inner_shape, strict=True)
+        return 16 * prod(-(-length // inner) for length, inner in sides)
 
     def _stretch(self) -> tuple[int, ...]:
         """The shape of what is read at once: a whole chunk, or whole inner chunks of a large shard."""
@@ -175,29 +189,45 @@ class _Checked:
         """Whether the chunk is stored, and what is wrong with it."""
         key = self._array.key(cell)
         try:
-            is_missing = self._array.store.size(key) is None
+            size = self._array.store.size(key)
         except ZstoreError as error:
             return True, [self._damage(key, error.message, "chunk")]
-        if is_missing:
+        if size is None:
             return False, [self._damage(key, "chunk is missing", "missing")] if self._is_complete else []
+        box = self._array.box(cell)
+        if self._claims_too_much(size):
+            # Its index is not all there, whatever it is asked for: nothing else of it need be looked at.
+            fault = self._read(_first_item(box))
+            return True, [] if fault is None else [self._damage(key, *fault)]
         damages: list[Damage] = []
-        for box in self._boxes(self._array.box(cell), self._step):
-            damages += self._check_box(key, box)
+        for part in self._boxes(box, self._step):
+            damages += [self._damage(key, *fault) for fault in self._faults(part)]
         return True, damages
 
-    def _check_box(self, key: str, box: Box) -> list[Damage]:
-        if self._read(box) is None:
+    def _claims_too_much(self, size: int) -> bool:
+        """Whether a stored shard has fewer bytes than its index takes."""
+        return self._index_size > size
+
+    def _faults(self, box: Box) -> list[tuple[str, str]]:
+        """(cause, kind) of all that is wrong with a box, found by halves: what is sound is read once more."""
+        error = self._read(box)
+        if error is None:
             return []
-        boxes = [box] if self._inner is None else self._boxes(box, self._inner)
-        causes: dict[str, str] = {}
-        for one in boxes:
-            error = self._read(one)
-            if error is None:
-                continue
-            if error[0] in causes and len(causes) == 1:
-                break  # the index: nothing behind it can be read
-            causes[error[0]] = error[1]
-        return [self._damage(key, cause, kind) for cause, kind in causes.items()]
+        last_item = tuple(slice(part.stop - 1, part.stop) for part in box)
+        if self._read(_first_item(box)) == error == self._read(last_item):
+            # The only inner chunk; or the index, behind which nothing can be read.
+            return [error]
+        return [fault for half in self._halves(box) for fault in self._faults(half)] or [error]
+
+    def _halves(self, box: Box) -> list[Box]:
+        """The box cut between inner chunks, along the axis with the most; nothing where there is one."""
+        counts = [-(-(part.stop - part.start) // n) for part, n in zip(box, self._inner or (), strict=False)]
+        if not counts or max(counts) == 1:
+            return []
+        axis = counts.index(max(counts))
+        middle = box[axis].start + counts[axis] // 2 * (self._inner or ())[axis]
+        sides = (slice(box[axis].start, middle), slice(middle, box[axis].stop))
+        return [(*box[:axis], side, *box[axis + 1 :]) for side in sides]
 
     def _damage(self, key: str, cause: str, kind: str) -> Damage:
         return Damage(self._array.path, key, cause, kind)
@@ -214,6 +244,8 @@ class _Checked:
             return error.message, "chunk"
         except MemoryError:
             return f"no memory for {self.size} bytes", "chunk"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}", "chunk"
         return None
 
     @staticmethod
@@ -223,3 +255,7 @@ class _Checked:
             for part, length in zip(box, step, strict=True)
         ]
         return product(*axes)
+
+
+def _first_item(box: Box) -> Box:
+    return tuple(slice(part.start, part.start + 1) for part in box)

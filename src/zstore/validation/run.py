@@ -11,7 +11,7 @@ from zstore.conventions.base import Finding
 from zstore.conventions.model import GeoModel
 from zstore.conventions.profiles import RULED, load_profile
 from zstore.engine.documents import check_path, place
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
@@ -137,10 +137,17 @@ def _findings(
             severity = milder(rule.severity_under(hierarchy.profile), finding.severity)
             yield replace(finding, severity=severity)
     for rule in looked_at.values():
-        for found in rule.check(hierarchy) if rule.check is not None else ():
-            severity = milder(rule.severity_under(hierarchy.profile), found.severity)
-            path = found.node.path
-            yield Finding(rule.id, severity, path, found.message, found.expected, found.found)
+        try:
+            for found in rule.check(hierarchy) if rule.check is not None else ():
+                severity = milder(rule.severity_under(hierarchy.profile), found.severity)
+                path = found.node.path
+                yield Finding(rule.id, severity, path, found.message, found.expected, found.found)
+        except (StoreError, UnsupportedError):
+            raise
+        except Exception as error:
+            # What a store holds never ends the looking at the rest of it.
+            message = f"rule {rule.id} could not be looked at to its end: {type(error).__name__}: {error}"
+            yield Finding("ZS-01", "error", hierarchy.root.path, message)
 
 
 def _readings(hierarchy: Hierarchy) -> Iterator[Finding]:

@@ -315,6 +315,10 @@ def _view(store: Store, path: str, documents: Documents, parent: GroupView | Non
     except RecursionError:
         troubles.append((kind, "nested too deep"))
         return NodeView(*fields)
+    except Exception as error:
+        # Nothing that a store holds ends the looking at the rest of it.
+        troubles.append((kind, f"{type(error).__name__}: {error}"))
+        return NodeView(*fields)
     if model is None:
         troubles.append((kind, "there are attributes, but neither an array nor a group"))
         return NodeView(*fields)
