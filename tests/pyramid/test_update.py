@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,18 @@ def cells(shape: tuple[int, ...], dtype: str = "u2", seed: int = 0) -> np.ndarra
     return np.random.default_rng(seed).integers(1, 200, shape).astype(dtype)
 
 
-def make(store: object, data: np.ndarray, **options: object) -> zstore.Group:
+STEPS = {"standard_name": "forecast_period"}
+
+
+def make(
+    store: object, data: np.ndarray, *, steps: Mapping[str, str] = STEPS, **options: object
+) -> zstore.Group:
     """A pyramid whose finest level is its own."""
     root = zstore.create_group(store)
     dims = ("time", "y", "x")[-data.ndim :]
     finest = root.create_group("0")
     finest.create_array("a", data=data, chunks=(1,) * (data.ndim - 2) + (32, 32), dimension_names=dims)
     if data.ndim == 3:
-        steps = {"standard_name": "forecast_period"}
         finest.create_array("time", data=np.arange(len(data)), dimension_names=("time",), attributes=steps)
     for name, size, step in (("y", data.shape[-2], -10), ("x", data.shape[-1], 10)):
         finest.create_array(name, data=100 + step * (np.arange(size) + 0.5), dimension_names=(name,))
@@ -75,15 +80,17 @@ def test_rows_and_columns_more_or_fewer(method: str, shape: tuple[int, int]) -> 
     np.testing.assert_array_equal(updated["2/y"][...], made["2/y"][...])
 
 
-def test_a_time_step_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [STEPS, {"standard_name": "time", "units": "days since 2020-01-01"}])
+def test_a_time_step_more(steps: dict[str, str]) -> None:
     data, store = cells((3, 90, 70)), MemoryStore()
-    pyramid = make(store, data)
+    pyramid = make(store, data, steps=steps)
     before = chunks_of(store)
     pyramid["0/a"].append(cells((1, 90, 70), seed=4))
     pyramid["0/time"].append([3])
     zstore.update_pyramid(pyramid)
     anew = MemoryStore()
-    make(anew, np.concatenate([data, cells((1, 90, 70), seed=4)]))
+    made = make(anew, np.concatenate([data, cells((1, 90, 70), seed=4)]), steps=steps)
+    assert pyramid["1/time"].attrs.asdict() == made["1/time"].attrs.asdict()
     assert chunks_of(store) == chunks_of(anew)
     assert list(pyramid["2/time"][...]) == [0, 1, 2, 3]
     assert all(value == chunks_of(store)[key] for key, value in before.items())

@@ -12,6 +12,7 @@ import pytest
 import zstore
 import zstore.upkeep.verify as verifying
 from zstore.errors import NotFoundError, StoreError
+from zstore.jobs.record import asked_as, begin, name_job
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.upkeep import chunks
@@ -112,6 +113,73 @@ def test_documents_that_cannot_be_read_spoil_no_other(store):
     assert "nobody.has.it" in found.damages[-1].cause + found.damages[0].cause
     store.put("zarr.json", b"{")
     assert [damage.key for damage in zstore.verify(store).damages] == ["zarr.json"]
+
+
+def test_a_shard_that_claims_more_than_it_holds_is_not_looked_through(monkeypatch):
+    """A hundred bytes say that there are 2^24 inner chunks; what is there is found by halves."""
+    store, reads = MemoryStore(), []
+    read = verifying._Checked._read
+    monkeypatch.setattr(verifying._Checked, "_read", lambda self, box: reads.append(box) or read(self, box))
+    zstore.create_array(store, "claims", shape=1 << 24, chunks=1, shards=1 << 24, dtype="u1")
+    store.put("claims/c/0", bytes(100))
+    [damage] = zstore.verify(store, "claims").damages
+    assert damage.cause == "shard has 100 bytes, its index alone takes 268435460"
+    assert reads == [(slice(0, 1),)]
+    options = {"chunks": 1, "shards": 1 << 12, "dtype": "u1", "compressors": ["crc32c"]}
+    array = zstore.create_array(store, "holds", shape=1 << 12, **options)
+    array[...] = 1
+    change(store, "holds/c/0", 5 * 700)
+    reads.clear()
+    [damage] = zstore.verify(store, "holds").damages
+    assert "inner chunk (700,)" in damage.cause
+    assert len(reads) < 100
+    change(store, "holds/c/0", -1)
+    assert [damage.cause for damage in zstore.verify(store, "holds").damages] == [
+        "shard index does not match its checksum"
+    ]
+
+
+BAD: dict[str, Any] = {
+    "too many dimensions": {
+        "shape": [1] * 70,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1] * 70}},
+    },
+    "unknown codec": {"codecs": [{"name": "nobody.has.it"}]},
+    "codecs of no codec": {"codecs": "bytes"},
+    "an inner chunk of nothing": {
+        "codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [0], "codecs": []}}]
+    },
+    "unknown data type": {"data_type": "nobody.has.it"},
+    "a shape beyond counting": {"shape": [1 << 80]},
+    "a chunk beyond memory": {
+        "shape": [1 << 62],
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1 << 62]}},
+    },
+    "fill value of another type": {"fill_value": {"a": 1}},
+    "attributes that are a list": {"attributes": [1, 2]},
+    "no text": b"\xff\xfe{",
+    "no object": b"[]",
+    "nothing": b"",
+    "nested": b'{"zarr_format": 3, "node_type": "group", "attributes": ' + b'{"a":' * 50_000,
+    "megabytes of blanks": b" " * (32 << 20),
+    "a number of many digits": b'{"zarr_format": 3, "node_type": "group", "a": ' + b"9" * 5000 + b"}",
+}
+
+
+def test_no_bad_node_ends_the_looking_at_the_others(store):
+    group = zstore.create_group(store)
+    for name in ("a good one", "the last good one"):
+        group.create_array(name, data=np.arange(10), chunks=5)
+    good = json.loads(bytes(store.get("a good one/zarr.json")))
+    for name, change in BAD.items():
+        document = change if isinstance(change, bytes) else json.dumps({**good, **change}).encode()
+        store.put(f"{name}/zarr.json", document)
+    found = zstore.verify(store)
+    assert {damage.path for damage in found.damages} == set(BAD)
+    assert found.chunk_count == 4 and not found.is_sound
+    verdict = zstore.validate(store)
+    named = {finding.path for finding in verdict.findings if finding.severity != "note"}
+    assert set(BAD) <= named and not verdict.is_valid()
 
 
 def test_missing_chunks_count_and_are_damage_where_asked(store):
@@ -237,9 +305,12 @@ class TestCommand:
     def run(self):
         testing = pytest.importorskip("click.testing", reason="the command line is made with click")
         pytest.importorskip("rich", reason="the command line draws with rich")
-        from zstore.cli.root import zstore as command
+        from zstore.cli.root import zstore as zstore_command
 
-        return lambda *words: testing.CliRunner().invoke(command, ["verify", *map(str, words)])
+        def run(*words: Any, command: str = "verify") -> Any:
+            return testing.CliRunner().invoke(zstore_command, [command, *map(str, words)])
+
+        return run
 
     def test_sound(self, run, tmp_path: Path) -> None:
         fill(LocalStore(tmp_path))
@@ -262,6 +333,25 @@ class TestCommand:
         told = json.loads(result.output)
         assert (told["is_sound"], told["damage_count"], told["chunk_count"]) == (False, 1, 25)
         assert Damage(**told["damages"][0]).key == "plain/c/2/1"
+
+    def test_unfinished(self, run, tmp_path: Path) -> None:
+        """Work that a command has begun is gone on with by the words that began it."""
+        store = LocalStore(tmp_path / "a b")
+        with asked_as(["zstore", "pyramid", "scene", str(tmp_path / "a b"), "--levels", "2"]):
+            begin(store, "", "build_pyramid", {}, name=name_job({}), is_ready=False)
+        words = f"zstore pyramid scene '{tmp_path / 'a b'}' --levels 2 --resume"
+        for command in ("verify", "info", "validate"):
+            result = run(tmp_path / "a b", command=command)
+            assert result.exit_code == 1, command
+            assert " ".join(words.split()) in " ".join(result.output.split()), command
+            assert "the building of a pyramid" in result.output
+        told = json.loads(run(tmp_path / "a b", "--json").output)
+        assert (told["is_sound"], told["unfinished"][0]["again"]) == (False, words)
+        # Another place of the same store, and one that holds it.
+        fill(LocalStore(tmp_path / "in"))
+        (tmp_path / "a b").rename(tmp_path / "in" / "in" / "new")
+        assert run(tmp_path / "in").exit_code == run(tmp_path / "in" / "in").exit_code == 1
+        assert run(tmp_path / "in", "--array", "plain").exit_code == 0
 
     def test_an_interruption_ends_it_cleanly(self, run, tmp_path: Path, monkeypatch) -> None:
         fill(LocalStore(tmp_path))

@@ -379,11 +379,12 @@ def read_record(store: Store, base: str) -> Record | None:
     if len(data) <= RECORD_SIZE:
         with suppress(ValueError, RecursionError):
             said = json.loads(bytes(data))
-    if not isinstance(said, dict) or said.get("work") not in WORKS:
+    work = said.get("work") if isinstance(said, dict) else None
+    if not isinstance(work, str) or work not in WORKS:
         return Record("", None, "")
     name = said.get("name")
     name = name if isinstance(name, str) and NAME.fullmatch(name) else ""
-    return Record(said["work"], said.get("plan"), name, said.get("asked"), said.get("is_ready") is True)
+    return Record(work, said.get("plan"), name, said.get("asked"), said.get("is_ready") is True)
 
 
 def _unfinished(store: Store, base: str, record: Record) -> Unfinished:

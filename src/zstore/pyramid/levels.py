@@ -165,7 +165,7 @@ class Pyramid:
             assert isinstance(held, Group)
             for name, document in auxiliaries(self.documents, level.path):
                 found = held.get(name)
-                is_along = isinstance(found, Array) and name in self.geo.dimensions
+                is_along = isinstance(found, Array) and tuple(document["dimension_names"] or ()) == (name,)
                 if is_along and found.shape != document["data"].shape:
                     del held[name]
             self._draft_beside(group, nodes, level)

@@ -258,6 +258,9 @@ def check_codecs(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, str(error), severity="warning")
         except ZstoreError as error:
             yield Found(array, str(error))
+        except Exception as error:
+            # Whatever it is, it ends the looking at no other array.
+            yield Found(array, f"{type(error).__name__}: {error}")
 
 
 # RFC 3986: unreserved, reserved, and "%" only before two hexadecimal digits.

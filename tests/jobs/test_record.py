@@ -1,0 +1,129 @@
+"""Records of unfinished work: found wherever they lie, compared by name, and never believed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import MetadataError, StoreError
+from zstore.jobs.record import RECORD, WORKS, asked_as, begin, find_unfinished, name_job, resumable
+from zstore.storage.memory import MemoryStore
+
+PLAN = {"source": "s", "levels": 3}
+
+
+def begin_one(store: MemoryStore, base: str = "", plan: Any = PLAN, **options: Any) -> Any:
+    return begin(store, base, "build_pyramid", plan, name=name_job(plan), **options)
+
+
+def test_work_is_named_until_it_ends_and_gone_on_with_where_it_is_the_same() -> None:
+    store = MemoryStore()
+    job = begin_one(store)
+    job.journal().put("u", b"1")
+    job.journal().write()
+    with pytest.raises(StoreError, match=r"a pyramid is unfinished; go on with: zstore\.build_p"):
+        begin_one(store)
+    with pytest.raises(MetadataError, match="arguments was interrupted here: levels 3, now 4; expected"):
+        begin_one(store, plan={**PLAN, "levels": 4}, resume=True)
+    with pytest.raises(MetadataError, match="of a pyramid was interrupted here; expected a conv"):
+        begin(store, "", "convert", PLAN, name=name_job(PLAN), resume=True)
+    again = begin_one(store, resume=True)
+    assert again.is_resumed and again.name == job.name
+    # What is begun anew knows nothing of what was done, whatever its name.
+    kept = again.journal()
+    kept.put("u", b"1")
+    kept.write()
+    assert begin_one(store, resume=True).journal().get("u") == b"1"
+    fresh = begin_one(store, replace=True, is_ready=False)
+    assert not fresh.is_resumed and fresh.journal().get("u") is None
+    # As long as something is in the way, nothing can be resumed.
+    assert not begin_one(store, resume=True).is_resumed
+    fresh.clear(lambda: None)
+    assert begin_one(store, resume=True).is_resumed
+    fresh.end()
+    assert [*store.list("")] == [] == find_unfinished(store, "")
+
+
+def test_work_within_work_is_one() -> None:
+    store = MemoryStore()
+    with asked_as(["zstore", "convert", "a.tif", "b", "--pyramid"]):
+        outer = begin(store, "", "raster_to_zarr", {}, name=name_job({}))
+        inner = begin_one(store)
+        inner.end()
+        [found] = find_unfinished(store, "")
+        assert found.again == "zstore convert a.tif b --pyramid --overwrite"
+        outer.end()
+        assert not find_unfinished(store, "")
+        begin_one(store).end()
+
+
+@pytest.mark.parametrize("base", ["", "group", "group/array", "group/new", "group/on/the/way", "v2", "new"])
+def test_it_is_found_wherever_it_lies(base: str) -> None:
+    store = MemoryStore()
+    root = zstore.create_group(store)
+    root.create_array("group/array", data=np.arange(3))
+    root.create_array("group/other", data=np.arange(3))
+    begin_one(store, base)
+    assert [work.path for work in find_unfinished(store, "")] == [base]
+    assert [work.path for work in find_unfinished(store, base)] == [base]
+    assert not find_unfinished(store, "group/other")
+
+
+HOSTILE: dict[str, bytes] = {
+    "no JSON": b"\xff{",
+    "nested": b"[" * 100_000,
+    "a list": b"[]",
+    "megabytes": b" " * (17 << 20),
+    "another kind": b'{"work": "rm"}',
+    "a kind that is none": b'{"work": ["build_pyramid"]}',
+    "control characters": json.dumps(
+        {"work": "convert", "asked": {"command": ["zstore", "convert", "\x1b[2Ja"]}}
+    ).encode(),
+    "another program": json.dumps({"work": "convert", "asked": {"command": ["rm", "-rf", "/"]}}).encode(),
+    "words of a shell": json.dumps(
+        {"work": "convert", "asked": {"command": ["zstore", "convert", "a; rm -rf ~", "$(x)"]}}
+    ).encode(),
+    "another function": json.dumps(
+        {"work": "convert", "asked": {"call": "os.system", "arguments": {"a": "rm"}}}
+    ).encode(),
+    "words of Python": json.dumps(
+        {"work": "convert", "asked": {"call": "convert", "arguments": {"a=1); import os; f(": 1}}}
+    ).encode(),
+    "a path for a name": json.dumps({"work": "build_pyramid", "name": "../..", "plan": PLAN}).encode(),
+    "too many words": json.dumps({"work": "convert", "asked": {"command": ["zstore"] * 9999}}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_record_is_shown_and_never_believed(name: str) -> None:
+    store = MemoryStore()
+    store.put(RECORD, HOSTILE[name])
+    [found] = find_unfinished(store, "")
+    known = {f"{work.function}(..., {work.again}=True)" for work in WORKS.values()}
+    known |= {"what began it(...)", "zstore convert 'a; rm -rf ~' '$(x)' --resume"}
+    assert found.again in known and str(found).isprintable()
+    with pytest.raises(StoreError, match="is unfinished"):
+        begin_one(store)
+    if name != "a path for a name":
+        with pytest.raises(MetadataError, match="interrupted here"):
+            begin_one(store, resume=True)
+    job = begin_one(store, resume=name == "a path for a name", replace=name != "a path for a name")
+    assert job.name == name_job(PLAN) and not job.is_resumed
+    job.end()
+    assert [*store.list("")] == []
+
+
+def test_arguments_are_said_as_python_takes_them(tmp_path: Any) -> None:
+    store = MemoryStore()
+
+    def convert(source: Any, target: Any, chunks: Any, progress: Any, options: Any) -> None:
+        begin(store, "", "convert", {}, name=name_job({}))
+
+    resumable(convert)(tmp_path, store, (2, "a'b"), progress=print, options={"a": None})
+    [found] = find_unfinished(store, "")
+    given = f"""source={str(tmp_path)!r}, target='memory://', chunks=[2, "a'b"]"""
+    assert found.again == f"zstore.convert({given}, progress=..., options={{'a': None}}, resume=True)"
