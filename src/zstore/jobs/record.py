@@ -85,6 +85,9 @@ WORKS = {
     "raster_to_zarr": Work(
         "the conversion of a raster", "zstore.integrations.rasters.raster_to_zarr", "overwrite"
     ),
+    "rasters_to_zarr": Work(
+        "the conversion of rasters", "zstore.integrations.rasters.rasters_to_zarr", "overwrite"
+    ),
     "netcdf_to_zarr": Work(
         "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "overwrite"
     ),

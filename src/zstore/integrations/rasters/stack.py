@@ -24,6 +24,7 @@ from zstore.integrations.rasters.writing import (
     open_raster,
     write_rasters,
 )
+from zstore.jobs.record import resumable
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
@@ -37,6 +38,7 @@ STACKS = ("time", "bands", "mosaic")
 ALIGNMENT = 1e-3
 
 
+@resumable
 def rasters_to_zarr(
     sources: Sequence[RasterPath],
     target: Group | PlaceLike,
