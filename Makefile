@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers docs plugins clean
+.PHONY: demo test drill fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs plugins clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -122,6 +122,19 @@ $(NEW_READERS)/.installed: $(READERS_NEED)
 		touch $@; \
 	fi
 
+# Stores that other tools write, read as they mean them; writes the tables of docs/conventions.md from what it finds. The
+# environment is one of the newest Python here, as above, or of PYTHON, for which there are fewer writers.
+WRITERS := .writers
+writers: $(WRITERS)/.installed
+	ZSTORE_TABLES=docs/conventions.md $(WRITERS)/bin/python -m pytest -q tests/foreign
+
+$(WRITERS)/.installed: $(READERS_NEED)
+	test -x $(WRITERS)/bin/python || \
+		"$${ZSTORE_READERS_PYTHON:-$$( (echo 0 $(PYTHON); tools/pythons) | tail -n 1 | cut -d " " -f 2)}" -m venv $(WRITERS)
+	$(WRITERS)/bin/pip install --quiet --upgrade pip
+	$(WRITERS)/bin/pip install --quiet -e ".[writers]"
+	touch $@
+
 lint: $(STAMP) headers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -181,4 +194,4 @@ bench-pyramids: $(BUILT)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .venv-* .readers .readers-new .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so
+	rm -rf $(VENV) .venv-* .readers .readers-new .writers .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so

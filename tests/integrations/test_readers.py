@@ -25,7 +25,7 @@ import zstore
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
 
-from .written import CASES, SHAPE, TILE, Written, each_store, expected_levels, gdal_name
+from .written import CASES, SHAPE, TILE, Written, each_store, expected_levels, gdal_cannot_open, gdal_name
 
 HERE = Path(__file__).parent / "readers"
 
@@ -89,20 +89,11 @@ def check_gdal(written: Written, path: str, affine: Affine, shape, found: dict) 
     assert found["sum"] == first.astype("f8").sum()
 
 
-def cannot_open(written: Written, version: tuple[int, ...]) -> str | None:
-    """What of the store a GDAL of that version does not know, by its own list of changes."""
-    if written.zarr_format == 3 and version < (3, 11):
-        return "cannot open Zarr v3 as it is now"
-    if written.case.shard is not None and version < (3, 13):
-        return "has no codec for shards"
-    return None
-
-
 @each_store
 def test_gdal(stores, name, zarr_format) -> None:
     rasterio = pytest.importorskip("rasterio", reason="rasterio's GDAL is the reader")
     written = stores(name, zarr_format)
-    reason = cannot_open(written, tuple(map(int, rasterio.__gdal_version__.split(".")[:2])))
+    reason = gdal_cannot_open(written, tuple(map(int, rasterio.__gdal_version__.split(".")[:2])))
     if reason is not None:
         pytest.skip(f"GDAL {rasterio.__gdal_version__} {reason}")
     for path, affine, shape in expected_levels(written):
@@ -124,7 +115,7 @@ def test_gdalinfo(stores, name, zarr_format) -> None:
     version = subprocess.run([gdalinfo, "--version"], capture_output=True, text=True, check=True).stdout
     number = version.split()[1].rstrip(",")
     written = stores(name, zarr_format)
-    reason = cannot_open(written, tuple(map(int, number.split(".")[:2])))
+    reason = gdal_cannot_open(written, tuple(map(int, number.split(".")[:2])))
     if reason is not None:
         pytest.skip(f"GDAL {number} {reason}")
     for path, affine, shape in expected_levels(written):

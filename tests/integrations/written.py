@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,4 +143,23 @@ def gdal_name(written: Written, path: str) -> str:
     return f'ZARR:"{written.path}":/{path}/{written.case.name}{moment}'
 
 
-__all__ = ["CASES", "SHAPE", "TILE", "Case", "Written", "each_store", "expected_levels", "gdal_name", "write"]
+def gdal_cannot_open(written: Written, version: tuple[int, ...]) -> str | None:
+    """What of the store a GDAL of that version does not know, by its own list of changes."""
+    if written.zarr_format == 3 and version < (3, 11):
+        return "cannot open Zarr v3 as it is now"
+    if written.case.shard is not None and version < (3, 13):
+        return "has no codec for shards"
+    return None
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens at."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+__all__ = [
+    "CASES", "EVERY_STORE", "SHAPE", "TILE", "Case", "Written", "each_store", "expected_levels", "free_port",
+    "gdal_cannot_open", "gdal_name", "write",
+]  # fmt: skip
