@@ -85,16 +85,18 @@ sanitize: sanitized
 fuzz-sanitized: sanitized
 	$(SANITIZED_PYTHON) $(FUZZ)
 
-# Stores of every kind, opened by readers that are no test dependencies too, from environments of their own: one of
-# PYTHON, and one of the newest Python here (3.12 at least), for which some readers have their newest versions (and
-# rasterio a newer GDAL) only. ZSTORE_READERS_PYTHON names that Python; else tools/pythons finds it.
+# Stores of every kind, opened by readers that are no test dependencies too, and drawn in a browser where there is one
+# and npm to make its pages. The environments are their own: one of PYTHON, and one of the newest Python here (3.12 at
+# least), for which some readers have their newest versions (and rasterio a newer GDAL) only. ZSTORE_READERS_PYTHON
+# names that Python; else tools/pythons finds it.
 READERS := .readers
 NEW_READERS := .readers-new
-READER_TESTS := tests/integrations/test_readers.py tests/integrations/test_readers_geo.py \
-	tests/integrations/test_readers_mended.py
+READER_TESTS := $(addprefix tests/integrations/test_readers,.py _geo.py _mended.py _programs.py _browser.py)
 READERS_NEED := pyproject.toml setup.py $(KERNEL_SOURCES)
 readers: $(READERS)/.installed $(NEW_READERS)/.installed
-	! command -v npm >/dev/null || npm install --silent --prefix $(READERS)/node ol
+	mkdir -p $(READERS)/node
+	cp tests/integrations/readers/browser/package.json $(READERS)/node
+	! command -v npm >/dev/null || npm install --silent --no-audit --no-fund --prefix $(READERS)/node
 	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(READER_TESTS)
 	@if [ -x $(NEW_READERS)/bin/python ]; then \
 		set -ex; \

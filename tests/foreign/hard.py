@@ -1,4 +1,4 @@
-"""Hard cases of CF and of grids, as xarray writes them; the truth is PROJ's, and the numbers handed to xarray."""
+"""Hard cases of CF and of grids, as xarray writes them, and what they mean by PROJ and by construction."""
 
 from __future__ import annotations
 

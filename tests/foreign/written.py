@@ -1,8 +1,8 @@
 """Stores that other tools write, and what each tool itself knows of what it wrote.
 
-Every writer is a function of a folder and a Zarr format; it gives the stores it wrote with their `Truth`, which
-comes from the tool's own words (rioxarray's transform, odc-geo's GeoBox, pyresample's area, the arrays that it
-was handed).
+Every writer is a function of a folder and a Zarr format; it gives the stores it wrote with their `Truth`,
+which comes from the tool's own words (rioxarray's transform, odc-geo's GeoBox, pyresample's area, the arrays
+that it was handed).
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def by_gdal(place: Path, zarr_format: int) -> Iterator[Truth]:
 
 
 def netcdf(path: Path, target: str | None = None) -> Path:
-    """A file at `path` with a time axis, packed values and a grid mapping; or the same at netCDF-C's address."""
+    """A file at `path` with a time axis, packed values and a grid mapping; or the same elsewhere."""
     netcdf4 = pytest.importorskip("netCDF4", reason="netCDF4 writes the source")
     pyproj = pytest.importorskip("pyproj", reason="pyproj gives the grid mapping")
     y, x = centres(UTM, SHAPE)

@@ -161,7 +161,7 @@ def test_titilers_server(stores, titiler, name, zarr_format) -> None:
         lon, lat = written.geo.crs.transform(Crs.from_user("OGC:CRS84"), *map(np.array, centre_of(affine)))
         values = json.loads(ask(titiler, f"/point/{float(lon)},{float(lat)}", **where))["values"]
         np.testing.assert_allclose(values[0], value_at(written, level), rtol=1e-6)
-        # Its own cells, in its own CRS; the last plane is the mask: the least number there is, or the greatest.
+        # Its own cells, in its own CRS; the last plane is the mask: the least number, or the greatest.
         box = ",".join(map(repr, affine.bounds(shape)))
         answer = ask(
             titiler,
