@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -180,7 +181,10 @@ def arrays_of(place: Path) -> dict[str, np.ndarray]:
     """By path, every array that can be opened, as zarr-python reads it and as zstore does."""
     found: dict[str, np.ndarray] = {}
     for document in sorted({file.parent for name in DOCUMENTS for file in place.rglob(name)}):
-        node = zarr.open(str(document), mode="r")
+        with warnings.catch_warnings():
+            # Documents of two formats lie beside each other while one takes the other's place.
+            warnings.filterwarnings("ignore", "Both zarr.json")
+            node = zarr.open(str(document), mode="r")
         if isinstance(node, zarr.Array):
             items = items_of(node, document)
             np.testing.assert_array_equal(items, items_of(zstore.open_array(document, mode="r"), document))
@@ -211,27 +215,31 @@ def is_either(items: np.ndarray, old: np.ndarray | None, new: np.ndarray | None,
     )
 
 
+def watch(tick: Callable[[], None], patch: Callable[..., None] = setattr) -> None:
+    """Have it called before every change of a store in a directory, but for chunks that the kernels write."""
+
+    def watched(real: Callable[..., None]) -> Callable[..., None]:
+        def call(self: LocalStore, key: str, *value: Any) -> None:
+            tick()
+            real(self, key, *value)
+
+        return call
+
+    for name in ("put", "delete", "delete_prefix"):
+        patch(LocalStore, name, watched(getattr(LocalStore, name)))
+
+
 def kill(act: Callable[[], None], *, seconds: float | None, calls: int | None) -> bool:
     """Do it in a process that is killed after some time, or at a change of a store; whether it was."""
     child = os.fork()
     if child == 0:
-        left = calls
+        left = itertools.count(0 if calls is None else calls, -1)
 
-        def counting(name: str) -> Any:
-            real = getattr(LocalStore, name)
+        def tick() -> None:
+            if calls is not None and next(left) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-            def call(self: LocalStore, key: str, *value: Any) -> None:
-                nonlocal left
-                if left is not None:
-                    left -= 1
-                    if left < 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                real(self, key, *value)
-
-            return call
-
-        for name in ("put", "delete", "delete_prefix"):
-            setattr(LocalStore, name, counting(name))
+        watch(tick)
         try:
             warnings.simplefilter("ignore")
             act()
@@ -259,10 +267,15 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
     shutil.copytree(now, before)
     old = arrays_of(target) if target.exists() else {}
     options = {key: value for key, value in work.again.items() if key != "resume"}
-    begun = time.monotonic()
-    work.run(now, **options)
-    duration = time.monotonic() - begun
+    counted = list[None]()
+    with monkeypatch.context() as patched:
+        watch(lambda: counted.append(None), patched.setattr)
+        begun = time.monotonic()
+        work.run(now, **options)
+        duration = time.monotonic() - begun
     new, whole = arrays_of(target), files_of(target)
+    # Every change once, and again.
+    order = rng.sample(range(len(counted)), len(counted))
     kills = named = 0
     for number in range(moments):
         shutil.rmtree(now)
@@ -272,8 +285,7 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
         was_killed = kill(
             lambda: work.run(now, **options),
             seconds=seconds,
-            # One after the other from the first, then from anywhere.
-            calls=None if by_time else number // 2 if number < 60 else rng.randrange(120),
+            calls=None if by_time else order[number // 2 % len(order)],
         )
         kills += was_killed
         store = LocalStore(target)
@@ -321,7 +333,7 @@ def check_named(target: Path, store: LocalStore) -> None:
 def test_killed_work_is_not_seen_is_named_and_goes_on(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills, _ = drill(tmp_path, name, 4, monkeypatch)
+    kills, _ = drill(tmp_path, name, 2, monkeypatch)
     assert kills
 
 
