@@ -668,6 +668,7 @@ VALUES = [
         "0/b02",
         deep=True,
     ),
+    case("ZS-09", lambda d: d.store.put("0/.zstore-job/record", b'{"work": "convert"}'), "0"),
     case("ZS-08", member("0/b02", fill_value=None), "0/b02", severity="warning"),
     case("ZS-06", lambda d: d.store.put("0/b02/c/9/9", b"x"), "0/b02", deep=True, severity="warning"),
     case(

@@ -13,6 +13,7 @@ __all__ = ["check_unfinished"]
 @rule("ZS-09", "error", "core", "zstore, interrupted work", "No work is unfinished.",
       "go on with it as the finding says, or wait where it is under way")  # fmt: skip
 def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
+    """What is unfinished at or below the root, and as what is expected, how it goes on."""
     by_path = {node.path: node for node in hierarchy.nodes}
     for work in hierarchy.unfinished:
         node = by_path.get(work.path, hierarchy.root)
