@@ -91,8 +91,9 @@ def test_zarr_python_v2_arrays_are_read(tmp_path, dtype, order):
     )
     documents = read(tmp_path, [".zarray", ".zattrs"])
     model = v2.parse_array(documents, path="")
-    assert (model.shape, model.dtype) == ((30, 40), np.dtype(dtype).newbyteorder("="))
-    assert same_bits(model.fill_value, np.asarray(array.fill_value, model.dtype))
+    assert (model.shape, model.dtype) == ((30, 40), array.dtype)
+    assert model.data_type.numpy == np.dtype(dtype).newbyteorder("=")
+    assert same_bits(model.fill_value, np.asarray(array.fill_value, model.data_type.numpy))
     assert model.dimension_names == ("y", "x")
     assert (model.codecs[0].name == "transpose") == (order == "F")
     assert v2.render_array(model) == documents

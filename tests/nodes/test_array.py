@@ -138,12 +138,53 @@ def test_null_fill_values_read_as_zeros(store):
 
 
 @pytest.mark.parametrize(
-    "wrong", [np.zeros((6, 5), "i2"), np.zeros((6, 4), "i4"), np.zeros((6, 4), ">i2"), np.zeros(24, "i2")]
+    "wrong", [np.zeros((6, 5), "i2"), np.zeros((6, 4), "i4"), np.zeros((6, 4), ">u2"), np.zeros(24, "i2")]
 )
 def test_memory_of_another_shape_or_dtype_is_refused(store, wrong):
     array = make(store)
     with pytest.raises(ValueError, match="out has shape"):
         array.read(out=wrong)
+
+
+def test_memory_in_the_other_byte_order_is_converted(store):
+    array = make(store)
+    array[...] = items = np.arange(24, dtype="i2").reshape(6, 4)
+    out = np.zeros((4, 6), ">i2").T
+    assert array.read(out=out) is out
+    assert np.array_equal(out, items)
+    (part,) = array.read_many([np.s_[1:3, ::2]], out=[np.zeros((2, 2), ">i2")])
+    assert np.array_equal(part, items[1:3, ::2])
+
+
+FIELDS = np.dtype([("a", ">i4"), ("b", "<f8"), ("c", "S2")])
+
+
+@pytest.mark.parametrize(
+    ("zarr_format", "dtype"),
+    [
+        *((n, dtype) for n in (1, 2, 3) for dtype in (">f8", "<u2", ">U3", ">M8[s]", ">c16")),
+        (2, FIELDS),
+        (2, FIELDS.newbyteorder(">")),
+    ],
+)
+def test_the_dtype_is_the_stored_one_before_zarr_3(dtype, zarr_format):
+    """As zarr-python has it; so it makes another array of the same kind."""
+    stored = np.dtype(dtype)
+    native = stored.newbyteorder("=")
+    items = np.arange(12).reshape(3, 4).astype(native)
+    array = zstore.create_array(MemoryStore(), data=items, dtype=stored, zarr_format=zarr_format)
+    again = zstore.create_array(MemoryStore(), shape=(3, 4), dtype=array.dtype, zarr_format=zarr_format)
+    again[...] = array[...]
+    for one in (array, again):
+        expected = native if zarr_format == 3 else stored
+        assert one.dtype == one[...].dtype == one[1:, ::2].dtype == one.oindex[[1], [2]].dtype == expected
+        assert np.array_equal(one[...], items)
+        assert one[1, 2] == items[1, 2]
+        one.resize((5, 4))
+        one[2:4] = items[:2]
+        assert np.array_equal(one[2:4], items[:2])
+    if zarr_format == 2:
+        assert again.model.codecs == array.model.codecs
 
 
 def test_memory_that_cannot_be_written_is_refused(store):

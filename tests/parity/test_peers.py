@@ -152,9 +152,10 @@ def test_zstore_reads_and_changes_what_zarr_python_writes(tmp_path, dtype, shard
     theirs = zarr.create_array(
         tmp_path, shape=SHAPE, chunks=CHUNKS, shards=shards, dtype=dtype, zarr_format=zarr_format, **options
     )
-    items = items_of(dtype)
-    theirs[...] = items
     array = zstore.open_array(tmp_path)
+    assert array.dtype == zarr.open_array(tmp_path).dtype
+    items = items_of(dtype).astype(array.dtype)
+    theirs[...] = items
     assert_same(array[...], items)
     assert_same(array[3:9, ::-5], items[3:9, ::-5])
     changed = items_of(dtype, 1)

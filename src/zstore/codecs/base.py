@@ -18,7 +18,7 @@ __all__ = ["ArrayCodec", "BytesCodec", "ChunkSpec", "Codec", "Serializer"]
 
 
 class ChunkSpec(NamedTuple):
-    """What a codec is told about the chunks it will see (native byte order, C order).
+    """What a codec is told about the chunks it will see (C order; of v1 and v2, in the stored byte order).
 
     `allow_pickle` says that the caller trusts the store enough to run code that its chunks hold.
     """

@@ -11,6 +11,7 @@ import numpy as np
 from zstore.conventions.base import Facts, Finding, LevelEntry
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Level, Variable
+from zstore.model.order import is_same_type
 
 __all__ = [
     "Grid",
@@ -216,7 +217,7 @@ def compare_levels(base: LevelPlace, level: LevelPlace, group: str, findings: li
 
 def _compare_grids(finest: Grid, grid: Grid) -> Iterable[Finding]:
     node, wanted, found = grid.node, finest.variable, grid.variable
-    if found.dtype != wanted.dtype:
+    if not is_same_type(found.dtype, wanted.dtype):
         types = str(wanted.dtype), str(found.dtype)
         yield Finding(
             "GZ-33", "error", node.path, f"dtype is {types[1]}, the finest level's {types[0]}", *types

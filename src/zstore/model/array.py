@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from sys import byteorder
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,10 +12,12 @@ import numpy as np
 from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, parse_chunk_shape, parse_shape
 from zstore.model.keys import ChunkKeys
+from zstore.model.order import ORDER_CODECS, stored_dtype
 
 __all__ = ["ArrayModel", "CodecModel", "Parts", "ZarrFormat"]
 
 ZarrFormat: TypeAlias = Literal[1, 2, 3]
+ORDER_NAMES = frozenset(ORDER_CODECS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,14 @@ class ArrayModel:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype of the items in memory."""
+        """The numpy dtype of the items in memory: in the stored byte order, in v3 in the machine's."""
+        if self.zarr_format != 3:
+            for codec in self.codecs:
+                if codec.name in ORDER_NAMES:
+                    order = codec.configuration.get("endian")
+                    if order not in (None, byteorder):
+                        # Of times without a unit, numpy makes native memory whatever it is asked for.
+                        return np.empty(0, stored_dtype(self.data_type.numpy, order)).dtype
         return self.data_type.numpy
 
     @property

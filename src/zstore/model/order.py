@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ORDER_CODECS", "Order", "order_of", "split_swaps", "stored_dtype", "unit_size"]
+__all__ = ["ORDER_CODECS", "Order", "is_same_type", "order_of", "split_swaps", "stored_dtype", "unit_size"]
 
 # The codec that says an order: one for all, none where no part has several bytes, or one per field.
 ORDER_CODECS = {str: "bytes", type(None): "bytes", list: "zstore.bytes_by_field"}
@@ -63,8 +63,16 @@ def stored_dtype(dtype: np.dtype[Any], order: Order) -> np.dtype[Any]:
     )
 
 
+def is_same_type(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether items are of one type, in whatever byte order."""
+    if one == other:
+        return True
+    # Strings of any length have none.
+    return "T" not in (one.kind, other.kind) and one.newbyteorder("=") == other.newbyteorder("=")
+
+
 def split_swaps(dtype: np.dtype[Any], order: Order) -> list[tuple[int, int, int]]:
-    """(offset, unit, count) of the parts of an item whose bytes are the other way round than in memory.
+    """(offset, unit, count) of the parts of an item whose bytes are the other way round than in `dtype`.
 
     Neighbouring parts of one unit are one; empty where the items are stored as they are.
     """
@@ -78,19 +86,19 @@ def split_swaps(dtype: np.dtype[Any], order: Order) -> list[tuple[int, int, int]
 
 
 def _swaps(dtype: np.dtype[Any], order: Order, offset: int) -> list[tuple[int, int, int]]:
-    if order is None or order == sys.byteorder:
+    if order is None:
         return []
     if dtype.subdtype is not None:
         base, size = dtype.subdtype[0], dtype.itemsize
         if base.names is None:
             unit = unit_size(base)
-            return [(offset, unit, size // unit)] if unit > 1 else []
+            return [(offset, unit, size // unit)] if order_of(base) not in (None, order) else []
         return [
             part for at in range(offset, offset + size, base.itemsize) for part in _swaps(base, order, at)
         ]
     if dtype.names is None:
         unit = unit_size(dtype)
-        return [(offset, unit, dtype.itemsize // unit)] if unit > 1 else []
+        return [(offset, unit, dtype.itemsize // unit)] if order_of(dtype) not in (None, order) else []
     assert dtype.fields is not None
     orders = [order] * len(dtype.names) if isinstance(order, str) else order
     return [

@@ -23,6 +23,7 @@ from zstore.indexing.plans import AnyLayout, plan_basic
 from zstore.indexing.select import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RegularGrid
+from zstore.model.order import is_same_type
 from zstore.nodes.lazy import LazyArray
 from zstore.nodes.node import Access, Missing, Node, is_fault
 from zstore.storage.base import Store
@@ -219,7 +220,8 @@ class Array(Node[ArrayModel]):
     def read(
         self, selection: Any = Ellipsis, *, out: Items | None = None, missing: Missing | None = None
     ) -> Items:
-        """What `array[selection]` gives, into `out` where that is given (any strides, same shape and dtype).
+        """What `array[selection]` gives, into `out` where that is given (any strides, same shape and dtype;
+        items are converted where it has the other byte order).
 
         Of structured items, a name (or a list of names) anywhere in the selection gives those fields alone.
 
@@ -479,6 +481,7 @@ def _output(
     from_plan = selected.from_plan
     if out is not None and fields is None:
         _check_out(out, selected.shape, dtype)
+    if out is not None and fields is None and out.dtype == dtype:
         view = out if selected.to_plan is None else selected.to_plan(out)
         if from_plan is None or np.may_share_memory(view, out):
             return view, lambda: out
@@ -496,5 +499,5 @@ def _output(
 
 
 def _check_out(out: Items, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if out.shape != shape or out.dtype != dtype:
+    if out.shape != shape or not is_same_type(out.dtype, dtype):
         raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {shape} and {dtype}")

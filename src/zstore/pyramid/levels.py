@@ -215,7 +215,7 @@ class Pyramid:
         is_bare = layer.variable.nodata is None and self.encoding.zarr_format == 3
         return {
             "shape": self._shape(level, layer),
-            "dtype": source.dtype,
+            "dtype": source.dtype if self.encoding.zarr_format == 2 else source.model.data_type,
             "fill_value": source.fill_value if is_bare else document["fill_value"],
             "attributes": document["attributes"],
             "dimension_names": document["dimension_names"],

@@ -11,6 +11,7 @@ import numpy as np
 
 from zstore.engine.objects import single
 from zstore.errors import CodecError, ZstoreError
+from zstore.model.order import is_same_type
 from zstore.storage.base import join_key
 from zstore.upkeep.chunks import Cell, StoredArray, run
 
@@ -88,6 +89,8 @@ def recode_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps
             return
         bound = target.chain(cell)
         items = source.read(target.box(cell))
+        if items.dtype.kind not in "OT":  # v2 has items in the stored byte order
+            items = items.astype(bound.spec.dtype, copy=False)
         if items.shape != bound.spec.shape:
             whole = np.empty(bound.spec.shape, items.dtype)
             whole[...] = single(bound.spec.fill_value, items.dtype)
@@ -137,7 +140,9 @@ def _each_once(cells: Iterable[Cell]) -> Iterator[Cell]:
 
 def _same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     if one.dtype.kind not in "OT":
-        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        if not is_same_type(one.dtype, other.dtype):
+            return False
+        return one.tobytes() == other.astype(one.dtype, copy=False).tobytes()
     pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist(), strict=True)
     return all(_same_object(a, b) for a, b in pairs)
 

@@ -21,6 +21,7 @@ from zstore.integrations.zarr_python.selection import Batch, Cells, Recovered, r
 from zstore.integrations.zarr_python.stores import ZarrStore, adopt
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.order import is_same_type
 from zstore.storage.base import Store
 
 __all__ = ["ArrayBinding", "Fit", "Place"]
@@ -170,9 +171,9 @@ class ArrayBinding:
             return None
         if dtype == model.dtype:
             return Fit(model)
-        if dtype.newbyteorder("=") != model.dtype:
+        if not is_same_type(dtype, model.dtype):
             return None
-        if dtype.fields is None and self.swapped_model is not None:
+        if model.zarr_format == 3 and dtype.fields is None and self.swapped_model is not None:
             return Fit(self.swapped_model, is_swapped=True)
         return Fit(model, is_converted=True)
 
