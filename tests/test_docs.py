@@ -21,7 +21,7 @@ from zstore.extensions.registry import codecs
 
 ROOT = Path(__file__).resolve().parent.parent
 # Rooms of what codecs share.
-NO_CODEC = {"base", "casting", "chain", "native", "options"}
+NO_CODEC = {"base", "casting", "chain", "forms", "native", "options"}
 CODEC_FILES = [
     module.name for module in pkgutil.iter_modules(zstore.codecs.__path__) if module.name not in NO_CODEC
 ]

@@ -42,6 +42,8 @@ class TestBloscZlib(NativeCodecContract):
 
 
 class TestNumcodecsBlosc(NativeCodecContract):
+    bound_to = ChunkSpec((10,), np.dtype("<f4"), None)
+
     def make(self):
         return NumcodecsBlosc("lz4hc", 5, -1).bind(spec("<f4"))
 

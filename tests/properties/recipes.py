@@ -77,7 +77,8 @@ class Recipe:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The dtype in memory."""
-        return np.dtype(self.dtype).newbyteorder("=")
+        stored = np.dtype(self.dtype)
+        return stored if self.options.get("zarr_format") == 2 else stored.newbyteorder("=")
 
     @property
     def fill(self) -> np.ndarray[Any, Any]:

@@ -172,7 +172,7 @@ def test_orthogonal_points_and_blocks(data: st.DataObject, seed: int) -> None:
             array.oindex[selection] = value
             assert_same(array[...], items)
             where = data.draw(points(shape))
-            assert_same(array.vindex[where], items[where])
+            assert_same(array.vindex[where], np.asarray(items[where], recipe.numpy))
             mask = random_items(np.random.default_rng(seed), shape, np.dtype(bool))
             assert_same(array.vindex[mask], items[mask])
             value = random_items(np.random.default_rng(seed + 2), (int(mask.sum()),), recipe.numpy)
@@ -202,7 +202,7 @@ def test_resizing_equals_numpy(data: st.DataObject, seed: int) -> None:
         array, items = filled(recipe, directory, seed)
         for number in range(data.draw(st.integers(1, 4))):
             shape = tuple(max(0, n + data.draw(st.integers(-7, 7))) for n in array.shape)
-            resized = np.full(shape, recipe.fill)
+            resized = np.full(shape, recipe.fill, recipe.numpy)
             common = tuple(slice(0, min(a, b)) for a, b in zip(shape, items.shape, strict=True))
             resized[common] = items[common]
             items = resized
@@ -215,5 +215,5 @@ def test_resizing_equals_numpy(data: st.DataObject, seed: int) -> None:
                     np.random.default_rng(seed + number), (*shape[:axis], 2, *shape[axis + 1 :]), recipe.numpy
                 )
                 assert array.append(more, axis) == (*shape[:axis], shape[axis] + 2, *shape[axis + 1 :])
-                items = np.concatenate([items, more], axis)
+                items = np.concatenate([items, more], axis).astype(recipe.numpy)
                 assert_same(array[...], items)

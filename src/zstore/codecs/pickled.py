@@ -11,6 +11,7 @@ can allow it.
 
 from __future__ import annotations
 
+import io
 import pickle
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -55,12 +56,18 @@ class Pickle(Serializer):
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None and self.spec.allow_pickle, "bound before use"
+        stream = io.BytesIO(data)
         try:
-            chunk = pickle.loads(data)
+            chunk = pickle.load(stream)
         except Exception as error:  # a damaged pickle raises whatever its code does
             raise CodecError(
                 f"codec {self.name!r} failed: {type(error).__name__}: {error}", codec=self.name
             ) from error
+        if stream.tell() != len(data):
+            raise CodecError(
+                f"codec {self.name!r} failed: the pickle ends after {stream.tell()} of {len(data)} bytes",
+                codec=self.name,
+            )
         shapes = (self.spec.shape, self.spec.shape[::-1])
         if not isinstance(chunk, np.ndarray) or chunk.shape not in shapes or chunk.dtype.kind != "O":
             what = (

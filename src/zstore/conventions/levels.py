@@ -217,7 +217,8 @@ def compare_levels(base: LevelPlace, level: LevelPlace, group: str, findings: li
 
 def _compare_grids(finest: Grid, grid: Grid) -> Iterable[Finding]:
     node, wanted, found = grid.node, finest.variable, grid.variable
-    if not is_same_type(found.dtype, wanted.dtype):
+    one, other = found.dtype, wanted.dtype
+    if one != other and (one is None or other is None or not is_same_type(one, other)):
         types = str(wanted.dtype), str(found.dtype)
         yield Finding(
             "GZ-33", "error", node.path, f"dtype is {types[1]}, the finest level's {types[0]}", *types

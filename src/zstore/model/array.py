@@ -100,7 +100,8 @@ class ArrayModel:
                     order = codec.configuration.get("endian")
                     if order not in (None, byteorder):
                         # Of times without a unit, numpy makes native memory whatever it is asked for.
-                        return np.empty(0, stored_dtype(self.data_type.numpy, order)).dtype
+                        made: np.dtype[Any] = np.empty(0, stored_dtype(self.data_type.numpy, order)).dtype
+                        return made
         return self.data_type.numpy
 
     @property

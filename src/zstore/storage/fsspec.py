@@ -257,7 +257,7 @@ class FsspecStore(Store):
         with _telling("delete", self.url, key):
             try:
                 # Where there are real directories, rm_file may take one, or say that it is not permitted.
-                if filesystem.async_impl or filesystem.isfile(path):
+                if filesystem.async_impl or filesystem.info(path)["type"] != "directory":
                     filesystem.rm_file(path)
             except MISSING:
                 return
@@ -282,10 +282,29 @@ class FsspecStore(Store):
         """Every key below `prefix`, as the filesystem lists them now."""
         check_prefix(prefix)
         top = self._path(prefix)
-        found = self._listing(prefix, lambda: self._filesystem.find(top))
+        found = self._listing(prefix, lambda: self._find(top))
         start, skip = prefix and f"{prefix}/", len(self._start)
         # Names that end in "/" are the empty objects by which some tools mark a directory.
         return iter([n[skip:] for n in found if n.startswith(self._start + start) and n[-1] != "/"])
+
+    def _find(self, top: str) -> Names:
+        """Every file below `top`. A directory that cannot be listed is an error; `find` may leave it out."""
+        if self._filesystem.async_impl:
+            return [*self._filesystem.find(top)]
+        names: Names = []
+        directories = [top]
+        for path in directories:
+            try:
+                entries = self._filesystem.ls(path, detail=True)
+            except MISSING:
+                if path == top:
+                    raise
+                continue
+            for entry in entries:
+                name = entry["name"].rstrip("/")
+                is_below = entry["type"] == "directory" and name != path.rstrip("/")
+                (directories if is_below else names).append(name if is_below else entry["name"])
+        return names
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""

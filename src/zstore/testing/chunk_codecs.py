@@ -26,6 +26,7 @@ import numpy as np
 from zstore.codecs.base import ArrayCodec, ChunkSpec, Codec, Serializer
 from zstore.errors import CodecError
 from zstore.testing.codecs import OptionContract, damage
+from zstore.testing.contract import needs
 
 __all__ = ["ArrayCodecContract", "SerializerContract"]
 
@@ -144,6 +145,8 @@ class SerializerContract(_ChunkContract):
 
     # How many damaged copies of each encoded chunk to decode.
     damage_count: ClassVar[int] = 60
+    # Whether it knows where its bytes end, and takes no more for damage.
+    knows_its_end: ClassVar[bool] = True
 
     def make(self) -> Serializer:
         """The codec to test, not bound."""
@@ -168,6 +171,17 @@ class SerializerContract(_ChunkContract):
                 except CodecError:
                     continue
                 assert (decoded.shape, decoded.dtype) == (spec.shape, spec.dtype)
+
+    @needs("knows_its_end")
+    def test_what_follows_is_refused(self) -> None:
+        for spec, codec, chunk in self.samples():
+            encoded = bytes(codec.encode(chunk))
+            for tail in (b"\0", b"tail", bytes(64)) if encoded else ():
+                try:
+                    codec.decode(memoryview(encoded + tail))
+                except CodecError:
+                    continue
+                raise AssertionError(f"{tail!r} behind {len(encoded)} bytes of {spec} makes no difference")
 
     def test_what_is_cut_short_never_gives_another_chunk(self) -> None:
         for spec, codec, chunk in self.samples():

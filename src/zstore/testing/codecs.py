@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -24,9 +26,15 @@ from unittest.mock import patch
 import numpy as np
 
 from zstore._ext.codecs import native
-from zstore.codecs.base import BytesCodec, Codec
-from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.codecs.base import BytesCodec, ChunkSpec, Codec
+from zstore.errors import CodecError, MetadataError, UnsupportedError, ZstoreError
 from zstore.nodes.open import create_array, open_array
+from zstore.testing.contract import Contract, needs
+
+PLAIN = (str, bytes, int, float, bool, type(None), tuple, np.dtype)
+BOMB_SIZE = 1 << 25
+# Values that options may have; those that one refuses are not tried.
+VALUES: tuple[Any, ...] = (False, True, 0, 1, 2, 3, 4, 5, 7, 9, 16, 1000, -1, 0.5)
 
 __all__ = ["CodecContract", "NativeCodecContract", "OptionContract", "damage"]
 
@@ -52,7 +60,46 @@ def damage(encoded: bytes, draw: random.Random, count: int) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-class OptionContract:
+def _varied(codec: Codec) -> Iterator[dict[str, Any]]:
+    """The codec's own configuration with one declared option after the other changed."""
+    base = json.loads(json.dumps(codec.to_configuration()))
+    for option in codec.options:
+        # The words that an option takes are in what it expects.
+        words = [
+            word for word in option.expected.replace("'", " ").replace(",", " ").split() if len(word) > 1
+        ]
+        for value in (*VALUES, *words):
+            configuration = {**base, option.name: value}
+            try:
+                if (
+                    json.loads(json.dumps(option.render(option.parse(value)))) != value
+                    or value == option.default
+                ):
+                    continue
+                type(codec).from_configuration(configuration)
+            except (ZstoreError, TypeError, ValueError, KeyError, AttributeError):
+                continue
+            yield configuration
+
+
+def _peak(work: Callable[[], Any]) -> int:
+    """How much more memory the process had at most while the work was done; 0 where nobody says."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _status("VmHWM")
+        work()
+        return _status("VmHWM") - before
+    except OSError:
+        work()
+        return 0
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+class OptionContract(Contract):
     """What codecs of every kind promise of their configuration."""
 
     def make(self) -> Codec:
@@ -66,6 +113,32 @@ class OptionContract:
 
     def test_the_configuration_makes_the_same_codec(self) -> None:
         assert self.make_again().to_configuration() == self.make().to_configuration()
+
+    # Further configurations to try, of a codec that does not declare its `options`.
+    configurations: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+
+    def test_no_option_is_lost(self) -> None:
+        codec, again = self.make(), self.make_again()
+        declared = {option.name for option in codec.options}
+        kept, found = (
+            {
+                name: value
+                for name, value in vars(one).items()
+                if isinstance(value, PLAIN) and (name in declared or not declared)
+            }
+            for one in (codec, again)
+        )
+        assert found == kept, "the configuration makes another codec"
+        for configuration in (*self.configurations, *_varied(codec)):
+            made = type(codec).from_configuration(configuration)
+            stated = json.loads(json.dumps(made.to_configuration()))
+            parsed = {option.name: option.parse for option in codec.options}
+            lost = {
+                name: value
+                for name, value in configuration.items()
+                if name not in stated or parsed.get(name, repr)(stated[name]) != parsed.get(name, repr)(value)
+            }
+            assert not lost, f"{lost} of {configuration} is not in {stated}"
 
     def test_an_unknown_option_is_refused(self) -> None:
         codec = self.make()
@@ -84,6 +157,10 @@ class CodecContract(OptionContract):
     sizes: ClassVar[tuple[int, ...]] = (0, 1, 7, 16, 127, 128, 129, 4096, 65537, 300_000)
     # How many damaged copies of each encoded chunk to decode.
     damage_count: ClassVar[int] = 200
+    # What `make` has bound the codec to, if it has.
+    bound_to: ClassVar[ChunkSpec | None] = None
+    # Whether it knows where its bytes end, and takes no more for damage.
+    knows_its_end: ClassVar[bool] = True
 
     def make(self) -> BytesCodec:
         """The codec to test, bound if it needs that."""
@@ -110,6 +187,41 @@ class CodecContract(OptionContract):
         for sample in self.samples():
             bound = codec.encoded_bound(len(sample))
             assert bound is None or len(codec.encode(memoryview(sample))) <= bound, len(sample)
+
+    def test_the_configuration_encodes_to_the_same(self) -> None:
+        codec, again = self.make(), self.make_again()
+        if self.bound_to is not None:
+            again = again.bind(self.bound_to)
+        for sample in self.samples():
+            encoded = codec.encode(memoryview(sample))
+            assert bytes(again.encode(memoryview(sample))) == bytes(encoded), len(sample)  # type: ignore[attr-defined]
+
+    @needs("knows_its_end")
+    def test_what_follows_is_refused(self) -> None:
+        codec = self.make()
+        for sample in self.samples():
+            encoded = bytes(codec.encode(memoryview(sample)))
+            for tail in (b"\0", b"\xff", b"tail", bytes(64), encoded[: len(encoded) // 2]):
+                if sample and tail:
+                    found = self._decode(codec, encoded + tail, len(sample) + 1000)
+                    assert found != sample, f"{tail!r} behind {len(encoded)} bytes makes no difference"
+
+    def test_a_bomb_is_refused_before_it_is_decoded(self) -> None:
+        codec = self.make()
+        try:
+            encoded = bytes(codec.encode(memoryview(bytes(BOMB_SIZE))))
+        except (CodecError, ValueError):
+            return  # it takes chunks of one size
+        if len(encoded) > BOMB_SIZE // 8:
+            return  # it does not compress
+        for size_limit in (0, 1000):
+            tracemalloc.start()
+            try:
+                peak = _peak(partial(self._decode, codec, encoded, size_limit))
+                made = max(tracemalloc.get_traced_memory()[1], peak)
+            finally:
+                tracemalloc.stop()
+            assert made < BOMB_SIZE // 2, f"{made} bytes were taken to find that {size_limit} are too few"
 
     def test_one_byte_too_many_is_refused(self) -> None:
         codec = self.make()

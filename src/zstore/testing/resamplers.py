@@ -21,6 +21,7 @@ from zstore.nodes.open import create_group, open_array
 from zstore.pyramid.build import build_pyramid
 from zstore.resampling.methods import downsample
 from zstore.storage.memory import MemoryStore
+from zstore.testing.contract import Contract, needs
 
 __all__ = ["ResamplerContract"]
 
@@ -30,7 +31,7 @@ SHAPES = (((7,), (2,)), ((8, 6), (2, 3)), ((9, 5), (4, 4)), ((1, 1), (3, 2)), ((
 """Shapes and factors to try; some leave windows cut at the edges."""
 
 
-class ResamplerContract:
+class ResamplerContract(Contract):
     """Inherit, give `method`, and pytest finds the rest."""
 
     # The name that the method is offered under.
@@ -88,9 +89,8 @@ class ResamplerContract:
                     expected = np.asarray(nodata, cells.dtype)
                     assert np.array_equal(made[(0,) * made.ndim], expected, equal_nan=nodata != 7)
 
+    @needs("has_own_windows")
     def test_windows_lie_side_by_side(self) -> None:
-        if not self.has_own_windows:
-            return
         for cells, factors in self.samples():
             made = self.make()(cells, factors)
             for place in np.ndindex(made.shape):

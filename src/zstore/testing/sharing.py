@@ -12,26 +12,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
-
 from zstore.base.byterange import ByteRange
+from zstore.testing.contract import Contract, needs
 
 __all__ = ["StoreSharing", "run_forked"]
 
 
-class StoreSharing:
+class StoreSharing(Contract):
     """What holds while others use the same store; see `zstore.testing.stores.StoreContract`."""
 
     can_list: bool
 
-    def _need(self, capability: str) -> None:
-        if not getattr(self, capability):
-            pytest.skip(f"{type(self).__name__} says {capability} = False")
-
     # Many threads
 
+    @needs("can_write")
     def test_threads_write_side_by_side(self, filled: Any) -> None:
-        self._need("can_write")
         store = filled()
         values = {f"a/{i % 5}/{i}": random.Random(i).randbytes(500 + i) for i in range(160)}
         with ThreadPoolExecutor(8) as pool:
@@ -45,9 +40,8 @@ class StoreSharing:
         if self.can_list:
             assert [*store.list()] == []
 
+    @needs("can_write", "has_whole_puts")
     def test_put_is_whole_or_absent(self, filled: Any) -> None:
-        self._need("can_write")
-        self._need("has_whole_puts")
         choices = [bytes([i]) * (200_000 + 1000 * i) for i in range(4)]
         store = filled({"a/b": choices[0]})
         done = threading.Event()
@@ -69,9 +63,8 @@ class StoreSharing:
             pool.submit(write).result()
             assert all(reader.result() >= 0 for reader in readers)
 
+    @needs("can_write", "excludes_threads")
     def test_lock_keeps_other_threads_waiting(self, filled: Any) -> None:
-        self._need("can_write")
-        self._need("excludes_threads")
         store = filled({"n": b"0"})
 
         def add_one(_: int) -> None:
@@ -83,8 +76,8 @@ class StoreSharing:
                 pass
         assert bytes(store.get("n")) == b"100"
 
+    @needs("can_write")
     def test_locks_of_different_keys_are_apart(self, filled: Any) -> None:
-        self._need("can_write")
         store = filled({"zarr.json": b"{}", "a/zarr.json": b"{}"})
         with store.lock("a/c/0"), store.lock("a/c/1"):
             store.put("a/c/0", b"1")
@@ -105,9 +98,8 @@ class StoreSharing:
         assert run_forked([read]) == [0]
         assert bytes(store.get("a/b", ByteRange(4999))) == b"1"
 
+    @needs("can_write", "shares_processes")
     def test_forked_children_write_side_by_side(self, filled: Any) -> None:
-        self._need("can_write")
-        self._need("shares_processes")
         store = filled({"a/b": b"1"})
 
         def write(name: str) -> None:
@@ -118,9 +110,8 @@ class StoreSharing:
         for name in "xy":
             assert [bytes(store.get(f"{name}/{i}")) for i in range(5)] == [b"1" + name.encode()] * 5
 
+    @needs("can_write", "excludes_processes")
     def test_lock_keeps_other_processes_waiting(self, filled: Any) -> None:
-        self._need("can_write")
-        self._need("excludes_processes")
         store = filled({"n": b"0"})
 
         def add() -> None:

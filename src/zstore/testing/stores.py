@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +23,15 @@ import pytest
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
-from zstore.storage.base import Store, check_key
+from zstore.storage.base import Part, Store, check_key
 from zstore.storage.url import open_store
+from zstore.testing.contract import broken_attributes, broken_calls, broken_files, needs
 from zstore.testing.sharing import StoreSharing
 
 __all__ = ["StoreContract"]
 
 BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
+TROUBLED = {"a/b": b"a value", "a/c": bytes(5000)}
 UNICODE_KEYS = ("é/ü", "数据/块", "a b/c d", "100%/x", "a+b&c=d", "q?a#b", "[1]*", "🌍", "a%2Fb")
 
 
@@ -41,6 +46,7 @@ class StoreContract(StoreSharing):
     excludes_threads    `lock` keeps other threads that lock the same key waiting
     shares_processes    what one process puts, others get, and several may write at once
     excludes_processes  `lock` keeps other processes that lock the same key waiting
+    tells_trouble       what fails is an error, never a missing value
     """
 
     can_write = True
@@ -51,6 +57,7 @@ class StoreContract(StoreSharing):
     excludes_threads = True
     shares_processes = True
     excludes_processes = True
+    tells_trouble = True
 
     many = 1200
     """How many keys are more than one page of a listing."""
@@ -205,16 +212,16 @@ class StoreContract(StoreSharing):
 
     # Writing
 
+    @needs("can_write")
     def test_put_replaces(self, filled: Any) -> None:
-        self._need("can_write")
         store = filled({"a/b": b"a long value to begin with"})
         for value in (b"short", b"", b"a much longer value than the one that was there before"):
             store.put("a/b", value)
             assert bytes(store.get("a/b")) == value
             assert store.size("a/b") == len(value)
 
+    @needs("can_write")
     def test_put_keeps_a_copy(self, filled: Any) -> None:
-        self._need("can_write")
         store = filled()
         value = bytearray(b"as it was")
         store.put("a", value)
@@ -223,16 +230,16 @@ class StoreContract(StoreSharing):
         assert bytes(store.get("a")) == b"as it was"
         assert bytes(store.get("b")) == b"it was"
 
+    @needs("can_write")
     def test_put_takes_any_buffer(self, filled: Any) -> None:
-        self._need("can_write")
         store = filled()
         numbers: Any = np.arange(12, dtype="<u2").reshape(3, 4)
         for value in (memoryview(numbers), memoryview(numbers[:, ::2]), memoryview(numbers[:0])):
             store.put("a", value)
             assert bytes(store.get("a")) == value.tobytes()
 
+    @needs("can_write")
     def test_delete_removes(self, filled: Any) -> None:
-        self._need("can_write")
         store = filled({"a/b": b"1", "a/c": b"2", "x/y/z": b"3"})
         store.delete("a/b")
         assert store.get("a/b") is None
@@ -268,8 +275,8 @@ class StoreContract(StoreSharing):
 
     # Listing
 
+    @needs("can_list")
     def test_list_gives_the_keys_below(self, filled: Any) -> None:
-        self._need("can_list")
         keys = ["zarr.json", "6/f/0", "6/f/1/2", "6/faNT/0", "6/f-/0", "6/f0", "6.f", "60/f", ".hidden/x"]
         store = filled(dict.fromkeys(keys, b"1"))
         assert sorted(store.list()) == sorted(keys)
@@ -279,8 +286,8 @@ class StoreContract(StoreSharing):
         for prefix in ("6/f/0", "6/fa", "nothing", "6/f/1/2/3"):
             assert [*store.list(prefix)] == []
 
+    @needs("can_list")
     def test_list_children_gives_names(self, filled: Any) -> None:
-        self._need("can_list")
         store = filled(dict.fromkeys(("zarr.json", "b/zarr.json", "b/c/0/0", "b/c/0/1", "a/x", "bc/y"), b""))
         assert store.list_children() == ["a", "b", "bc", "zarr.json"]
         assert store.list_children("b") == ["c", "zarr.json"]
@@ -289,23 +296,22 @@ class StoreContract(StoreSharing):
         assert store.list_children("nothing") == []
         assert store.list_children("zarr.json") == []
 
+    @needs("can_list")
     def test_many_keys_are_listed_once_each(self, filled: Any) -> None:
-        self._need("can_list")
         keys = [f"a/c/{i % 7}/{i}" for i in range(self.many)]
         store = filled(dict.fromkeys(keys, b"1"))
         assert sorted(store.list("a")) == sorted(keys)
         assert store.list_children("a/c") == [*"0123456"]
 
+    @needs("can_list")
     def test_lists_of_an_empty_store_are_empty(self, filled: Any) -> None:
-        self._need("can_list")
         store = filled()
         assert [*store.list()] == []
         assert store.list_children() == []
         assert store.get("zarr.json") is None
 
+    @needs("can_list", "can_write")
     def test_delete_prefix_leaves_siblings(self, filled: Any) -> None:
-        self._need("can_list")
-        self._need("can_write")
         keys = ["6/f/0", "6/f/1/2", "6/faNT/0", "6/f0", "6/f.x", "6/e/0", "6/%/0", "6/_/0", "6/*/0"]
         store = filled({key: key.encode() for key in keys})
         for prefix in ("6/%", "6/_", "6/*", "6/f", "nothing", "6/f0"):
@@ -319,10 +325,50 @@ class StoreContract(StoreSharing):
         store.put("6/f/0", b"again")
         assert [*store.list()] == ["6/f/0"]
 
+    # Trouble
+
+    def broken(self, store: Store) -> AbstractContextManager[None]:
+        """While this is held, what `store` keeps its values in fails, as a dead server or disk does.
+
+        By default whatever the object holds fails, beside its files and Python's calls for files and sockets,
+        which fail in any case. Override it for a store that none of these reaches.
+        """
+        return broken_attributes(store)
+
+    @needs("tells_trouble")
+    def test_trouble_is_never_a_missing_value(self, filled: Any, tmp_path: Path) -> None:
+        ways = (broken_files(tmp_path), broken_calls(), self.broken(store := filled(TROUBLED)))
+        noticed = [_is_noticed(store, way) for way in ways]
+        assert any(noticed), f"nothing that the contract breaks reaches {store!r}: override `broken`"
+
+    @needs("tells_trouble", "can_list")
+    def test_trouble_is_never_an_empty_list(self, filled: Any) -> None:
+        store = filled(TROUBLED)
+        for way in (broken_calls(), self.broken(store)):
+            with way:
+                keys = _answer(lambda: sorted(store.list()))
+                children = _answer(lambda: store.list_children("a"))
+            assert isinstance(keys, Exception) or keys == sorted(TROUBLED)
+            assert isinstance(children, Exception) or children == ["b", "c"]
+
+    @needs("tells_trouble", "can_write")
+    def test_what_could_not_be_put_is_said(self, filled: Any) -> None:
+        for breaks in (lambda _: broken_calls(), self.broken):
+            store = filled(TROUBLED)
+            with breaks(store):
+                replaced = _answer(partial(store.put, "a/b", b"another value"))
+                added = _answer(partial(store.put, "a/new", b"a new one"))
+                removed = _answer(partial(store.delete, "a/c"))
+            found = [store.get(key) for key in ("a/b", "a/new", "a/c")]
+            assert found[0] is not None
+            assert bytes(found[0]) in [b"another value", *[TROUBLED["a/b"]] * isinstance(replaced, Exception)]
+            assert isinstance(added, Exception) or bytes(found[1] or b"") == b"a new one"
+            assert isinstance(removed, Exception) or found[2] is None
+
     # Opening again
 
+    @needs("can_reopen")
     def test_url_opens_the_same_store(self, filled: Any) -> None:
-        self._need("can_reopen")
         store = filled({"a/b": b"1"})
         again = open_store(store.url, read_only=True)
         assert bytes(again.get("a/b") or b"") == b"1"
@@ -330,8 +376,8 @@ class StoreContract(StoreSharing):
         again.close()
         assert bytes(store.get("a/b")) == b"1"
 
+    @needs("can_pickle")
     def test_pickle_gives_the_same_store(self, filled: Any) -> None:
-        self._need("can_pickle")
         store = filled({"a/b": b"1"})
         again = pickle.loads(pickle.dumps(store))
         assert bytes(again.get("a/b")) == b"1"
@@ -351,3 +397,44 @@ class StoreContract(StoreSharing):
     def test_repr_names_the_store(self, filled: Any) -> None:
         store = filled()
         assert store.url in repr(store)
+
+
+def _answer(ask: Callable[[], Any]) -> Any:
+    """What is answered, or the exception that is raised."""
+    try:
+        return ask()
+    except Exception as error:
+        return error.with_traceback(None)
+
+
+def _is_noticed(store: Store, way: AbstractContextManager[None]) -> bool:
+    """Whether something failed while the way was held; what did not fail must be right."""
+    value = TROUBLED["a/b"]
+    asked: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: store.get("a/b"), value),
+        (lambda: store.get("a/b", ByteRange(2, 3)), value[2:5]),
+        (lambda: store.get("a/b", ByteRange(-3)), value[-3:]),
+        (lambda: store.get_many([("a/b", None), ("a/c", ByteRange(1, 2))]), [value, bytes(2)]),
+        (lambda: store.get_parts([("a/b", None)]), [(value, len(value))]),
+        (lambda: store.get_first(["a"], [("b",)]), [{"b": value}]),
+        (lambda: store.size("a/b"), len(value)),
+    ]
+    with way:
+        answers = [_answer(ask) for ask, _ in asked]
+    for answer, (_, expected) in zip(answers, asked, strict=True):
+        if not isinstance(answer, Exception):
+            assert _plain(answer) == expected, f"{store!r} answered {answer!r} while it could not know"
+    return any(isinstance(answer, Exception) for answer in answers)
+
+
+def _plain(answer: Any) -> Any:
+    """The answer of a store with bytes in the place of buffers, and without versions."""
+    if isinstance(answer, memoryview | bytearray):
+        return bytes(answer)
+    if isinstance(answer, Part):
+        return bytes(answer.data), answer.total_size
+    if isinstance(answer, list):
+        return [_plain(item) for item in answer]
+    if isinstance(answer, dict):
+        return {key: _plain(item) for key, item in answer.items()}
+    return answer
