@@ -72,7 +72,7 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--chunks", **LENGTHS, help="Chunk lengths (inside shards: of inner chunks)."),
         click.option("--shards", **LENGTHS, help="Shard lengths; v3 only."),
-        click.option("--codec", help="zstd, gzip, blosc, lz4, ... or none."),
+        click.option("--codec", help="zstd, zstd:9, gzip, blosc, lz4, ... or none."),
         click.option("--levels", type=click.IntRange(min=0), help="How many coarser levels to make."),
         click.option("--overwrite", is_flag=True, help="Replace what is there."),
         click.option(
