@@ -400,11 +400,11 @@ class StoreContract(StoreSharing):
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """What is answered, or the exception that is raised."""
+    """What is answered, or an exception that says what was raised, and keeps nothing of it alive."""
     try:
         return ask()
     except Exception as error:
-        return error.with_traceback(None)
+        return RuntimeError(repr(error))
 
 
 def _is_noticed(store: Store, way: AbstractContextManager[None]) -> bool:
