@@ -91,13 +91,14 @@ fuzz-sanitized: sanitized
 # names that Python; else tools/pythons finds it.
 READERS := .readers
 NEW_READERS := .readers-new
-READER_TESTS := $(addprefix tests/integrations/test_readers,.py _geo.py _mended.py _programs.py _browser.py)
+READER_TESTS := $(addprefix tests/integrations/test_readers,.py _geo.py _mended.py _programs.py)
 READERS_NEED := pyproject.toml setup.py $(KERNEL_SOURCES)
 readers: $(READERS)/.installed $(NEW_READERS)/.installed
 	mkdir -p $(READERS)/node
 	cp tests/integrations/readers/browser/package.json $(READERS)/node
 	! command -v npm >/dev/null || npm install --silent --no-audit --no-fund --prefix $(READERS)/node
-	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(READER_TESTS)
+	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(READER_TESTS) \
+		tests/integrations/test_readers_browser.py
 	@if [ -x $(NEW_READERS)/bin/python ]; then \
 		set -ex; \
 		$(NEW_READERS)/bin/python -c 'import rasterio; print("GDAL", rasterio.__gdal_version__)'; \
