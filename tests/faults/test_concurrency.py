@@ -114,7 +114,8 @@ def test_processes_append_into_places_of_their_own(tmp_path, kind):
     array = make(
         LocalStore(path), kind, shape=0, chunks=(8,), **({"shards": (16,)} if kind == "shard" else {})
     )
-    run_together(path, *(("appends", path, number, 12) for number in (1, 2, 3)), ("attributes", path, 4, 12))
+    appenders = (("appends", path, number, 12) for number in (1, 2, 3))
+    run_together(path, *appenders, ("attributes", path, 4, 12), ("reads", path, 60))
     array.refresh()
     assert array.shape == (3 * 3 * 12,)
     values, counts = np.unique(array[...], return_counts=True)
@@ -132,10 +133,14 @@ def test_threads_append_into_places_of_their_own(store, kind, shared):
     handles = [array] * 4 if shared else [zstore.open_array(store, "a", "r+") for _ in range(4)]
 
     def append(number: int) -> None:
+        if number == 4:  # a reader, who finds no row that was not written
+            for _ in range(20):
+                assert zstore.open_array(store, "a", "r")[...].all()
+            return
         for turn in range(10):
             handles[number].append(np.full(3, 1000 * number + turn + 1))
 
-    together(4, append)
+    together(5, append)
     if shared:
         assert array.shape == (120,)
     array.refresh()

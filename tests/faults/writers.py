@@ -47,6 +47,14 @@ def appends(path: str, number: str, times: str) -> None:
         array.append(np.full(3, 1000 * int(number) + turn + 1))
 
 
+def reads(path: str, times: str) -> None:
+    """Open the array anew and read all of it, again and again: every row that it has was written."""
+    wait_for(path)
+    for _ in range(int(times)):
+        items = zstore.open_array(path, "a", "r")[...]
+        assert items.all(), items
+
+
 def attributes(path: str, number: str, times: str) -> None:
     """Set attributes, each of which replaces the document that writers lock on."""
     array = zstore.open_array(path, "a", "r+")

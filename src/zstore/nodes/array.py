@@ -393,8 +393,14 @@ class Array(Node[ArrayModel]):
     def resize(self, shape: int | tuple[int, ...]) -> None:
         """Change the shape in place; what lies outside it is gone, what is new reads as the fill value.
 
-        Growing costs the same however large the array. Shrinking removes the chunks outside and clears what
-        the chunks at the new edge held beyond it, so that growing again never brings old values back.
+        Readers find the old array or the new one at any moment, after any failure too; the same call again
+        finishes what failed. Growing takes a look at the chunks that the new shape adds, however large the
+        array. Shrinking changes the shape, then removes the chunks outside and clears what those at the new
+        edge hold beyond it: whoever opened the array before finds the fill value there.
+
+        Raises
+            NotFoundError: the array is gone.
+            ReadOnlyError, StoreError: the store refused.
         """
         wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
 
@@ -405,50 +411,56 @@ class Array(Node[ArrayModel]):
 
         self._resize(resized)
 
-    def _resize(self, new_shape: Callable[[tuple[int, ...]], tuple[int, ...]]) -> ArrayModel:
+    def _resize(
+        self,
+        new_shape: Callable[[tuple[int, ...]], tuple[int, ...]],
+        write: Callable[[ArrayModel, ArrayModel], None] | None = None,
+    ) -> tuple[int, ...]:
         with hold_name(("resize", id(self))):
-            model = resize(
+            resize(
                 self._store,
                 self._path,
                 self.zarr_format,
                 new_shape,
+                self._set_model,
+                write=write,
                 allow_pickle=self._access.allow_pickle,
             )
-            self._set_model(model)
-        return model
+            return self.shape
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Put `data` behind what is there along `axis`; gives the new shape.
 
-        The space is reserved first, so that several writers can append at once without meeting.
+        The items are stored before the array says that it has them: readers find all of them or none, after
+        any failure too. Several writers can append at once without meeting, as far as the store's locks
+        reach; one waits for the other.
 
         Raises
             ValueError: the other dimensions of `data` are not the array's.
+            CodecError: the chunk that the new items share with old ones is damaged.
+            StoreError: the store failed; nothing was appended.
         """
         is_list = isinstance(data, list | tuple)
         items = self._as_items(data, (len(data),) if is_list and self.ndim == 1 else None)
-        if (
-            not 0 <= axis < self.ndim
-            or items.ndim != self.ndim
-            or any(a != b for d, (a, b) in enumerate(zip(items.shape, self.shape, strict=True)) if d != axis)
-        ):
-            raise ValueError(f"cannot append shape {items.shape} to {self.shape} along axis {axis}")
-        begin = 0
 
         def grown(old: tuple[int, ...]) -> tuple[int, ...]:
-            nonlocal begin
-            begin = old[axis]
-            return (*old[:axis], begin + items.shape[axis], *old[axis + 1 :])
+            if (
+                not 0 <= axis < len(old)
+                or items.ndim != len(old)
+                or any(a != b for d, (a, b) in enumerate(zip(items.shape, old, strict=True)) if d != axis)
+            ):
+                raise ValueError(f"cannot append shape {items.shape} to {old} along axis {axis}")
+            return (*old[:axis], old[axis] + items.shape[axis], *old[axis + 1 :])
 
-        model = self._resize(grown)
-        region = [slice(0, length) for length in model.shape]
-        region[axis] = slice(begin, begin + items.shape[axis])
-        # As part of a larger array: the chunks at the end may hold what others have appended meanwhile, and
-        # are not to be replaced as if they ended with this array.
-        larger = model.grid.beyond(model.shape)
-        chunks = self._make_chunks(model.with_shape(larger))
-        chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
-        return model.shape
+        def write(old: ArrayModel, new: ArrayModel) -> None:
+            region = [slice(0, length) for length in new.shape]
+            region[axis] = slice(old.shape[axis], new.shape[axis])
+            # As part of a larger array: what chunks at the end hold beyond this one stays as it is.
+            chunks = self._make_chunks(new.with_shape(new.grid.beyond(new.shape)))
+            chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
+
+        grown(self.shape)
+        return self._resize(grown, write)
 
     def refresh(self) -> Array:
         """Read the metadata again, e.g. after somebody else has resized the array."""

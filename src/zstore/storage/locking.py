@@ -14,13 +14,17 @@ from weakref import WeakValueDictionary
 from zstore._ext.engine.files import lock_offset
 from zstore.base.locks import Lock
 
-__all__ = ["NO_LOCKS", "hold_bytes", "hold_file", "hold_name", "key_offset"]
+__all__ = ["NO_LOCKS", "SHAPE_LOCK", "hold_bytes", "hold_file", "hold_name", "key_offset"]
 
 # What a file system says that has no locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 
 # The metadata documents that a lock is taken on, in the order they are looked for.
 DOCUMENTS = ("zarr.json", ".zarray", "meta")
+
+# The name below an array's that stands for its shape: who changes that holds it, and stores chunks and
+# replaces the document meanwhile.
+SHAPE_LOCK = ".zstore-shape"
 
 # struct flock: l_type, l_whence, l_start, l_len, l_pid, padded to the alignment of off_t.
 FLOCK = struct.Struct("hhqqi0q")
@@ -63,7 +67,8 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
        renaming, or a nearer one was made), the lock is let go and everything starts again.
 
     Locks of this kind belong to the open file, so they exclude the threads of one process too, and end with
-    the process. A document's lock is taken before, never while, a key below it is held; and where there is no
+    the process. A document's lock is taken before, never while, a key below it is held, but for one: whoever
+    holds SHAPE_LOCK beside the document widens that lock to the whole file, and back again. Where there is no
     document, one lock is all that a thread can hold. A thread that breaks this rule gets EDEADLK.
 
     `open_file(path, flags)` opens a path relative to the root ("" is the root itself).
@@ -71,7 +76,9 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
     while True:
         descriptor, offset, length = _nearest(key, open_file)
         try:
-            with _noted(descriptor, offset, length), hold_bytes(descriptor, offset, length):
+            mine = _shape_lock(descriptor) if length == 0 else None
+            held = _noted(descriptor, offset, length) if mine is None else _widened(mine)
+            with held:
                 if _is_nearest(descriptor, key, open_file):
                     yield
                     return
@@ -81,19 +88,48 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
 
 @contextmanager
 def _noted(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
-    """Raise EDEADLK where this thread would wait for itself, which the system does not notice."""
+    """Hold those bytes; EDEADLK where this thread would wait for itself, which the system does not notice."""
     status = os.fstat(descriptor)
-    mine: list[tuple[int, int, int, int | None]] = _thread.__dict__.setdefault("held", [])
-    for device, inode, held_offset, held_length in mine:
+    mine = _held()
+    for _, device, inode, held_offset, held_length in mine:
         is_same_file = (device, inode) == (status.st_dev, status.st_ino)
         if is_same_file and (held_offset == offset or not length or not held_length):
             raise OSError(errno.EDEADLK, "this thread holds a lock already that excludes this one")
-    note = (status.st_dev, status.st_ino, offset, length)
+    note = (descriptor, status.st_dev, status.st_ino, offset, length)
     mine.append(note)
+    try:
+        with hold_bytes(descriptor, offset, length):
+            yield
+    finally:
+        mine.remove(note)
+
+
+def _held() -> list[tuple[int, int, int, int, int | None]]:
+    """What this thread holds: descriptor, device, inode, offset and length of each lock."""
+    held: list[tuple[int, int, int, int, int | None]] = _thread.__dict__.setdefault("held", [])
+    return held
+
+
+def _shape_lock(document: int) -> int | None:
+    """The descriptor by which this thread holds the lock of the array's shape on that document."""
+    status, offset = os.fstat(document), key_offset(SHAPE_LOCK)
+    for descriptor, device, inode, held_offset, length in _held():
+        if (device, inode, held_offset, length) == (status.st_dev, status.st_ino, offset, 1):
+            return descriptor
+    return None
+
+
+@contextmanager
+def _widened(descriptor: int) -> Iterator[None]:
+    """Hold all of a document of which the lock of the array's shape is held already."""
+    offset = key_offset(SHAPE_LOCK)
+    # One holder of a chunk waits for no other lock, and nobody else can hold this one: both come to an end.
+    _set_lock(descriptor, fcntl.F_WRLCK, 0, 0)
     try:
         yield
     finally:
-        mine.remove(note)
+        _set_lock(descriptor, fcntl.F_UNLCK, 0, offset)
+        _set_lock(descriptor, fcntl.F_UNLCK, offset + 1, 0)
 
 
 @contextmanager
