@@ -6,14 +6,19 @@ deleted, the consolidated blocks of the groups above it are removed from the sto
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
+from zstore.base.writer import has_ended, writing
+from zstore.engine.pool import map_threads
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
+from zstore.model.keys import ChunkKeys
 from zstore.storage.base import Store, document_range, join_key
 
 __all__ = [
@@ -29,6 +34,7 @@ __all__ = [
     "delete_node",
     "find_documents",
     "forget_consolidated",
+    "is_unfinished",
     "list_nodes",
     "node_kind",
     "parse_node",
@@ -48,8 +54,10 @@ KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
 # A node's own documents, by the first of them: those behind one that is there say nothing.
 ARRAY_AND_GROUP = ((v2.ARRAY_KEY, v2.ATTRIBUTES_KEY), (v2.GROUP_KEY, v2.ATTRIBUTES_KEY))
 CHOICES = {1: (V1_KEYS,), 2: ARRAY_AND_GROUP, 3: ((v3.KEY,),), None: ((v3.KEY,), *ARRAY_AND_GROUP)}
-# What a new node finds in its place: one, or attributes that belong to none.
-ANY = (*CHOICES[None], (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
+# Lies where a node is being removed or filled, and is no node: what is there belongs to nobody else.
+UNFINISHED = ".zstore-unfinished"
+# What a new node finds in its place: one, or the rest of one, or attributes that belong to none.
+ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 # Names below a group that are its own documents, never members.
 METADATA_NAMES = frozenset((v3.KEY, *V2_KEYS, v2.CONSOLIDATED_KEY))
 # The document that is an array, and is locked while it or a chunk changes.
@@ -282,13 +290,23 @@ def check_above(store: Store, path: str, zarr_format: int, found: Sequence[Docum
             raise MetadataError(f"cannot create a node below what is no group but {kind!r}", path=where)
 
 
-def create_node(store: Store, path: str, model: Model, *, overwrite: bool = False) -> None:
+def create_node(
+    store: Store,
+    path: str,
+    model: Model,
+    *,
+    overwrite: bool = False,
+    fill: Callable[[], None] | None = None,
+) -> None:
     """Write a new node, and groups above it where there are none.
 
-    `overwrite` replaces the node at `path` with everything below it, and nothing else.
+    `overwrite` replaces the node at `path` with everything below it, and nothing else. `fill` stores what the
+    node holds before its documents make it one; where that fails, what it stored is removed. Whatever
+    interrupts this leaves the old node, the new one, or what the same call clears away.
 
     Raises
-        StoreError: there is a node already, or what looks like chunks of an array that is gone.
+        StoreError: there is a node already, or what looks like chunks of an array that is gone, or somebody
+            else is just making or removing one.
         MetadataError: something above is an array, or a node of another Zarr format; or the name is one that
             Zarr v3 keeps for itself.
         UnsupportedError: the model cannot be said in its format.
@@ -300,6 +318,16 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
     above = list(ancestors(path))
     *found_above, found = store.get_first([*above, path], ANY)
     check_above(store, path, model.zarr_format, found_above)
+    for parent, documents in zip(above, found_above, strict=True):
+        if UNFINISHED in documents:
+            raise _unfinished(place(store, parent), "a node above", "expected that one to be made or deleted")
+    if UNFINISHED in found:
+        if not overwrite and not has_ended(_marks(found[UNFINISHED]).get("writer")):
+            raise _unfinished(
+                place(store, path), "a node", "expected nothing; pass overwrite=True to replace it"
+            )
+        delete_node(store, path)
+        [found] = store.get_first([path], ANY)
     if node_kind(found) is not None:
         if not overwrite:
             kind = "node" if v3.KEY in found else node_kind(found)
@@ -321,16 +349,67 @@ def create_node(store: Store, path: str, model: Model, *, overwrite: bool = Fals
     for parent, documents in zip(above, found_above, strict=True):
         if node_kind(documents) is None and model.zarr_format in GROUP_KEYS:
             _create_group(store, parent, model.zarr_format)
-    for name, data in encoded.items():
-        store.put(join_key(path, name), data)
     if model.zarr_format == 2 and v2.ATTRIBUTES_KEY in found and v2.ATTRIBUTES_KEY not in encoded:
         store.delete(join_key(path, v2.ATTRIBUTES_KEY))
+    if fill is None or isinstance(model, GroupModel):
+        _put_documents(store, path, encoded)
+        return
+    with _marked(store, path, {"keys": [model.keys.name, model.keys.separator, model.ndim]}) as mark:
+        try:
+            fill()
+            _put_documents(store, path, encoded)
+        except BaseException:
+            # Whoever cannot clean up either shall hear what went wrong first.
+            with suppress(StoreError):
+                for name in encoded:
+                    store.delete(join_key(path, name))
+                delete_node(store, path)
+            raise
+        with suppress(StoreError):
+            store.delete(mark)  # beside a node it says nothing
+
+
+def _put_documents(store: Store, path: str, encoded: Mapping[str, bytes]) -> None:
+    for name, data in encoded.items():
+        store.put(join_key(path, name), data)
+
+
+def is_unfinished(store: Store, path: str) -> bool:
+    """Whether the removal or the making of a node at `path` was begun, and did not end."""
+    return store.get(join_key(path, UNFINISHED)) is not None
+
+
+def _unfinished(where: str, what: str, expected: str) -> StoreError:
+    return StoreError(
+        f"cannot create: {what} is being made or removed, or that was interrupted; {expected}",
+        path=where,
+        key=UNFINISHED,
+    )
+
+
+def _marks(mark: bytes | memoryview) -> dict[str, Any]:
+    """What a mark says; nothing where it cannot be read."""
+    try:
+        return parse_json(mark, path="", key=UNFINISHED)
+    except MetadataError:
+        return {}
+
+
+@contextmanager
+def _marked(store: Store, path: str, made: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """Mark the place of a node that is removed, or that is `made`; gives the mark's key, to delete it."""
+    mark = join_key(path, UNFINISHED)
+    with writing() as writer:
+        store.put(mark, render_json({"writer": writer, "made": made}))
+        yield mark
 
 
 def delete_node(store: Store, path: str) -> None:
     """Remove the node at `path` and everything below it; siblings stay. Nothing happens where there is none.
 
-    The documents go first: an interruption leaves no array with chunks missing.
+    A store that can removes all of it at once. Elsewhere a mark says that what is there is being removed,
+    and goes last: called again, it finishes what was interrupted. Of an array that was not yet one, the
+    chunks go and nothing else.
 
     Raises
         ReadOnlyError, StoreError: the store refused.
@@ -338,11 +417,53 @@ def delete_node(store: Store, path: str) -> None:
     store.check_writable(join_key(path, v3.KEY))
     found = read_documents(store, [path], consolidated=True)[0]
     if node_kind(found) is None:
-        return
+        value = store.get(join_key(path, UNFINISHED))
+        if value is None:
+            return
+        if (made := _marks(value).get("made")) is not None:
+            _delete_chunks(store, path, made)
+            store.delete(join_key(path, UNFINISHED))
+            return
     forget_consolidated(store, path, None)
-    for name in found:
-        store.delete(join_key(path, name))
-    store.delete_prefix(path)
+    if path and store.removes_whole:
+        store.delete_prefix(path)
+        return
+    with _marked(store, path) as mark:
+        for name in found:
+            store.delete(join_key(path, name))
+        _delete_below(store, path)
+        store.delete(mark)
+
+
+def _delete_chunks(store: Store, path: str, made: Any) -> None:
+    """Remove the chunks of an array that `made` describes, as `create_node` noted it."""
+    try:
+        name, separator, ndim = made["keys"]
+        keys = ChunkKeys(str(name), str(separator))
+        skip = len(path) + 1 if path else 0
+        stored = [key for key in store.list(path) if keys.cell(key[skip:], int(ndim)) is not None]
+    except (TypeError, KeyError, ValueError) as error:
+        raise StoreError(
+            "cannot tell what was being made; expected what zstore writes",
+            path=place(store, path),
+            key=UNFINISHED,
+        ) from error
+    map_threads(store.delete, stored, waiting_count=store.request_count)
+
+
+def _delete_below(store: Store, path: str) -> None:
+    """Remove everything below `path` but the mark there."""
+    if store.removes_whole:
+        names = prefixes = set(store.list_children(path)) - {UNFINISHED}
+    else:
+        skip = len(path) + 1 if path else 0
+        parts = [key[skip:].partition("/") for key in store.list(path)]
+        names = {name for name, slash, _ in parts if not slash} - {UNFINISHED}
+        prefixes = {name for name, slash, _ in parts if slash}
+    for name in sorted(prefixes):
+        store.delete_prefix(join_key(path, name))
+    keys = [join_key(path, name) for name in sorted(names)]
+    map_threads(store.delete, keys, waiting_count=store.request_count)
 
 
 def ancestors(path: str) -> Iterator[str]:
@@ -370,11 +491,14 @@ def _forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) 
         if value is not None and key.endswith(v2.CONSOLIDATED_KEY):
             store.delete(key)
         elif value is not None and b'"consolidated_metadata"' in bytes(value):
-            with store.lock(key):
-                data = store.get(key)
-                document = {} if data is None else parse_json(data, path=place(store, ""), key=key)
-                if document.pop("consolidated_metadata", None) is not None:
-                    store.put(key, render_json(document))
+            store.update(key, partial(_forget_within, store, key))
+
+
+def _forget_within(store: Store, key: str) -> None:
+    data = store.get(key)
+    document = {} if data is None else parse_json(data, path=place(store, ""), key=key)
+    if document.pop("consolidated_metadata", None) is not None:
+        store.put(key, render_json(document))
 
 
 def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
@@ -394,8 +518,11 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
 
 def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
     key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
-    with store.lock(key):
+
+    def put() -> None:
         # Somebody else may have made the same group meanwhile, with attributes.
         if store.get(key) is None:
             for data in render_node(GroupModel(zarr_format)).values():
                 store.put(key, render_json(data))
+
+    store.update(key, put)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -103,7 +104,8 @@ def _publish(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> Array
 def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
     """Remove what is stored beyond `old` and inside the larger array of `chunks`, which would show it."""
     store, new = chunks.store, chunks.model
-    start, fill = new.grid.start, single(chunks.fill_value, new.dtype)
+    start = new.grid.start
+    fill: Any = single(chunks.fill_value, new.dtype)
     growing = [d for d, length in enumerate(old.shape) if new.shape[d] > length]
     for cell in list(_stored_between(chunks, old, growing)):
         if any(start(d, place) >= old.shape[d] for d, place in enumerate(cell)):

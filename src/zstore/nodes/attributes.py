@@ -96,7 +96,8 @@ class Attributes(MutableMapping[str, Any]):
         held = self._get_model()
         key = join_key(self._path, _document_key(held))
         self._store.check_writable(key)
-        with self._store.lock(key):
+
+        def change() -> None:
             stored = read_node(self._store, self._path, held.zarr_format)
             if type(stored) is not type(held):
                 raise NotFoundError(
@@ -105,7 +106,9 @@ class Attributes(MutableMapping[str, Any]):
             assert stored is not None
             changed = _with_attributes(stored, edit(dict(stored.attributes)), self._where())
             write_node(self._store, self._path, changed, previous=stored)
-        self._set_model(changed)
+            self._set_model(changed)
+
+        self._store.update(key, change)
 
 
 def _document_key(model: ArrayModel | GroupModel) -> str:

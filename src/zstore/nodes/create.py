@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from zstore.base.content import ByContent
@@ -26,7 +27,7 @@ _bound: ByContent[bool] = ByContent()
 
 
 def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *, overwrite: bool) -> Array:
-    """Write the new array's metadata, then its data; `access` is what the array is told, as by opening.
+    """Store the new array's data, then the metadata that makes it one; `access` is what the array is told.
 
     The codecs are bound before anything is written, so that what cannot work replaces nothing.
 
@@ -34,11 +35,12 @@ def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *
         as `draft_array`; StoreError: as `create_node`.
     """
     request, model = _settle(store, path, request, access)
-    create_node(store, path, model, overwrite=overwrite)
-    array = Array(store, path, model, access)
+    fill = None
     if request.data is not None:
-        array[...] = request.data
-    return array
+        new = Array(store, path, model, replace(access, is_published=False))
+        fill = partial(new.__setitem__, ..., request.data)
+    create_node(store, path, model, overwrite=overwrite, fill=fill)
+    return Array(store, path, model, access)
 
 
 def draft_array(store: Store, path: str, request: ArrayRequest, access: Access) -> Array:

@@ -16,6 +16,7 @@ from zstore.engine.documents import (
     create_node,
     delete_node,
     find_documents,
+    is_unfinished,
     list_nodes,
     node_kind,
     parse_node,
@@ -301,10 +302,10 @@ class Group(Node[GroupModel]):
         return self
 
     def __delitem__(self, name: str) -> None:
-        path = self._member_path(name)
-        if name not in self:
+        path = join_key(self._path, self._member_path(name))
+        if name not in self and not is_unfinished(self._store, path):
             raise self._missing(name)
-        delete_node(self._store, join_key(self._path, path))
+        delete_node(self._store, path)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Group):

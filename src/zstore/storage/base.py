@@ -113,6 +113,8 @@ class Store(ABC):
     """Whether `get` takes no more memory than what is stored: a server may send more, or a file inflate."""
     zarr_format: int | None = None
     """The only Zarr format whose documents count here, where whoever opened the store said one."""
+    removes_whole: bool = False
+    """Whether `delete_prefix` of all but the root removes everything or nothing, whatever interrupts it."""
 
     @classmethod
     def from_url(
@@ -315,6 +317,7 @@ class PrefixStore(Store):
         self.request_count = store.request_count
         self.in_memory = store.in_memory
         self.is_bounded = store.is_bounded
+        self.removes_whole = store.removes_whole
 
     @property
     def url(self) -> str:
@@ -369,6 +372,10 @@ class PrefixStore(Store):
         """As the other store's."""
         self.check_writable(key)
         return self.store.lock(self._key(key))
+
+    def purge(self, prefix: str) -> None:
+        """As the other store's."""
+        self.store.purge(self._prefix(prefix))
 
     def flush(self) -> None:
         """As the other store's."""

@@ -52,6 +52,8 @@ class LocalStore(Store):
     that somebody else made count as prefixes in `list_children`, even while empty.
     """
 
+    removes_whole = True
+
     def __init__(
         self, root: str | os.PathLike[str], *, read_only: bool = False, durable: bool = False
     ) -> None:

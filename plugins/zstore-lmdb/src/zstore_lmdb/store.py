@@ -43,6 +43,8 @@ class LmdbStore(Store):
     full. A directory that does not exist is made by the first `put`.
     """
 
+    removes_whole = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

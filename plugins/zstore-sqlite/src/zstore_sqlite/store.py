@@ -29,6 +29,8 @@ class SqliteStore(Store):
     A file that does not exist is made by the first `put`; a store that is open for reading never makes one.
     """
 
+    removes_whole = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

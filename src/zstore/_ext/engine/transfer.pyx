@@ -411,9 +411,9 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
           bint skip_empty=True, tuple window=None, int threads=1):
     """Store `value` (of the plan's shape; for points 1-d) in the files of `folder`, or over given bytes.
 
-    `document` is the array's metadata document in `folder`, on which chunks are locked ("": they are not). Without a folder, `outer`
-    holds the bytes of every outer chunk as they are (None: not there, or replaced whole). `window` limits the work
-    (and that list) to those outer chunks of the plan. Gives (fault, results): the first fault or None, and per outer
+    `document` is the array's metadata document in `folder`, on which chunks are locked ("": they are not). Without a
+    folder, `outer` holds the bytes of every outer chunk as they are (None: not there, or replaced whole). `window`
+    limits the work (and that list) to those outer chunks of the plan. Gives (fault, results): the first fault or None, and per outer
     chunk None (unchanged), bytes (its new value) or False (to be removed).
     """
     cdef zs_write_job job

@@ -39,6 +39,7 @@ class ZipStore(Store):
     """
 
     is_bounded = False
+    removes_whole = True
 
     def __init__(
         self,
