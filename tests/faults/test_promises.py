@@ -214,7 +214,8 @@ def test_concurrent_appenders_never_meet(url_of, kind, tmp_path):
     url, times = url_of(kind), 8
     zstore.create_array(url, "a", shape=0, dtype="i4", chunks=(4,), shards=(16,))
     go = tmp_path / "go"
-    wait_together(go, [start("shared_appends", url, go, number, times) for number in (1, 2, 3)])
+    appenders = [start("shared_appends", url, go, number, times) for number in (1, 2, 3)]
+    wait_together(go, [*appenders, start("shared_reads", url, go, 3 * times)])
     blocks = zstore.open_array(url, "a", "r")[...].reshape(-1, 3)
     assert (blocks == blocks[:, :1]).all()
     assert sorted(blocks[:, 0]) == [1000 * number + turn for number in (1, 2, 3) for turn in range(times)]

@@ -47,11 +47,11 @@ def appends(path: str, number: str, times: str) -> None:
         array.append(np.full(3, 1000 * int(number) + turn + 1))
 
 
-def reads(path: str, times: str) -> None:
-    """Open the array anew and read all of it, again and again: every row that it has was written."""
-    wait_for(path)
+def shared_reads(url: str, go: str, times: str) -> None:
+    """Open the array anew and read all of it, again and again: every item that it has was written."""
+    begin_at(go)
     for _ in range(int(times)):
-        items = zstore.open_array(path, "a", "r")[...]
+        items = zstore.open_array(url, "a", "r")[...]
         assert items.all(), items
 
 

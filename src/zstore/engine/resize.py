@@ -59,7 +59,7 @@ def resize(
     """
     document = join_key(path, ARRAY_KEYS[zarr_format])
     store.check_writable(document)
-    with store.lock(join_key(path, SHAPE_LOCK)):
+    with store.hold(join_key(path, SHAPE_LOCK)):
         while True:
             old = _read(store, path, zarr_format)
             new = old.with_shape(new_shape(old.shape))

@@ -227,6 +227,13 @@ class Store(ABC):
         """
         return nullcontext()
 
+    def hold(self, key: str) -> AbstractContextManager[None]:
+        """As `lock`, for as long as it takes to change much: nothing done meanwhile has to be done again.
+
+        A store whose `lock` lets writes raise ChangedError overrides this (`zstore.storage.claims`).
+        """
+        return self.lock(key)
+
     def update(self, key: str, act: Callable[[], None]) -> None:
         """Call `act`, which reads the value of `key` and puts what it makes of it, under the key's lock.
 
@@ -372,6 +379,11 @@ class PrefixStore(Store):
         """As the other store's."""
         self.check_writable(key)
         return self.store.lock(self._key(key))
+
+    def hold(self, key: str) -> AbstractContextManager[None]:
+        """As the other store's."""
+        self.check_writable(key)
+        return self.store.hold(self._key(key))
 
     def purge(self, prefix: str) -> None:
         """As the other store's."""

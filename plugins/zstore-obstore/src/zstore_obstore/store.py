@@ -26,6 +26,7 @@ from zstore.storage.base import (
     hold_name,
     merge_requests,
 )
+from zstore.storage.claims import hold_claim
 from zstore_obstore.failures import changed, failed, first_line, is_unsupported, telling
 from zstore_obstore.fetches import Found, Version, version_of
 from zstore_obstore.library import forks, library
@@ -343,6 +344,16 @@ class ObstoreStore(Store):
                 yield
             finally:
                 del held[key]
+
+    @contextmanager
+    def hold(self, key: str) -> Iterator[None]:
+        """As `lock`; outside of directories, others are kept out by a value at `key`."""
+        if not self._has_versions:
+            with self.lock(key):
+                yield
+            return
+        with hold_name((self._url, key, "held")), hold_claim(self, key):
+            yield
 
     def _note_read(self, key: str, version: Version | None) -> None:
         """As `_note`, for the first of several reads: what is written may be made of that one."""

@@ -1,0 +1,77 @@
+"""Claims: values that keep others out of what takes long, in stores without locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+import pytest
+
+from zstore.base.writer import has_ended, writing
+from zstore.errors import StoreError
+from zstore.storage import claims
+from zstore.storage.memory import MemoryStore
+
+
+def test_one_at_a_time() -> None:
+    store, inside, most = MemoryStore(), [], []
+
+    def work() -> None:
+        for _ in range(5):
+            with claims.hold_claim(store, "a/claim"):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 15
+    assert list(store.list()) == []
+
+
+def written_by_a_child() -> bytes:
+    """What a process says of itself that is dead by then."""
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with writing() as writer:
+            os.write(into, json.dumps({"writer": writer}).encode())
+            os._exit(0)
+    os.waitpid(child, 0)
+    try:
+        return os.read(out, 4096)
+    finally:
+        os.close(out)
+        os.close(into)
+
+
+def test_the_claim_of_a_dead_process_is_taken_over() -> None:
+    store = MemoryStore()
+    store.put("a/claim", written_by_a_child())
+    with claims.hold_claim(store, "a/claim"):
+        pass
+    assert list(store.list()) == []
+
+
+@pytest.mark.parametrize(
+    "claim", [b"", b"[]", b'{"writer": {"machine": "another", "process": 1, "begun": "5"}}']
+)
+def test_whoever_may_be_alive_is_waited_for(monkeypatch, claim) -> None:
+    monkeypatch.setattr(claims, "PATIENCE", 0.05)
+    store = MemoryStore()
+    store.put("a/claim", claim)
+    with pytest.raises(StoreError, match="writer is dead") as caught, claims.hold_claim(store, "a/claim"):
+        pass
+    assert caught.value.key == "a/claim"
+    assert store.get("a/claim") == claim
+
+
+def test_a_work_has_ended_with_its_block() -> None:
+    with writing() as writer:
+        assert not has_ended(json.loads(json.dumps(writer)))
+    assert has_ended(writer)
+    assert not has_ended(None)
