@@ -71,6 +71,7 @@ def test_opening_and_making():
         "storage_options",
         "allow_pickle",
         "missing",
+        "durable",
         "**options",
     ]
     assert parameters(zstore.open_array) == parameters(opener)
@@ -83,6 +84,7 @@ def test_opening_and_making():
         "storage_options",
         "attributes",
         "missing",
+        "durable",
     ]
     # The names and the order that zarr-python has, as far as both have them.
     assert parameters(zstore.create_array) == [
@@ -107,6 +109,7 @@ def test_opening_and_making():
         "storage_options",
         "allow_pickle",
         "missing",
+        "durable",
     ]
     assert parameters(zstore.create_group) == [
         "store",
@@ -117,6 +120,7 @@ def test_opening_and_making():
         "overwrite",
         "storage_options",
         "missing",
+        "durable",
     ]
 
 
@@ -157,7 +161,15 @@ def test_parameters_that_zarr_python_has_too_mean_the_same(name):
     zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
     theirs = set(parameters(getattr(zarr, name)))
     ours = set(parameters(getattr(zstore, name))) - {"*", "**options"}
-    assert ours - theirs <= {"mode", "zarr_format", "path", "storage_options", "allow_pickle", "missing"}
+    assert ours - theirs <= {
+        "mode",
+        "zarr_format",
+        "path",
+        "storage_options",
+        "allow_pickle",
+        "missing",
+        "durable",
+    }
 
 
 def modules() -> list[str]:

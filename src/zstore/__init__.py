@@ -10,6 +10,7 @@ from zstore.nodes import above
 if TYPE_CHECKING:
     from zstore import errors
     from zstore.base.limits import set_limits
+    from zstore.base.settings import set_durable
     from zstore.engine.pool import set_cache_size, set_threads
     from zstore.integrations.dask import from_dask, to_dask
     from zstore.nodes.array import Array
@@ -45,6 +46,7 @@ _HOMES = {
     "read_tile": "zstore.pyramid.tiles",
     "set_cache_size": "zstore.engine.pool",
     "set_limits": "zstore.base.limits",
+    "set_durable": "zstore.base.settings",
     "set_threads": "zstore.engine.pool",
     "to_dask": "zstore.integrations.dask",
     "update_pyramid": "zstore.pyramid.update",
@@ -72,6 +74,7 @@ __all__ = [
     "open_tiles",
     "read_tile",
     "set_cache_size",
+    "set_durable",
     "set_limits",
     "set_threads",
     "to_dask",

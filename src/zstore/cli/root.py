@@ -85,9 +85,13 @@ def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:
     metavar="NAMES",
     help="Ask these conventions in this order, names separated by commas; ... stands for all others.",
 )
+@click.option("--durable", is_flag=True, help="Have the disk confirm every change, to survive a power cut.")
 @click.pass_context
-def zstore(context: click.Context, traceback: bool, conventions: str | None) -> None:
+def zstore(context: click.Context, traceback: bool, conventions: str | None, durable: bool) -> None:
     """Look at, convert and make Zarr arrays and the rasters and pyramids in them."""
+    if durable:
+        library.set_durable(True)
+        context.call_on_close(lambda: library.set_durable(None))
     if conventions is not None:
         use = import_module("zstore.conventions.order").use_conventions
         context.with_resource(use(*(name.strip() for name in conventions.split(","))))

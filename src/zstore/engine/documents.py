@@ -504,11 +504,14 @@ def _forget_within(store: Store, key: str) -> None:
 def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
     """Refuse to lay a new array over the chunks of one whose metadata is gone: it would show their values."""
     for name in store.list_children(path):
-        if (
+        is_chunk = (
             name == model.keys.prefix
             or (name[0] in "0123456789" and not model.keys.prefix)
             or name.startswith("c.")
-        ):
+        )
+        key = join_key(path, name)
+        # An empty directory holds nothing that could be shown.
+        if is_chunk and (store.size(key) is not None or next(iter(store.list(key)), None) is not None):
             raise StoreError(
                 f"cannot create: {name!r} is there, which would be read as chunks of the new array; "
                 f"expected nothing or a whole node",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from zstore._ext.engine.transfer import limit_chunks
+from zstore.base.settings import read_count
 
 __all__ = ["ahead", "map_threads", "set_cache_size", "set_threads", "thread_count"]
 
@@ -21,11 +22,14 @@ _inside = threading.local()
 
 
 def thread_count() -> int:
-    """The most threads that one read or write uses: `set_threads`, else ZSTORE_THREADS, else the CPUs."""
+    """The most threads that one read or write uses: `set_threads`, else ZSTORE_THREADS, else the CPUs.
+
+    Raises
+        ValueError: ZSTORE_THREADS is no whole number of 1 or more.
+    """
     global _chosen
     if _chosen is None:
-        wanted = os.environ.get("ZSTORE_THREADS", "")
-        _chosen = _checked(int(wanted)) if wanted else len(os.sched_getaffinity(0))
+        _chosen = read_count("ZSTORE_THREADS", len(os.sched_getaffinity(0)), least=1)
     return _chosen
 
 
@@ -97,10 +101,10 @@ def set_cache_size(size: int | None) -> None:
     keeps none.
 
     Raises
-        ValueError: fewer than none.
+        ValueError: fewer than none, or ZSTORE_CACHE_SIZE is no whole number.
     """
     if size is None:
-        size = int(os.environ.get("ZSTORE_CACHE_SIZE") or CACHE_SIZE)
+        size = read_count("ZSTORE_CACHE_SIZE", CACHE_SIZE, least=0)
     if size < 0:
         raise ValueError(f"cache size {size}, expected 0 or more bytes")
     limit_chunks(size)

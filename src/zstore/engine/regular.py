@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +14,7 @@ from zstore._ext.engine.select import Layout, plan_basic
 from zstore._ext.engine.select import Plan as KernelPlan
 from zstore._ext.engine.transfer import Bundle, Folder, covers_outer, read, read_many, write
 from zstore.base.byterange import AtMost
+from zstore.base.directories import make_directory
 from zstore.base.once import once
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
@@ -80,7 +79,7 @@ class RegularChunks(Chunks):
             return None
         if not self.is_published:
             # Where there is no document, there may be no directory either.
-            _make_directory(directory, is_durable=getattr(self.store, "durable", False))
+            make_directory(str(directory), durable=self.store.durable)
         # An array with a cache of its own keeps every chunk; the others share the memory of the process.
         return Folder(str(directory), cache_size=self._cache_size, keeps_chunks=self._cache_size > 0)
 
@@ -269,7 +268,7 @@ class RegularChunks(Chunks):
             value,
             folder=folder,
             document=ARRAY_KEYS[self.model.zarr_format] if self.is_published else "",
-            durable=getattr(self.store, "durable", False),
+            durable=self.store.durable,
             skip_empty=self.skip_empty,
             threads=thread_count(),
         )
@@ -363,14 +362,3 @@ class RegularChunks(Chunks):
         """The error for an array whose directory cannot be opened."""
         fault: Fault = ("store", error.errno or 0, 0, 0, 0, (), None)
         return fault_error(fault, path=self.store.url, key=self.path, codecs=[])
-
-
-def _make_directory(directory: Path, *, is_durable: bool) -> None:
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in reversed(missing if is_durable else []):
-        above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(above)
-        finally:
-            os.close(above)

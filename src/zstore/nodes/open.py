@@ -53,6 +53,7 @@ def open(
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     missing: Missing = "fill",
+    durable: bool = False,
     **options: Any,
 ) -> Array | Group:
     """The array or group at `path` of the store.
@@ -61,13 +62,14 @@ def open(
     "w-" only: an array where `shape` or `data` is among the `options` (of `create_array`), else a group.
     `allow_pickle` lets an array's chunks be unpickled, which runs code that they hold: for stores you trust.
     With missing="error", to read a chunk that is not stored is an error, in all arrays of a group; by default
-    it reads as the fill value.
+    it reads as the fill value. With `durable`, what is changed survives a power cut from the moment that the
+    call returns; stores that cannot promise that are refused.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
         MetadataError, UnsupportedError: what is there cannot be read.
     """
-    at = _look(store, path, mode, zarr_format, storage_options, "array or group")
+    at = _look(store, path, mode, zarr_format, storage_options, durable, "array or group")
     access = Access(at.mode == "r", allow_pickle, missing)
     if at.model is not None:
         return node(at.store, at.path, at.model, access)
@@ -86,19 +88,21 @@ def open_array(
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     missing: Missing = "fill",
+    durable: bool = False,
     **options: Any,
 ) -> Array:
     """The array at `path` of the store; modes as for `open`, `options` are those of `create_array`.
 
     `allow_pickle` lets its chunks be unpickled, which runs code that they hold: for stores you trust. With
     missing="error", to read a chunk that is not stored is an error; by default it reads as the fill value.
+    `durable` as for `open`.
 
     Raises
         NotFoundError: there is nothing, and the mode (or the lack of a `shape`) makes nothing; says what lies
             near.
         MetadataError: a group is there, or the metadata cannot be read.
     """
-    at = _look(store, path, mode, zarr_format, storage_options, "array")
+    at = _look(store, path, mode, zarr_format, storage_options, durable, "array")
     if isinstance(at.model, ArrayModel):
         return Array(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
     if at.model is not None:
@@ -118,14 +122,15 @@ def open_group(
     storage_options: Mapping[str, Any] | None = None,
     attributes: Mapping[str, Any] | None = None,
     missing: Missing = "fill",
+    durable: bool = False,
 ) -> Group:
-    """The group at `path` of the store; modes and `missing` as for `open`, `attributes` for one that is made.
+    """The group at `path` of the store; `attributes` are for one that is made, the rest is as for `open`.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
         MetadataError: an array is there, or the metadata cannot be read.
     """
-    at = _look(store, path, mode, zarr_format, storage_options, "group")
+    at = _look(store, path, mode, zarr_format, storage_options, durable, "group")
     access = Access(at.mode == "r", missing=missing)
     if isinstance(at.model, GroupModel):
         return Group(at.store, at.path, at.model, access)
@@ -159,6 +164,7 @@ def create_array(
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     missing: Missing = "fill",
+    durable: bool = False,
 ) -> Array:
     """Make an array at `name` of the store (its root by default), and groups above it where there are none.
 
@@ -173,6 +179,9 @@ def create_array(
     order        "F" stores each chunk's first dimension fastest
     allow_pickle that the codec "pickle" may be used; reading such an array takes the same argument
     missing      "error": to read a chunk that is not stored is an error; no part of what is stored
+    durable      the array, and what is written through it, survives a power cut; as for `open`
+
+    The data are stored before the array is there: what fails leaves no array.
 
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
@@ -195,7 +204,7 @@ def create_array(
         chunk_key_encoding=chunk_key_encoding,
         dimension_names=dimension_names,
     )
-    opened = open_store(store, storage_options=storage_options)
+    opened = open_store(store, storage_options=storage_options, durable=durable)
     return make_array(opened, check_path(name), request, access, overwrite=overwrite)
 
 
@@ -208,16 +217,17 @@ def create_group(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     missing: Missing = "fill",
+    durable: bool = False,
 ) -> Group:
     """Make a group at `path` of the store (its root by default), and groups above it where there are none.
 
-    `missing` is for the arrays that are reached through the group, as for `open`.
+    `missing` is for the arrays that are reached through the group, `durable` for all of it, as for `open`.
 
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
     """
     access = Access(missing=missing)
-    opened = open_store(store, storage_options=storage_options)
+    opened = open_store(store, storage_options=storage_options, durable=durable)
     return make_group(
         opened, check_path(path), zarr_format or 3, access, attributes=attributes, overwrite=overwrite
     )
@@ -259,13 +269,14 @@ def _look(
     mode: Mode | None,
     zarr_format: ZarrFormat | None,
     storage_options: Mapping[str, Any] | None,
+    durable: bool,
     what: str,
 ) -> _Found:
     if mode is None:
         mode = "r" if isinstance(store, Store) and store.read_only else "r+"
     if mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
-    opened = open_store(store, read_only=mode == "r", storage_options=storage_options)
+    opened = open_store(store, read_only=mode == "r", storage_options=storage_options, durable=durable)
     path = check_path(path)
     model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
     if model is None and mode in ("r", "r+"):

@@ -113,6 +113,8 @@ class Store(ABC):
     """Whether `get` takes no more memory than what is stored: a server may send more, or a file inflate."""
     zarr_format: int | None = None
     """The only Zarr format whose documents count here, where whoever opened the store said one."""
+    durable: bool = False
+    """Whether the disk has confirmed a change when the call that makes it returns."""
     removes_whole: bool = False
     """Whether `delete_prefix` of all but the root removes everything or nothing, whatever interrupts it."""
 
@@ -261,6 +263,16 @@ class Store(ABC):
         """The same store, refusing writes."""
         return PrefixStore(self, "", read_only=True)
 
+    def as_durable(self) -> Store:
+        """The same store, whose changes survive a power cut from the moment that the call returns.
+
+        Raises
+            StoreError: this store cannot promise that.
+        """
+        if self.durable:
+            return self
+        raise StoreError(f"a {type(self).__name__} cannot be durable; expected durable=False", path=self.url)
+
     def check_writable(self, key: str) -> None:
         """Raise ReadOnlyError when this store was opened for reading."""
         if self.read_only:
@@ -325,6 +337,7 @@ class PrefixStore(Store):
         self.in_memory = store.in_memory
         self.is_bounded = store.is_bounded
         self.removes_whole = store.removes_whole
+        self.durable = store.durable
 
     @property
     def url(self) -> str:
@@ -401,6 +414,11 @@ class PrefixStore(Store):
     def as_read_only(self) -> Store:
         """The same part of the other store, refusing writes."""
         return PrefixStore(self.store, self.prefix, read_only=True, zarr_format=self.zarr_format)
+
+    def as_durable(self) -> Store:
+        """The same part of the other store, if that can be durable."""
+        store = self.store.as_durable()
+        return PrefixStore(store, self.prefix, read_only=self.read_only, zarr_format=self.zarr_format)
 
     def _key(self, key: str) -> str:
         return join_key(self.prefix, check_key(key))

@@ -79,7 +79,7 @@ class FsspecStore(Store):
         self._opened, self._process = filesystem, os.getpid()
         protocol = filesystem.protocol
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
-        self._has_buckets = bool(protocols & BUCKETS)
+        self.durable = self._has_buckets = bool(protocols & BUCKETS)
         self._is_http = bool(protocols & {"http", "https"})
         # Signed links carry their signature after a "?", which belongs behind the key.
         self._root, mark, query = path.partition("?") if self._is_http else (path, "", "")

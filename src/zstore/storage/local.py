@@ -18,7 +18,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore._ext.engine.files import SCRATCH, Tree
 from zstore.base.byterange import ByteRange
+from zstore.base.directories import make_directory
 from zstore.base.once import once
+from zstore.base.settings import is_durable
+from zstore.base.steady import steady
 from zstore.errors import StoreError
 from zstore.storage.base import Found, Names, Store, Values, check_key, check_prefix, document_range
 from zstore.storage.locking import NO_LOCKS, hold_file
@@ -45,7 +48,8 @@ class LocalStore(Store):
     """The files below `root`, a directory that is made by the first `put`.
 
     A value is written to a temporary file and renamed: readers and crashes see the old value or the new one.
-    `durable=True` also has the disk confirm each change, which survives a power cut and costs milliseconds.
+    `durable=True` also has the disk confirm each change, which survives a power cut and costs milliseconds;
+    where it is not said, the setting counts (`zstore.set_durable`).
     Names that begin with ".zstore-tmp" are the store's own: refused as keys and left out of lists. Symbolic
     links are followed as long as they stay below `root`; to read one that leads out of it is an error.
     `delete` and `delete_prefix` also remove the directories that they leave empty, up to `root`; directories
@@ -55,13 +59,13 @@ class LocalStore(Store):
     removes_whole = True
 
     def __init__(
-        self, root: str | os.PathLike[str], *, read_only: bool = False, durable: bool = False
+        self, root: str | os.PathLike[str], *, read_only: bool = False, durable: bool | None = None
     ) -> None:
         # Not resolve(), which would follow the root's own links once and for all; and a Path takes longer to
         # make than to open the array for which it is made.
         self._root = os.path.abspath(root)  # noqa: PTH100
         self.read_only = read_only
-        self.durable = durable
+        self.durable = is_durable() if durable is None else durable
         self.purge("")
 
     @property
@@ -86,7 +90,7 @@ class LocalStore(Store):
     ) -> LocalStore:
         """The store in a directory; the one storage option is `durable`."""
         options = dict(storage_options or {})
-        durable = bool(options.pop("durable", False))
+        durable = options.pop("durable", None)
         if options:
             raise StoreError(f"unknown storage options {sorted(options)}; expected 'durable'", path=path)
         return cls(path, read_only=read_only, durable=durable)
@@ -216,7 +220,7 @@ class LocalStore(Store):
         above, _, leaf = prefix.rpartition("/")
         flags = READABLE if self.durable else PLACE
         with _opened(tree, prefix, PLACE), _opened(tree, above, flags) as parent:
-            if stat.S_ISLNK(os.lstat(leaf, dir_fd=parent).st_mode):
+            if stat.S_ISLNK(steady(os.lstat, leaf, dir_fd=parent).st_mode):
                 # What the link leads to has a path of its own, under which it stays.
                 tree.delete(prefix)
                 return
@@ -229,7 +233,7 @@ class LocalStore(Store):
         """Remove the temporaries that writers who died left in the directory `prefix`."""
         path = f"{self._root}/{prefix}" if prefix else self._root
         try:
-            os.stat(f"{path}/{SCRATCH}")  # noqa: PTH116 - a Path takes longer to make than this
+            steady(os.stat, f"{path}/{SCRATCH}")
             if not self.read_only:
                 with _opened(Tree(self._root), prefix, PLACE) as directory:
                     _purge(directory)
@@ -257,10 +261,18 @@ class LocalStore(Store):
 
     def as_read_only(self) -> LocalStore:
         """The same directory, refusing writes."""
-        return LocalStore(self.root, read_only=True)
+        return LocalStore(self.root, read_only=True, durable=self.durable)
+
+    def as_durable(self) -> LocalStore:
+        """The same directory, whose changes the disk confirms."""
+        return LocalStore(self.root, read_only=self.read_only, durable=True)
 
     def _made_tree(self) -> Tree:
-        return Tree(self._root, durable=self.durable, make=True)
+        try:
+            return Tree(self._root, durable=self.durable)
+        except FileNotFoundError:
+            make_directory(self._root, durable=self.durable)
+            return Tree(self._root, durable=self.durable)
 
     def _check(self, name: str, check: Callable[[str], str] = check_key) -> None:
         check(name)
@@ -366,15 +378,17 @@ def _move_away(tree: Tree, parent: int, leaf: str) -> None:
     with _opened(tree, "", PLACE) as root:
         scratch = _open_scratch(root)
         try:
-            os.rename(leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
-            _remove_tree(scratch, doomed)
+            steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
+            with suppress(OSError):  # it is gone: whoever opens the store next removes the rest
+                _remove_tree(scratch, doomed)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
             # It is on another file system than the root.
             doomed = f"{SCRATCH}.{doomed}"
-            os.rename(leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
-            _remove_tree(parent, doomed)
+            steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
+            with suppress(OSError):
+                _remove_tree(parent, doomed)
         finally:
             os.close(scratch)
             _leave_scratch(root)
@@ -384,7 +398,7 @@ def _open_scratch(root: int) -> int:
     """A descriptor of the directory for temporaries below `root`, made where it is missing."""
     for _ in range(ATTEMPTS):
         with suppress(FileExistsError):
-            os.mkdir(SCRATCH, dir_fd=root)
+            steady(os.mkdir, SCRATCH, dir_fd=root)
         try:
             return os.open(SCRATCH, OWN_DIRECTORY, dir_fd=root)
         except FileNotFoundError:
@@ -393,12 +407,9 @@ def _open_scratch(root: int) -> int:
 
 
 def _leave_scratch(root: int) -> None:
-    """Remove the directory for temporaries, unless somebody else has files in it."""
-    try:
-        os.rmdir(SCRATCH, dir_fd=root)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-            raise
+    """Remove the directory for temporaries, unless somebody else has files in it; it is in nobody's way."""
+    with suppress(OSError):
+        steady(os.rmdir, SCRATCH, dir_fd=root)
 
 
 def _purge(root: int) -> None:
@@ -435,7 +446,7 @@ def _purge_file(scratch: int, name: str) -> None:
             raise
     else:
         with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=scratch)
+            steady(os.unlink, name, dir_fd=scratch)
     finally:
         os.close(descriptor)
 
@@ -452,11 +463,11 @@ def _remove_tree(parent: int, name: str) -> None:
                 _remove_tree(directory, child)
             else:
                 with suppress(FileNotFoundError):
-                    os.unlink(child, dir_fd=directory)
+                    steady(os.unlink, child, dir_fd=directory)
     finally:
         os.close(directory)
     try:
-        os.rmdir(name, dir_fd=parent)
+        steady(os.rmdir, name, dir_fd=parent)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -27,8 +27,11 @@ def open_store(
     *,
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    durable: bool = False,
 ) -> Store:
     """The store at a path or URL; a store is given back as it is, or as a read-only view of it.
+
+    With `durable`, what is changed through it survives a power cut; stores that cannot are refused.
 
     What is neither a path nor a store of zstore's goes to whoever offers a store under the full name of its
     class, or of a class that it is derived from ("zarr.abc.store.Store").
@@ -39,8 +42,10 @@ def open_store(
 
     Raises
         UnknownExtensionError: nobody offers the URL's scheme.
-        StoreError: the store cannot be opened, or does not take these options.
+        StoreError: the store cannot be opened, does not take these options, or cannot be durable.
     """
+    if durable:
+        return open_store(target, read_only=read_only, storage_options=storage_options).as_durable()
     if isinstance(target, Store):
         if storage_options:
             raise StoreError("storage options are for opening a store, this one is open", path=target.url)

@@ -34,6 +34,7 @@ class DbmStore(Store):
     or several may read. A lock on the file `path` with ".lock" added says so, and whoever comes second gets
     StoreError. It is taken by the first use and let go of by `close`. dbm.dumb keeps its index in memory
     until `flush` or `close`: a process that is killed before that leaves the database as it was, or damaged.
+    The others are changed in place, without a journal: a power cut may damage them.
     """
 
     def __init__(
@@ -112,6 +113,13 @@ class DbmStore(Store):
         """Close the database and let other processes have it; the next use opens it again."""
         with self._telling("close", ""):
             self._database.close()
+
+    def as_durable(self) -> DbmStore:
+        """Never: DBM files are changed in place, and a power cut may damage all of one."""
+        raise StoreError(
+            "a DBM file cannot be durable: it is changed in place; expected a directory, SQLite or LMDB",
+            path=self.url,
+        )
 
     def as_read_only(self) -> DbmStore:
         """The same database, refusing writes."""

@@ -27,6 +27,7 @@ class Environment:
     def __init__(self, path: str, *, map_size: int, durable: bool) -> None:
         self.path = path
         self.is_lost = False
+        self._is_durable = durable
         self._turn = threading.Condition()
         self._running = 0
         self._is_held_up = False
@@ -41,13 +42,19 @@ class Environment:
             metasync=durable,
         )
 
-    def run(self, act: Callable[[lmdb.Transaction], T], *, write: bool = False) -> T:
-        """What `act` gives, in a transaction; done again with a larger map where that was full."""
+    def run(self, act: Callable[[lmdb.Transaction], T], *, write: bool = False, durable: bool = False) -> T:
+        """What `act` gives, in a transaction; done again with a larger map where that was full.
+
+        The disk confirms it where it is `durable`, however the environment was opened.
+        """
         while True:
             with self._running_one():
                 try:
                     with self._open.begin(write=write, buffers=True) as transaction:
-                        return act(transaction)
+                        result = act(transaction)
+                    if write and durable and not self._is_durable:
+                        self._open.sync(True)
+                    return result
                 except lmdb.MapFullError:
                     factor = 2
                 except lmdb.MapResizedError:

@@ -11,6 +11,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import lmdb
 
+from zstore.base.directories import make_directory
+from zstore.base.settings import is_durable
 from zstore.errors import StoreError
 from zstore.storage.base import (
     ByteRange,
@@ -51,12 +53,12 @@ class LmdbStore(Store):
         *,
         read_only: bool = False,
         map_size: int = 1 << 30,
-        durable: bool = False,
+        durable: bool | None = None,
     ) -> None:
         self.path = Path(path).absolute()
         self.read_only = read_only
         self.map_size = map_size
-        self.durable = durable
+        self.durable = is_durable() if durable is None else durable
         self._environment: Environment | None = None
 
     @classmethod
@@ -192,6 +194,10 @@ class LmdbStore(Store):
         """The same environment, refusing writes."""
         return LmdbStore(self.path, read_only=True, map_size=self.map_size, durable=self.durable)
 
+    def as_durable(self) -> LmdbStore:
+        """The same environment, whose transactions the disk confirms."""
+        return LmdbStore(self.path, read_only=self.read_only, map_size=self.map_size, durable=True)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_environment": None}
 
@@ -209,12 +215,12 @@ class LmdbStore(Store):
             environment = self._environment
             if environment is None or environment.is_lost:
                 if make:
-                    self.path.mkdir(parents=True, exist_ok=True)
+                    make_directory(str(self.path), durable=self.durable)
                 elif not (self.path / DATA).exists():
                     return None
                 environment = open_environment(str(self.path), map_size=self.map_size, durable=self.durable)
                 self._environment = environment
-            return environment.run(act, write=write)
+            return environment.run(act, write=write, durable=self.durable)
 
     def _name(self, key: str) -> bytes:
         check_key(key)

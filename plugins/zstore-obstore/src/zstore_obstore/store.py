@@ -74,6 +74,8 @@ class ObstoreStore(Store):
 
     def _set_up(self, read_only: bool, check_versions: bool) -> None:
         self._is_http = self._place.kind in ("http", "https")
+        # What an object store has confirmed is kept.
+        self.durable = self._place.kind not in ("http", "https", "file", "memory")
         self._forks = forks()
         self._versions = threading.local()
         self._has_ranges = True

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from zstore.base.directories import make_directory
+from zstore.base.settings import is_durable
 from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, Store, check_key, check_prefix, hold_bytes, key_offset
 
@@ -27,6 +29,8 @@ class SqliteStore(Store):
     """The rows of `path`. Every thread has a connection of its own, and every process its own connections.
 
     A file that does not exist is made by the first `put`; a store that is open for reading never makes one.
+    With `durable`, every `put` and `delete` survives a power cut; without, the last ones may be lost, never
+    the file.
     """
 
     removes_whole = True
@@ -37,12 +41,12 @@ class SqliteStore(Store):
         *,
         read_only: bool = False,
         timeout: float = 60.0,
-        durable: bool = False,
+        durable: bool | None = None,
     ) -> None:
         self.path = Path(path).absolute()
         self.read_only = read_only
         self.timeout = timeout
-        self.durable = durable
+        self.durable = is_durable() if durable is None else durable
         self._connections = _Connections()
 
     @classmethod
@@ -158,7 +162,11 @@ class SqliteStore(Store):
 
     def as_read_only(self) -> SqliteStore:
         """The same file, refusing writes."""
-        return SqliteStore(self.path, read_only=True, timeout=self.timeout)
+        return SqliteStore(self.path, read_only=True, timeout=self.timeout, durable=self.durable)
+
+    def as_durable(self) -> SqliteStore:
+        """The same file, whose transactions the disk confirms (`PRAGMA synchronous = FULL`)."""
+        return SqliteStore(self.path, read_only=self.read_only, timeout=self.timeout, durable=True)
 
     def _row(self, query: str, values: tuple[object, ...], key: str) -> tuple[Any, ...] | None:
         if not self._exists():
@@ -175,7 +183,7 @@ class SqliteStore(Store):
 
     def _connect(self, make: bool) -> sqlite3.Connection:
         if make:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(str(self.path.parent), durable=self.durable)
         mode = "ro" if self.read_only else "rwc" if make else "rw"
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",

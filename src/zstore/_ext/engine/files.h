@@ -22,6 +22,15 @@
 #define ZS_HAS_OPENAT2 1
 #endif
 
+/* A system call, made again as long as a signal interrupts it. */
+#define ZS_AGAIN(call)                                                                                                 \
+    ({                                                                                                                 \
+        __typeof__(call) zs_answer;                                                                                    \
+        do zs_answer = (call);                                                                                         \
+        while (zs_answer < 0 && errno == EINTR);                                                                       \
+        zs_answer;                                                                                                     \
+    })
+
 static atomic_int zs_has_no_openat2;
 
 /* Open what exists by looking first where it lies. A link that is changed right then can deceive this. */
@@ -38,7 +47,7 @@ static int zs_open_checked(int directory, const char *name, int flags) {
     if (size == 1) size = 0;                      /* "/" */
     int is_found = realpath(path, place) != NULL; /* where not, `place` is how far it came */
     if (place[0] && (strncmp(place, top, (size_t)size) || (place[size] && place[size] != '/'))) errno = EXDEV;
-    else if (is_found) return open(place, flags | O_NOFOLLOW | O_CLOEXEC);
+    else if (is_found) return ZS_AGAIN(open(place, flags | O_NOFOLLOW | O_CLOEXEC));
     return -1;
 }
 
@@ -63,8 +72,7 @@ static inline int zs_open(int directory, const char *name, int flags) {
 static inline int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) {
     int64_t have = 0;
     while (have < size) {
-        ssize_t n = pread(file, to + have, (size_t)(size - have), (off_t)(offset + have));
-        if (n < 0 && errno == EINTR) continue;
+        ssize_t n = ZS_AGAIN(pread(file, to + have, (size_t)(size - have), (off_t)(offset + have)));
         if (n < 0) return -1;
         if (n == 0) break;
         have += n;
@@ -79,8 +87,7 @@ static inline int64_t zs_pread_rows(int file, char *to, int64_t rows, int64_t ru
     for (int64_t row = 0; row < rows;) {
         int n = 0;
         for (; n < 256 && row + n < rows; n++) vector[n] = (struct iovec){to + (row + n) * stride, (size_t)run};
-        ssize_t got = preadv(file, vector, n, (off_t)(offset + have));
-        if (got < 0 && errno == EINTR) continue;
+        ssize_t got = ZS_AGAIN(preadv(file, vector, n, (off_t)(offset + have)));
         if (got < 0) return -1;
         have += got;
         if (got != n * run) { /* cut short: finish that row the plain way */
@@ -112,8 +119,7 @@ static inline int zs_write_memory(int file, const zs_part *part, int n) {
     for (; count < n && count < 256 && part[count].data; count++)
         vector[count] = (struct iovec){(void *)part[count].data, (size_t)part[count].size};
     while (at < count) {
-        ssize_t done = writev(file, vector + at, count - at);
-        if (done < 0 && errno == EINTR) continue;
+        ssize_t done = ZS_AGAIN(writev(file, vector + at, count - at));
         if (done < 0) return -1;
         while (at < count && (size_t)done >= vector[at].iov_len) done -= (ssize_t)vector[at++].iov_len;
         if (at == count) break;

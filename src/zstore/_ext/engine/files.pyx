@@ -21,7 +21,7 @@ cdef extern from *:
         const char *leaf;
         int file = -1, directory = is_alone ? -1 : zs_parent_of(place, key, parent, 0, &leaf);
         if (directory < 0 && !is_alone) return -1;
-        if (!is_alone) file = openat(directory, leaf, flags | O_NOFOLLOW | O_CLOEXEC);
+        if (!is_alone) file = ZS_AGAIN(openat(directory, leaf, flags | O_NOFOLLOW | O_CLOEXEC));
         if (is_alone || (file < 0 && errno == ELOOP)) file = zs_open(place->directory, key, flags); /* a link */
         if (file >= 0 && fstat(file, status)) {
             int reason = errno;
@@ -109,8 +109,7 @@ cdef bytes encoded(str path):
 cdef class Tree:
     """The directory `root`, open, for one thread; keys are paths below it.
 
-    Links are followed as long as they stay below it. `make` makes it where it is missing; `durable` has the disk
-    confirm every change.
+    Links are followed as long as they stay below it. `durable` has the disk confirm every change.
 
     Raises
         OSError: as the system says, with the key as its `filename`. EXDEV: a symbolic link leads out of `root`.
@@ -120,17 +119,11 @@ cdef class Tree:
     cdef zs_parent parent
     cdef bint has_read
 
-    def __cinit__(self, str root, *, bint durable=False, bint make=False):
+    def __cinit__(self, str root, *, bint durable=False):
         self.place.directory = self.parent.file = -1
         self.place.is_durable = durable
         flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if durable else os.O_PATH)
-        try:
-            self.place.directory = os.open(root, flags)
-        except FileNotFoundError:
-            if not make:
-                raise
-            os.makedirs(root, exist_ok=True)
-            self.place.directory = os.open(root, flags)
+        self.place.directory = os.open(root, flags)
 
     def __dealloc__(self):
         if self.place.directory >= 0:

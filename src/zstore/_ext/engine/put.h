@@ -48,7 +48,7 @@ static inline int zs_open_directory(const zs_place *place, const char *path) {
     return zs_open(place->directory, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : O_PATH));
 }
 
-static inline int zs_confirm(const zs_place *place, int directory) { return place->is_durable ? fsync(directory) : 0; }
+static inline int zs_confirm(const zs_place *place, int directory) { return place->is_durable ? ZS_AGAIN(fsync(directory)) : 0; }
 
 /* The directory `path`, made where it is missing, as those above it; `path` comes back as it was. */
 static int zs_make_directory(const zs_place *place, char *path) {
@@ -59,7 +59,7 @@ static int zs_make_directory(const zs_place *place, char *path) {
     int above = slash ? zs_make_directory(place, path) : place->directory;
     if (slash) *slash = '/';
     if (above < 0) return -1;
-    int failed = mkdirat(above, slash ? slash + 1 : path, 0777) ? errno != EEXIST : zs_confirm(place, above),
+    int failed = (ZS_AGAIN(mkdirat(above, slash ? slash + 1 : path, 0777)) && errno != EEXIST) || zs_confirm(place, above),
         reason = errno;
     if (slash) close(above);
     errno = reason;
@@ -89,7 +89,7 @@ static inline int zs_was_absent(const zs_place *place, const char *key, zs_paren
     const char *leaf;
     int directory = zs_parent_of(place, key, parent, 0, &leaf);
     if (directory < 0) return errno == ENOENT || errno == ENOTDIR;
-    return faccessat(directory, leaf, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
+    return ZS_AGAIN(faccessat(directory, leaf, F_OK, AT_SYMLINK_NOFOLLOW)) && errno == ENOENT;
 }
 
 /* A new temporary file in `directory` (relative to which `name` is made), locked by us. */
@@ -99,11 +99,11 @@ static inline int zs_temporary(int directory, const char *prefix, char *name) {
         struct stat status;
         sprintf(name, "%s%lx-%llx", prefix, (long)getpid(),
                 (unsigned long long)atomic_fetch_add(&counter, 1) | 1ull << 63);
-        int file = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        int file = ZS_AGAIN(openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
         if (file < 0 && errno == EEXIST) continue;
         if (file < 0) return -1;
         /* Where files cannot be locked nobody takes one for an orphan, either. */
-        int is_ours = !flock(file, LOCK_EX | LOCK_NB) || errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP ||
+        int is_ours = !ZS_AGAIN(flock(file, LOCK_EX | LOCK_NB)) || errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP ||
                       errno == EINVAL;
         if (is_ours && fstat(file, &status) == 0 && status.st_nlink) return file;
         close(file); /* somebody who cleans up was faster */
@@ -117,7 +117,7 @@ static inline int zs_scratch_file(const zs_place *place, char *name) {
     for (int attempt = 0; attempt < ZS_ATTEMPTS; attempt++) {
         int file = zs_temporary(place->directory, ZS_SCRATCH "/", name);
         if (file >= 0 || errno != ENOENT) return file;
-        if (mkdirat(place->directory, ZS_SCRATCH, 0777) && errno != EEXIST) return -1;
+        if (ZS_AGAIN(mkdirat(place->directory, ZS_SCRATCH, 0777)) && errno != EEXIST) return -1;
     }
     return -1;
 }
@@ -126,13 +126,13 @@ static inline int zs_scratch_file(const zs_place *place, char *name) {
 static inline int zs_link(int file, int directory, const char *leaf) {
     static atomic_int needs_proc; /* before Linux 6.10 the direct way takes a privilege */
     if (!atomic_load_explicit(&needs_proc, memory_order_relaxed)) {
-        if (!linkat(file, "", directory, leaf, AT_EMPTY_PATH)) return 0;
+        if (!ZS_AGAIN(linkat(file, "", directory, leaf, AT_EMPTY_PATH))) return 0;
         if (errno != ENOENT || zs_folder_is_gone(directory)) return -1;
         atomic_store(&needs_proc, 1);
     }
     char name[32];
     sprintf(name, "/proc/self/fd/%d", file);
-    return linkat(AT_FDCWD, name, directory, leaf, AT_SYMLINK_FOLLOW);
+    return ZS_AGAIN(linkat(AT_FDCWD, name, directory, leaf, AT_SYMLINK_FOLLOW));
 }
 
 /* The parts, where there is no `leaf` in `directory` yet, into a file without a name, then linked to it. 0; 1 where
@@ -141,13 +141,13 @@ static inline int zs_put_unnamed(const zs_place *place, int directory, const cha
                                  zs_parent *parent) {
 #if defined(O_TMPFILE) && defined(AT_EMPTY_PATH)
     if (parent->has_no_tmpfile) return 1;
-    if (parent->guess < 1 && !faccessat(directory, leaf, F_OK, 0)) return 1;
-    int file = openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (parent->guess < 1 && !ZS_AGAIN(faccessat(directory, leaf, F_OK, 0))) return 1;
+    int file = ZS_AGAIN(openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
     if (file < 0) {
         parent->has_no_tmpfile = errno != ENOENT;
         return 1;
     }
-    int failed = zs_write_parts(file, parts, n, -1) || (place->is_durable && fsync(file)) ? -1 : 0;
+    int failed = zs_write_parts(file, parts, n, -1) || (place->is_durable && ZS_AGAIN(fsync(file))) ? -1 : 0;
     if (!failed && zs_link(file, directory, leaf)) {
         int reason = errno;
         failed = reason == ENOENT && zs_folder_is_gone(directory) ? -1 : 1;
@@ -169,7 +169,9 @@ static inline int zs_put_unnamed(const zs_place *place, int directory, const cha
 }
 
 /* Remove the scratch directory, unless somebody has files in it. */
-static inline void zs_leave_scratch(int directory) { unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR); }
+static inline void zs_leave_scratch(int directory) {
+    (void)ZS_AGAIN(unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR));
+}
 
 /* The parts into a new temporary, then renamed to `leaf` of `directory`. `is_beside`: it is made right there. */
 static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
@@ -178,11 +180,11 @@ static inline int zs_put_through(const zs_place *place, int directory, const cha
     int at = is_beside ? directory : place->directory;
     int file = is_beside ? zs_temporary(directory, ZS_SCRATCH ".", name) : zs_scratch_file(place, name);
     if (file < 0) return -1;
-    int failed = zs_write_parts(file, parts, n, old) || (place->is_durable && fsync(file));
-    if (!failed) failed = renameat(at, name, directory, leaf) != 0;
+    int failed = zs_write_parts(file, parts, n, old) || (place->is_durable && ZS_AGAIN(fsync(file)));
+    if (!failed) failed = ZS_AGAIN(renameat(at, name, directory, leaf)) != 0;
     if (!failed) failed = zs_confirm(place, directory) != 0;
     int reason = errno;
-    if (failed) unlinkat(at, name, 0);
+    if (failed) (void)ZS_AGAIN(unlinkat(at, name, 0));
     close(file); /* not before: its lock says that the temporary has a writer */
     errno = reason;
     return failed ? -1 : 0;
@@ -217,7 +219,7 @@ static inline int zs_remove(const zs_place *place, const char *key, zs_parent *p
         const char *leaf;
         int directory = zs_parent_of(place, key, parent, 0, &leaf);
         if (directory < 0) return errno == ENOENT || errno == ENOTDIR ? 1 : -1;
-        if (!unlinkat(directory, leaf, 0)) return zs_confirm(place, directory);
+        if (!ZS_AGAIN(unlinkat(directory, leaf, 0))) return zs_confirm(place, directory);
         if (errno != ENOENT) return -1;
         if (attempt == ZS_ATTEMPTS || !zs_folder_is_gone(directory)) return 1;
         zs_parent_close(parent); /* pruned meanwhile, and perhaps made again */
@@ -230,7 +232,7 @@ static inline void zs_prune(const zs_place *place, char *key, zs_parent *parent)
         const char *leaf;
         *slash = 0;
         int directory = zs_parent_of(place, key, parent, 0, &leaf);
-        if (directory < 0 || unlinkat(directory, leaf, AT_REMOVEDIR) || zs_confirm(place, directory)) return;
+        if (directory < 0 || ZS_AGAIN(unlinkat(directory, leaf, AT_REMOVEDIR)) || zs_confirm(place, directory)) return;
     }
 }
 

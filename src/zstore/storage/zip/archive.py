@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
+from zstore.base.directories import confirm_directory
+from zstore.base.steady import steady
 from zstore.errors import StoreError
 from zstore.storage.locking import NO_LOCKS
 from zstore.storage.zip.members import Directory, Member, locate, render_directory
@@ -35,6 +37,8 @@ class Archive(Directory):
     """
 
     _draft: _Draft | None = None
+    durable = False
+    """Whether the disk confirms the zip file's name, too, when it is replaced."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -124,6 +128,8 @@ class Archive(Directory):
         else:
             source, members = draft.rewrite(members, self.comment, self.path)
             self.members = {member.name: member for member in members}
+        if self.durable:
+            confirm_directory(os.path.dirname(self.path))  # noqa: PTH120
         # Not what has the name by now, which may be another writer's already.
         self._identity = _identity(os.fstat(source.descriptor))
 
@@ -230,7 +236,7 @@ class _Draft:
             os.fchmod(descriptor, os.stat(path).st_mode & 0o7777)  # noqa: PTH116
         # A zip file is replaced as a whole: what a power cut may take is all of it.
         os.fsync(descriptor)
-        os.replace(name, path)  # noqa: PTH105
+        steady(os.replace, name, path)
 
     def share(self) -> None:
         """In a forked child: keep the file for reading, and leave its lock to the parent alone."""
@@ -242,9 +248,10 @@ class _Draft:
 
     def leave(self) -> None:
         """Let the next writer in."""
-        if self._is_mine(self.source.descriptor):
-            with suppress(FileNotFoundError):
-                os.unlink(self.path)  # noqa: PTH108
+        # What cannot be removed is in nobody's way: the next writer takes it over.
+        with suppress(OSError):
+            if self._is_mine(self.source.descriptor):
+                steady(os.unlink, self.path)
         # Closing alone would leave the lock with a child process that was forked meanwhile.
         with suppress(OSError):
             fcntl.flock(self.source.descriptor, fcntl.LOCK_UN)
@@ -274,8 +281,11 @@ _archives: weakref.WeakValueDictionary[str, Archive] = weakref.WeakValueDictiona
 _archives_guard = threading.Lock()
 
 
-def open_archive(path: str) -> Archive:
-    """The archive of the zip file at `path`: the one that this process has open already, or another."""
+def open_archive(path: str, *, durable: bool = False) -> Archive:
+    """The archive of the zip file at `path`: the one that this process has open already, or another.
+
+    It stays `durable` once it is.
+    """
     place = os.path.realpath(path)
     with _archives_guard:
         archive = _archives.get(place)
@@ -283,6 +293,7 @@ def open_archive(path: str) -> Archive:
             archive = _archives[place] = Archive(place)
         else:
             archive.refresh()
+    archive.durable |= durable
     return archive
 
 

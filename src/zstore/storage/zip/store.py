@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from zstore.base.byterange import ByteRange
+from zstore.base.settings import is_durable
 from zstore.errors import StoreError
 from zstore.storage.base import Names, Part, Parts, PrefixStore, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_name
@@ -22,7 +23,7 @@ from zstore.storage.zip.sources import FileSource, ObjectSource, Source, StoreSo
 
 __all__ = ["ZipStore"]
 
-OPTIONS = {"deflate"}
+OPTIONS = {"deflate", "durable"}
 
 
 class ZipStore(Store):
@@ -47,13 +48,15 @@ class ZipStore(Store):
         *,
         read_only: bool = False,
         deflate: bool = False,
+        durable: bool | None = None,
     ) -> None:
         self.deflate = deflate
+        self.durable = is_durable() if durable is None else durable
         self.read_only = read_only
         self._source: Source | None = None
         if isinstance(path, (str, os.PathLike)):
             self._path = os.path.abspath(path)  # noqa: PTH100
-            self._directory: Directory = open_archive(self._path)
+            self._directory: Directory = open_archive(self._path, durable=self.durable)
             return
         if isinstance(path, (io.FileIO, io.BufferedReader, io.BufferedRandom)):
             name = path.name if isinstance(path.name, str) else f"file {path.name}"
@@ -207,6 +210,14 @@ class ZipStore(Store):
         view.__dict__.update(self.__dict__, read_only=True)
         return view
 
+    def as_durable(self) -> ZipStore:
+        """The same members, which survive a power cut from the moment that `flush` or `close` returns."""
+        view = ZipStore.__new__(ZipStore)
+        view.__dict__.update(self.__dict__, durable=True)
+        if isinstance(self._directory, Archive):
+            self._directory.durable = True
+        return view
+
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self._source, StoreSource):
             return ZipStore.within, (self._source.store, self._source.key)
@@ -214,4 +225,5 @@ class ZipStore(Store):
             raise StoreError("a zip file that was given as an open file cannot be pickled", path=self.url)
         # Whoever unpickles it shall find what was put.
         self.flush()
-        return partial(ZipStore, read_only=self.read_only, deflate=self.deflate), (self._path,)
+        make = partial(ZipStore, read_only=self.read_only, deflate=self.deflate, durable=self.durable)
+        return make, (self._path,)

@@ -1,0 +1,58 @@
+"""Settings of the process: what the environment says, and what was chosen instead."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["is_durable", "read_count", "set_durable"]
+
+WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+_durable: bool | None = None
+
+
+def read_count(variable: str, default: int, *, least: int) -> int:
+    """The whole number that an environment variable holds; `default` where it is not set, or empty.
+
+    Raises
+        ValueError: it holds something else.
+    """
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        return default
+    if text.isascii() and text.isdecimal() and int(text) >= least:
+        return int(text)
+    raise ValueError(f"{variable} is {text!r}; expected a whole number of {least} or more")
+
+
+def is_durable() -> bool:
+    """Whether stores that can be durable are, where they are not told: `set_durable`, else ZSTORE_DURABLE.
+
+    Raises
+        ValueError: ZSTORE_DURABLE says neither yes nor no.
+    """
+    if _durable is not None:
+        return _durable
+    text = os.environ.get("ZSTORE_DURABLE", "").strip().lower() or "no"
+    if text in WORDS:
+        return WORDS[text]
+    raise ValueError(f"ZSTORE_DURABLE is {text!r}; expected one of {', '.join(WORDS)}")
+
+
+def set_durable(durable: bool | None) -> None:
+    """Have stores that are opened from now on confirm every change on the disk, to survive a power cut.
+
+    Directories, zip files, SQLite and LMDB can (docs/reliability.md, "Power cuts"); others stay as they are.
+    None goes back to the default: ZSTORE_DURABLE, else no.
+    """
+    global _durable
+    _durable = None if durable is None else bool(durable)

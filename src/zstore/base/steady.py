@@ -1,0 +1,20 @@
+"""System calls made again when a signal interrupts them, where Python does not do so itself (PEP 475)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+__all__ = ["steady"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def steady(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What `call` gives; made again as long as it is interrupted, as renaming and the like may be."""
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except InterruptedError:
+            continue
