@@ -24,6 +24,7 @@ from zstore.errors import CodecError, ExtensionError
 from zstore.storage.url import open_store
 
 from .drills import start, wait_together
+from .writers import change, rows
 
 ITEMS = (np.arange(40 * 50) % 251).astype("u2").reshape(40, 50)
 LAYOUTS = {
@@ -182,6 +183,56 @@ def test_a_chunk_is_old_or_new_whatever_kills_the_writer(url_of, kind):
 @pytest.mark.parametrize("kind", SHARED)
 def test_chunks_are_old_or_new_however_often_writers_are_killed(url_of, kind):
     kill_writers(url_of(kind), 200)
+
+
+def kill_changes(url: str, what: str, times: int) -> None:
+    rng = random.Random(13)
+    options = OPTIONS.get(url.partition(":")[0])
+    zstore.create_group(url, storage_options=options)
+    whole = {"shape": (20, 6), "dtype": "i4", "chunks": (4, 3), "overwrite": True, "storage_options": options}
+    zstore.create_array(url, "a", **whole)[...] = rows(0, 20)
+    for turn in range(times):
+        process = start("changes", url, what, json.dumps(options))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()
+        time.sleep(rng.uniform(0.002, 0.12))
+        process.kill()
+        process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGKILL
+        found = zstore.open_group(url, mode="r").get("a")
+        if found is None:
+            assert what in ("overwrite", "delete")
+        else:
+            items = found[...]
+            if what == "resize" and len(items) == 20:
+                # Rows that a larger shape added, over those that the smaller one had cut.
+                assert (items[14:] == 0).all() or turn == 0, items
+                items = items[:14]
+            np.testing.assert_array_equal(items, rows(0, len(items)))
+            assert len(items) in {"append": (20, 27), "resize": (7, 14, 20)}.get(what, (9, 10, 20))
+        change(url, what, 0, options)
+        if what == "append":
+            zstore.open_array(url, "a", "r+", storage_options=options).resize((20, 6))
+        elif what != "resize":
+            assert (zstore.open_array(url, "a", "r")[...] == rows(0, 9)).all()
+
+
+CHANGES = ("append", "resize", "overwrite", "delete")
+CHANGED = [("directory", what) for what in CHANGES] + [
+    (kind, what) for kind in SHARED[1:] for what in ("append", "overwrite")
+]
+
+
+@pytest.mark.parametrize(("kind", "what"), CHANGED)
+def test_an_array_is_old_or_new_whatever_kills_who_changes_it(url_of, kind, what):
+    kill_changes(url_of(kind), what, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("kind", SHARED)
+def test_arrays_are_old_or_new_however_often_changes_are_killed(url_of, kind, what):
+    kill_changes(url_of(kind), what, 200)
 
 
 def test_what_was_flushed_into_a_zip_survives_a_killed_writer(url_of):

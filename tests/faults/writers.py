@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,6 +73,40 @@ def rewrite(path: str, options: str = "null") -> None:
         array[...] = value
         array[3:-3] = value
         value += 1
+
+
+def rows(begin: int, end: int) -> np.ndarray[Any, Any]:
+    """What `changes` stores in these rows."""
+    return (100 * np.arange(begin, end)[:, None] + np.arange(6) + 1).astype("i4")
+
+
+def change(url: str, what: str, turn: int, options: Any = None) -> None:
+    """One of two changes of an array, which undo each other more or less."""
+    if what in ("append", "resize"):
+        array = zstore.open_array(url, "a", "r+", storage_options=options)
+        if what == "append":
+            if turn % 2:
+                array.resize((20, 6))
+            else:
+                array.append(rows(array.shape[0], array.shape[0] + 7))
+        else:
+            array.resize((7, 6))
+            array.append(rows(7, 14))
+            array.resize((20, 6))
+        return
+    if what == "delete" and "a" in (group := zstore.open_group(url, mode="r+", storage_options=options)):
+        del group["a"]
+    kind = {"chunks": (4, 3)} if turn % 2 else {"chunks": (2, 3), "shards": (4, 6)}
+    zstore.create_array(url, "a", data=rows(0, 9 + turn % 2), overwrite=True, storage_options=options, **kind)
+
+
+def changes(url: str, what: str, options: str = "null") -> None:
+    """Change an array's shape, or all of it, until killed."""
+    print("ready", flush=True)
+    turn = 0
+    while True:
+        change(url, what, turn, json.loads(options))
+        turn += 1
 
 
 def interrupted(path: str) -> None:
