@@ -12,41 +12,12 @@ import pytest
 import zstore
 from zstore.engine.documents import UNFINISHED
 from zstore.errors import NotFoundError, StoreError, ZstoreError
-from zstore.storage.base import PrefixStore, Store
+from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.zip.store import ZipStore
 
-
-class FailingStore(PrefixStore):
-    """Fails at the n-th change, and at the next ones too, as many as `times`."""
-
-    left = 1 << 30
-    times = 1
-
-    def _count(self, key: str) -> None:
-        self.left -= 1
-        if -self.times <= self.left < 0:
-            raise StoreError("the store is gone", path=self.url, key=key)
-
-    def put(self, key, value):
-        self._count(key)
-        super().put(key, value)
-
-    def delete(self, key):
-        self._count(key)
-        super().delete(key)
-
-    def delete_prefix(self, prefix):
-        if self.removes_whole:
-            self._count(prefix)
-            super().delete_prefix(prefix)
-            return
-        for key in [*self.list(prefix)]:
-            self.delete(key)
-
-    def local_path(self, prefix=""):
-        return None  # so that chunks are put by the store, too
+from ..faults.drills import FailingStore
 
 
 def fill(store: Store, zarr_format: int) -> None:

@@ -1,4 +1,4 @@
-"""Starting the programs of `writers.py`, together, and waiting for them."""
+"""Programs of `writers.py`, started together; a store that fails when told."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from zstore.errors import StoreError
+from zstore.storage.base import PrefixStore
 
 SCRIPT = Path(__file__).with_name("writers.py")
 
@@ -41,3 +44,34 @@ def wait_together(go: Path, processes: list[subprocess.Popen[str]]) -> None:
     for process in processes:
         out, errors = process.communicate(timeout=120)
         assert process.returncode == 0, (out, errors)
+
+
+class FailingStore(PrefixStore):
+    """Fails at the n-th change, and at the next ones too, as many as `times`."""
+
+    left = 1 << 30
+    times = 1
+
+    def _count(self, key: str) -> None:
+        self.left -= 1
+        if -self.times <= self.left < 0:
+            raise StoreError("the store is gone", path=self.url, key=key)
+
+    def put(self, key, value):
+        self._count(key)
+        super().put(key, value)
+
+    def delete(self, key):
+        self._count(key)
+        super().delete(key)
+
+    def delete_prefix(self, prefix):
+        if self.removes_whole:
+            self._count(prefix)
+            super().delete_prefix(prefix)
+            return
+        for key in [*self.list(prefix)]:
+            self.delete(key)
+
+    def local_path(self, prefix=""):
+        return None  # so that chunks are put by the store, too

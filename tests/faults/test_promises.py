@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 from uuid import uuid4
@@ -20,10 +21,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import CodecError, ExtensionError
+from zstore.errors import CodecError, ExtensionError, NotFoundError, StoreError
 from zstore.storage.url import open_store
 
-from .drills import start, wait_together
+from .drills import FailingStore, start, wait_together
 from .writers import change, rows
 
 ITEMS = (np.arange(40 * 50) % 251).astype("u2").reshape(40, 50)
@@ -215,6 +216,47 @@ def kill_changes(url: str, what: str, times: int) -> None:
             zstore.open_array(url, "a", "r+", storage_options=options).resize((20, 6))
         elif what != "resize":
             assert (zstore.open_array(url, "a", "r")[...] == rows(0, 9)).all()
+
+
+@pytest.mark.parametrize("kind", [*SHARED, *ALONE])
+def test_what_a_store_refused_can_be_done_again(url_of, kind):
+    url = url_of(kind)
+    with open_store(url) as inner:
+        store = FailingStore(inner, "")
+        new = {"data": rows(0, 9), "chunks": (4, 6), "overwrite": True}
+        for call in ("overwrite", "delete", "append", "shrink", "group"):
+            for number in (1, 4) if kind == "s3" else (*range(6), 1 << 30):
+                store.left = 1 << 30
+                group = zstore.create_group(store, overwrite=True)
+                old = group.create_array("g/a", **{**new, "data": rows(0, 20)})
+                act = {
+                    "overwrite": lambda group=group: group.create_array("g/a", **new),
+                    "delete": lambda group=group: group.__delitem__("g"),
+                    "append": lambda old=old: len(old) == 20 and old.append(rows(20, 29)),
+                    "shrink": lambda old=old: old.resize((9, 6)),
+                    "group": lambda group=group: group.create_group("g", overwrite=True),
+                }[call]
+                store.left, store.times = number, 1 << 29
+                try:
+                    act()
+                except StoreError:
+                    assert number < (1 << 29)
+                    store.left = 1 << 30
+                    found = group.get("g/a")
+                    lengths = (20, 29) if call == "append" else (9, 20)
+                    assert found is None or len(found) in lengths
+                    assert found is None or (found[...] == rows(0, len(found))).all()
+                    old.refresh() if call in ("append", "shrink") else None
+                    with suppress(NotFoundError):
+                        act()
+                found = group.get("g/a")
+                if call in ("delete", "group"):
+                    assert found is None
+                    assert ("g" in group) == (call == "group")
+                else:
+                    assert (found[...] == rows(0, 29 if call == "append" else 9)).all()
+                    assert len(found) == (29 if call == "append" else 9)
+                assert not [key for key in store.list("g") if key.startswith("g/a/") and found is None]
 
 
 CHANGES = ("append", "resize", "overwrite", "delete")

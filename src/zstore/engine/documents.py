@@ -452,18 +452,20 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
 
 
 def _delete_below(store: Store, path: str) -> None:
-    """Remove everything below `path` but the mark there."""
+    """Remove everything below `path` but the mark there; documents first, so that no array lacks chunks."""
+    delete_all = partial(map_threads, store.delete, waiting_count=store.request_count)
     if store.removes_whole:
         names = prefixes = set(store.list_children(path)) - {UNFINISHED}
     else:
+        keys = list(store.list(path))
+        delete_all([key for key in keys if key.rpartition("/")[2] in {*METADATA_NAMES, *V1_KEYS}])
         skip = len(path) + 1 if path else 0
-        parts = [key[skip:].partition("/") for key in store.list(path)]
+        parts = [key[skip:].partition("/") for key in keys]
         names = {name for name, slash, _ in parts if not slash} - {UNFINISHED}
         prefixes = {name for name, slash, _ in parts if slash}
     for name in sorted(prefixes):
         store.delete_prefix(join_key(path, name))
-    keys = [join_key(path, name) for name in sorted(names)]
-    map_threads(store.delete, keys, waiting_count=store.request_count)
+    delete_all([join_key(path, name) for name in sorted(names)])
 
 
 def ancestors(path: str) -> Iterator[str]:
