@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
+import zstore
 from zstore._ext.engine import files
 from zstore._ext.engine.files import SCRATCH
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
+from zstore.storage.base import PrefixStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.testing.sharing import run_forked
@@ -423,3 +425,16 @@ def test_an_unreadable_directory_is_an_error() -> None:
 
         assert run_forked([read]) == [0]
         Path(place, "a").chmod(0o700)
+
+
+def test_a_part_of_a_store_is_tidied_up_and_as_durable_as_the_store(tmp_path):
+    part = PrefixStore(LocalStore(tmp_path, durable=True), "group")
+    zstore.create_array(part, "a", shape=3, dtype="u1")
+    left = tmp_path / "group/a" / SCRATCH / "dead"
+    left.parent.mkdir()
+    left.write_bytes(b"half a chunk")
+    zstore.open_array(part, "a", "r+")
+    assert not left.parent.exists()
+    assert part.durable
+    assert part.as_read_only().durable
+    assert PrefixStore(LocalStore(tmp_path), "group").as_durable().durable

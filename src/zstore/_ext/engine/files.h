@@ -23,12 +23,12 @@
 #endif
 
 /* A system call, made again as long as a signal interrupts it. */
-#define ZS_AGAIN(call)                                                                                                 \
-    ({                                                                                                                 \
-        __typeof__(call) zs_answer;                                                                                    \
-        do zs_answer = (call);                                                                                         \
-        while (zs_answer < 0 && errno == EINTR);                                                                       \
-        zs_answer;                                                                                                     \
+#define ZS_AGAIN(call)                           \
+    ({                                           \
+        __typeof__(call) zs_answer;              \
+        do zs_answer = (call);                   \
+        while (zs_answer < 0 && errno == EINTR); \
+        zs_answer;                               \
     })
 
 static atomic_int zs_has_no_openat2;

@@ -13,24 +13,6 @@ from libc.string cimport memcpy
 cdef extern from *:
     """
     #include "put.h"
-
-    /* Open a value and look at what it is. One that is asked for alone is opened at once, others by way of their
-     * directory, which is kept open for the next ones. */
-    static int zs_open_value(const zs_place *place, const char *key, int flags, int is_alone, zs_parent *parent,
-                             struct stat *status) {
-        const char *leaf;
-        int file = -1, directory = is_alone ? -1 : zs_parent_of(place, key, parent, 0, &leaf);
-        if (directory < 0 && !is_alone) return -1;
-        if (!is_alone) file = ZS_AGAIN(openat(directory, leaf, flags | O_NOFOLLOW | O_CLOEXEC));
-        if (is_alone || (file < 0 && errno == ELOOP)) file = zs_open(place->directory, key, flags); /* a link */
-        if (file >= 0 && fstat(file, status)) {
-            int reason = errno;
-            close(file);
-            errno = reason;
-            return -1;
-        }
-        return file;
-    }
     """
     enum:
         O_NONBLOCK, O_PATH, O_RDONLY, PATH_MAX

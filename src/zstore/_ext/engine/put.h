@@ -48,7 +48,9 @@ static inline int zs_open_directory(const zs_place *place, const char *path) {
     return zs_open(place->directory, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : O_PATH));
 }
 
-static inline int zs_confirm(const zs_place *place, int directory) { return place->is_durable ? ZS_AGAIN(fsync(directory)) : 0; }
+static inline int zs_confirm(const zs_place *place, int directory) {
+    return place->is_durable ? ZS_AGAIN(fsync(directory)) : 0;
+}
 
 /* The directory `path`, made where it is missing, as those above it; `path` comes back as it was. */
 static int zs_make_directory(const zs_place *place, char *path) {
@@ -59,7 +61,8 @@ static int zs_make_directory(const zs_place *place, char *path) {
     int above = slash ? zs_make_directory(place, path) : place->directory;
     if (slash) *slash = '/';
     if (above < 0) return -1;
-    int failed = (ZS_AGAIN(mkdirat(above, slash ? slash + 1 : path, 0777)) && errno != EEXIST) || zs_confirm(place, above),
+    int failed =
+            (ZS_AGAIN(mkdirat(above, slash ? slash + 1 : path, 0777)) && errno != EEXIST) || zs_confirm(place, above),
         reason = errno;
     if (slash) close(above);
     errno = reason;
@@ -83,6 +86,24 @@ static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent
     return parent->file;
 }
 
+/* Open a value and look at what it is. One that is asked for alone is opened at once, others by way of their
+ * directory, which is kept open for the next ones. */
+static inline int zs_open_value(const zs_place *place, const char *key, int flags, int is_alone, zs_parent *parent,
+                                struct stat *status) {
+    const char *leaf;
+    int file = -1, directory = is_alone ? -1 : zs_parent_of(place, key, parent, 0, &leaf);
+    if (directory < 0 && !is_alone) return -1;
+    if (!is_alone) file = ZS_AGAIN(openat(directory, leaf, flags | O_NOFOLLOW | O_CLOEXEC));
+    if (is_alone || (file < 0 && errno == ELOOP)) file = zs_open(place->directory, key, flags); /* a link */
+    if (file >= 0 && fstat(file, status)) {
+        int reason = errno;
+        close(file);
+        errno = reason;
+        return -1;
+    }
+    return file;
+}
+
 /* Whether the file `key` was missing at some moment of this call, so that removing it is done. A directory that has
  * been removed since it was opened was empty then. */
 static inline int zs_was_absent(const zs_place *place, const char *key, zs_parent *parent) {
@@ -103,8 +124,8 @@ static inline int zs_temporary(int directory, const char *prefix, char *name) {
         if (file < 0 && errno == EEXIST) continue;
         if (file < 0) return -1;
         /* Where files cannot be locked nobody takes one for an orphan, either. */
-        int is_ours = !ZS_AGAIN(flock(file, LOCK_EX | LOCK_NB)) || errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP ||
-                      errno == EINVAL;
+        int is_ours = !ZS_AGAIN(flock(file, LOCK_EX | LOCK_NB)) || errno == ENOLCK || errno == ENOSYS ||
+                      errno == ENOTSUP || errno == EINVAL;
         if (is_ours && fstat(file, &status) == 0 && status.st_nlink) return file;
         close(file); /* somebody who cleans up was faster */
     }
@@ -169,9 +190,7 @@ static inline int zs_put_unnamed(const zs_place *place, int directory, const cha
 }
 
 /* Remove the scratch directory, unless somebody has files in it. */
-static inline void zs_leave_scratch(int directory) {
-    (void)ZS_AGAIN(unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR));
-}
+static inline void zs_leave_scratch(int directory) { (void)ZS_AGAIN(unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR)); }
 
 /* The parts into a new temporary, then renamed to `leaf` of `directory`. `is_beside`: it is made right there. */
 static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,

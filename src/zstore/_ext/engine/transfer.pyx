@@ -413,8 +413,8 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
 
     `document` is the array's metadata document in `folder`, on which chunks are locked ("": they are not). Without a
     folder, `outer` holds the bytes of every outer chunk as they are (None: not there, or replaced whole). `window`
-    limits the work (and that list) to those outer chunks of the plan. Gives (fault, results): the first fault or None, and per outer
-    chunk None (unchanged), bytes (its new value) or False (to be removed).
+    limits the work (and that list) to those outer chunks of the plan. Gives (fault, results): the first fault or
+    None, and per outer chunk None (unchanged), bytes (its new value) or False (to be removed).
     """
     cdef zs_write_job job
     cdef Py_buffer view
