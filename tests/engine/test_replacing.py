@@ -45,6 +45,12 @@ def seen(store: Store) -> dict[str, Any]:
     return found
 
 
+def source() -> Store:
+    store = MemoryStore()
+    zstore.create_array(store, data=np.arange(6, dtype="i2") + 1, chunks=(3,))
+    return store
+
+
 NEW = {"shape": (6,), "chunks": (3,), "dtype": "i2"}
 CALLS: dict[str, Callable[[Store, int], Any]] = {
     "array": lambda store, f: zstore.create_array(store, "a", zarr_format=f, overwrite=True, **NEW),
@@ -61,6 +67,12 @@ CALLS: dict[str, Callable[[Store, int], Any]] = {
     "group": lambda store, f: zstore.create_group(store, "g", zarr_format=f, overwrite=True),
     "root": lambda store, f: zstore.create_group(store, zarr_format=f, overwrite=True),
     "root array": lambda store, f: zstore.create_array(store, zarr_format=f, overwrite=True, **NEW),
+    "convert": lambda store, f: zstore.convert(
+        source(), store, target_path="a", zarr_format=f, chunks=(4,), overwrite=True
+    ),
+    "convert a group": lambda store, f: zstore.convert(
+        source(), store, target_path="g", zarr_format=f, overwrite=True
+    ),
     "delete": lambda store, f: zstore.open_group(store, mode="r+").__delitem__("g"),
 }
 
