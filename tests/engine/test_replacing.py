@@ -151,3 +151,15 @@ def test_data_that_cannot_be_stored_leaves_nothing(make) -> None:
     with pytest.raises((ZstoreError, ValueError)):
         zstore.create_array(store, "a", data=np.array(["x", 7], object), dtype=str)
     assert sorted(store.list()) == ["a/notes.txt", "zarr.json"]
+
+
+def test_what_was_left_unfinished_can_be_converted_over(make) -> None:
+    store = make(0)
+    zstore.create_group(store)
+    store.put(f"a/{UNFINISHED}", b'{"writer": null, "made": null}')
+    store.put("a/c/0", b"left over")
+    with pytest.raises(StoreError, match="overwrite=True"):
+        zstore.convert(source(), store, target_path="a")
+    zstore.convert(source(), store, target_path="a", overwrite=True)
+    assert zstore.open_array(store, "a", "r")[...].tolist() == [1, 2, 3, 4, 5, 6]
+    assert sorted(store.list("a")) == ["a/c/0", "a/c/1", "a/zarr.json"]

@@ -29,6 +29,7 @@ from zstore.engine.documents import (
     METADATA_NAMES,
     check_above,
     forget_consolidated,
+    is_unfinished,
     list_nodes,
     node_kind,
     parse_node,
@@ -308,7 +309,7 @@ def begin_new(
     check_above(store, base, zarr_format)
     is_empty = next(iter(store.list(base)), None) is None
     if not is_empty and read_record(store, base) is None:
-        is_node = read_node(store, base) is not None
+        is_node = read_node(store, base) is not None or is_unfinished(store, base)
         if not is_node and not may_hold_others:
             raise StoreError(
                 "cannot convert: there is something that is no array and no group; expected nothing",
