@@ -69,7 +69,7 @@ def test_a_cluster_makes_and_updates_the_same_files(
     region = (slice(100, 160), slice(500, 620))
     source["b"][region] = 7
     for name, executor in (("here", None), ("there", client)):
-        zstore.update_pyramid(tmp_path / name, region, executor=executor)
+        zstore.update_pyramid(tmp_path / name, region, source=source, executor=executor)
     assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
 
 

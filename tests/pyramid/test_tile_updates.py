@@ -104,7 +104,7 @@ def test_an_update_is_a_build(
     before, marks = chunks_of(tmp_path / "made"), marks_of(tmp_path / "made")
     region = {name: slice(first, first + count) for name, (first, count) in zip("yx", box, strict=True)}
     source["b"][region["y"], region["x"]] = value
-    zstore.update_pyramid(tmp_path / "made", region)
+    zstore.update_pyramid(tmp_path / "made", region, source=tmp_path / "source")
     zstore.build_tile_pyramid(source, tmp_path / "anew", **options)
     after, again = chunks_of(tmp_path / "made"), chunks_of(tmp_path / "anew")
     assert after == again
@@ -129,7 +129,10 @@ def test_chunks_elsewhere_are_left_alone(tmp_path: Path) -> None:
     source["b"][300:303, 500:503] = 9
     seen: list[tuple[int, int]] = []
     zstore.update_pyramid(
-        tmp_path / "made", {"y": slice(300, 303), "x": slice(500, 503)}, progress=lambda *n: seen.append(n)
+        tmp_path / "made",
+        {"y": slice(300, 303), "x": slice(500, 503)},
+        source=source,
+        progress=lambda *n: seen.append(n),
     )
     written = sorted(n for n, mark in marks_of(tmp_path / "made").items() if marks[n] != mark)
     # One tile of every level holds the nine cells, and all that is made of them.
@@ -150,7 +153,7 @@ def test_time_steps_more_fewer_and_written_anew(tmp_path: Path) -> None:
     def check(expected: set[tuple[str, str]], *arguments: Any, **more: Any) -> None:
         """(array, time) of the chunks written, after an update that comes out as a build."""
         nonlocal marks
-        made = zstore.update_pyramid(tmp_path / "made", *arguments, **more)
+        made = zstore.update_pyramid(tmp_path / "made", *arguments, source=source, **more)
         now = marks_of(tmp_path / "made")
         written = {name for name, mark in now.items() if marks.get(name) != mark and "/time/" not in name}
         assert {(name.split("/")[1], name.split("/")[3]) for name in written} == expected
@@ -182,7 +185,7 @@ def test_another_extent_makes_all_tiles_again(tmp_path: Path, shape: tuple[int, 
     # It has grown, or shrunk, to the north and the west too.
     moved = UTM._replace(c=UTM.c - 30 * 40, f=UTM.f + 30 * 60)
     source = put_raster(tmp_path / "source", {"b": later}, moved, 32632)
-    made = zstore.update_pyramid(tmp_path / "made")
+    made = zstore.update_pyramid(tmp_path / "made", source=tmp_path / "source")
     anew = zstore.build_tile_pyramid(source, tmp_path / "anew", **options)
     assert chunks_of(tmp_path / "made") == chunks_of(tmp_path / "anew")
     assert made.attrs["multiscales"] == anew.attrs["multiscales"]
@@ -205,13 +208,13 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(
     def interrupt(region: Any) -> None:
         with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
             patched.setattr("zstore.pyramid.builder.run_step", fail)
-            zstore.update_pyramid(tmp_path / "made", region)
+            zstore.update_pyramid(tmp_path / "made", region, source=tmp_path / "source")
 
     def check(region: Any) -> None:
         levels = ("9", "10", "11", "12")
         halfway = zstore.open_group(tmp_path / "made", mode="r")
         assert {halfway[level].attrs["zstore"]["state"] for level in levels} == {"updating"}
-        updated = zstore.update_pyramid(tmp_path / "made", region)
+        updated = zstore.update_pyramid(tmp_path / "made", region, source=tmp_path / "source")
         record = updated.attrs["zstore"]["pyramid"]
         assert {updated[level].attrs["zstore"]["build"] for level in levels} == {record["build"]}
         assert not {"state", "pending", "grids"} & record.keys()
@@ -232,7 +235,7 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(
         if shape == (600, 600):
             with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
                 patched.setattr("zstore.pyramid.builder.mark_levels", _failing_at_the_end())
-                zstore.update_pyramid(tmp_path / "made")
+                zstore.update_pyramid(tmp_path / "made", source=tmp_path / "source")
     check(None)
 
 
@@ -259,12 +262,12 @@ def test_refusals_change_nothing(tmp_path: Path) -> None:
         (None, {"memory": 1000}, MetadataError, "memory is 1000 bytes"),
     ):
         with pytest.raises(error, match=words):
-            zstore.update_pyramid(tmp_path / "made", region, **options)
+            zstore.update_pyramid(tmp_path / "made", region, source=tmp_path / "source", **options)
     shutil.rmtree(tmp_path / "source")
     far = UTM._replace(c=UTM.c + 3e8)
     put_raster(tmp_path / "source", {"b": scene((90, 90))}, far, 32632)
     with pytest.raises(MetadataError, match="outside"):
-        zstore.update_pyramid(tmp_path / "made")
+        zstore.update_pyramid(tmp_path / "made", source=tmp_path / "source")
     assert before == {f: f.read_bytes() for f in (tmp_path / "made").rglob("*") if f.is_file()}
 
 
@@ -272,7 +275,7 @@ def test_an_empty_region_makes_no_tile(tmp_path: Path) -> None:
     source = put_raster(tmp_path / "source", {"b": scene((90, 90))}, UTM, 32632)
     zstore.build_tile_pyramid(source, tmp_path / "made")
     marks = marks_of(tmp_path / "made")
-    zstore.update_pyramid(tmp_path / "made", {"y": slice(5, 5)})
+    zstore.update_pyramid(tmp_path / "made", {"y": slice(5, 5)}, source=source)
     assert marks_of(tmp_path / "made") == marks
 
 

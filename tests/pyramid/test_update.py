@@ -167,13 +167,24 @@ def test_from_a_source_elsewhere_and_with_its_copy(tmp_path: Path) -> None:
     made["0/a"].append(cells((4, 90)))
     grown = zstore.update_pyramid(tmp_path / "pTrue")
     assert grown["1/a"].shape == (67, 45) and "state" not in grown["0"].attrs["zstore"]
-    # Where the source was found last, it is looked for next time.
     (tmp_path / "s").rename(tmp_path / "moved")
     source = zstore.open_array(tmp_path / "moved" / "a", mode="r+")
     zstore.update_pyramid(tmp_path / "pFalse", region, source=source)
     source[9] = 1
-    again = zstore.update_pyramid(tmp_path / "pFalse", {"y": 9})
+    again = zstore.update_pyramid(tmp_path / "pFalse", {"y": 9}, source=source)
     np.testing.assert_array_equal(again["1/a"][...], zstore.downsample(source[...], (2, 2)))
+
+
+def test_a_source_beside_the_pyramid_in_one_store_needs_no_name() -> None:
+    """Where the source was found last, it is looked for next time, as long as that is in the same store."""
+    store = MemoryStore("one")
+    data = cells((60, 50))
+    group = zstore.create_group(store)
+    source = group.create_array("a", data=data, chunks=32, dimension_names=("y", "x"))
+    made = zstore.build_pyramid(source, group.create_group("p"), levels=1, copy_base=False)
+    source[3] = data[3] = 9
+    zstore.update_pyramid(made, {"y": 3})
+    np.testing.assert_array_equal(made["1/a"][...], zstore.downsample(data, (2, 2)))
 
 
 def test_refusals() -> None:

@@ -62,7 +62,8 @@ def _region_of(value: Any) -> Any:
     "region",
     type=_region_of,
     metavar="REGION",
-    help="Bring SOURCE, a pyramid, up to date after a change: y=0:512,time=7, or 'grown'.",
+    help="Bring SOURCE, a pyramid, up to date after a change: y=0:512,time=7, or 'grown'; or TARGET, "
+    "a pyramid of SOURCE.",
 )
 @click.option(
     "--tms",
@@ -96,10 +97,11 @@ def pyramid(source: str, target: str | None, preview: Path | None, **options: An
         elif options["region"] is None:
             group = _build(source, target, options, progress)
         else:
-            if target is not None:
-                raise click.UsageError("--update takes one pyramid, and no target")
             region = None if options["region"] == "grown" else options["region"]
-            group = library.update_pyramid(source, region, memory=options["memory"], progress=progress)
+            built, said = (source, None) if target is None else (target, source)
+            group = library.update_pyramid(
+                built, region, source=said, mask=options["mask"], memory=options["memory"], progress=progress
+            )
     if preview is not None:
         from zstore.pyramid.quicklook import preview as make_preview
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,6 +40,14 @@ UDUNITS = {
     "degree": "degrees",
     "radian": "rad",
 }
+
+
+# A definition, or a grid of shifts, in a file or at a URL: PROJ would open it.
+_NAMES_A_FILE = re.compile(
+    r"""\b(?:init|\w*grids|\w*file)\s*=\s*[^\s+"]*[/\\]"""
+    r"""|(?:PARAMETERFILE\s*[\[(]\s*"[^"]*"|"PROJ4_GRIDS")\s*,\s*"[^"]*[/\\]""",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,11 @@ def _parsed(notation: str, text: str) -> Crs:
 def _try_parse(notation: str, text: str) -> Crs | str:
     """The CRS, or why there is none: to find that out, too, PROJ goes through its whole database."""
     pyproj = _pyproj()
+    if any(_NAMES_A_FILE.search(said) for said in _texts(notation, text)):
+        return (
+            f"CRS {text[:77]!r} names a file by its path, which is not opened because a document says so; "
+            "expected the plain name of a grid in PROJ's own directories"
+        )
     try:
         if notation == "projjson":
             found = pyproj.CRS.from_json_dict(loads(text))
@@ -192,6 +206,24 @@ def _try_parse(notation: str, text: str) -> Crs | str:
         # from_cf and from_json_dict index and cast what they are given before PROJ sees it.
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         return f"CRS {shown!r} is not one that PROJ {pyproj.proj_version_str} knows: {error}"
+
+
+def _texts(notation: str, text: str) -> Iterator[str]:
+    """The strings in which a CRS may name files."""
+    if notation == "text":
+        yield text
+        return
+    pending = [loads(text)]
+    while pending:
+        held = pending.pop()
+        if isinstance(held, dict):
+            if notation == "projjson" and isinstance(held.get("value"), str):
+                yield f"grids={held['value']}"
+            pending += held.values()
+        elif isinstance(held, list):
+            pending += held
+        elif isinstance(held, str):
+            yield held
 
 
 def _from_pyproj(pyproj: ModuleType, found: Any) -> Crs:

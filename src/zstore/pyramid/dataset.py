@@ -27,6 +27,7 @@ __all__ = [
     "PlaceLike",
     "free_extras",
     "join_attributes",
+    "node_within",
     "open_dataset",
     "open_levels",
     "pick_level",
@@ -87,6 +88,21 @@ def place_of(node: Array | Group | PlaceLike) -> str:
     store, path = (node.store, node.path) if isinstance(node, Array | Group) else (open_store(node), "")
     url = f"{store.url}{id(store):x}" if store.url.endswith("://") else store.url.rstrip("/")
     return join_key(url, path)
+
+
+def node_within(store: Store, address: str) -> Array | Group | None:
+    """The node of a store that an address in its own documents names; None where that lies anywhere else.
+
+    Such an address is another's word: what lies outside of the store is for the caller to name.
+
+    Raises
+        NotFoundError: there is nothing at that place of the store.
+        StoreError: the address leads back out of the store.
+    """
+    root = place_of(store)
+    if address != root and not address.startswith(f"{root}/"):
+        return None
+    return open_node(store, address[len(root) :], mode="r")
 
 
 def open_dataset(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> Dataset:

@@ -16,12 +16,13 @@ from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import Box, Shape, volume, whole
 from zstore.pyramid.builder import RunOptions, update
-from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
+from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, node_within, open_dataset, place_of
 from zstore.pyramid.grids import FactorGrid
 from zstore.pyramid.layers import Layer, recorded_layer
 from zstore.pyramid.levels import Encoding, Pyramid
 from zstore.pyramid.record import Record, read_record
 from zstore.pyramid.tile_grid import TileGrid
+from zstore.storage.base import Store
 
 __all__ = ["update_pyramid"]
 
@@ -35,6 +36,7 @@ def update_pyramid(
     *,
     arrays: Sequence[str] | None = None,
     source: Array | Group | PlaceLike | None = None,
+    mask: Array | str | None = None,
     memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -49,7 +51,10 @@ def update_pyramid(
     region   what has changed, by dimension: {"time": 7, "y": slice(0, 512)}, whole where nothing is said; or
              a slice per dimension. None: what the arrays have grown by; all, where they have not
     arrays   the names of those that have changed; None: all
-    source   where the finest level is, if not in the pyramid; a copy of it there is brought up to date too
+    source   what the pyramid was built of, if that is not in its store; a copy of the finest level in the
+             pyramid is brought up to date too
+    mask     the array, or its address, that was the mask, if that is neither in the pyramid's store nor in
+             the source's
     memory, executor, progress   as for `build_pyramid`
 
     Levels stay readable meanwhile: each chunk is the old one or the new one, and levels grow when their new
@@ -58,15 +63,17 @@ def update_pyramid(
     its region.
 
     Raises
-        MetadataError: nothing says how the pyramid was built, or an array is missing.
+        MetadataError: nothing says how the pyramid was built, or an array is missing; or it was built of what
+            lies outside its store, and `source` or `mask` does not name that.
         SelectionError: the region does not fit the arrays.
         StoreError: other work is unfinished there, such as the building of the pyramid.
     """
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record, left = _checked(group)
     dataset = _find_source(group, record, source, arrays)
+    variables = _with_masks(group, record, dataset, mask)
     plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
-    planned, boxes = plan(group, record, dataset, left.grids), {}
+    planned, boxes = plan(group, {**record, "variables": variables}, dataset, left.grids), {}
     has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
     for layer in planned.layers:
         is_asked = arrays is None or layer.name in arrays
@@ -141,7 +148,7 @@ def _find_source(
         found = open_dataset(group[finest], expected=("MS-11",))
         dataset = replace(found, root=group, level=finest)
     else:
-        found = open_dataset(record["source"] if source is None else source)
+        found = open_dataset(_recorded_node(group, record["source"], "source") if source is None else source)
         dataset = replace(found, root=None, level="")
     missing = [name for name in {*said, *(arrays or ())} if name not in dataset.arrays or name not in said]
     if missing:
@@ -152,6 +159,37 @@ def _find_source(
         )
     variables = {name: dataset.geo.variables[name] for name in said}
     return replace(dataset, geo=replace(dataset.geo, variables=variables))
+
+
+def _recorded_node(group: Group, address: Any, argument: str, *others: Store) -> Array | Group:
+    """The node at an address that the record names, where that lies in the pyramid's store or in another.
+
+    Raises
+        MetadataError: it lies elsewhere, and nobody but the record says that it is to be read.
+    """
+    for store in (group.store, *others):
+        node = node_within(store, str(address))
+        if node is not None:
+            return node
+    raise MetadataError(
+        f"the pyramid was built of {address!r}, which is not in its store; expected {argument}= to name it",
+        path=place_of(group),
+    )
+
+
+def _with_masks(
+    group: Group, record: Record, dataset: Dataset, mask: Array | str | None
+) -> dict[str, dict[str, Any]]:
+    """What the record says of each array, with the masks that lie outside of the dataset found."""
+    found = {}
+    for name, entry in record["variables"].items():
+        said = entry.get("mask")
+        if isinstance(said, str) and "://" in said:
+            own = dataset.arrays[name].store
+            node = _recorded_node(group, said, "mask", own) if mask is None else mask
+            entry = {**entry, "mask": node}
+        found[name] = entry
+    return found
 
 
 def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> Pyramid:

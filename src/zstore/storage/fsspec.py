@@ -34,6 +34,7 @@ from zstore.storage.range_requests import (
     make_timeout,
     send_all,
 )
+from zstore.storage.references import guard_references
 
 __all__ = ["FsspecStore"]
 
@@ -54,6 +55,8 @@ class FsspecStore(Store):
     """The objects below a URL, reached through an fsspec filesystem.
 
     fsspec keeps its filesystems for reuse, so this store closes none, and neither one that it was given.
+    References (kerchunk's) lead to what lies beside them, and else to what the storage option `targets` names
+    (addresses, each with all below it) or what is of the protocol that `remote_protocol` does.
     HTTP is for reading, has no listing (what a server shows as an index differs from one to the next), and a
     server that ignores ranges is recognised rather than believed. `lock` excludes the threads of this process
     only: object storage has no locks.
@@ -69,6 +72,7 @@ class FsspecStore(Store):
     ) -> None:
         self._url = url
         self._options = dict(storage_options or {})
+        self._targets = self._options.pop("targets", None)
         with _telling("open", url, None):
             if filesystem is None:
                 from fsspec.core import url_to_fs
@@ -76,6 +80,7 @@ class FsspecStore(Store):
                 filesystem, path = url_to_fs(url, **self._filesystem_options())
             else:
                 path = filesystem._strip_protocol(url)
+        guard_references(filesystem, self._options, self._targets)
         self._opened, self._process = filesystem, os.getpid()
         protocol = filesystem.protocol
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
@@ -118,6 +123,7 @@ class FsspecStore(Store):
                 _parents.append((self._opened, [*getattr(type(self._opened), "_cache", {}).values()]))
                 with _telling("open again after a fork", self.url, None):
                     self._opened = pickle.loads(pickle.dumps(self._opened))
+                    guard_references(self._opened, self._options, self._targets)
             self._process = os.getpid()
         return self._opened
 
@@ -401,7 +407,9 @@ def _telling(action: str, url: str, key: str | None) -> Iterator[None]:
 
 
 def _failed(action: str, url: str, key: str | None, error: BaseException) -> StoreError:
-    failure = StoreError(f"cannot {action}: {type(error).__name__}: {error}", path=url, key=key)
+    own = error.__cause__
+    reason = own.message if isinstance(own, StoreError) else f"{type(error).__name__}: {error}"
+    failure = StoreError(f"cannot {action}: {reason}", path=url, key=key)
     is_denied = isinstance(error, PermissionError) or getattr(error, "status", None) == 403
     failure.errno = errno.EACCES if is_denied else getattr(error, "errno", None)
     return failure

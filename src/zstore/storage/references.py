@@ -1,0 +1,93 @@
+"""What reference documents (kerchunk's) may lead to: they name other files, not all of them theirs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zstore.errors import StoreError
+
+__all__ = ["guard_references"]
+
+
+def guard_references(filesystem: Any, options: Mapping[str, Any], targets: Any) -> None:
+    """Let a filesystem of references open only what the caller said, and what lies beside their document.
+
+    targets   the caller's own word: an address or several, each with everything below it
+    options   the filesystem's: the protocol that `remote_protocol` names, those of the filesystems in `fs`,
+              and the address `target` are the caller's word too
+    """
+    while filesystem is not None:
+        protocol = filesystem.protocol
+        if "reference" in ((protocol,) if isinstance(protocol, str) else protocol):
+            own = options.get("reference", options)
+            check = _check(own, targets)
+            filesystem.fss = {name: _Guarded(fs, check) for name, fs in filesystem.fss.items()}
+        filesystem = getattr(filesystem, "fs", None)
+
+
+class _Guarded:
+    """A filesystem whose methods take only addresses that pass a check."""
+
+    def __init__(self, filesystem: Any, check: Callable[[str], None]) -> None:
+        self._filesystem, self._check = filesystem, check
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._filesystem, name)
+        if not callable(found):
+            return found
+
+        def call(path: Any, *arguments: Any, **options: Any) -> Any:
+            for address in [path] if isinstance(path, str) else path:
+                self._check(address)
+            return found(path, *arguments, **options)
+
+        return call
+
+
+def _check(options: Mapping[str, Any], targets: Any) -> Callable[[str], None]:
+    named = [targets] if isinstance(targets, str | os.PathLike) else [*(targets or ())]
+    named += [options["target"]] if options.get("target") else []
+    places = {_address(os.fspath(target)).rstrip("/") for target in named}
+    document = options.get("fo")
+    if isinstance(document, str):
+        # Of a directory of Parquet files, the directory is the document.
+        is_folder = document.endswith(("/", ".parq", ".parquet"))
+        places.add(_address(document.rstrip("/")).rpartition("/")[0])
+        places |= {_address(document).rstrip("/")} if is_folder else set()
+    protocols = _protocols(options)
+
+    def check(address: str) -> None:
+        full = _address(address)
+        is_below = ".." not in full.split("/") and any(
+            full == place or full.startswith(f"{place}/") for place in places if place
+        )
+        if not is_below and full.partition("://")[0] not in protocols:
+            raise StoreError(
+                f"a reference leads to {address!r}, out of the place of the references; expected the storage "
+                "option 'targets' (addresses that may be read, with all below them) or 'remote_protocol'"
+            )
+
+    return check
+
+
+def _protocols(options: Mapping[str, Any]) -> set[str]:
+    """The protocols that the caller named."""
+    given, filesystems = options.get("remote_protocol"), options.get("fs")
+    names = {given} if given else set()
+    if isinstance(filesystems, Mapping):
+        names |= {str(name) for name in filesystems if name is not None}
+    elif filesystems is not None:
+        protocol = filesystems.protocol
+        names |= {protocol} if isinstance(protocol, str) else set(protocol)
+    alike = ({"http", "https"}, {"file", "local"})
+    return names.union(*(group for group in alike if names & group))
+
+
+def _address(target: str) -> str:
+    """An address with its protocol, "/.." of paths resolved."""
+    protocol, mark, path = target.partition("://")
+    if not mark or protocol in ("file", "local"):
+        return f"file://{os.path.abspath(path if mark else target)}"  # noqa: PTH100
+    return target
