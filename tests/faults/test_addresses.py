@@ -65,7 +65,7 @@ def uses(place, target):
     use("quicklook", lambda: quicklook(group, size=32))
     use("raster", lambda: zarr_to_raster(group, target + "/a.tif"))
     use("pyramid", lambda: zstore.build_pyramid(group, target + "/p", levels=1))
-    use("tiles", lambda: zstore.build_tile_pyramid(group, target + "/t"))
+    use("tiles", lambda: zstore.build_tile_pyramid(group, target + "/t", nodata=0))
     use("update", lambda: zstore.update_pyramid(place))
     use("convert", lambda: zstore.convert(place, target + "/c", zarr_format=2))
     use("consolidate", lambda: zstore.consolidate(target + "/c"))
