@@ -22,7 +22,7 @@ class Limits:
 
     document_size  bytes of one metadata document
     chunk_size     decoded bytes of a chunk whose items are of any length; None: 64 bytes for each item, or,
-                   where that is more, 1032 for each stored byte, at least 64 MiB and at most 1 GiB
+                   where that is more, 256 for each stored byte, at least 64 MiB and at most 1 GiB
     value_size     bytes of a value that is inflated out of a zip file, or that a server sends without saying
                    how many there are
     connect_time   seconds until an HTTP server is reached
@@ -46,8 +46,7 @@ class Limits:
         """
         if self.chunk_size is not None:
             return self.chunk_size
-        # 1032 is what deflate gives at most for a byte; zstd gives more, for items that are all the same.
-        return max(plain_size, min(1 << 30, max(64 << 20, 1032 * stored_size)))
+        return max(plain_size, min(1 << 30, max(64 << 20, 256 * stored_size)))
 
 
 class Changes(TypedDict, total=False):

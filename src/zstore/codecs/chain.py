@@ -61,13 +61,11 @@ class Chain:
     array_codecs: tuple[ArrayCodec, ...]
     serializer: Serializer
     bytes_codecs: tuple[BytesCodec, ...]
-    size_limits: tuple[
-        int | None, ...
-    ]  # the most bytes before each bytes codec; None where the values decide
+    # The most bytes before each bytes codec; None where the values decide.
+    size_limits: tuple[int | None, ...]
 
-    stored_limit: int | None = (
-        None  # more bytes than one chunk can sensibly have; None where the values decide
-    )
+    # More bytes than one stored chunk can sensibly have; None where the values decide.
+    stored_limit: int | None = None
 
     @classmethod
     def bind(cls, models: Iterable[CodecModel], spec: ChunkSpec) -> Chain:
@@ -112,7 +110,9 @@ class Chain:
             limits.append(size)
             size = None if size is None else codec.encoded_bound(size)
         # Writers differ: another one's frames may be somewhat longer than ours.
-        most = None if size is None else 4 * size + (1 << 20)
+        plain_size = 4 * prod(spec.shape) * max(16, spec.dtype.itemsize)
+        is_any = size is None and serializer.name != "sharding_indexed"
+        most = 4 * (plain_size + (1 << 28)) if is_any else None if size is None else 4 * (size + (1 << 18))
         return cls(spec, tuple(array_codecs), serializer, tuple(bytes_codecs), tuple(limits), most)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes | memoryview:
@@ -139,6 +139,19 @@ class Chain:
                 f"expected {self.spec.dtype} of shape {self.spec.shape}"
             )
         return chunk
+
+    def check_stored_size(self, data: bytes | memoryview) -> None:
+        """Refuse more bytes than one stored chunk can sensibly have.
+
+        Raises
+            CodecError: there are more.
+        """
+        size = memoryview(data).nbytes
+        if self.stored_limit is not None and size > self.stored_limit:
+            raise CodecError(
+                f"stored chunk has {size} bytes or more; none that decodes to this array's has more than "
+                f"{self.stored_limit}"
+            )
 
     def decode_bytes(self, data: bytes | memoryview) -> bytes | memoryview:
         """What the serializer made of a chunk, from the chunk's bytes.

@@ -50,6 +50,11 @@ def _shard_or_size(kind: str, got: int, expected: int, part: str) -> ZstoreError
         return CodecError(message, codec="sharding_indexed")
     if kind == "checksum":
         return ChecksumError("shard index does not match its checksum", codec="sharding_indexed")
+    if kind == "long":
+        message = (
+            f"stored chunk{part} has {got} bytes; none that decodes to this array's has more than {expected}"
+        )
+        return CodecError(message)
     if kind == "entry":
         message = (
             f"shard index places an inner chunk at offset {got % 2**64}, size {expected % 2**64}, "

@@ -64,8 +64,8 @@ class RegularChunks(Chunks):
         self.layout: Layout = self.bound.layout
         self.plan = partial(plan_basic, self.layout)
         limit = self.bound.chain.stored_limit
-        # How a stored chunk is asked for where it may turn out to be anything.
-        self._whole = None if store.is_bounded or limit is None else AtMost(limit)
+        # How a stored chunk is asked for, as it may turn out to be anything: a byte more tells one that is.
+        self._whole = None if store.is_bounded or limit is None else AtMost(limit + 1)
         self._cache_size = cache_size
         self._is_object = model.data_type.is_object
         self._writes_natively = self.bound.is_native and len(self.bound.shards) <= 1
@@ -236,6 +236,7 @@ class RegularChunks(Chunks):
     def _plain(self, chain: Chain, data: Any, key: str, table: Table | None) -> Any:
         """Decode a chunk: its items, or handles for items that are Python objects."""
         with located(self.store.url, key):
+            chain.check_stored_size(data)
             items = chain.decode(data) if table is None else table.decode(chain, data)
         return np.ascontiguousarray(items).reshape(-1).view(np.uint8)
 

@@ -110,7 +110,7 @@ class Store(ABC):
     in_memory: bool = False
     """Whether `get` of a whole value neither takes time nor memory."""
     is_bounded: bool = True
-    """Whether `get` takes no more memory than what is stored: a server may send more, or a file inflate."""
+    """Whether `get` takes no more memory than is stored: servers may lie, files inflate or have holes."""
     zarr_format: int | None = None
     """The only Zarr format whose documents count here, where whoever opened the store said one."""
     durable: bool = False

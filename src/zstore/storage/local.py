@@ -57,6 +57,7 @@ class LocalStore(Store):
     """
 
     removes_whole = True
+    is_bounded = False
 
     def __init__(
         self, root: str | os.PathLike[str], *, read_only: bool = False, durable: bool | None = None

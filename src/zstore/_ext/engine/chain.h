@@ -61,6 +61,13 @@ static inline char *zs_reserve(zs_buffer *buffer, int64_t size) {
     return buffer->data;
 }
 
+/* Whether a stored chunk may have that many bytes. Writers differ: another one's frames may be somewhat longer than
+ * ours; what is far longer would be read into memory for nothing. */
+static inline int zs_check_size(const zs_layout *layout, int64_t size, zs_fault *fault) {
+    int64_t quarter = layout->bound[layout->n_steps] + (1 << 18);
+    return size / 4 > quarter ? zs_fail(fault, ZS_FAULT_LONG, size, 4 * quarter) : ZS_OK;
+}
+
 /* Decode `size` bytes at `src` to the layout's chunk size: into `into` (which holds that much), or, where the
  * chain has no codec, left where they are. `*decoded` tells where. */
 static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const char *src, int64_t size, char *into,

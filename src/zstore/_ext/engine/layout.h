@@ -70,6 +70,7 @@ enum {
     ZS_FAULT_SHORT,    /* the shard has `got` bytes, its index alone takes `expected` */
     ZS_FAULT_CHECKSUM, /* the shard index does not match its checksum */
     ZS_FAULT_ENTRY,    /* the index places an inner chunk outside the shard (offset `got`, size `expected`) */
+    ZS_FAULT_LONG,     /* a stored chunk has `got` bytes, more than `expected`, which none can need */
     ZS_FAULT_SIGNAL,   /* a Python signal handler raised */
     ZS_FAULT_STOPPED,  /* another thread has a fault, and this one gave up waiting */
 };

@@ -125,9 +125,11 @@ static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, z
                                zs_fault *fault) {
     int64_t base, offset = (int64_t)where.offset, size = (int64_t)where.size;
     *kept = NULL;
+    int code = zs_check_size(batch->layout, size, fault);
+    if (code) return code;
     *keeper = zs_keeper(batch, source, items, &base);
     if (*keeper) {
-        int code = zs_read_kept(batch, *keeper, base, source, offset, size, scratch, kept, fault);
+        code = zs_read_kept(batch, *keeper, base, source, offset, size, scratch, kept, fault);
         if (code || *kept) return code;
     }
     return zs_fetch(source, offset, size, &scratch->raw, raw, fault);

@@ -12,7 +12,8 @@ static inline int zs_fetch_decoded(const zs_layout *layout, const zs_source *sou
     int is_plain = layout->n_steps == 0;
     if (is_plain && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
     zs_buffer lent = {into, (size_t)size}; /* what is stored as it is needs no buffer in between */
-    int code = zs_fetch(source, (int64_t)where.offset, size, is_plain ? &lent : &scratch->raw, &raw, fault);
+    int code = zs_check_size(layout, size, fault);
+    if (!code) code = zs_fetch(source, (int64_t)where.offset, size, is_plain ? &lent : &scratch->raw, &raw, fault);
     if (!code) code = zs_decode(layout, scratch, raw, size, into, &decoded, fault);
     if (!code && decoded != into) memcpy(into, decoded, (size_t)layout->chunk_size);
     return code;
@@ -37,6 +38,7 @@ static inline int zs_replace_blocks(const zs_layout *layout, const zs_move *box,
     start = start / block * block;
     if (end > size) end = size;
     if (end - start > size - size / 4) return 0;
+    if (zs_check_size(layout, (int64_t)where.size, &fault)) return 0;
     if (zs_fetch(source, (int64_t)where.offset, (int64_t)where.size, &scratch->raw, &raw, &fault)) return 0;
     if (codec->decoded_size(codec->state, raw, (size_t)where.size) != size) return 0;
     char *chunk = zs_reserve(&scratch->chunk, size), *into = zs_reserve(&scratch->step[0], layout->bound[1]);

@@ -102,7 +102,7 @@ cdef extern from "many.h" nogil:
 
 
 # In the order of the enum in layout.h.
-cdef tuple FAULTS = ("", "store", "memory", "codec", "size", "missing", "short", "checksum", "entry", "signal")
+cdef tuple FAULTS = ("", "store", "memory", "codec", "size", "missing", "short", "checksum", "entry", "long", "signal")
 
 
 cdef int check_signals() noexcept with gil:

@@ -382,20 +382,20 @@ def _unpacked(member: Member, wish: ByteRange | None, data: Bytes) -> Bytes:
 
 def _inflated(member: Member, packed: memoryview, first: int, last: int, *, stops: bool) -> Bytes:
     """Bytes `first` to `last` of what is inflated; the rest is checked, unless it `stops` there."""
-    inflate, kept, place, crc = zlib.decompressobj(-zlib.MAX_WBITS), [], 0, 0
+    inflate, kept, place, crc = zlib.decompressobj(-zlib.MAX_WBITS), bytearray(), 0, 0
     for piece in _pieces(inflate, packed):
         begin, place = place, place + len(piece)
         if begin < last and place > first:
-            kept.append(piece[max(0, first - begin) : last - begin])
+            kept += piece[max(0, first - begin) : last - begin]
         if stops and place >= last:
-            return b"".join(kept)
+            return memoryview(kept)
         if place > member.size:
             break
         crc = zlib.crc32(piece, crc)
     if place != member.size or not inflate.eof or inflate.unused_data:
         raise member.damage(f"it does not inflate to exactly {member.size} bytes")
     _check(member, crc)
-    return kept[0] if len(kept) == 1 else b"".join(kept)
+    return memoryview(kept)
 
 
 def _pieces(inflate: Any, packed: memoryview) -> Iterator[bytes]:
