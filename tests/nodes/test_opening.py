@@ -125,8 +125,12 @@ def test_a_miss_says_what_lies_near(tmp_path):
             "bands/red' is an array, which has no nodes below it",
         ),
         (tmp_path / "data" / "scene.zarr" / "bands" / "red" / "0", None, "is an array"),
-        (tmp_path / "data" / "packed", None, "a zip file is there: open it as 'zip::"),
-        (tmp_path / "data" / "picture", None, "a TIFF file is there: zstore.convert reads it"),
+        (
+            tmp_path / "data" / "packed",
+            None,
+            f"found a zip file at '{tmp_path}/data/packed': open it as 'zip::{tmp_path}/data/packed'",
+        ),
+        (tmp_path / "data" / "picture", None, "zstore.convert reads it"),
     ):
         with pytest.raises(NotFoundError, match=re.escape(hint)):
             open(store, path)

@@ -299,6 +299,30 @@ def test_http_is_for_reading(tmp_path: Path) -> None:
             thread.join()
 
 
+def test_documents_that_may_not_be_read_hide_no_others(tmp_path: Path) -> None:
+    """As servers answer of what is not there to those who may not list."""
+    zstore.create_array(tmp_path, "a", data=ITEMS, chunks=(10, 10))
+
+    class Forbidding(SimpleHTTPRequestHandler):
+        def send_error(self, code: int, *_: object) -> None:
+            super().send_error(403 if code == 404 else code)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Forbidding, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            store = open_store(f"obstore+http://127.0.0.1:{server.server_port}")
+            assert np.array_equal(zstore.open(store, "a")[...], ITEMS)
+            with pytest.raises(StoreError, match="PermissionDenied"):
+                zstore.open(store, "b")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_what_fails_is_no_missing_value(tmp_path: Path) -> None:
     settings = {**options("http://127.0.0.1:9"), "retry_config": {"max_retries": 0}}
     store = open_store("obstore+s3://bucket/x", storage_options=settings)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore.engine.documents import METADATA_NAMES, ancestors, find_documents, node_kind
 from zstore.errors import ZstoreError
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
 
-__all__ = ["say_near"]
+__all__ = ["say_file", "say_near"]
 
 # Of a place with more names than these, the rest is not looked at; and so many are named.
 MOST_NAMES = 1000
@@ -28,7 +29,7 @@ FILES = (
     (b"MM\0", "a TIFF file", "zstore.convert reads it"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "zstore.convert reads it"),
     (b"CDF", "a NetCDF file", "zstore.convert reads it"),
-    (b"", "a file", "a directory was expected"),
+    (b"", "a file", "it is no store"),
 )
 
 
@@ -41,6 +42,8 @@ def say_near(store: Store, path: str) -> str:
     if store.request_count > 1 or (not path and folder is None):
         return ""
     if folder is not None:
+        if (folder / path).is_file():
+            return say_file((folder / path).as_uri())
         # A directory has directories above it, which are looked at in the same way.
         full = folder / path
         store, path = LocalStore(full.anchor, read_only=True), str(full.relative_to(full.anchor))
@@ -50,14 +53,19 @@ def say_near(store: Store, path: str) -> str:
         return ""
 
 
+def say_file(url: str) -> str:
+    """The end of an error's sentence: what file is there, or above, where "file://" was to be a directory."""
+    place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
+    found = next((path for path in (place, *place.parents) if path.is_file()), None)
+    if found is None:
+        return ""
+    with found.open("rb") as file:
+        begin = file.read(16)
+    what, advice = next((what, advice) for mark, what, advice in FILES if begin.startswith(mark))
+    return f", found {what} at {str(found)!r}: {advice.format(path=found)}"
+
+
 def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
-    full = f"/{path}"
-    if folder is not None and os.path.isfile(full):  # noqa: PTH113
-        with open(full, "rb") as file:
-            begin = file.read(16)
-        what, advice = next((what, advice) for mark, what, advice in FILES if begin.startswith(mark))
-        yield f"{what} is there: {advice.format(path=full)}"
-        return
     above = [*ancestors(path)]
     for place, documents in reversed([*zip(above, find_documents(store, above), strict=True)]):
         kind = node_kind(documents)

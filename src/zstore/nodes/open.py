@@ -7,18 +7,19 @@ opened, for writing unless the store is read-only, and nothing is ever made.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from zstore.engine.documents import check_path, place, read_node
-from zstore.errors import MetadataError, NotFoundError
+from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array
 from zstore.nodes.group import Group, make_group, node
-from zstore.nodes.near import say_near
+from zstore.nodes.near import say_file, say_near
 from zstore.nodes.node import Access, Missing
 from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store
@@ -276,8 +277,14 @@ def _look(
         mode = "r" if isinstance(store, Store) and store.read_only else "r+"
     if mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
-    opened = open_store(store, read_only=mode == "r", storage_options=storage_options, durable=durable)
     path = check_path(path)
+    try:
+        opened = open_store(store, read_only=mode == "r", storage_options=storage_options, durable=durable)
+    except StoreError as error:
+        if error.errno != errno.ENOTDIR or mode in ("w", "w-"):
+            raise
+        message = f"no {what} there; expected a directory{say_file(error.path or '')}"
+        raise NotFoundError(message, path=error.path) from error
     model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
     if model is None and mode in ("r", "r+"):
         raise _nothing(opened, path, zarr_format, what)

@@ -238,7 +238,7 @@ class LocalStore(Store):
             if not self.read_only:
                 with _opened(Tree(self._root), prefix, PLACE) as directory:
                     _purge(directory)
-        except MISSING:
+        except FileNotFoundError:
             return
         except OSError as error:
             raise self._failed("open", prefix, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,4 +41,9 @@ def first_line(error: BaseException) -> str:
 
 
 def failed(action: str, url: str, key: str | None, error: BaseException) -> StoreError:
-    return StoreError(f"cannot {action}: {first_line(error)}", path=url, key=key)
+    failure = StoreError(f"cannot {action}: {first_line(error)}", path=url, key=key)
+    if type(error).__name__ == "PermissionDeniedError":
+        failure.errno = (
+            errno.EACCES
+        )  # whoever looks for several documents goes on with those that may be read
+    return failure

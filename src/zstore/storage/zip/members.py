@@ -388,14 +388,14 @@ def _inflated(member: Member, packed: memoryview, first: int, last: int, *, stop
         if begin < last and place > first:
             kept += piece[max(0, first - begin) : last - begin]
         if stops and place >= last:
-            return memoryview(kept)
+            return memoryview(kept).toreadonly()
         if place > member.size:
             break
         crc = zlib.crc32(piece, crc)
     if place != member.size or not inflate.eof or inflate.unused_data:
         raise member.damage(f"it does not inflate to exactly {member.size} bytes")
     _check(member, crc)
-    return memoryview(kept)
+    return memoryview(kept).toreadonly()
 
 
 def _pieces(inflate: Any, packed: memoryview) -> Iterator[bytes]:
