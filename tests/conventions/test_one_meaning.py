@@ -54,6 +54,98 @@ def nested(tmp_path: Path) -> str:
     return str(tmp_path / "s.zarr" / "data")
 
 
+def test_a_dimension_may_be_one_of_a_group_above(tmp_path: Path) -> None:
+    """Draft 8.1.2: "/time" is the array `time` above; read so, and never written."""
+    root = zstore.create_group(tmp_path / "s")
+    said = {"standard_name": "time", "units": "days since 2000-01-01", "calendar": "standard"}
+    root.create_array("time", data=np.arange(3) * 10, dimension_names=("time",), attributes=said)
+    group = root.create_group("data")
+    put_grid(group)
+    stack = np.arange(3 * 32 * 24, dtype="u2").reshape(3, 32, 24)
+    group.create_array("s", data=stack, chunks=(1, 16, 16), dimension_names=("/time", "y", "x"))
+    for geo in (read_geo(zstore.open_group(tmp_path / "s/data"))[0], read_geo(group["s"])[0]):
+        assert geo.time is not None and geo.time.extent() == ("2000-01-01", "2000-01-21")
+        assert geo.affine == UTM and geo.variables["s"].dimensions == ("time", "y", "x")
+    made = zstore.build_pyramid(group, tmp_path / "made", levels=1)
+    assert made["1/s"].dims == ("time", "y", "x")
+    np.testing.assert_array_equal(made["1/time"][...], [0, 10, 20])
+
+
+def longitudes(
+    place: Path, attributes: tuple[dict[str, str], dict[str, str]] | None, zarr_format: int
+) -> str:
+    """Data of the globe, 5 degrees a cell, that says nothing of a CRS."""
+    group = zstore.create_group(place, zarr_format=zarr_format)
+    y, x = attributes or ({"standard_name": "latitude"}, {"standard_name": "longitude"})
+    group.create_array("lat", data=87.5 - 5.0 * np.arange(36), dimension_names=("lat",), attributes=y)
+    group.create_array("lon", data=2.5 + 5.0 * np.arange(72), dimension_names=("lon",), attributes=x)
+    data = np.arange(36 * 72, dtype="f4").reshape(36, 72)
+    for name in ("a", "b"):
+        group.create_array(name, data=data, dimension_names=("lat", "lon"), fill_value=np.nan)
+    return str(place)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        None,
+        ({"units": "degrees_north"}, {"units": "degrees_east"}),
+        ({"units": "degree_N"}, {"units": "degree_E"}),
+        ({"units": "degrees"}, {}),
+    ],
+)
+def test_longitudes_without_a_crs_are_crs84_to_everybody(
+    tmp_path: Path, attributes: Any, zarr_format: int
+) -> None:
+    rasterio = pytest.importorskip("rasterio", reason="GeoTIFFs are read with rasterio (extra 'raster')")
+    xr = pytest.importorskip("xarray", reason="the door from xarray needs xarray (extra 'xarray')")
+    from zstore.integrations.rasters import zarr_to_raster
+    from zstore.integrations.xarray import ZstoreBackendEntrypoint
+
+    place = longitudes(tmp_path / "s", attributes, zarr_format)
+    node = zstore.open_group(place)
+    facts = dict(list_facts(node, make_report(node)))
+    assert facts["CRS"].startswith("OGC:CRS84")
+    assert not [f for f in validate(place).findings if f.rule == "OC-09" and f.severity != "note"]
+
+    opened = xr.open_dataset(place, engine=ZstoreBackendEntrypoint)
+    doors: dict[str, Callable[[], Any]] = {
+        "pyramid": lambda: zstore.build_pyramid(place, tmp_path / "p", levels=1),
+        "tiles": lambda: zstore.build_tile_pyramid(place, tmp_path / "t", "WorldCRS84Quad"),
+        "raster": lambda: zarr_to_raster(place, tmp_path / "r.tif"),
+        "xarray": lambda: opened.zstore.to_geozarr(tmp_path / "x"),
+        "xarray pyramid": lambda: opened.zstore.to_geozarr(tmp_path / "y", levels=1),
+    }
+    for door, opens in doors.items():
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            opens()
+        assert [str(w.message).partition(": ")[2] for w in told if "CRS" in str(w.message)] == [
+            "longitudes and latitudes without a CRS; OGC:CRS84 is assumed"
+        ], door
+    with rasterio.open(tmp_path / "r.tif") as raster:
+        # A GeoTIFF knows the same places as EPSG:4326, whose order of axes it leaves out.
+        assert raster.crs.to_epsg() == 4326 and raster.bounds == (0, -90, 360, 90)
+    for made in ("p", "t", "x", "y"):
+        geo, findings = read_geo(zstore.open_group(tmp_path / made))
+        assert geo.crs is not None and geo.crs.code == "OGC:CRS84", made
+        assert not [f for f in findings if f.rule == "OC-09"]
+
+
+@pytest.mark.parametrize(
+    ("y", "x"),
+    [
+        ({"standard_name": "grid_latitude"}, {"standard_name": "grid_longitude"}),
+        ({"units": "m"}, {"units": "m"}),
+        ({"units": "degrees", "standard_name": "projection_y_coordinate"}, {"units": "degrees"}),
+    ],
+)
+def test_other_coordinates_are_no_longitudes(tmp_path: Path, y: dict[str, str], x: dict[str, str]) -> None:
+    geo, findings = read_geo(zstore.open_group(longitudes(tmp_path / "s", (y, x), 3)))
+    assert geo.crs is None and not [f for f in findings if f.rule == "OC-09"]
+
+
 @pytest.fixture
 def plugged() -> Iterator[str]:
     """A store whose CRS a plugin's convention alone says, and the plugin, as if it were installed."""

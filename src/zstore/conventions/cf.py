@@ -25,8 +25,9 @@ from zstore.conventions.base import (
 from zstore.conventions.crs import Crs
 from zstore.conventions.decoding import quantum, read_values, rounding_of
 from zstore.conventions.gdal import CRS_VARIABLE, parse_geotransform
+from zstore.conventions.levels import Grid
 from zstore.conventions.model import Affine, GeoModel, Level
-from zstore.conventions.nodes import arrays_of, group_outside
+from zstore.conventions.nodes import arrays_along, arrays_of, group_outside, plain_name
 from zstore.conventions.units import angle_of, length_of
 from zstore.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.errors import MetadataError
@@ -37,6 +38,7 @@ __all__ = [
     "Cf",
     "coordinate_attributes",
     "find_mapping",
+    "is_longitude_latitude",
     "mapping_names",
 ]
 
@@ -53,6 +55,12 @@ STANDARD_NAMES = {
     "latitude": "Y", "longitude": "X",
     "grid_latitude": "Y", "grid_longitude": "X",
 }  # fmt: skip
+# What tells longitude and latitude from other coordinates, which may be degrees along other circles.
+NAMES = {"Y": ("lat", "latitude", "nav_lat"), "X": ("lon", "long", "longitude", "nav_lon")}
+DEGREES = {
+    "Y": ("degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN"),
+    "X": ("degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"),
+}
 # What netCDF's own Zarr leaves among the attributes.
 NCZARR = (
     "_nczarr_group", "_nczarr_array", "_nczarr_attrs", "_NCPROPERTIES", "_NCZARR_GROUP", "_NCZARR_ARRAY",
@@ -83,7 +91,7 @@ class Cf(Convention):
         """
         if not is_array(node):
             return Facts()
-        siblings = {} if parent is None else arrays_of(parent)
+        siblings = {} if parent is None else arrays_along(node, parent)
         mapping, findings = _find_mapping(node, parent, siblings)
         name = "" if mapping is None else mapping.path.rpartition("/")[2]
         variable, found = parse_variable(node, name or None)
@@ -182,6 +190,21 @@ def _render_coordinates(geo: GeoModel, grid: Level) -> Documents:
         )
         for name, axis, values in zip(geo.dimensions, ("Y", "X"), centres, strict=True)
     }
+
+
+def is_longitude_latitude(grid: Grid) -> bool:
+    """Whether a grid's coordinates are longitude and latitude: by their attributes, else by name."""
+    arrays = {} if grid.node.parent is None else grid.node.parent.arrays
+    said = []
+    for axis, name in zip(("Y", "X"), grid.dimensions, strict=True):
+        attributes = arrays[name].attrs if name in arrays else {}
+        units, standard_name = attributes.get("units"), attributes.get("standard_name")
+        wanted = "latitude" if axis == "Y" else "longitude"
+        is_degrees = isinstance(units, str) and units in DEGREES[axis]
+        is_unsaid = units in (None, "", "degree", "degrees") and standard_name is None
+        is_named = name in arrays and is_unsaid and name.lower() in NAMES[axis]
+        said.append(standard_name == wanted or (is_degrees and standard_name is None) or is_named)
+    return all(said)
 
 
 def _coordinate_affine(y: Axis, x: Axis) -> Affine | None:
@@ -294,14 +317,14 @@ def _kind(name: str, coordinate: Any) -> str | None:
     standard_name = attributes.get("standard_name")
     if isinstance(standard_name, str) and standard_name in STANDARD_NAMES:
         return STANDARD_NAMES[standard_name]
-    return AXIS_NAMES.get(name.lower())
+    return AXIS_NAMES.get(plain_name(name).lower())
 
 
 def _axis(
     node: ArrayNode, name: str, siblings: Mapping[str, Any], crs: Crs | None, findings: list[Finding]
 ) -> Axis:
     coordinate = siblings.get(name)
-    if coordinate is None or coordinate.dims not in ((name,), None):
+    if coordinate is None or coordinate.dims not in ((plain_name(name),), None):
         return Axis(name)
     size = node.shape[(node.dims or ()).index(name)]
     if coordinate.shape != (size,):

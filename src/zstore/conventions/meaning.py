@@ -12,7 +12,7 @@ from typing import Any
 
 from zstore.conventions.affines import choose_affine
 from zstore.conventions.base import Convention, Facts, Finding, LevelEntry, Severity, is_array
-from zstore.conventions.cf import AXIS_NAMES, mapping_names
+from zstore.conventions.cf import AXIS_NAMES, is_longitude_latitude, mapping_names
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
 from zstore.conventions.geozarr import tile_matrices
@@ -26,10 +26,10 @@ from zstore.conventions.levels import (
     join_levels,
     make_level,
 )
-from zstore.conventions.model import GeoModel
-from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold, hold_group
+from zstore.conventions.model import Affine, GeoModel
+from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold, hold_group, plain_name
 from zstore.conventions.order import OWN, load_conventions
-from zstore.errors import MetadataError, ZstoreError
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 
 __all__ = ["Meaning", "Pyramid", "Reading", "Roles", "words"]
 
@@ -375,10 +375,11 @@ def _merged(parsed: Sequence[Facts]) -> Facts:
 
 
 def _unique(findings: Iterable[Finding]) -> list[Finding]:
-    # A coordinate or a grid mapping that several arrays share is parsed with each of them.
+    # A coordinate or a grid mapping that several arrays share is parsed with each of them; what is assumed of
+    # one level is assumed of all.
     kept: dict[str, Finding] = {}
     for finding in findings:
-        kept.setdefault(repr(finding), finding)
+        kept.setdefault(finding.rule if finding.rule == "OC-09" else repr(finding), finding)
     return list(kept.values())
 
 
@@ -415,7 +416,9 @@ def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tup
         findings.append(Finding("ZC-06", "error", node.path, message, shape, entry.shape))
     crs = _choose_crs([pair for facts in parsed for pair in facts.crs], node.path, findings)
     affine = choose_affine(parsed, entry, shape, node.path, findings)
-    y, x = grid.dimensions
+    if crs is None:
+        crs = _assume_crs(grid, affine, findings)
+    y, x = map(plain_name, grid.dimensions)
     time = next((facts.time for facts in parsed if facts.time is not None), None)
     variables = {node.name: grid.variable}
     return GeoModel(crs, affine, shape, (y or "y", x or "x"), variables=variables, time=time), findings
@@ -429,6 +432,25 @@ def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Fin
         if not crs.is_same(other):
             message = f"{source} and {other_source} are different CRSs; {source} counts"
             findings.append(Finding("OC-08", "error", path, message, crs.wkt, other.wkt))
+    return crs
+
+
+def _assume_crs(grid: Grid, affine: Affine | None, findings: list[Finding]) -> Crs | None:
+    """OGC:CRS84 where longitudes and latitudes are all that is said; None elsewhere."""
+    if not is_longitude_latitude(grid):
+        return None
+    if affine is not None:
+        _, south, _, north = affine.bounds(grid.shape)
+        if max(-south, north) > 90 + affine.cell[0]:
+            return None
+    try:
+        crs = Crs.from_user("OGC:CRS84")
+    except UnsupportedError:
+        # Without pyproj, no CRS is read at all.
+        return None
+    path = grid.node.path.rpartition("/")[0]
+    message = "longitudes and latitudes without a CRS; OGC:CRS84 is assumed"
+    findings.append(Finding("OC-09", "warning", path, message, "a CRS"))
     return crs
 
 

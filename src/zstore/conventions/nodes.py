@@ -18,11 +18,13 @@ __all__ = [
     "HeldArray",
     "HeldGroup",
     "HeldNode",
+    "arrays_along",
     "arrays_of",
     "group_above",
     "group_outside",
     "hold",
     "hold_group",
+    "plain_name",
 ]
 
 # More values than these are no coordinates that anybody reads whole.
@@ -164,6 +166,24 @@ def arrays_of(group: GroupNode) -> Mapping[str, Any]:
     if isinstance(group, HeldGroup):
         return group.arrays
     return {name: child for name, child in group.members() if is_array(child)}
+
+
+def arrays_along(node: Any, group: GroupNode) -> dict[str, Any]:
+    """The arrays beside an array, and those above it that dimensions like "/time" name (draft 8.1.2)."""
+    found = dict(arrays_of(group))
+    for name in [name for name in node.dims or () if name is not None and name.startswith("/")]:
+        above: GroupNode | None = group
+        while above is not None and name not in found:
+            coordinate = arrays_of(above).get(plain_name(name))
+            if coordinate is not None:
+                found[name] = coordinate
+            above = group_outside(above)
+    return found
+
+
+def plain_name(dimension: str) -> str:
+    """The name of a dimension without the "/" by which one says that its coordinate is in a group above."""
+    return dimension.removeprefix("/")
 
 
 def group_outside(group: GroupNode) -> GroupNode | None:

@@ -16,6 +16,7 @@ from zstore.conventions.base import ArrayNode, Finding
 from zstore.conventions.content.bands import listed_bands
 from zstore.conventions.decoding import check_packing, decode_fill, encode_fill, fit_nodata, packing_number
 from zstore.conventions.model import Variable
+from zstore.conventions.nodes import plain_name
 from zstore.errors import MetadataError
 
 __all__ = ["parse_variable", "render_fill", "render_variable"]
@@ -92,7 +93,7 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
     findings: list[Finding] = []
     values: dict[str, Any] = {"dtype": dtype}
     if node.dims is not None and None not in node.dims:
-        values["dimensions"] = tuple(str(name) for name in node.dims)
+        values["dimensions"] = tuple(plain_name(str(name)) for name in node.dims)
     for name in ("standard_name", "long_name", "units"):
         if isinstance(attributes.get(name), str):
             values[name] = attributes[name]

@@ -12,7 +12,7 @@ from zstore.conventions.gdal import CRS_VARIABLE
 from zstore.conventions.levels import LevelPlace
 from zstore.conventions.meaning import Meaning
 from zstore.conventions.model import GeoModel
-from zstore.conventions.nodes import HeldArray, HeldGroup
+from zstore.conventions.nodes import HeldArray, HeldGroup, plain_name
 from zstore.conventions.order import warn_of
 from zstore.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
 from zstore.errors import MetadataError, NotFoundError
@@ -69,7 +69,7 @@ class Dataset:
     def axes(self, name: str) -> tuple[int, int]:
         """Which dimensions of the array are y and x."""
         array = self.arrays[name]
-        dims = array.dims or ()
+        dims = [plain_name(dim or "") for dim in array.dims or ()]
         if set(self.geo.dimensions) <= set(dims):
             return dims.index(self.geo.dimensions[0]), dims.index(self.geo.dimensions[1])
         return array.ndim - 2, array.ndim - 1
@@ -77,7 +77,7 @@ class Dataset:
     def dimensions(self, name: str) -> tuple[str, ...]:
         """The names of the array's dimensions, with one for those that have none."""
         array = self.arrays[name]
-        names = [d or f"dim_{i}" for i, d in enumerate(array.dims or [None] * array.ndim)]
+        names = [plain_name(d or f"dim_{i}") for i, d in enumerate(array.dims or [None] * array.ndim)]
         for axis, dimension in zip(self.axes(name), self.geo.dimensions, strict=True):
             names[axis] = dimension
         return tuple(names)

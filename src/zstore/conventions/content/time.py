@@ -25,7 +25,7 @@ from zstore.conventions.base import (
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.decoding import PACKING, read_values
 from zstore.conventions.model import GeoModel
-from zstore.conventions.nodes import arrays_of
+from zstore.conventions.nodes import arrays_along, plain_name
 from zstore.errors import MetadataError
 
 __all__ = ["Time"]
@@ -44,7 +44,7 @@ class Time(Convention):
         if not is_array(node) or parent is None:
             return Facts()
         findings: list[Finding] = []
-        coordinate = _find(node, arrays_of(parent))
+        coordinate = _find(node, arrays_along(node, parent))
         axis = None if coordinate is None else _parse_axis(coordinate, findings)
         return Facts(time=axis, findings=tuple(findings))
 
@@ -82,7 +82,9 @@ class Time(Convention):
         findings = list(facts.findings)
         if facts.time is None or parent is None:
             return findings
-        found = arrays_of(parent)[facts.time.name]
+        along = arrays_along(node, parent)
+        found = along.get(facts.time.name, along.get(f"/{facts.time.name}"))
+        assert found is not None
         stated = found.attrs.get("standard_name")
         if stated != "time":
             message = f"standard_name of the time coordinate is {stated!r}; expected 'time'"
@@ -100,7 +102,9 @@ class Time(Convention):
 def _find(node: ArrayNode, siblings: Mapping[str, Any]) -> Any:
     for name in node.dims or ():
         coordinate = None if name is None else siblings.get(name)
-        if coordinate is not None and coordinate.dims in ((name,), None) and _is_time(str(name), coordinate):
+        if name is None or coordinate is None or coordinate.dims not in ((plain_name(name),), None):
+            continue
+        if _is_time(plain_name(name), coordinate):
             return coordinate
     stated = node.attrs.get("coordinates")
     listed = stated.split() if isinstance(stated, str) else []

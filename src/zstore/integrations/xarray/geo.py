@@ -15,6 +15,7 @@ import xarray as xr
 
 from zstore.conventions.base import Documents
 from zstore.conventions.meaning import Meaning
+from zstore.conventions.order import ReadingWarning
 from zstore.conventions.write import render_geo
 from zstore.engine.documents import ancestors, create_node
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
@@ -72,7 +73,9 @@ def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making:
     plain = Options(options.mode, consolidated=False)
     above = prepare(xr.Dataset(), place, plain)
     finest = prepare(dataset, place.below("0"), options)
-    with located(place.url):
+    with located(place.url), warnings.catch_warnings():
+        # What reading finds is told once, by the build itself.
+        warnings.simplefilter("ignore", ReadingWarning)
         memory = _copy_above(place)
         _rehearse(above, memory, place.path)
         _describe(_rehearse(finest, memory, join_key(place.path, "0")), profile=None)

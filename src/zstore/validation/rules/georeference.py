@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zstore.conventions.cf import coordinate_attributes
+from zstore.conventions.cf import coordinate_attributes, is_longitude_latitude
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import parse_geotransform
 from zstore.conventions.levels import Grid
@@ -17,9 +17,7 @@ from zstore.errors import MetadataError
 from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of, mapping_of
 
-__all__ = ["found_by_reading", "is_longitude_latitude", "is_time"]
-
-DEGREES = ("degrees_east", "degrees_north", "degree_east", "degree_north")
+__all__ = ["found_by_reading", "is_time"]
 
 
 def found_by_reading(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -95,21 +93,12 @@ def check_one_crs(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(grid.node, message, names[1], names[0])
 
 
-def is_longitude_latitude(hierarchy: Hierarchy, grid: Grid) -> bool:
-    """Whether a grid's coordinates are degrees of longitude and latitude by their own attributes."""
-    parent = grid.node.parent
-    arrays = {} if parent is None else parent.arrays
-    y, x = (arrays[name].attrs if name in arrays else {} for name in grid.dimensions)
-    names = (y.get("standard_name"), x.get("standard_name"))
-    return names == ("latitude", "longitude") or (y.get("units") in DEGREES and x.get("units") in DEGREES)
-
-
 @rule("OC-09", "note", "crs", "OGC Zarr 2.0 4.4",
       "Data by longitude and latitude without a CRS are common, and taken for OGC:CRS84.",
       "state the CRS")  # fmt: skip
 def check_assumed_crs(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid in hierarchy.grids.values():
-        if grid.crs is None and is_longitude_latitude(hierarchy, grid):
+        if grid.crs is None and is_longitude_latitude(grid):
             yield Found(grid.node, "there is no CRS; OGC:CRS84 is assumed", "a CRS")
 
 
@@ -134,7 +123,7 @@ def check_has_crs(hierarchy: Hierarchy) -> Iterator[Found]:
         if hierarchy.wants_all:
             yield Found(group, "no grid_mapping of its arrays leads to a CRS", "spatial_ref")
         else:
-            is_stated = any(g.crs is not None or is_longitude_latitude(hierarchy, g) for g in held.values())
+            is_stated = any(g.crs is not None or is_longitude_latitude(g) for g in held.values())
             is_above = any("proj:" in name for node in group.ancestors() for name in node.attrs)
             if not is_stated and not is_above:
                 yield Found(group, "nothing says the CRS of its arrays", "a CRS")
