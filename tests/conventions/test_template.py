@@ -211,7 +211,7 @@ def test_the_crs_variable_has_its_levels_geotransform(rendered) -> None:
     [
         ("float32", -9999.0, 3, -9999.0, {"_FillValue": "AAAAAICHw8A=", "missing_value": -9999.0}),
         ("float32", -9999.0, 2, -9999.0, {"_FillValue": -9999.0}),
-        ("float32", float("nan"), 3, float("nan"), {}),
+        ("float32", float("nan"), 3, float("nan"), {"_FillValue": "AAAAAAAA+H8="}),
         ("float64", float("nan"), 2, float("nan"), {}),
         ("float64", float("inf"), 2, float("inf"), {}),
         ("int16", -32768, 3, -32768, {"_FillValue": -32768}),

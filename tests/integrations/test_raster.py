@@ -21,6 +21,9 @@ from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_r
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
 
+# Most rasters here have no nodata, and zeros.
+pytestmark = pytest.mark.filterwarnings("ignore:.*(GDAL takes the fill value|GDAL finds no place)")
+
 PROJECT = Path(__file__).parent.parent.parent
 LANDSAT = PROJECT / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
 FIXTURES = PROJECT.parent / "shared" / "fixtures" / "rasters"

@@ -16,6 +16,9 @@ from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_r
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+
+# Most rasters here have no nodata, and zeros.
+pytestmark = pytest.mark.filterwarnings("ignore:.*(GDAL takes the fill value|GDAL finds no place)")
 from rasterio.enums import ColorInterp  # noqa: E402
 from rasterio.shutil import copy  # noqa: E402
 
@@ -223,3 +226,38 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="cannot hold the data type bool"):
         zarr_to_raster(group, tmp_path / "c.tif", arrays=["b"])
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tif", "b.tif", "z"]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_nan_for_nodata_is_one_to_xarray_and_rioxarray(tmp_path: Path, zarr_format: int) -> None:
+    xr = pytest.importorskip("xarray", reason="xarray is the reader")
+    pytest.importorskip("rioxarray", reason="rioxarray is the reader")
+    data = np.where(np.eye(20, 30) > 0, np.nan, 1).astype("f4")
+    make(tmp_path / "a.tif", data[None], nodata=np.nan)
+    raster_to_zarr(tmp_path / "a.tif", tmp_path / "z", zarr_format=zarr_format)
+    with xr.open_zarr(tmp_path / "z", decode_coords="all") as opened:
+        assert np.isnan(opened["band_1"].rio.encoded_nodata)
+        assert np.isnan(opened["band_1"].encoding["_FillValue"])
+    with xr.open_zarr(tmp_path / "z", decode_coords="all", mask_and_scale=False) as opened:
+        assert np.isnan(opened["band_1"].rio.nodata)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_gdal_will_not_find_in_zarr_is_told(tmp_path: Path) -> None:
+    from zstore.report.readers import judge_readers
+    from zstore.report.summary import make_report
+
+    data = np.arange(600, dtype="u1").reshape(20, 30)
+    make(tmp_path / "a.tif", data[None])
+    with pytest.warns(RasterWarning, match=r"GDAL takes the fill value for it \(0 of 'band_1'\)"):
+        group = raster_to_zarr(tmp_path / "a.tif", tmp_path / "z")
+    said = {reader.name: reader.mistake for reader in judge_readers(group, make_report(group))}
+    assert said["GDAL 3.12"] == "takes the fill value of band_1 for nodata" and said["xarray"] == ""
+    # Nobody is told of what no cell has, nor where null stands for "there is none".
+    make(tmp_path / "b.tif", np.maximum(data, 1)[None])
+    raster_to_zarr(tmp_path / "b.tif", tmp_path / "y")
+    group = raster_to_zarr(tmp_path / "a.tif", tmp_path / "x", zarr_format=2)
+    assert not any(reader.mistake for reader in judge_readers(group, make_report(group)))
+    make(tmp_path / "c.tif", np.maximum(data, 1)[None], transform=Affine(30, 5, 0, 5, -30, 0))
+    with pytest.warns(RasterWarning, match=r"before 3\.13, GDAL finds no place"):
+        raster_to_zarr(tmp_path / "c.tif", tmp_path / "w")

@@ -58,7 +58,9 @@ def info(path: str, sizes: bool | None) -> None:
 def _reader_table(readers: Sequence[Reader]) -> Table:
     table = Table("reader", "opens it", title="readers, by what is written", title_justify="left")
     for reader in readers:
-        table.add_row(reader.name, f"no: {reader.obstacle}" if reader.obstacle else "yes")
+        verdict = f"no: {reader.obstacle}" if reader.obstacle else "yes"
+        is_mistaken = reader.mistake and not reader.obstacle
+        table.add_row(reader.name, f"{verdict}, but {reader.mistake}" if is_mistaken else verdict)
     return table
 
 

@@ -69,12 +69,13 @@ def fit_nodata(value: Any, dtype: np.dtype[Any] | None) -> int | float:
 
 
 def encode_fill(value: int | float, dtype: np.dtype[Any], zarr_format: int) -> Any:
-    """`_FillValue` as xarray reads it; None where it is better left out."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
+    """`_FillValue` as xarray reads it; None where it is better left out.
+
+    In Zarr v2, xarray takes the array's own fill value; in v3, this attribute alone.
+    """
     if dtype.kind == "f" and zarr_format == 3:
         return base64.standard_b64encode(struct.pack("<d", value)).decode("ascii")
-    return None if isinstance(value, float) and math.isinf(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:

@@ -24,7 +24,7 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError
 
-__all__ = ["Gdal", "parse_geotransform", "render_geotransform"]
+__all__ = ["Gdal", "is_fill_nodata", "parse_geotransform", "render_geotransform"]
 
 CRS_VARIABLE = "spatial_ref"
 
@@ -49,6 +49,15 @@ def parse_geotransform(value: Any) -> Affine:
 def render_geotransform(affine: Affine) -> str:
     """The `GeoTransform` attribute of an affine; every digit that float64 has."""
     return " ".join(repr(float(number)) for number in affine.geotransform)
+
+
+def is_fill_nodata(variable: Variable, zarr_format: int) -> bool:
+    """Whether GDAL takes the fill value of an array for nodata that the array does not have.
+
+    Zarr v3 wants a fill value of every array, and nothing tells GDAL that it means no more than that.
+    """
+    is_number = variable.dtype is not None and variable.dtype.kind in "iufc"
+    return zarr_format == 3 and variable.nodata is None and is_number
 
 
 class Gdal(Convention):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zstore.conventions.gdal import is_fill_nodata
 from zstore.conventions.lists import is_ome
 from zstore.conventions.model import GeoModel
 from zstore.conventions.zarr_conventions import is_declared
@@ -30,10 +31,14 @@ GDAL_CODECS = frozenset((
 
 @dataclass(frozen=True)
 class Reader:
-    """A program, and what keeps it from opening the data in their place; "" where nothing is known to."""
+    """A program, what keeps it from opening the data in their place, and else what it mistakes.
+
+    Both are "" where nothing is known of it.
+    """
 
     name: str
     obstacle: str
+    mistake: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,10 @@ class _Seen:
 def judge_readers(node: Array | Group, report: Report) -> list[Reader]:
     """Every program that zstore knows of; [] where there is no raster."""
     seen = _look(node, report)
-    return [] if seen is None else [Reader(name, judge(seen) or "") for name, judge in JUDGEMENTS.items()]
+    if seen is None:
+        return []
+    mistaken = {name: _gdal_mistake(seen) for name in JUDGEMENTS if name.startswith("GDAL")}
+    return [Reader(name, judge(seen) or "", mistaken.get(name, "")) for name, judge in JUDGEMENTS.items()]
 
 
 def _look(node: Array | Group, report: Report) -> _Seen | None:
@@ -94,6 +102,11 @@ def _gdal(seen: _Seen) -> str | None:
     if seen.geo.affine is not None and seen.geo.affine.is_rotated:
         return "it takes no rotated grid before 3.13"
     return _has_coordinates(seen)
+
+
+def _gdal_mistake(seen: _Seen) -> str:
+    names = [n for n, v in seen.geo.variables.items() if is_fill_nodata(v, seen.data.zarr_format)]
+    return f"takes the fill value of {', '.join(names)} for nodata" if names else ""
 
 
 def _gdal_new(seen: _Seen) -> str | None:

@@ -21,6 +21,7 @@ from zstore.integrations.rasters.writing import (
     Part,
     Progress,
     RasterPath,
+    RasterWarning,
     open_raster,
     write_rasters,
 )
@@ -33,10 +34,6 @@ __all__ = ["TILE_LENGTH", "RasterWarning", "choose_names", "describe_raster", "r
 
 TILE_LENGTH = 256
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
-
-
-class RasterWarning(UserWarning):
-    """Something that a raster does not say, or says in a way that Zarr cannot repeat."""
 
 
 @resumable
@@ -72,7 +69,8 @@ def raster_to_zarr(
         UnsupportedError: rasterio is missing, a data type that Zarr does not have, or a raster that ground
             control points or RPCs place, rather than an affine.
     Warns
-        RasterWarning: no CRS, no affine, or a nodata value that the data type cannot hold.
+        RasterWarning: no CRS, no affine, a nodata value that the data type cannot hold, or what GDAL will not
+            find of it in Zarr v3: that there is no nodata, where cells have the fill value; a rotated affine.
     """
     with open_raster(source) as raster:
         found = describe_raster(raster, os.fspath(source), bands)

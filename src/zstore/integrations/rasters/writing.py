@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zstore.conventions.gdal import is_fill_nodata
 from zstore.conventions.model import GeoModel
 from zstore.conventions.write import render_geo
 from zstore.engine.pool import ahead
@@ -31,11 +32,15 @@ from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
 from zstore.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
 from zstore.storage.base import join_key
 
-__all__ = ["Described", "Part", "Progress", "RasterPath", "open_raster", "write_rasters"]
+__all__ = ["Described", "Part", "Progress", "RasterPath", "RasterWarning", "open_raster", "write_rasters"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 RasterPath: TypeAlias = str | os.PathLike[str]
 Window: TypeAlias = tuple[slice, slice]
+
+
+class RasterWarning(UserWarning):
+    """Something that a raster does not say, or says in a way that Zarr cannot repeat."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +149,14 @@ def write_rasters(
     nodes = NewNodes(store, base, zarr_format)
     draft_auxiliaries(None if below else held, nodes, documents, "", below)
     arrays = {name: nodes.add_array(join_key(below, name), **plan) for name, plan in plans.items()}
-    done = 0
+    bands = {name for part in found.parts for band, name in part.bands if band}
+    bare = {name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format)}
+    done, filled = 0, dict[str, Array]()
     for index, part in enumerate(found.parts):
-        for cells in _write_part(part, found.parts[:index], arrays):
+        for cells in _write_part(part, found.parts[:index], arrays, bare, filled):
             done += cells
             tell(done, total)
+    _warn_of_gdal(found, filled)
     placed = documents[""]["attributes"]
     if held is None or below:
         nodes.add_group(below, join_attributes(found.attributes, placed))
@@ -184,8 +192,29 @@ def _cut(lengths: Any, dimensions: Sequence[str]) -> Any:
     return (*(1 for _ in dimensions[:-2]), *pair)
 
 
-def _write_part(part: Part, earlier: Sequence[Part], arrays: Mapping[str, Array]) -> Iterator[int]:
-    """Write one raster, and give how many cells each step wrote."""
+def _warn_of_gdal(found: Described, filled: Mapping[str, Array]) -> None:
+    """Tell of what GDAL, which could read the raster, will read otherwise as Zarr."""
+    path = found.parts[0].path
+    if filled:
+        fills = ", ".join(f"{filled[name].fill_value} of {name!r}" for name in sorted(filled))
+        text = f"raster {path!r} has no nodata: in Zarr v3, GDAL takes the fill value for it ({fills})"
+        warnings.warn(RasterWarning(text), stacklevel=4)
+    if found.geo.affine is not None and found.geo.affine.is_rotated:
+        text = f"raster {path!r} is rotated: before 3.13, GDAL finds no place of it in Zarr"
+        warnings.warn(RasterWarning(text), stacklevel=4)
+
+
+def _write_part(
+    part: Part,
+    earlier: Sequence[Part],
+    arrays: Mapping[str, Array],
+    bare: Container[str],
+    filled: dict[str, Array],
+) -> Iterator[int]:
+    """Write one raster, and give how many cells each step wrote.
+
+    Into `filled` go those of the `bare` arrays, which have no nodata, that have cells of their fill value.
+    """
     mine = [(band, arrays[name]) for band, name in part.bands]
     first = mine[0][1]
     unit = (first.shards or first.chunks)[-2:]
@@ -217,6 +246,9 @@ def _write_part(part: Part, earlier: Sequence[Part], arrays: Mapping[str, Array]
                     if valid and not valid[index].all():
                         block = np.where(valid[index], block, array[where])
                     array[where] = block
+                    name = part.bands[index][1]
+                    if name in bare and name not in filled and (block == array.fill_value).any():
+                        filled[name] = array
                 yield sum(block.size for block in blocks)
 
 
