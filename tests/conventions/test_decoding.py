@@ -94,7 +94,9 @@ def test_moments_are_what_xarray_decodes(counts, calendar, units, packing, has_m
 
 
 def _text(date: Any) -> str:
-    return str(np.datetime_as_string(date, "s")) if isinstance(date, np.datetime64) else date.isoformat()
+    if isinstance(date, np.datetime64):
+        date = date.astype("M8[us]").item()
+    return "NaT" if date is None else str(date.isoformat())
 
 
 def test_months_have_a_length_where_a_year_has_360_days() -> None:
@@ -299,3 +301,75 @@ def test_values_outside_the_valid_range_are_told_and_count() -> None:
     assert [f.message for f in findings if f.rule == "GZ-16"] == [
         "2 values of coordinate 'x' are outside its valid range; they count"
     ]
+
+
+def axis(letter: str, units: str, packing: tuple[float, float] | None = None) -> dict[str, Any]:
+    pack = {} if packing is None else {"scale_factor": packing[0], "add_offset": packing[1]}
+    words = {"degrees_north": "latitude", "degrees_east": "longitude"}
+    name = words.get(units, f"projection_{letter}_coordinate")
+    return {"standard_name": name, "units": units, "axis": letter.upper(), **pack}
+
+
+VIEW = {
+    "grid_mapping_name": "geostationary", "perspective_point_height": 35786023.0,
+    "semi_major_axis": 6378137.0, "semi_minor_axis": 6356752.31414, "sweep_angle_axis": "x",
+    "latitude_of_projection_origin": 0.0, "longitude_of_projection_origin": -75.0,
+}  # fmt: skip
+LAMBERT = {
+    "grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 25.0, "earth_radius": 6371229.0,
+    "longitude_of_central_meridian": 265.0, "latitude_of_projection_origin": 25.0,
+}  # fmt: skip
+SPHERE = {"grid_mapping_name": "latitude_longitude", "earth_radius": 6371229.0}
+DOWN, RIGHT = -np.arange(20.0), np.arange(30.0)
+# (grid mapping, y, x, and what is said of both); packed ones are stored as int16.
+FOREIGN = {
+    "GOES": (VIEW, DOWN, RIGHT, axis("y", "rad", (0.0056, 0.1)), axis("x", "rad", (0.0056, -0.05))),
+    "Himawari": (
+        VIEW | {"sweep_angle_axis": "y", "longitude_of_projection_origin": 140.7},
+        0.1 + 0.0056 * DOWN, -0.05 + 0.0056 * RIGHT, axis("y", "rad"), axis("x", "rad"),
+    ),
+    "Meteosat": (
+        VIEW, 1e5 + 5600 * DOWN, -5e4 + 5600 * RIGHT, axis("y", "microradian"), axis("x", "microradian")
+    ),
+    "kilometres": (LAMBERT, 2000 + 3 * DOWN, 3 * RIGHT - 1000, axis("y", "km"), axis("x", "km")),
+    "packed degrees": (
+        SPHERE, DOWN * 25, RIGHT * 25, axis("y", "degrees_north", (0.01, 45.0)),
+        axis("x", "degrees_east", (0.01, 10.0)),
+    ),
+    "0 to 360": (None, 88 + 9 * DOWN, 12 * RIGHT, axis("y", "degrees_north"), axis("x", "degrees_east")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_foreign_files_lie_where_gdals_netcdf_driver_has_them(tmp_path, case) -> None:
+    netcdf = pytest.importorskip("netCDF4", reason="NetCDF is written with netCDF4 (extra 'netcdf')")
+    rasterio = pytest.importorskip("rasterio", reason="GeoTIFFs are read with rasterio (extra 'raster')")
+    mapping, y, x, *said = FOREIGN[case]
+    with netcdf.Dataset(tmp_path / "a.nc", "w") as file:
+        file.set_auto_maskandscale(False)
+        for name, values, attributes in zip("yx", (y, x), said, strict=True):
+            file.createDimension(name, len(values))
+            made = file.createVariable(name, "i2" if "scale_factor" in attributes else "f8", (name,))
+            made.set_auto_maskandscale(False)
+            made.setncatts(attributes)
+            made[:] = values
+        data = file.createVariable("v", "f4", ("y", "x"))
+        data[:] = np.arange(600).reshape(20, 30)
+        if mapping is not None:
+            file.createVariable("crs", "i4", ()).setncatts(mapping)
+            data.grid_mapping = "crs"
+    with xr.open_dataset(tmp_path / "a.nc", engine="netcdf4", decode_cf=False) as opened:
+        opened.to_zarr(tmp_path / "a.zarr", consolidated=False, zarr_format=2)
+    geo, findings = read_geo(zstore.open_group(tmp_path / "a.zarr", mode="r"))
+    assert not [finding for finding in findings if finding.severity == "error"]
+    with rasterio.open(f"netcdf:{tmp_path / 'a.nc'}:v") as raster:
+        np.testing.assert_allclose(geo.affine, raster.transform[:6], rtol=1e-9, atol=1e-6)
+        assert geo.crs is not None
+        places = [
+            pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True).transform(*raster.xy(9, 12))
+            for crs in (
+                pyproj.CRS(geo.crs.wkt),
+                pyproj.CRS(geo.crs.wkt if raster.crs is None else raster.crs.to_wkt()),
+            )
+        ]
+        np.testing.assert_allclose(*places, atol=1e-6)
