@@ -19,7 +19,7 @@ pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo'
 
 # Most rasters here have no nodata, and zeros.
 pytestmark = pytest.mark.filterwarnings("ignore:.*(GDAL takes the fill value|GDAL finds no place)")
-from rasterio.enums import ColorInterp  # noqa: E402
+from rasterio.enums import ColorInterp, Resampling  # noqa: E402
 from rasterio.shutil import copy  # noqa: E402
 
 Affine = rasterio.Affine
@@ -261,3 +261,86 @@ def test_what_gdal_will_not_find_in_zarr_is_told(tmp_path: Path) -> None:
     make(tmp_path / "c.tif", np.maximum(data, 1)[None], transform=Affine(30, 5, 0, 5, -30, 0))
     with pytest.warns(RasterWarning, match=r"before 3\.13, GDAL finds no place"):
         raster_to_zarr(tmp_path / "c.tif", tmp_path / "w")
+
+
+# Against gdaladdo: classes stay classes, and masked cells are in no level
+
+
+def overviews(path: Path, method: Resampling) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(bands, validity) of the two overviews that GDAL makes of a file."""
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(path, "r+") as raster:
+        raster.build_overviews([2, 4], method)
+    found = []
+    for level in (0, 1):
+        with rasterio.open(path, overview_level=level) as raster:
+            found.append((raster.read(), raster.dataset_mask()))
+    return found
+
+
+@pytest.mark.parametrize("method", ["average", "bilinear", "cubic"])
+@pytest.mark.parametrize("kind", ["mask", "alpha"])
+def test_masked_cells_are_in_no_overview(tmp_path: Path, kind: str, method: str) -> None:
+    rows, columns = np.indices((96, 128))
+    valid = np.where((rows - 40) ** 2 + (columns - 60) ** 2 < 1500, 255, 0).astype("u1")
+    data = cells(3, 96, 128, "u1")
+
+    def write_it(raster: Any) -> None:
+        raster.write_mask(valid)
+
+    if kind == "mask":
+        path = make(tmp_path / "a.tif", data, write_it, photometric="RGB")
+    else:
+        path = make(tmp_path / "a.tif", np.concatenate([data, valid[None]]), photometric="RGB", alpha="YES")
+    group = raster_to_zarr(path, tmp_path / "z")
+    made = zstore.build_pyramid(group, tmp_path / "p", levels=2, method=method, derive="cascade")
+    mask = "mask" if kind == "mask" else "band_4"
+    for level, (bands, shown) in enumerate(overviews(path, Resampling[method]), 1):
+        for band in range(3):
+            found = made[f"{level}/band_{band + 1}"][...].astype(int)
+            both = (shown > 0) & (made[f"{level}/{mask}"][...] > 0)
+            off = np.abs(found - bands[band])[both]
+            assert both.sum() > 300 and (off.max() <= 1) and np.count_nonzero(off) <= 0.01 * off.size
+        if method == "average":
+            np.testing.assert_array_equal(made[f"{level}/{mask}"][...] > 0, shown > 0)
+
+
+def with_categories(path: Path) -> Path:
+    names = "".join(f"<Category>{name}</Category>" for name in ("water", "dry land", "ice"))
+    inside = f"<CategoryNames>{names}</CategoryNames>"
+    Path(f"{path}.aux.xml").write_text(
+        f'<PAMDataset><PAMRasterBand band="1">{inside}</PAMRasterBand></PAMDataset>'
+    )
+    return path
+
+
+def with_table(path: Path) -> Path:
+    rows = "".join(f'<Row index="{n}"><F>{n}</F><F>{name}</F></Row>' for n, name in enumerate("abc"))
+    fields = "".join(
+        f'<FieldDefn index="{n}"><Name>{name}</Name><Type>{kind}</Type><Usage>{usage}</Usage></FieldDefn>'
+        for n, (name, kind, usage) in enumerate((("Value", 0, 5), ("Class", 2, 2)))
+    )
+    table = f'<GDALRasterAttributeTable tableType="thematic">{fields}{rows}</GDALRasterAttributeTable>'
+    Path(f"{path}.aux.xml").write_text(
+        f'<PAMDataset><PAMRasterBand band="1">{table}</PAMRasterBand></PAMDataset>'
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("hint", "names"),
+    [("palette", None), ("categories", ("water", "dry_land", "ice")), ("table", ("a", "b", "c"))],
+)
+def test_classes_make_levels_of_classes(tmp_path: Path, hint: str, names: tuple[str, ...] | None) -> None:
+    data = np.random.default_rng(0).integers(0, 3, (1, 96, 128)).astype("u1") * 100
+    data = data if hint == "palette" else data // 100
+    if hint == "palette":
+        path = make(tmp_path / "a.tif", data, lambda raster: raster.write_colormap(1, PALETTE))
+    else:
+        path = (with_categories if hint == "categories" else with_table)(make(tmp_path / "a.tif", data))
+    group = raster_to_zarr(path, tmp_path / "z", levels=1)
+    assert group["0/band_1"].attrs.get("flag_meanings") == (None if names is None else " ".join(names))
+    with rasterio.Env(), rasterio.open(path, "r+") as raster:
+        raster.build_overviews([2], Resampling.mode)
+    with rasterio.open(path, overview_level=0) as raster:
+        np.testing.assert_array_equal(group["1/band_1"][...], raster.read(1))
+    assert group.attrs["multiscales"]["layout"][1].get("resampling_method", "mode") == "mode"

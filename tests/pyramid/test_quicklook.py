@@ -108,3 +108,26 @@ def test_a_preview_shows_the_levels_side_by_side(tmp_path: Path) -> None:
     assert not image[:14, :, 3].any() and not image[:, 45:49, 3].any()
     assert (image[20:, :45, 3] == 255).all() and (image[20:, 98:, 3] == 255).all()
     assert (image[59, 0, :3] > image[20, 0, :3]).all()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"color_interpretation": "alpha"},
+        {"flag_values": [0, 255], "flag_meanings": "invalid valid"},
+    ],
+)
+def test_what_a_mask_leaves_out_is_transparent(tmp_path: Path, said: dict[str, object]) -> None:
+    group = zstore.create_group(tmp_path / "g")
+    valid = np.where(np.eye(30), 0, 255).astype("u1")
+    group.create_array("m", data=valid, dimension_names=("y", "x"), attributes=said)
+    for place, colour in enumerate(("blue", "green", "red")):
+        data = np.full((30, 30), place, "u1")
+        data[0] = 10 * (place + 1)
+        group.create_array(colour, data=data, dimension_names=("y", "x"))
+    image = quicklook(group)
+    # By their names, the bands are red, green and blue.
+    assert image.shape == (30, 30, 4)
+    np.testing.assert_array_equal(image[..., 3], valid)
+    for sample, colour in enumerate(("red", "green", "blue")):
+        np.testing.assert_array_equal(image[..., sample], quicklook(group, bands=[colour])[..., 0])

@@ -50,7 +50,7 @@ def _region_of(value: Any) -> Any:
     "--method", "methods", multiple=True, help="average, nearest, mode, ... for all, or NAME=METHOD."
 )
 @click.option("--nodata", type=float, help="The value that means nothing is there.")
-@click.option("--mask", help="The array whose cells are 0 where nothing is there.")
+@click.option("--mask", default="auto", help="The array whose cells are 0 where nothing is there, or none.")
 @click.option(
     "--factors", **LENGTHS, default="2", show_default=True, help="Cells of a level to one of the next."
 )
@@ -111,11 +111,12 @@ def pyramid(source: str, target: str | None, preview: Path | None, **options: An
 
 def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
     """The options that both kinds of pyramid share."""
-    kept = ("mask", "derive", "profile", "overwrite", "resume", "memory")
+    kept = ("derive", "profile", "overwrite", "resume", "memory")
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return {
         **{name: options[name] for name in kept},
         "method": methods or "average",
+        "mask": None if options["mask"] == "none" else options["mask"],
         "nodata": "auto" if options["nodata"] is None else options["nodata"],
         "compressors": codec_of(options["codec"]),
         "zarr_format": options["zarr_format"],

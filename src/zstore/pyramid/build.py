@@ -40,7 +40,7 @@ def build_pyramid(
     levels: int | None = None,
     method: str | Mapping[str, str] = "average",
     nodata: Any = "auto",
-    mask: str | Array | Mapping[str, str | Array] | None = None,
+    mask: str | Array | Mapping[str, str | Array] | None = "auto",
     factors: Lengths = 2,
     chunks: Lengths | None = None,
     shards: Lengths | str | None = "auto",
@@ -64,10 +64,12 @@ def build_pyramid(
 
     levels       how many coarser ones; None: until one tile holds the coarsest
     method       any that `downsample` takes; or by the arrays' names, "" for all others. "average" means
-                 "mode" for flags (`flag_values`, `flag_masks`, `flag_meanings`) and bool, "max" for a mask
+                 "mode" for classes: flags (`flag_values`, `flag_masks`, `flag_meanings`), bool, what has a
+                 colour table or categories; and "max" for a mask
     nodata       "auto": what the arrays say; a value, None for "there is none" (but NaN), or either by name
     mask         an array whose cells are 0 where the data is not valid, or its name in the source; or either
-                 by the arrays' names. What it leaves out counts as nodata
+                 by the arrays' names. What it leaves out counts as nodata. "auto": the mask or the alpha that
+                 the data came with; None: none
     chunks       tiles, one length or (y, x); None: the source's where they are 64 to 2048 long, else 512
     factors      how many cells of a level make one of the next; one number or (y, x)
     shards       one length or (y, x); None: no shards; "auto": the source's where the chunks are the source's
@@ -138,7 +140,7 @@ def build_tile_pyramid(
     sampling: str | Mapping[str, str] = "auto",
     method: str | Mapping[str, str] = "average",
     nodata: Any = "auto",
-    mask: str | Array | Mapping[str, str | Array] | None = None,
+    mask: str | Array | Mapping[str, str | Array] | None = "auto",
     tile_length: int | None = None,
     tiles_per_shard: int | None = None,
     compressors: Any = "auto",

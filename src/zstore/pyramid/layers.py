@@ -16,7 +16,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
 from zstore.pyramid.budget import direct_depth
 from zstore.pyramid.dataset import Dataset, place_of
-from zstore.pyramid.masks import Mask, make_mask
+from zstore.pyramid.masks import Mask, find_mask, is_alpha, make_mask
 from zstore.pyramid.passes import Recipe, Resample
 from zstore.pyramid.record import number_from, number_of
 from zstore.resampling.methods import Resampler, plan_part
@@ -33,6 +33,10 @@ SENSITIVE_TO_OFFSET = frozenset(("rms", "sum"))
 SENSITIVE_TO_SIGN = frozenset(("rms", "max", "min", "med", "q1", "q3"))
 
 
+# Attributes that name classes: ours for GDAL's categories, GDAL's own in Zarr, STAC's.
+CLASS_HINTS = ("categories", "category_names", "classification:classes", "raster_attribute_table")
+
+
 @dataclass(frozen=True)
 class CellOptions:
     """How cells of levels are to be made; each for all arrays, or by their names."""
@@ -40,7 +44,7 @@ class CellOptions:
     method: str | Mapping[str, str] = "average"
     nodata: Any = "auto"
     derive: str = "auto"
-    mask: Any = None
+    mask: Any = "auto"
 
     def __post_init__(self) -> None:
         if self.derive not in DERIVATIONS:
@@ -97,7 +101,9 @@ def make_layer(
     array, variable = dataset.arrays[name], dataset.geo.variables[name]
     masks = options.mask.values() if isinstance(options.mask, Mapping) else [options.mask]
     # A cell is valid where anything in it is: then it has a value.
-    is_mask = any(isinstance(mask, str) and mask == name for mask in masks)
+    is_mask = any(isinstance(mask, str) and mask == name for mask in masks) or (
+        not is_alpha(variable) and find_mask(dataset) == name
+    )
     chosen = _method(name, variable, options.method, "max" if is_mask else "mode")
     axes, steps = dataset.axes(name), [1] * array.ndim
     for axis, factor in zip(axes, factors, strict=True):
@@ -153,11 +159,20 @@ def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
         if name in method:
             return str(method[name])
         method = method.get("", "average")
-    flags = (variable.flag_values, variable.flag_masks, variable.flag_meanings)
-    is_class = any(flags) or (variable.dtype is not None and variable.dtype.kind == "b")
-    if method == "average" and (is_class or of_classes == "max"):
+    if method == "average" and (_is_class(variable) or of_classes == "max"):
         return of_classes
     return str(method)
+
+
+def _is_class(variable: Variable) -> bool:
+    """Whether values are names of something: flags, truths, colours of a table, or what has categories."""
+    flags = (variable.flag_values, variable.flag_masks, variable.flag_meanings)
+    if any(flags) or (variable.dtype is not None and variable.dtype.kind == "b"):
+        return True
+    said = variable.attributes
+    is_painted = said.get("color_interpretation") == "palette" or isinstance(said.get("color_table"), Mapping)
+    is_whole = variable.dtype is not None and variable.dtype.kind in "iu"
+    return is_whole and (is_painted or any(said.get(hint) for hint in CLASS_HINTS))
 
 
 def _is_chained(method: str, derive: str, grid: str) -> bool:
@@ -183,10 +198,24 @@ def _check_packing(name: str, variable: Variable, method: str, where: str) -> No
     )
 
 
-def _mask(dataset: Dataset, name: str, given: Any, nodata: Any) -> tuple[Mask | None, str | None]:
+def _own_mask(dataset: Dataset, name: str, nodata: Any) -> tuple[Mask | None, str | None]:
+    """The mask that the data came with, where this array can be masked."""
+    found, array = find_mask(dataset), dataset.arrays[name]
+    if found in (None, name) or is_alpha(dataset.geo.variables[name]):
+        return None, None
+    try:
+        return make_mask(dataset.arrays[str(found)], array, dataset.axes(name), nodata, dataset.place), found
+    except UnsupportedError:
+        # Nothing is left to hide cells as.
+        return None, None
+
+
+def _mask(dataset: Dataset, name: str, given: Any, hole: Any) -> tuple[Mask | None, str | None]:
     """The mask of an array, and how the record names it."""
     if isinstance(given, Mapping):
         given = given.get(name)
+    if isinstance(given, str) and given == "auto":
+        return _own_mask(dataset, name, hole)
     if given is None or given == name:
         return None, None
     beside, said = {**dataset.extras, **dataset.arrays}, str(given)
@@ -199,4 +228,4 @@ def _mask(dataset: Dataset, name: str, given: Any, nodata: Any) -> tuple[Mask | 
     else:
         names = ", ".join(sorted(beside))
         raise NotFoundError(f"no array {given!r} to be the mask; there are {names}", path=dataset.place)
-    return make_mask(found, dataset.arrays[name], dataset.axes(name), nodata, dataset.place), said
+    return make_mask(found, dataset.arrays[name], dataset.axes(name), hole, dataset.place), said

@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from zstore.conventions.model import Variable
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
+from zstore.pyramid.dataset import Dataset
 
-__all__ = ["Mask", "Masking", "make_mask"]
+__all__ = ["MASK_MEANINGS", "MASK_VALUES", "Mask", "Masking", "find_mask", "is_alpha", "make_mask"]
 
+# What the array of a raster's mask says of its values.
+MASK_VALUES = (0, 255)
+MASK_MEANINGS = ("invalid", "valid")
 Items = np.ndarray[Any, np.dtype[Any]]
 
 # Integers of twice the size, which there are of these, hold all values and one more, and round as they do.
@@ -57,16 +62,38 @@ class Masking:
         np.copyto(hidden, self.nodata, where=~valid)
         return hidden
 
+    def bound(self, cells: Items) -> Items:
+        """What was made of hidden cells, still hidden, no further out than the data's type goes."""
+        if self._wide == self._dtype or self._dtype.kind == "b":
+            return cells
+        limits = np.iinfo(self._dtype)
+        bounded = np.clip(cells, limits.min, limits.max)
+        np.copyto(bounded, self.nodata, where=cells == self.nodata)
+        return bounded
+
     def reveal(self, cells: Items) -> Items:
         """What was made of hidden cells, in the data's type; 0 where nothing was valid and nodata is none."""
         if self._wide == self._dtype:
             return cells
         if self._dtype.kind == "b":
             return cells > 0
-        limits = np.iinfo(self._dtype)
-        shown = np.clip(cells, limits.min, limits.max)
+        shown = self.bound(cells)
         shown[cells == self.nodata] = 0
         return shown.astype(self._dtype)
+
+
+def find_mask(dataset: Dataset) -> str | None:
+    """The name of the array that says of all others where they are valid: a raster's mask, or its alpha."""
+    for name, variable in dataset.geo.variables.items():
+        is_mask = (variable.flag_values, variable.flag_meanings) == (MASK_VALUES, MASK_MEANINGS)
+        if dataset.arrays[name].ndim == 2 and (is_mask or is_alpha(variable)):
+            return name
+    return None
+
+
+def is_alpha(variable: Variable) -> bool:
+    """Whether values are how opaque a cell is."""
+    return variable.attributes.get("color_interpretation") == "alpha"
 
 
 def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, where: str) -> Mask:

@@ -305,7 +305,7 @@ class Pass:
             if not is_direct and volume(box):
                 into[...] = masking.reveal(result[inside(box, needs[level])])
             if recipe.is_chained:
-                cells = result
+                cells = masking.bound(result)
 
     def _has_no_nodata(self, cells: Items) -> bool:
         """Whether no cell is nodata and nothing made of them can be: one look spares the kernels theirs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import lengths
 from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
+from zstore.pyramid.masks import find_mask
 from zstore.pyramid.tiles import open_tiles
 
 __all__ = ["encode_png", "preview", "quicklook"]
@@ -46,7 +47,8 @@ def quicklook(
     level   of the pyramid; None: the finest that fits, else the coarsest, thinned out
 
     Every band is stretched from its 2nd to its 98th percentile; a colour table is used as it is. Cells
-    without data are transparent. Of levels that span tile matrices, what holds data is shown.
+    without data, and those that a mask or alpha leaves out, are transparent. Of levels that span tile
+    matrices, what holds data is shown.
 
     Shapes
         result (rows, columns, samples), samples 1 or 3, one more where some cells are transparent.
@@ -68,6 +70,9 @@ def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Se
     step = max(1, *(-(-length // size) for length in lengths(window)))
     read = [_read(dataset, name, window, step) for name in names]
     valid = np.logical_and.reduce([_valid(values, dataset.geo.variables[n]) for n, values in read])
+    mask = find_mask(dataset)
+    if mask is not None and mask not in names:
+        valid &= _read(dataset, mask, window, step)[1] != 0
     table = dataset.geo.variables[names[0]].attributes.get("color_table") if len(names) == 1 else None
     if isinstance(table, Mapping) and read[0][1].dtype.kind in "iu":
         image, valid = _coloured(read[0][1], table, valid)
@@ -176,12 +181,9 @@ def _cropped(image: Image, valid: np.ndarray[Any, Any]) -> tuple[Image, np.ndarr
 def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
     order = dataset.band_names
     if wanted is None:
-        colours = {
-            variable.attributes.get("color_interpretation"): name
-            for name, variable in dataset.geo.variables.items()
-        }
-        is_coloured = {"red", "green", "blue"} <= set(colours)
-        return [colours[c] for c in ("red", "green", "blue")] if is_coloured else order[:1]
+        colours = [_band_of(dataset, colour) for colour in ("red", "green", "blue")]
+        found = [name for name in colours if name is not None]
+        return found if len(found) == 3 else order[:1]
     if len(wanted) not in (1, 3):
         raise MetadataError(f"bands are {list(wanted)!r}; expected one, or three for red, green and blue")
     names = []
@@ -191,6 +193,22 @@ def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
         if names[-1] not in order:
             raise NotFoundError(f"no band {name!r}; there are {', '.join(order)}", path=dataset.place)
     return names
+
+
+def _band_of(dataset: Dataset, colour: str) -> str | None:
+    """The array that says it is of a colour: by its interpretation, its one band, or its name."""
+    variables = dataset.geo.variables
+    tests: tuple[Callable[[str, Variable], Any], ...] = (
+        lambda _, variable: variable.attributes.get("color_interpretation"),
+        lambda _, variable: variable.bands[0].common_name if len(variable.bands) == 1 else None,
+        lambda name, _: name.lower(),
+        lambda _, variable: (variable.long_name or "").lower(),
+    )
+    for said in tests:
+        for name, variable in variables.items():
+            if said(name, variable) == colour:
+                return name
+    return None
 
 
 def _read(

@@ -22,16 +22,14 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
 from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
+from zstore.pyramid.masks import find_mask, is_alpha
 
-__all__ = ["MASK_MEANINGS", "MASK_VALUES", "WIDE", "import_rasterio", "usual_colours", "zarr_to_raster"]
+__all__ = ["WIDE", "import_rasterio", "usual_colours", "zarr_to_raster"]
 
 DRIVERS = ("GTiff", "COG")
 TILE_LENGTH = 256
 # Larger chunks are read in parts rather than held in memory together.
 CHUNK_LENGTH = 4096
-# What the array of a raster's mask says of its values.
-MASK_VALUES = (0, 255)
-MASK_MEANINGS = ("invalid", "valid")
 # Data types whose nodata rasterio hands to GDAL as a float, which has no more than these digits.
 WIDE = ("int64", "uint64")
 WIDE_LIMIT = 1 << 53
@@ -227,14 +225,14 @@ def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
 
 
 def _find_mask(dataset: Dataset, bands: Sequence[_Band]) -> _Band | None:
-    """The array that a raster's mask has become, unless it is among the bands."""
-    for name, variable in dataset.geo.variables.items():
-        array = dataset.arrays.get(name)
-        if array is None or array.ndim != 2 or variable.flag_meanings != MASK_MEANINGS:
-            continue
-        if variable.flag_values == MASK_VALUES and array.basename not in {b.array.basename for b in bands}:
-            return _Band(array, dataset.axes(name), None, variable)
-    return None
+    """The array that a raster's mask has become, unless it is among the bands; an alpha is a band."""
+    name = find_mask(dataset)
+    if name is None or is_alpha(dataset.geo.variables[name]):
+        return None
+    array = dataset.arrays[name]
+    if array.basename in {band.array.basename for band in bands}:
+        return None
+    return _Band(array, dataset.axes(name), None, dataset.geo.variables[name])
 
 
 def _plan_file(

@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,7 +16,7 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.decoding import fit_nodata
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.integrations.rasters.geotiff import MASK_MEANINGS, MASK_VALUES, WIDE, usual_colours
+from zstore.integrations.rasters.geotiff import WIDE, usual_colours
 from zstore.integrations.rasters.writing import (
     Described,
     Part,
@@ -29,6 +30,7 @@ from zstore.jobs.record import resumable
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
+from zstore.pyramid.masks import MASK_MEANINGS, MASK_VALUES
 
 __all__ = ["TILE_LENGTH", "RasterWarning", "choose_names", "describe_raster", "raster_to_zarr"]
 
@@ -111,7 +113,10 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
         warnings.warn(RasterWarning(text), stacklevel=4)
     names = choose_names([raster.descriptions[band - 1] for band in wanted], wanted)
     usual = usual_colours(len(names))
-    variables = {n: _variable(raster, b, path, u) for n, b, u in zip(names, wanted, usual, strict=True)}
+    vrt = _vrt_bands(raster)
+    variables = {
+        n: _variable(raster, b, path, u, vrt[b - 1]) for n, b, u in zip(names, wanted, usual, strict=True)
+    }
     pairs = list(zip(wanted, names, strict=True))
     masks = [{flag.name for flag in raster.mask_flag_enums[band - 1]} for band in wanted]
     if not all(masks):
@@ -151,7 +156,7 @@ def choose_names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str
     return names
 
 
-def _variable(raster: Any, band: int, path: str, usual_colour: str) -> Variable:
+def _variable(raster: Any, band: int, path: str, usual_colour: str, vrt: ElementTree.Element) -> Variable:
     index = band - 1
     try:
         dtype = np.dtype(raster.dtypes[index])
@@ -159,7 +164,7 @@ def _variable(raster: Any, band: int, path: str, usual_colour: str) -> Variable:
         raise UnsupportedError(
             f"band {band} has the data type {raster.dtypes[index]!r}, which Zarr does not have", path=path
         ) from None
-    nodata: Any = _wide_nodata(raster, index) if dtype.name in WIDE else raster.nodatavals[index]
+    nodata: Any = _wide_nodata(vrt) if dtype.name in WIDE else raster.nodatavals[index]
     if nodata is not None:
         try:
             nodata = fit_nodata(nodata, dtype)
@@ -178,6 +183,9 @@ def _variable(raster: Any, band: int, path: str, usual_colour: str) -> Variable:
     if colour == "palette":
         table = raster.colormap(band)
         attributes["color_table"] = {str(value): list(rgba) for value, rgba in table.items()}
+    categories = _categories(vrt) if dtype.kind in "iu" else {}
+    if categories:
+        attributes["categories"] = {str(value): name for value, name in categories.items()}
     scale, offset = raster.scales[index], raster.offsets[index]
     point = raster.tags().get("AREA_OR_POINT")
     return Variable(
@@ -188,17 +196,43 @@ def _variable(raster: Any, band: int, path: str, usual_colour: str) -> Variable:
         units=raster.units[index] or None,
         long_name=raster.descriptions[index] or None,
         area_or_point=point if point in ("Area", "Point") else None,
+        flag_values=tuple(categories) or None,
+        # CF's meanings are words.
+        flag_meanings=tuple("_".join(name.split()) for name in categories.values()) or None,
         attributes=attributes,
     )
 
 
-def _wide_nodata(raster: Any, index: int) -> int | None:
-    """The nodata of a band of 64-bit integers, which rasterio itself rounds to a float or leaves out."""
+def _vrt_bands(raster: Any) -> list[ElementTree.Element]:
+    """What GDAL says of each band and rasterio has no word for, as GDAL's XML."""
     from rasterio import shutil
     from rasterio.io import MemoryFile
 
     with MemoryFile(ext=".vrt") as memory:
         shutil.copy(raster, memory.name, driver="VRT")
-        bands = ElementTree.fromstring(memory.read()).findall("VRTRasterBand")
-    stated = bands[index].findtext("NoDataValue")
+        return ElementTree.fromstring(memory.read()).findall("VRTRasterBand")
+
+
+def _wide_nodata(band: ElementTree.Element) -> int | None:
+    """The nodata of a band of 64-bit integers, which rasterio itself rounds to a float or leaves out."""
+    stated = band.findtext("NoDataValue")
     return None if stated is None else int(float(stated) if "." in stated or "e" in stated else stated)
+
+
+def _categories(band: ElementTree.Element) -> dict[int, str]:
+    """The names of a band's values: its category names, else those of its raster attribute table."""
+    names = [name.text or "" for name in band.findall("CategoryNames/Category")]
+    pairs: list[tuple[str, str]] = [(str(value), name) for value, name in enumerate(names)]
+    table = band.find("GDALRasterAttributeTable")
+    if table is not None and not pairs:
+        # GDAL's usages: 2 is the name of a class, 5 its value, 3 and 4 the ends of a range of values.
+        usages = [field.findtext("Usage") for field in table.findall("FieldDefn")]
+        if "2" in usages and "5" in usages:
+            rows = [[cell.text or "" for cell in row.findall("F")] for row in table.findall("Row")]
+            pairs = [(row[usages.index("5")], row[usages.index("2")]) for row in rows]
+    found: dict[int, str] = {}
+    for value, name in pairs:
+        with suppress(ValueError):
+            if name.split() and float(value).is_integer():
+                found[int(float(value))] = name
+    return found
