@@ -13,7 +13,6 @@ import numpy as np
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.model import Affine, Variable
 from zstore.errors import MetadataError
-from zstore.integrations.rasters.geotiff import MASK_MEANINGS, MASK_VALUES
 from zstore.integrations.rasters.moments import Times, read_moments
 from zstore.integrations.rasters.raster import TILE_LENGTH, choose_names, describe_raster
 from zstore.integrations.rasters.writing import (
@@ -28,6 +27,7 @@ from zstore.jobs.record import resumable
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
+from zstore.pyramid.masks import MASK_MEANINGS, MASK_VALUES
 
 __all__ = ["STACKS", "Stack", "rasters_to_zarr"]
 
