@@ -36,11 +36,6 @@ FACTS = ("CRS", "affine", "nodata", "time", "levels")
 # What is wrong: (writer or case, fact or "raster" or "tiles") and why. A test that passes all the same fails,
 # so that the list stays true.
 FAULTS: dict[tuple[str, str], str] = {
-    ("odc-geo", "nodata"): "an attribute `nodata` is not read",
-    ("0–360", "CRS"): "latitudes and longitudes alone are no CRS84",
-    ("0–360", "raster"): "latitudes and longitudes alone are no CRS84",
-    ("0–360", "tiles"): "latitudes and longitudes alone are no CRS84",
-    ("Gaussian", "CRS"): "latitudes and longitudes alone are no CRS84",
     ("rotated pole", "raster"): "GeoTIFF has no rotated pole: the raster has no CRS, and nothing says so",
 }
 # What each row of the tables is made with.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,9 @@ def _render_nodata(variable: Variable, zarr_format: int) -> dict[str, Any]:
 def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable, list[Finding]]:
     """What the array's attributes say of its values, from the first that says it.
 
-    Nodata: `_FillValue`, then `missing_value`, then the array's `fill_value` as far as it means nodata: any
-    in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone described the array.
+    Nodata: `_FillValue`, then `missing_value`, odc-geo's `nodata`, and the array's `fill_value` as far as it
+    means nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone described
+    the array.
     """
     attributes, dtype = node.attrs, np.dtype(node.dtype)
     findings: list[Finding] = []
@@ -126,6 +128,10 @@ def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | 
         findings.append(
             Finding("GZ-16", "warning", node.path, message, stated["_FillValue"], stated["missing_value"])
         )
+    if not stated and isinstance(node.attrs.get("nodata"), (int, float)):
+        # odc-geo's word for it, which others may mean otherwise.
+        with suppress(MetadataError):
+            stated["nodata"] = fit_nodata(node.attrs["nodata"], dtype)
     if stated:
         return next(iter(stated.values())), findings
     fill = node.fill_value
