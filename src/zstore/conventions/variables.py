@@ -88,8 +88,8 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
     """What the array's attributes say of its values, from the first that says it.
 
     Nodata: `_FillValue`, then `missing_value`, odc-geo's `nodata`, and the array's `fill_value` as far as it
-    means nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone described
-    the array.
+    means nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone
+    described the array.
     """
     attributes, dtype = node.attrs, np.dtype(node.dtype)
     findings: list[Finding] = []

@@ -173,8 +173,8 @@ def build_tile_pyramid(
     tiles_per_shard  how many tiles a shard is wide and high; None: no shards
     tolerance        how many cells of the source the place of a cell may be off; 0: exact everywhere
     method, mask, compressors, zarr_format, derive, profile, overwrite, resume, memory, executor, progress
-                     as for `build_pyramid`; progress counts cells of the finest level's tiles, and windows are
-                     64 MiB at most with "base", too
+                     as for `build_pyramid`; progress counts cells of the finest level's tiles, and
+                     windows are 64 MiB at most with "base", too
 
     Raises
         NotFoundError: there is no such set or tile matrix.
