@@ -120,6 +120,21 @@ def test_same_as_gdaladdo_in_the_rarer_types(tmp_path: Path, dtype: str) -> None
             np.testing.assert_array_equal(found, overview(tmp_path, array, factor, method))
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u2"])
+def test_roots_of_squares_are_gdals_but_for_signed_ties(tmp_path: Path, dtype: str) -> None:
+    """Half-way between two integers of int16, GDAL takes now this one, now that; here it is the greater."""
+    info, random = np.iinfo(dtype), np.random.default_rng(1)
+    array = random.integers(max(info.min, -300), min(info.max, 300), (640, 600)).astype(dtype)
+    found, gdal = downsample(array, (2, 2), "rms"), overview(tmp_path, array, 2, "rms")
+    # The root of a mean of four squares is half-way where their sum is the square of an odd number.
+    sums = (array.astype("i8").reshape(320, 2, 300, 2) ** 2).sum(axis=(1, 3))
+    odd = np.rint(np.sqrt(sums)).astype("i8")
+    is_tie = (odd * odd == sums) & (odd % 2 == 1) & (info.min < 0)
+    np.testing.assert_array_equal(found[~is_tie], gdal[~is_tie])
+    np.testing.assert_array_equal(found[is_tie], (odd[is_tie] + 1) // 2)
+    assert is_tie.sum() < 100 and (np.abs(found.astype(int) - gdal)[is_tie] <= 1).all()
+
+
 def test_nan_as_nodata(tmp_path: Path) -> None:
     for dtype in ("f4", "f8"):
         array = raster(dtype, (40, 60), np.nan)
