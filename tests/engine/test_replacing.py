@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import zstore
 from zstore.engine.documents import UNFINISHED
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
+from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.zip.store import ZipStore
@@ -77,11 +79,13 @@ CALLS: dict[str, Callable[[Store, int], Any]] = {
 }
 
 
-@pytest.fixture(params=["memory", "local", "zip"])
+@pytest.fixture(params=["memory", "fsspec", "local", "zip"])
 def make(request, tmp_path) -> Callable[[int], Store]:
     def make_one(number: int) -> Store:
         if request.param == "memory":
             return MemoryStore()
+        if request.param == "fsspec":
+            return FsspecStore.from_url(f"memory://{uuid4().hex}")
         place = tmp_path / str(number)
         return LocalStore(place) if request.param == "local" else ZipStore(f"{place}.zip")
 
