@@ -69,6 +69,7 @@ class TestJpeg2k(SerializerContract):
 
 
 class TestLerc(SerializerContract):
+    knows_its_end = False  # the library passes over what follows its stream
     specs = tuple(ChunkSpec((7, 8), np.dtype(name), None) for name in ("u1", "i4", "f4", "f8"))
     damage_count = 30
 
@@ -78,6 +79,7 @@ class TestLerc(SerializerContract):
 
 @pytest.mark.parametrize("name", ["jpegxl", "jpegls", "webp", "jpeg"])
 class TestTheOthers(SerializerContract):
+    knows_its_end = False  # the library passes over what follows its stream
     specs = tuple(ChunkSpec(shape, np.dtype("u1"), None) for shape in ((16, 17, 3), (5, 9, 4)))
     damage_count = 30
 
