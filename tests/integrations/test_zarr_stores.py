@@ -143,7 +143,7 @@ def test_zstore_opens_zarr_stores(tmp_path):
         zstore.create_array(zipped, "y", data=np.arange(6))
         assert np.array_equal(zarr.open_array(zipped, path="y")[...], np.arange(6))
     # Where zstore knows the place, it goes there by itself.
-    opened = zstore.open_group(LocalStore(tmp_path / "d"))
+    opened = zstore.open_group(LocalStore(tmp_path / "d"), mode="a")
     assert isinstance(opened.store, Directory)
     assert zstore.open_group(ZstoreStore(opened.store)).store is opened.store
 
