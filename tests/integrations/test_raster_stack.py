@@ -140,6 +140,7 @@ def test_bands_beside_each_other(tmp_path, zarr_format):
 CORNERS = [(0, 0), (0, 60), (45, -7), (50, 55)]
 
 
+@pytest.mark.filterwarnings("ignore:.*GDAL takes the fill value")
 @pytest.mark.parametrize("nodata", [0, None])
 def test_a_mosaic_is_rasterios(tmp_path, nodata):
     """Later rasters on top where they are valid; what none covers is nodata, or masked."""
