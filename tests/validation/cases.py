@@ -351,7 +351,6 @@ VARIABLES = [
         lambda d: array(d.store, "x", np.zeros(95), ("x",), overwrite=True),
         "x",
         make=bare,
-        is_mechanical=False,
     ),
     case("MS-11", lambda d: d.remove("x"), "b02", make=flat, profile="geozarr-mini"),
     case(

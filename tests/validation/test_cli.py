@@ -64,20 +64,30 @@ def test_forms(place: Path, tmp_path: Path) -> None:
 def test_fix_shows_then_writes_then_takes_back(place: Path) -> None:
     spoil(place)
     before = (place / "zarr.json").read_bytes()
-    shown = run("fix", place)
+    shown = run("fix", place, code=1)
     assert '-            "scaleDenominator": 35.28,' in shown
     assert "+++ b/zarr.json" in shown and "pass --write" in shown
     assert (place / "zarr.json").read_bytes() == before
-    assert "+++" not in run("fix", place, "--quiet")
+    assert "+++" not in run("fix", place, "--quiet", code=1)
     written = run("fix", place, "--write")
     assert "1 errors and 0 warnings before, 0 errors and 0 warnings after" in written
     run("validate", place)
     assert "0 keys change" in run("fix", place, "--write")
+    run("fix", place)
     (backup,) = place.parent.glob("a.zarr.backup-*")
     run("fix", place, "--restore", backup, "--write", code=2)
     assert "1 keys as they were" in run("fix", place, "--restore", backup)
     assert (place / "zarr.json").read_bytes() == before
     run("fix", place, "--restore", place, code=1)
+
+
+def test_fix_fails_while_errors_are_left(place: Path) -> None:
+    spoil(place)
+    Documents(LocalStore.from_path(str(place))).set("0/b02", valid_min=float("nan"))
+    written = run("fix", place, "--write", code=1)
+    assert "fixed GZ-44 /" in written and "left GZ-21 /0/b02: " in written
+    run("fix", place, "--write", code=1)
+    run("validate", place, code=1)
 
 
 def test_fix_takes_a_fill_value(place: Path) -> None:

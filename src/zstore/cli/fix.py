@@ -51,7 +51,10 @@ def fix(
     restore: Path | None,
     quiet: bool,
 ) -> None:
-    """Fix documents and coordinates of PATH, never data: CRS, transforms, tile matrices, fill values."""
+    """Fix documents and coordinates of PATH, never data: CRS, transforms, tile matrices, fill values.
+
+    Fails while PATH has errors: those that are left, or, where nothing is written, those that are there.
+    """
     from zstore.storage.url import open_store
     from zstore.validation.fixing.fix import plan_fix
     from zstore.validation.fixing.write import backup_place, restore_backup, write_plan
@@ -74,12 +77,14 @@ def fix(
         f"{v.count('error')} errors and {v.count('warning')} warnings" for v in (plan.before, plan.after)
     ]
     click.echo(f"{path}: {counts[0]} before, {counts[1]} after; {len(plan.changes)} keys change")
-    if not plan.changes and not plan.is_left:
-        return
-    if not write:
+    has_work = bool(plan.changes) or plan.is_left
+    if has_work and not write:
         click.echo("nothing is written: pass --write to do it")
-        return
+    if not has_work or not write:
+        raise SystemExit(1 if plan.before.count("error") else 0)
     store = open_store(path)
     place = backup_place(store) if backup is None else backup
     write_plan(plan, store, place)
     click.echo(f"written; what was replaced is in {place}, and comes back with --restore")
+    if plan.after.count("error"):
+        raise SystemExit(1)

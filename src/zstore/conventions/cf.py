@@ -301,7 +301,7 @@ def _parse_axes(
     """
     found: dict[str, list[str]] = {"Y": [], "X": []}
     for name in node.dims or ():
-        kind = None if name is None else _kind(name, siblings.get(name))
+        kind = None if name is None else axis_of(name, siblings.get(name))
         if name is not None and kind is not None:
             found[kind].append(name)
     if len(found["Y"]) != 1 or len(found["X"]) != 1:
@@ -310,7 +310,8 @@ def _parse_axes(
     return y, x
 
 
-def _kind(name: str, coordinate: Any) -> str | None:
+def axis_of(name: str, coordinate: Any) -> str | None:
+    """Y or X where a dimension is one: by its coordinates' `axis` or `standard_name`, or its own name."""
     attributes = {} if coordinate is None else coordinate.attrs
     if attributes.get("axis") in ("X", "Y"):
         return str(attributes["axis"])

@@ -14,6 +14,7 @@ from zstore.conventions.model import Affine, GeoModel, Level, Variable
 from zstore.model.order import is_same_type
 
 __all__ = [
+    "SHARED",
     "Grid",
     "LevelPlace",
     "cell_area",

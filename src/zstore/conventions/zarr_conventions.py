@@ -197,6 +197,7 @@ def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelE
         findings.append(Finding("ZC-02", "error", path, message))
         return []
     entries: dict[str, LevelEntry] = {}
+    scales = _scales([item for item in layout if asset_path(item) is not None])
     for item in layout:
         asset = asset_path(item)
         if asset is None:
@@ -209,14 +210,14 @@ def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelE
         if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
             message = f"level {asset!r} is derived and has no transform"
             findings.append(Finding("ZC-02", "error", path, message, "transform"))
-        entries[asset] = _parse_item(item, asset, entries, path, findings)
+        entries[asset] = _parse_item(item, asset, scales.get(asset), path, findings)
     return list(entries.values())
 
 
 def _parse_item(
     item: Mapping[str, Any],
     asset: str,
-    entries: Mapping[str, LevelEntry],
+    scale: tuple[float, float] | None,
     path: str,
     findings: list[Finding],
 ) -> LevelEntry:
@@ -235,7 +236,7 @@ def _parse_item(
         affine=affine,
         shape=None if shape is None else (int(shape[0]), int(shape[1])),
         cell=None if cells is None else (float(cells[0]), float(cells[1])),
-        scale=_scale(item, entries),
+        scale=scale,
         resampling=item["resampling_method"] if isinstance(item.get("resampling_method"), str) else None,
     )
 
@@ -250,21 +251,30 @@ def asset_path(item: Any) -> str | None:
     return path.strip("/") if path != "." else ""
 
 
-def _scale(item: Mapping[str, Any], entries: Mapping[str, LevelEntry]) -> tuple[float, float] | None:
-    if not entries:
-        return (1, 1)
-    factors = item.get("factors")
-    transform = item.get("transform")
-    stated = transform.get("scale") if isinstance(transform, Mapping) else factors
-    if not isinstance(stated, (list, tuple)) or len(stated) < 2:
-        return None
-    # The last two dimensions are the spatial ones where an array has more.
-    found = parse_numbers(list(stated[-2:]), 2)
-    source = entries.get(str(item.get("derived_from", "")).strip("/"))
-    if found is None or (transform is not None and (source is None or source.scale is None)):
-        return None
-    base = source.scale if source is not None and source.scale is not None else (1, 1)
-    return (found[0] * base[0], found[1] * base[1])
+def _scales(items: list[Mapping[str, Any]]) -> dict[str, tuple[float, float] | None]:
+    """How many cells of the first level that is derived of none one cell of every asset is."""
+    by_asset = {asset: item for item in reversed(items) if (asset := asset_path(item)) is not None}
+    first = next((item for item in items if "derived_from" not in item), items[0] if items else None)
+    found: dict[str, tuple[float, float] | None] = {}
+
+    def scale_of(asset: str, above: frozenset[str]) -> tuple[float, float] | None:
+        item = by_asset.get(asset)
+        if item is None or asset in above:
+            return None
+        if item is first:
+            return (1, 1)
+        transform = item.get("transform")
+        stated = transform.get("scale") if isinstance(transform, Mapping) else item.get("factors")
+        # The last two dimensions are the spatial ones where an array has more.
+        own = parse_numbers(stated[-2:], 2) if isinstance(stated, list) and len(stated) >= 2 else None
+        source = scale_of(str(item.get("derived_from", "")).strip("/"), above | {asset})
+        if own is None or (transform is not None and source is None):
+            return None
+        return (own[0] * source[0], own[1] * source[1]) if source is not None else (own[0], own[1])
+
+    for asset in by_asset:
+        found[asset] = scale_of(asset, frozenset())
+    return found
 
 
 def _render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from zstore.nodes.open import create_array
 from zstore.storage.base import join_key
 from zstore.validation.fixing.documents import implied_nodata, nodata_attributes
 from zstore.validation.fixing.plan import Draft
+from zstore.validation.rules.declared import IDENTIFIERS
 from zstore.validation.view import ArrayView, GroupView, mapping_of
 
 __all__ = ["crs_of", "fix_crs"]
@@ -26,12 +27,17 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
     """The CRS of a grid: what the user says, else the one that all statements agree on.
 
     Those of the array itself and of its group first; where there is none, those of the groups above and of
-    the tile matrix set.
+    the tile matrix set. Of a pyramid, where they disagree, the one that outweighs all others at all levels.
     """
     if draft.crs is not None:
         return draft.crs
     handed = (facts for group in grid.node.ancestors() for facts in draft.hierarchy.meaning.facts(group))
     stated = [crs for _, crs in grid.stated_crs] or [crs for facts in handed for _, crs in facts.crs]
+    place = draft.evidence.pyramid_of(grid)
+    if place is not None:
+        weightiest, known = draft.evidence.settle_crs(place[0])
+        if weightiest is not None and len(known) > 1:
+            return weightiest
     if any(not crs.is_same(stated[0]) for crs in stated[1:]):
         if refuses:
             names = sorted({crs.code or crs.wkt.partition(",")[0] for crs in stated})
@@ -62,6 +68,8 @@ def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
         return
     # Of a name that no node of the group can have, nothing is made.
     name = stated if stated and "/" not in stated and stated.strip(".") else CRS_VARIABLE
+    if mapping is None and (there := _mapping_there(draft, group, crs)) is not None:
+        name, mapping = there.name, there
     if mapping is None or (mapping.attrs.keys() and mapping.name in (grid.node.dims or ())):
         if mapping is not None:
             # A coordinate that is named for the CRS is not the place for one.
@@ -91,6 +99,15 @@ def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
         # With a grid mapping, the array is no longer GDAL's alone, and its fill value no longer nodata.
         changes |= nodata_attributes(nodata, grid.node.dtype, 3)
     draft.update("MS-05", grid.node, f"{', '.join(changes)}: {name!r} holds the CRS", changes)
+
+
+def _mapping_there(draft: Draft, group: GroupView, crs: Crs) -> ArrayView | None:
+    """The one grid mapping variable of a group, where it says that CRS."""
+    mappings: list[ArrayView] = list(draft.hierarchy.roles(group).mappings.values())
+    says = len(mappings) == 1 and any(
+        _means(mappings[0].attrs.get(n), crs) for n in ("crs_wkt", "spatial_ref")
+    )
+    return mappings[0] if says else None
 
 
 def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mapping[str, Any]) -> None:
@@ -128,7 +145,19 @@ def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
         if found is None or isinstance(expected, int | float) or name == "grid_mapping_name":
             changes[name] = expected
     others = {name: value for name, value in changes.items() if stated.get(name) != value}
+    # Parameters of the CRS that was stated before, which this one has not.
+    gone = [name for name in _parameters_of(stated.get("crs_wkt")) if name in stated and name not in crs.cf]
+    if gone and "crs_wkt" in others:
+        draft.set_attributes(mapping, {name: value for name, value in stated.items() if name not in gone})
     draft.update("OC-05", mapping, f"{', '.join(sorted(others))} say the CRS", others)
+
+
+def _parameters_of(value: Any) -> list[str]:
+    """The names of the grid mapping parameters of a CRS; none where it is no CRS."""
+    try:
+        return [] if value is None else list(Crs.from_user(value).cf)
+    except MetadataError:
+        return []
 
 
 def _means(value: Any, crs: Crs) -> bool:
@@ -202,11 +231,24 @@ def _fix_proj(draft: Draft, group: GroupView, crs: Crs) -> None:
     draft.note("ZC-07", group, "proj: says the CRS")
 
 
+def _is_nameless(entry: Any) -> bool:
+    """Whether an entry of `zarr_conventions` has one of the three names, and no identifier."""
+    if not isinstance(entry, dict) or any(name in entry for name in IDENTIFIERS):
+        return False
+    return str(entry.get("name", "")).rstrip(":") in ("multiscales", "proj", "spatial")
+
+
 def _declare(draft: Draft, group: GroupView) -> None:
     attributes = draft.attributes(group)
     stated = attributes.get("zarr_conventions", [])
     if not isinstance(stated, list):
         draft.refuse("ZC-01", group, f"zarr_conventions is {stated!r}")
+        return
+    nameless = [n for n, entry in enumerate(stated) if _is_nameless(entry)]
+    if nameless:
+        # Known by name, and by nothing that readers look for.
+        known = [declare([e["name"].rstrip(":")])[0] if _is_nameless(e) else e for e in stated]
+        draft.update("ZC-01", group, "conventions declared with their UUID", {"zarr_conventions": known})
         return
     used = {name.partition(":")[0] for name in attributes if ":" in name} & {"proj", "spatial"}
     multiscales = attributes.get("multiscales")

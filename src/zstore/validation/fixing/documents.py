@@ -9,6 +9,7 @@ import numpy as np
 
 from zstore.conventions.decoding import decode_fill, encode_fill, fit_nodata
 from zstore.conventions.model import RESAMPLING_METHODS
+from zstore.conventions.zarr_conventions import layout_items
 from zstore.errors import MetadataError
 from zstore.model import v2, v3
 from zstore.model.document import render_json
@@ -54,9 +55,9 @@ def fix_documents(draft: Draft) -> None:
         draft.store.put(key, render_json(document))
         draft.note("GZ-07", node, f"{', '.join(misplaced)} moved into attributes")
     for broken in check_conventions(draft.hierarchy):
-        if broken.found is None:
-            changes = {"Conventions": "CF-1.11"}
-            draft.update("GZ-17", broken.node, "Conventions added", changes)
+        if broken.found is None or isinstance(broken.found, float):
+            changes = {"Conventions": "CF-1.11" if broken.found is None else f"CF-{broken.found}"}
+            draft.update("GZ-17", broken.node, "Conventions names the version of CF", changes)
 
 
 def fix_methods(draft: Draft) -> None:
@@ -73,12 +74,20 @@ def fix_methods(draft: Draft) -> None:
         changed = _with_method(changed)
         if draft.method is not None and changed.get("resampling_method") not in RESAMPLING_METHODS:
             changed["resampling_method"] = draft.method
+        elif "resampling_method" not in changed and len(methods := _layout_methods(changed)) == 1:
+            changed["resampling_method"] = methods.pop()
         elif "resampling_method" not in changed and "tile_matrix_set" in changed:
             message = "nothing says how the levels were made; expected --method"
             draft.refuse("GZ-37", pyramid.group, message)
         draft.update(
             "GZ-47", pyramid.group, "resampling_method spelt as the draft has it", {"multiscales": changed}
         )
+
+
+def _layout_methods(stated: dict[str, Any]) -> set[str]:
+    """The methods that the levels of a layout are said to be made by."""
+    found = {item.get("resampling_method") for item in layout_items(stated) if "derived_from" in item}
+    return {method for method in found if method in RESAMPLING_METHODS} if None not in found else set()
 
 
 def _with_method(item: Any) -> Any:
@@ -121,7 +130,7 @@ def fix_fill_values(draft: Draft) -> None:
         if not (is_unreadable_fill(array) or is_list or is_text_in_v2):
             continue
         try:
-            nodata = decode_fill(stated, array.dtype)
+            nodata = decode_fill(_number_of(stated), array.dtype)
         except MetadataError as error:
             draft.refuse("GZ-16", array, error.message)
             continue
@@ -131,6 +140,16 @@ def fix_fill_values(draft: Draft) -> None:
             continue
         message = f"_FillValue {stated!r} written as {changes['_FillValue']!r}"
         draft.update("GZ-16", array, message, changes)
+
+
+def _number_of(stated: Any) -> Any:
+    """A number that is written as text; anything else as it is."""
+    for kind in (int, float) if isinstance(stated, str) else ():
+        try:
+            return kind(stated)
+        except ValueError:
+            continue
+    return stated
 
 
 def _fix_no_fill(draft: Draft, array: ArrayView) -> None:

@@ -13,17 +13,22 @@ from zstore.jobs.record import resumable
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 from zstore.validation.fixing.crs import fix_crs
+from zstore.validation.fixing.dimensions import fix_dimensions
 from zstore.validation.fixing.documents import fix_documents, fix_fill_values, fix_methods
 from zstore.validation.fixing.levels import fix_levels
 from zstore.validation.fixing.places import fix_places, fix_time
 from zstore.validation.fixing.plan import Plan, make_plan
+from zstore.validation.fixing.variables import fix_shared, fix_words
 from zstore.validation.fixing.write import backup_place, write_plan
 from zstore.validation.run import Target, open_hierarchy
 
 __all__ = ["FIXES", "fix", "plan_fix"]
 
 # In this order: what can be read first, then the CRS, then places, then the pyramid that is made of them.
-FIXES = (fix_documents, fix_fill_values, fix_methods, fix_crs, fix_places, fix_time, fix_levels)
+FIXES = (
+    fix_words, fix_documents, fix_dimensions, fix_fill_values, fix_methods, fix_crs, fix_places, fix_time,
+    fix_levels, fix_shared,
+)  # fmt: skip
 
 
 def plan_fix(

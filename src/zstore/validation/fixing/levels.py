@@ -20,11 +20,12 @@ from zstore.conventions.levels import LevelPlace
 from zstore.conventions.lists import Multiscales
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import GeoModel, Level
-from zstore.conventions.zarr_conventions import is_number, parse_numbers
+from zstore.conventions.zarr_conventions import asset_path, is_number, parse_numbers, render_layout
 from zstore.errors import MetadataError
 from zstore.validation.fixing.crs import crs_of
 from zstore.validation.fixing.places import affine_of
 from zstore.validation.fixing.plan import Draft
+from zstore.validation.rules.declared import unlisted_levels
 from zstore.validation.rules.levels import find_unnamed_levels
 from zstore.validation.rules.tiles import tile_offset
 from zstore.validation.view import GroupView
@@ -121,8 +122,8 @@ def _why_no_object(pyramid: Pyramid, geo: GeoModel) -> str | None:
 def _fix_object(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
     stated = draft.attributes(pyramid.group)["multiscales"]
     changed = dict(stated)
-    if isinstance(stated.get("layout"), list):
-        changed["layout"] = [_fix_item(item, pyramid, geo) for item in stated["layout"]]
+    if "layout" in stated:
+        changed["layout"] = _fix_layout(stated["layout"], pyramid, geo)
     if isinstance(stated.get("tile_matrix_set"), dict):
         reason = why_no_tiles(geo)
         if reason is None:
@@ -136,13 +137,53 @@ def _has_tile_findings(draft: Draft, pyramid: Pyramid) -> bool:
     return any(finding.rule in ("GZ-44", "GZ-45") for finding in pyramid.reading.findings)
 
 
-def _fix_item(item: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
+def _fix_layout(layout: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
+    """The layout with every level that there is, the finest first, each item saying what its level is."""
+    rendered = {item["asset"]: item for item in render_layout(geo)["layout"]}
+    if not isinstance(layout, list) or not layout:
+        return list(rendered.values())
+    items = _with_unlisted([_with_asset(item, pyramid) for item in layout], pyramid, geo)
+    ranks = {level.path: rank for rank, level in enumerate(geo.levels)}
+    known = [ranks[path] for item in items if (path := asset_path(item)) in ranks]
+    if known != sorted(known):
+        # Readers take the first for the finest.
+        items.sort(key=lambda item: ranks.get(asset_path(item) or "", len(ranks)))
+    return [_fix_item(item, geo) for item in items]
+
+
+def _with_asset(item: Any, pyramid: Pyramid) -> Any:
+    asset = item.get("asset") if isinstance(item, dict) else None
+    if isinstance(asset, str) and asset.startswith("/") and pyramid.group.below(asset.strip("/")) is not None:
+        return {**item, "asset": asset.strip("/")}
+    return item
+
+
+def _with_unlisted(items: list[Any], pyramid: Pyramid, geo: GeoModel) -> list[Any]:
+    """The items, with those levels that have a tile matrix and are not listed.
+
+    What else there is to say of them is known once they are read as levels.
+    """
+    listed = {asset_path(item) for item in items}
+    unlisted = [name for name in unlisted_levels(pyramid) if name not in listed]
+    for number, item in enumerate(items):
+        path = asset_path(item)
+        if not path or pyramid.group.below(path) is not None or len(unlisted) != 1:
+            continue
+        spatial = pyramid.group.groups[unlisted[0]].attrs
+        if item.get("spatial:shape") == spatial.get("spatial:shape") is not None:
+            items[number] = {**item, "asset": unlisted.pop()}
+    if not geo.levels:
+        return items
+    more = [{"asset": name, "derived_from": geo.levels[0].path, "transform": {}} for name in unlisted]
+    if geo.resampling is not None:
+        more = [{**item, "resampling_method": geo.resampling} for item in more]
+    return items + more
+
+
+def _fix_item(item: Any, geo: GeoModel) -> Any:
     if not isinstance(item, dict):
         return item
     changed = dict(item)
-    asset = item.get("asset")
-    if isinstance(asset, str) and asset.startswith("/") and pyramid.group.below(asset.strip("/")) is not None:
-        changed["asset"] = asset.strip("/")
     level = next((level for level in geo.levels if level.path == changed.get("asset")), None)
     if level is None:
         return changed
@@ -153,19 +194,30 @@ def _fix_item(item: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
         small = 1e-6 * min(level.affine.cell)
         if found is None or any(abs(a - b) > small for a, b in zip(found, level.affine, strict=True)):
             changed["spatial:transform"] = list(level.affine)
+    source = next((s for s in geo.levels if s.path == str(item.get("derived_from", "")).strip("/")), None)
+    if "derived_from" in item and (source is None or source is level):
+        source = geo.levels[0]
+        changed["derived_from"] = source.path
+    return changed | _fix_scale(item, level, source or geo.levels[0], "derived_from" in item)
+
+
+def _fix_scale(item: dict[str, Any], level: Level, source: Level, is_derived: bool) -> dict[str, Any]:
+    """The `transform` of an item of a layout, where it is not what leads from the source to the level."""
     transform = item.get("transform")
-    if (
-        "derived_from" in item
-        and not isinstance(transform, dict)
-        and item["derived_from"] == geo.levels[0].path
-    ):
-        changed["transform"] = {"scale": [float(f) for f in level.factors], "translation": [0.0, 0.0]}
-    elif isinstance(transform, dict):
-        translation = transform.get("translation")
-        if isinstance(translation, list) and any(translation):
-            # All levels share their corner: the offset of the first centre is none.
-            changed["transform"] = {**transform, "translation": [0.0] * len(translation)}
-    return changed
+    wanted = [mine / theirs for mine, theirs in zip(level.factors, source.factors, strict=True)]
+    if not isinstance(transform, dict):
+        made = {"scale": [float(f) for f in wanted], "translation": [0.0, 0.0]}
+        return {"transform": made} if is_derived else {}
+    changed = dict(transform) or {"scale": [0.0, 0.0], "translation": [0.0, 0.0]}
+    scale, translation = changed.get("scale"), changed.get("translation")
+    if isinstance(scale, list) and len(scale) >= 2:
+        found = parse_numbers(scale[-2:], 2)
+        if found is None or any(abs(a - b) > 1e-6 * b for a, b in zip(found, wanted, strict=True)):
+            changed["scale"] = [*scale[:-2], *(float(f) for f in wanted)]
+    if isinstance(translation, list) and any(translation):
+        # All levels share their corner: the offset of the first centre is none.
+        changed["translation"] = [0.0] * len(translation)
+    return {"transform": changed}
 
 
 def _fix_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[str, Any]:

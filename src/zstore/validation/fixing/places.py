@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,14 +14,18 @@ from zstore.conventions.gdal import parse_geotransform, render_geotransform
 from zstore.conventions.levels import Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import Affine
+from zstore.conventions.units import angle_of
 from zstore.conventions.zarr_conventions import parse_numbers
 from zstore.errors import MetadataError
+from zstore.model.array import ZarrFormat
 from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import join_key
 from zstore.validation.fixing.crs import crs_of
+from zstore.validation.fixing.evidence import fit_line
 from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.consistency import coordinate_corner
-from zstore.validation.rules.georeference import SYNONYMS, TIME_UNITS
+from zstore.validation.rules.georeference import SYNONYMS, TIME_UNITS, is_length
+from zstore.validation.units import dimension_of
 from zstore.validation.view import ArrayView, GroupView, NodeView, coordinate_of, mapping_of
 
 __all__ = ["affine_of", "fix_places", "fix_time"]
@@ -31,19 +36,26 @@ NEAR = 0.02
 
 
 def affine_of(draft: Draft, grid: Grid) -> Affine | None:
-    """Where a grid lies: by its pyramid's finest level, else as it is read."""
-    for pyramid in draft.hierarchy.pyramids:
-        for level in pyramid.levels:
-            if any(held.node is grid.node for held in level.grids.values()):
-                return _level_affine(draft, pyramid, level, grid)
-    geo = draft.hierarchy.meaning.read(grid.node).geo
-    return None if geo is None else geo.affine
+    """Where a grid lies, by the weight of all that says so; None, with a word on it, where none has it."""
+    place = draft.evidence.pyramid_of(grid)
+    settled = draft.evidence.settle(grid)
+    if place is None or place[1] is place[0].levels[0] or grid.shape != place[1].shape:
+        found = settled.affine
+    else:
+        found = _level_affine(draft, *place, grid, settled.affine)
+    if found is None and settled.trouble is not None:
+        draft.refuse("MS-28", grid.node, settled.trouble)
+    return found
 
 
-def _level_affine(draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid) -> Affine | None:
+def _level_affine(
+    draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid, found: Affine | None
+) -> Affine | None:
+    """Where a coarser level lies, whose coordinates may be edges, or every so many of the finest level's."""
     base = pyramid.levels[0]
-    found = level.affine if grid.shape == level.shape else None
-    if level is base or base.affine is None or base.shape is None or base.affine.is_rotated or found is None:
+    base_grid = next((held for held in base.grids.values() if held.shape == base.shape), None)
+    affine = None if base_grid is None else draft.evidence.settle(base_grid).affine or base.affine
+    if affine is None or base.shape is None or affine.is_rotated or (found is None and level.affine is None):
         return found
     factors = [
         round(finer / coarser) if coarser else 0
@@ -55,7 +67,7 @@ def _level_affine(draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid)
     place = coordinate_corner(grid)
     if not whole or place is None:
         return found
-    expected = base.affine.scaled((factors[0], factors[1]))
+    expected = affine.scaled((factors[0], factors[1]))
     kinds = []
     for axis, (corner, step) in enumerate(((expected.f, expected.e), (expected.c, expected.a))):
         stretch = place[1][axis] / step - 1
@@ -131,17 +143,7 @@ def _fix_coordinate(
         if dimension in group.children or dimension.startswith("/"):
             return
         path = join_key(group.path, dimension)
-        create_array(
-            draft.store,
-            path,
-            data=centres,
-            chunks=-1,
-            compressors=None,
-            fill_value=float("nan"),
-            zarr_format=group.zarr_format,
-            dimension_names=(dimension,),
-            attributes=wanted,
-        )
+        _create_coordinate(draft, path, group.zarr_format, dimension, centres, wanted)
         draft.note("MS-11", path, "coordinates written")
         return
     missing = {name: value for name, value in wanted.items() if name not in coordinate.attrs}
@@ -150,7 +152,114 @@ def _fix_coordinate(
     ) != wanted.get("standard_name"):
         missing = {}
     draft.update("GZ-14", coordinate, f"{', '.join(sorted(missing))} added", missing)
+    if len(coordinate.shape) == 1 and coordinate.shape != centres.shape:
+        _fix_length(draft, grid, coordinate, centres)
+        return
+    _fix_description(draft, grid, coordinate, centres, wanted)
     _fix_values(draft, coordinate, centres, wanted)
+
+
+def _create_coordinate(
+    draft: Draft,
+    path: str,
+    zarr_format: ZarrFormat,
+    dimension: str,
+    centres: np.ndarray[Any, Any],
+    attributes: Mapping[str, Any],
+    **options: Any,
+) -> None:
+    create_array(
+        draft.store,
+        path,
+        data=centres,
+        chunks=-1,
+        compressors=None,
+        fill_value=float("nan"),
+        zarr_format=zarr_format,
+        dimension_names=(dimension,),
+        attributes=attributes,
+        **options,
+    )
+
+
+def _fix_length(draft: Draft, grid: Grid, coordinate: ArrayView, centres: np.ndarray[Any, Any]) -> None:
+    """Coordinates of another length, where the grid's own is borne out."""
+    is_level = draft.evidence.pyramid_of(grid) is not None
+    shapes = [coordinate.parent.attrs.get("spatial:shape")] if coordinate.parent is not None else []
+    if not is_level and list(grid.shape) not in shapes:
+        message = f"coordinates are {coordinate.shape[0]} long, the dimension {len(centres)}"
+        draft.refuse("MS-11", coordinate, f"{message}; expected spatial:shape to say which is right")
+        return
+    attributes = {**draft.attributes(coordinate)}
+    attributes.pop("_ARRAY_DIMENSIONS", None)
+    _create_coordinate(
+        draft, coordinate.path, coordinate.zarr_format, coordinate.name, centres, attributes, overwrite=True
+    )
+    draft.note("MS-11", coordinate, f"as many coordinates as cells written: {len(centres)}")
+
+
+DEGREES = re.compile(r"degrees?(_[a-z]+|[ENSW])?", re.IGNORECASE)
+FULL_CIRCLE = 361.0
+
+
+def _fix_description(
+    draft: Draft, grid: Grid, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
+) -> None:
+    """`standard_name`, `units` and `axis` of another CRS or axis, where the numbers are this one's."""
+    attributes = draft.attributes(coordinate)
+    found = {name: attributes.get(name) for name in ("standard_name", "units", "axis")}
+    wrong = {
+        name: wanted[name]
+        for name in found
+        if name in wanted and found[name] is not None and not _is_said(name, found[name], wanted[name])
+    }
+    values = _numbers(coordinate)
+    is_borne = values is not None and _is_near(coordinate, values, centres)
+    is_view = _projection(grid) == "geostationary" and angle_of(str(found["units"])) is not None
+    if not is_borne and (is_view or is_length(found["units"], str(wanted.get("units")))):
+        # Readers convert them.
+        wrong.pop("units", None)
+    if not wrong:
+        return
+    if is_borne and not grid.stated_affines and draft.evidence.pyramid_of(grid) is None:
+        # The numbers are all there is: they may be in the units that are stated.
+        is_borne = dimension_of(str(found["units"])) in (None, dimension_of(str(wanted.get("units"))))
+    rule = "MS-08" if "units" in wrong else "MS-07"
+    if values is not None and {"standard_name", "units"} <= set(wrong) and not _is_impossible(found, values):
+        # Both say another kind of CRS, and the numbers allow it.
+        message = f"standard_name {found['standard_name']!r} and units {found['units']!r} are another CRS's"
+        draft.refuse(rule, coordinate, f"{message}; expected --crs, or the attributes corrected")
+    elif is_borne or (values is not None and _is_impossible(found, values)) or rule == "MS-07":
+        draft.update(rule, coordinate, f"{', '.join(sorted(wrong))} are the CRS's", wrong)
+    else:
+        draft.refuse(
+            rule, coordinate, f"units are {found['units']!r}, and no transform bears the numbers out"
+        )
+
+
+def _projection(grid: Grid) -> str | None:
+    """What CF calls the projection of a grid."""
+    return None if grid.crs is None else grid.crs.cf.get("grid_mapping_name")
+
+
+def _is_said(name: str, found: Any, wanted: str) -> bool:
+    """Whether an attribute of a coordinate says what is wanted, in any spelling."""
+    if name == "units":
+        return found in SYNONYMS.get(wanted, (wanted,))
+    return found in (wanted, wanted.replace("_coordinate", "_angular_coordinate"))
+
+
+def _is_impossible(found: Mapping[str, Any], values: np.ndarray[Any, Any]) -> bool:
+    """Whether the numbers cannot be what the attributes say they are: degrees."""
+    is_angle = isinstance(found["units"], str) and DEGREES.fullmatch(found["units"])
+    is_named = found["standard_name"] in ("longitude", "latitude")
+    return bool(is_angle or is_named) and bool(np.nanmax(np.abs(values), initial=0.0) > FULL_CIRCLE)
+
+
+def _numbers(coordinate: ArrayView) -> np.ndarray[Any, Any] | None:
+    """The values of a coordinate, as they are without their units; None where they are no numbers."""
+    values = coordinate.values() if coordinate.dtype.kind in "iuf" else None
+    return None if values is None else values.astype(np.float64)
 
 
 def _axis_attributes(draft: Draft, grid: Grid, axis: int) -> dict[str, Any]:
@@ -159,23 +268,36 @@ def _axis_attributes(draft: Draft, grid: Grid, axis: int) -> dict[str, Any]:
     return {name: value for name, value in stated.items() if name != "long_name"}
 
 
+def _is_near(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: np.ndarray[Any, Any]) -> bool:
+    return values.shape == centres.shape and _off(coordinate, values, centres) <= 1.0
+
+
+def _off(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: np.ndarray[Any, Any]) -> float:
+    """How far values are off the centres, in what is small enough not to matter."""
+    step = abs(float(centres[-1] - centres[0])) / max(len(centres) - 1, 1) or 1.0
+    packed = min(quantum(coordinate.attrs, coordinate.dtype), CLOSE * step)
+    rounding = rounding_of(coordinate, centres) + packed
+    off = np.abs(values - centres).max(initial=0.0) / (CLOSE * step + rounding)
+    return float("inf") if np.isnan(off) else float(off)
+
+
 def _fix_values(
     draft: Draft, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
 ) -> None:
-    values = coordinate.values()
-    if values is None or coordinate.shape != centres.shape or coordinate.dtype.kind not in "iuf":
+    values = _numbers(coordinate)
+    if values is None or values.shape != centres.shape or _is_near(coordinate, values, centres):
         return
-    units = coordinate.attrs.get("units", wanted.get("units"))
+    units = draft.attributes(coordinate).get("units", wanted.get("units"))
     if units not in SYNONYMS.get(str(wanted.get("units")), (wanted.get("units"),)):
         # Written in other units than the CRS's, the numbers say something else.
         return
-    step = abs(float(centres[-1] - centres[0])) / max(len(centres) - 1, 1) or 1.0
-    rounding = rounding_of(coordinate, centres) + min(
-        quantum(coordinate.attrs, coordinate.dtype), CLOSE * step
-    )
-    off = np.abs(values.astype(np.float64) - centres).max(initial=0.0)
-    if off <= CLOSE * step + rounding:
+    steps = np.diff(values)
+    is_ordered = bool(np.all(steps > 0) or np.all(steps < 0))
+    if is_ordered and fit_line(coordinate, values) is None:
+        message = "coordinates are in order, and not regularly spaced: no transform can say where they are"
+        draft.refuse("GZ-29", coordinate, message)
         return
+    step = abs(float(centres[-1] - centres[0])) / max(len(centres) - 1, 1) or 1.0
     fitting = encode(centres, coordinate.attrs, coordinate.dtype)
     held = decode(fitting, coordinate.attrs).astype(np.float64)
     if coordinate.dtype.kind in "iu" and not np.allclose(held, centres, rtol=0, atol=CLOSE * step):
@@ -183,9 +305,8 @@ def _fix_values(
         draft.refuse("GZ-29", coordinate, f"centres are no numbers that {stored} holds")
         return
     open_array(draft.store, coordinate.path, mode="r+")[...] = fitting
-    draft.note(
-        "GZ-29", coordinate, f"centres of the cells written; they were up to {off / step:.3g} cells off"
-    )
+    off = np.nanmax(np.abs(values - centres), initial=0.0) / step
+    draft.note("GZ-29", coordinate, f"centres of the cells written; they were up to {off:.3g} cells off")
 
 
 def _fix_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:

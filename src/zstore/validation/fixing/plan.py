@@ -21,6 +21,7 @@ from zstore.model import v2, v3
 from zstore.model.document import render_json
 from zstore.storage.base import Names, Store, check_key, join_key
 from zstore.storage.memory import MemoryStore
+from zstore.validation.fixing.evidence import Evidence
 from zstore.validation.run import check_hierarchy
 from zstore.validation.verdict import Verdict
 from zstore.validation.view import (
@@ -129,6 +130,10 @@ class Draft:
     fill_value: int | float | None = None
     fixed: list[Fix] = field(default_factory=list)
     refused: list[Fix] = field(default_factory=list)
+    evidence: Evidence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evidence = Evidence(self.hierarchy)
 
     @property
     def has_mapping(self) -> bool:
@@ -162,10 +167,22 @@ class Draft:
         document = {**document, "attributes": dict(attributes)} if node.zarr_format == 3 else dict(attributes)
         self.store.put(key, render_json(document))
 
+    def edit(self, node: NodeView, changes: Mapping[str, Any]) -> None:
+        """Set members of the node's own document."""
+        key = join_key(node.path, node.kind)
+        document = json.loads(bytes(self.store.get(key) or b"{}"))
+        self.store.put(key, render_json(document | changes))
+
     def _load(self, node: NodeView) -> dict[str, Any]:
         data = self.store.get(join_key(node.path, node.attributes_key))
         document = {} if data is None else json.loads(bytes(data))
         return document if isinstance(document, dict) else {}
+
+    def rename(self, rule: str, node: NodeView, names: Mapping[str, str]) -> None:
+        """Give attributes other names, in their places."""
+        self.set_attributes(node, {names.get(name, name): v for name, v in self.attributes(node).items()})
+        spelt = ", ".join(f"{old!r} is spelt {new!r}" for old, new in names.items())
+        self.note(rule, node, spelt)
 
     def update(self, rule: str, node: NodeView, message: str, changes: Mapping[str, Any]) -> bool:
         """Set attributes that differ; whether any did."""
@@ -260,7 +277,7 @@ def _make_plan(
         plan = _carry_out(fixes[:count], blank, before)
         worse = _made_worse(hierarchy, plan)
         if not worse:
-            return replace(plan, refused=tuple(dict.fromkeys((*plan.refused, *broken))))
+            return replace(plan, refused=tuple(_leftovers(plan, broken)))
         broken += worse
     return Plan(OverlayStore(hierarchy.store), {}, (), tuple(dict.fromkeys(broken)), before, before)
 
@@ -293,6 +310,19 @@ def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, before:
     changes = store.changes()
     after = check_hierarchy(_reload(hierarchy, store)) if changes else before
     return Plan(store, changes, tuple(fixed), tuple(refused), before, after)
+
+
+def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
+    """What is left, with the reason: what was refused, then every other error that stays."""
+    named = dict.fromkeys((*plan.refused, *broken))
+    yield from named
+    places = {(fix.rule, fix.path) for fix in named}
+    errors = [found for found in plan.after.findings if found.severity == "error"]
+    yield from dict.fromkeys(
+        Fix(found.rule, found.path, found.message)
+        for found in errors
+        if (found.rule, found.path) not in places
+    )
 
 
 def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Fix]:

@@ -14,7 +14,7 @@ from zstore.validation.rule import Found, rule
 from zstore.validation.rules.georeference import found_by_reading
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, mapping_of
 
-__all__ = ["IDENTIFIERS"]
+__all__ = ["IDENTIFIERS", "unlisted_levels"]
 
 IDENTIFIERS = ("uuid", "schema_url", "spec_url")
 
@@ -56,16 +56,32 @@ def check_assets(hierarchy: Hierarchy) -> Iterator[Found]:
                 path = item.get(member)
                 if asset_path({"asset": path}) and pyramid.group.below(path) is None:
                     yield Found(pyramid.group, f"{member} {path!r} is not there", "a node", path)
+        for name in unlisted_levels(pyramid):
+            message = f"layout leaves out level {name!r}, which has a tile matrix"
+            yield Found(pyramid.group, message, name, None, "warning")
+
+
+def unlisted_levels(pyramid: Pyramid) -> list[str]:
+    """The groups that the tile matrix set has for levels, and the layout leaves out."""
+    listed = {asset_path(item) for item in layout_items(pyramid.stated)}
+    return [
+        name for name in pyramid.matrices if listed and name in pyramid.group.groups and name not in listed
+    ]
 
 
 @rule("ZC-04", "warning", "overviews", "GDAL 3.13, Zarr driver",
-      "Levels are such that GDAL takes them: same rank and type as the finest, translation 0, and with an "
-      "explicit spatial:registration one scale per dimension.",
-      "leave spatial:registration out: pixel is the default")  # fmt: skip
+      "Levels are such that GDAL and rio-tiler take them: the finest first, same rank and type as the finest,"
+      " translation 0, and with an explicit spatial:registration one scale per dimension.",
+      "write the finest level first, and leave spatial:registration out: pixel is the default")  # fmt: skip
 def check_gdal_levels(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
         is_explicit = pyramid.group.attrs.get("spatial:registration") == "pixel"
         base = pyramid.levels[0].grids if pyramid.levels else {}
+        listed = [asset_path(item) for item in layout_items(pyramid.stated)]
+        order = [listed.index(level.path) for level in pyramid.levels if level.path in listed]
+        if order != sorted(order):
+            message = f"layout lists {listed}: the first is not the finest"
+            yield Found(pyramid.group, message, [level.path for level in pyramid.levels], listed)
         for item in layout_items(pyramid.stated):
             transform = item.get("transform")
             level = next((p for p in pyramid.levels if p.path == item.get("asset")), None)

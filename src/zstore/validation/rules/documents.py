@@ -18,7 +18,14 @@ from zstore.storage.base import join_key
 from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, consolidated_documents
 
-__all__ = ["explained", "implicit_groups", "misplaced_members", "stale_consolidated", "walk"]
+__all__ = [
+    "STANDARD_SPELLINGS",
+    "explained",
+    "implicit_groups",
+    "misplaced_members",
+    "stale_consolidated",
+    "walk",
+]
 
 V3_MEMBERS = {
     "group": v3.GROUP_MEMBERS,

@@ -12,12 +12,12 @@ from zstore.conventions.gdal import parse_geotransform
 from zstore.conventions.levels import Grid
 from zstore.conventions.meaning import words
 from zstore.conventions.profiles import DRAFT, MINI
-from zstore.conventions.units import angle_of
+from zstore.conventions.units import angle_of, length_of
 from zstore.errors import MetadataError
 from zstore.validation.rule import Found, rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of, mapping_of
 
-__all__ = ["found_by_reading", "is_time"]
+__all__ = ["found_by_reading", "is_length", "is_time"]
 
 
 def found_by_reading(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -246,8 +246,9 @@ def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 @rule("MS-07", "error", "crs", "mini spec, Dataset, CF compliance; CF 4, 5.6",
-      "Coordinates have the standard names of their CRS: projected ones, or longitude and latitude.",
-      "correct standard_name")  # fmt: skip
+      "Coordinates have their axis, and the standard names of their CRS: projected ones, or longitude and "
+      "latitude.",
+      "correct standard_name and axis (zstore fix does)")  # fmt: skip
 def check_names(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid, axis, coordinate in _spatial(hierarchy):
         expected = coordinate_attributes(grid.crs, axis).get("standard_name")
@@ -258,23 +259,33 @@ def check_names(hierarchy: Hierarchy) -> Iterator[Found]:
             continue
         message = f"standard_name is {found!r} under this CRS"
         yield Found(coordinate, message, expected, found)
+    for _, axis, coordinate in _spatial(hierarchy):
+        found = coordinate.attrs.get("axis")
+        if found in ("X", "Y", "Z", "T") and found != axis:
+            yield Found(coordinate, f"axis is {found!r} of the dimension along {axis}", axis, found)
 
 
 @rule("MS-08", "error", "crs", "mini spec, Dataset, CF compliance; CF 4",
-      "Coordinates have the units of their CRS.", "correct units")  # fmt: skip
+      "Coordinates have the units of their CRS, or others of length, which readers convert.",
+      "correct units (zstore fix does, where the numbers are borne out)")  # fmt: skip
 def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid, axis, coordinate in _spatial(hierarchy):
         expected = coordinate_attributes(grid.crs, axis).get("units")
         found = coordinate.attrs.get("units")
         if expected is None or found in SYNONYMS.get(expected, (expected,)):
             continue
-        if found is None and not hierarchy.wants_all:
+        if not hierarchy.wants_all and (found is None or is_length(found, expected)):
             continue
         is_view = grid.crs is not None and grid.crs.cf.get("grid_mapping_name") == "geostationary"
         if is_view and isinstance(found, str) and angle_of(found) is not None:
             # CF has scan angles there.
             continue
         yield Found(coordinate, f"units are {found!r} under this CRS", expected, found)
+
+
+def is_length(units: Any, other: str) -> bool:
+    """Whether units are such as others are converted into: both of length, and both known."""
+    return isinstance(units, str) and length_of(units) is not None and length_of(other) is not None
 
 
 @rule("MS-09", "error", "time", "mini spec, Dataset, CF compliance; CF 4.4",

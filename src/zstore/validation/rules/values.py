@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -19,11 +20,13 @@ from zstore.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.validation.units import dimension_of
 from zstore.validation.view import ArrayView, Hierarchy
 
-__all__ = ["compare_level", "stored_chunks"]
+__all__ = ["compare_level", "compare_pixels", "is_made_of_finer", "stored_chunks"]
 
 # Cells a side of a sample, and of what it is made of.
 SAMPLE_SIDE = 128
 SOURCE_SIDE = 2048
+# Where nothing says the method.
+LIKELY = ("average", "nearest", "mode")
 
 
 @rule("GZ-49", "error", "overviews", "draft 8.2.6, derived",
@@ -123,6 +126,68 @@ def compare_level(
     elif _drops_rest(source, level, steps):
         shares = [_share(source, level, steps, method, nodata, "aligned")]
     return min(shares, default=None)
+
+
+def is_made_of_finer(pyramid: Pyramid, level: LevelPlace, name: str, nodata: Any) -> bool:
+    """Whether the stored cells of a level are what a method makes of those of a finer one."""
+    place, grid = pyramid.levels.index(level), level.grids[name]
+    sources = {id(p): p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids}
+    methods = _methods(pyramid, level, grid) or list(LIKELY)
+    try:
+        return any(
+            _try(source.grids[name], grid, factors, method, nodata) == 0.0
+            for source in sources.values()
+            for factors in _factors(source, level, name)
+            for method in methods
+        )
+    except ZstoreError:
+        return False
+
+
+class _Turned:
+    """An array whose y, or x, or both run the other way."""
+
+    def __init__(self, node: Any, axes: Sequence[int]) -> None:
+        self.node, self.axes = node, axes
+        self.shape, self.dtype, self.dims = node.shape, node.dtype, node.dims
+
+    def __getitem__(self, box: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+        found = list(box)
+        for axis in self.axes:
+            length = self.shape[axis]
+            found[axis] = slice(length - box[axis].stop, length - box[axis].start)
+        return np.asarray(np.flip(np.asarray(self.node[tuple(found)]), tuple(self.axes)))
+
+
+def compare_pixels(
+    pyramid: Pyramid, level: LevelPlace, base: LevelPlace, factors: tuple[float, float]
+) -> tuple[bool, bool] | None:
+    """Whether the rows, and the columns, of a level are stored in the other order than the finest level's.
+
+    None where the cells do not tell: they are alike in several orders, or in none of them what a method makes
+    of the finest level.
+    """
+    whole = (round(factors[0]), round(factors[1]))
+    if max(abs(f - w) for f, w in zip(factors, whole, strict=True)) > 1e-6 or max(whole) > SOURCE_SIDE:
+        return None
+    for name in [name for name in level.grids if name in base.grids]:
+        source, grid = base.grids[name], level.grids[name]
+        if grid.node.dtype.kind not in "biufc" or source.shape != base.shape or grid.shape != level.shape:
+            continue
+        methods = _methods(pyramid, level, grid) or list(LIKELY)
+        fits = []
+        for turned in ((False, False), (True, False), (False, True), (True, True)):
+            axes = [axis for axis, is_turned in zip((grid.y, grid.x), turned, strict=True) if is_turned]
+            seen = replace(grid, node=_Turned(grid.node, axes))
+            try:
+                shares = [_try(source, seen, whole, method, source.variable.nodata) for method in methods]
+            except ZstoreError:
+                break
+            if 0.0 in shares:
+                fits.append(turned)
+        if len(fits) == 1:
+            return fits[0]
+    return None
 
 
 def _drops_rest(source: Grid, level: Grid, factors: Sequence[int]) -> bool:

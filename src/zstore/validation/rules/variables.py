@@ -13,12 +13,12 @@ from zstore.validation.rule import Found, rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.validation.view import ArrayView, Hierarchy, mapping_of
 
-__all__ = ["has_no_fill", "is_unreadable_fill"]
+__all__ = ["DIMENSIONS", "dimension_trouble", "has_no_fill", "is_unreadable_fill"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 
 
-def _dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
+def dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
     """(what is wrong with the names of the dimensions, what is written there)."""
     if array.zarr_format == 3:
         found, place = array.document.get("dimension_names"), "dimension_names"
@@ -36,7 +36,7 @@ def _dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
 
 def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator[Found]:
     for array in hierarchy.arrays:
-        trouble = _dimension_trouble(array)
+        trouble = dimension_trouble(array)
         if trouble is not None and zarr_format in (None, array.zarr_format):
             # An array that nothing describes is plain Zarr, which needs no names.
             is_plain = hierarchy.profile is None and trouble[1] is None and _is_plain(array)
@@ -50,7 +50,8 @@ def _is_plain(array: ArrayView) -> bool:
 
 @rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
       "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
-      "name the dimensions", profiles=(DRAFT, OME))  # fmt: skip
+      "name the dimensions (zstore fix does, where levels, neighbours or lengths tell)",
+      profiles=(DRAFT, OME))  # fmt: skip
 def check_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, None)
 

@@ -1,0 +1,435 @@
+"""Where grids lie when what says it disagrees: settled by the weight of what is said, and by the pixels.
+
+Every axis of a grid is judged by itself. Coordinates, transforms, the layout, tile matrices and bounding
+boxes of all levels of a pyramid are statements about one line: the edge of the finest level's first cell, and
+its step. The line that explains most of them counts where it explains three times as many as it contradicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.conventions.base import LevelEntry
+from zstore.conventions.crs import Crs
+from zstore.conventions.decoding import quantum, rounding_of
+from zstore.conventions.levels import Grid, LevelPlace, cell_count
+from zstore.conventions.meaning import Meaning, Pyramid
+from zstore.conventions.model import Affine
+from zstore.validation.rules.values import compare_pixels
+from zstore.validation.view import ArrayView, Hierarchy, coordinate_of
+
+__all__ = ["Evidence", "Settled", "fit_line", "outweighs"]
+
+# In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
+TOLERANCE = 0.1
+# How many statements must stand against one.
+WEIGHT = 3
+COORDINATES = "coordinates"
+
+
+def outweighs(supporting: int, contrary: int) -> bool:
+    """Whether so many statements settle a contradiction with so many others."""
+    return contrary == 0 or supporting >= WEIGHT * contrary
+
+
+class Line(NamedTuple):
+    """One axis: the outer edge of the first cell, and the step from cell to cell."""
+
+    first: float
+    step: float
+
+    def scaled(self, factor: float) -> Line:
+        """The line of cells so many times as long, from the same edge."""
+        return Line(self.first, self.step * factor)
+
+    def is_at(self, other: Line, count: int, tolerance: float = TOLERANCE) -> bool:
+        """Whether the centres of `count` cells are the other line's, within a tolerance in cells."""
+        small = tolerance * abs(self.step)
+        ends = (0.5, count - 0.5)
+        return all(abs(self.first + self.step * n - other.first - other.step * n) <= small for n in ends)
+
+    def is_turned(self, other: Line, count: int) -> bool:
+        """Whether the other line has the same cells in the other order."""
+        return self.is_at(Line(other.first + other.step * count, -other.step), count)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one place says of an axis of one level; `lines` are the ways to read it, the plain one first."""
+
+    level: int
+    source: str
+    lines: tuple[Line, ...]
+    is_box: bool = False
+
+    def says(self, line: Line, count: int) -> bool:
+        """Whether that is the line of this level."""
+        if self.is_box:
+            return any(line.is_at(own, count) or line.is_turned(own, count) for own in self.lines)
+        return any(line.is_at(own, count) for own in self.lines)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Where a grid lies; None, with the reason, where nothing settles what disagrees."""
+
+    affine: Affine | None
+    trouble: str | None = None
+
+
+@dataclass
+class Evidence:
+    """What a hierarchy's statements come to, each grid's and each CRS's worked out once."""
+
+    hierarchy: Hierarchy
+    _places: dict[str, Settled] = field(default_factory=dict)
+    _pyramids: dict[str, dict[str, Settled]] = field(default_factory=dict)
+
+    def pyramid_of(self, grid: Grid) -> tuple[Pyramid, LevelPlace] | None:
+        """The pyramid that a grid is in, and its level there."""
+        for pyramid in self.hierarchy.pyramids:
+            for level in pyramid.levels:
+                if any(held.node is grid.node for held in level.grids.values()):
+                    return pyramid, level
+        return None
+
+    def settle(self, grid: Grid) -> Settled:
+        """Where a grid lies."""
+        path = grid.node.path
+        if path not in self._places:
+            self._places[path] = self._settle(grid)
+        return self._places[path]
+
+    def _settle(self, grid: Grid) -> Settled:
+        place = self.pyramid_of(grid)
+        read = self.hierarchy.meaning.read(grid.node).geo
+        if place is None:
+            return _settle_alone(grid, None if read is None else read.affine)
+        pyramid, level = place
+        if grid.shape != level.shape:
+            return Settled(None if read is None else read.affine)
+        if pyramid.group.path not in self._pyramids:
+            self._pyramids[pyramid.group.path] = _settle_pyramid(self.hierarchy.meaning, pyramid)
+        return self._pyramids[pyramid.group.path].get(level.path, Settled(level.affine))
+
+    def settle_crs(self, pyramid: Pyramid) -> tuple[Crs | None, list[Crs]]:
+        """(the CRS that outweighs all others that are stated for a pyramid, all that are stated)."""
+        votes: list[tuple[Crs, set[str]]] = []
+        for holder, crs in _stated_crs(self.hierarchy, pyramid):
+            held = next((holders for known, holders in votes if known.is_same(crs)), None)
+            if held is None:
+                votes.append((crs, {holder}))
+            else:
+                held.add(holder)
+        if not votes:
+            return None, []
+        votes.sort(key=lambda vote: -len(vote[1]))
+        against = sum(len(holders) for _, holders in votes[1:])
+        found = [crs for crs, _ in votes]
+        return (votes[0][0] if outweighs(len(votes[0][1]), against) else None), found
+
+
+def _stated_crs(hierarchy: Hierarchy, pyramid: Pyramid) -> Iterator[tuple[str, Crs]]:
+    """(the place that says it, a CRS) of everything about a pyramid that says one."""
+    for level in pyramid.levels:
+        for grid in level.grids.values():
+            for source, crs in grid.stated_crs:
+                if source.startswith("proj:"):
+                    yield (f"{level.path} {source}", crs)
+                elif source.startswith("_CRS"):
+                    yield f"{grid.node.path} _CRS", crs
+                else:
+                    yield f"{level.path} {source.partition('.')[0]}", crs
+    for facts in hierarchy.meaning.facts(pyramid.group):
+        yield from facts.crs
+
+
+def fit_line(coordinate: ArrayView, values: np.ndarray[Any, Any] | None) -> Line | None:
+    """The line whose centres a coordinate's decoded values are; None where they are not regular."""
+    if values is None or values.ndim != 1 or len(values) < 2 or values.dtype.kind not in "iuf":
+        return None
+    centres = values.astype(np.float64)
+    if not np.isfinite(centres).all() or centres[-1] == centres[0]:
+        return None
+    step = float(centres[-1] - centres[0]) / (len(centres) - 1)
+    rounding = rounding_of(coordinate, centres)
+    rounding += min(quantum(coordinate.attrs, coordinate.dtype), TOLERANCE * abs(step))
+    if np.abs(centres - (centres[0] + step * np.arange(len(centres)))).max() > 1e-3 * abs(step) + rounding:
+        return None
+    return Line(float(centres[0]) - step / 2, step)
+
+
+def _line_of(affine: Affine, axis: int) -> Line:
+    return Line(affine.f, affine.e) if axis == 0 else Line(affine.c, affine.a)
+
+
+def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
+    """What the coordinates of an axis say: as they are read, then as their bare numbers are."""
+    read = next((f.coordinate_affine for f in grid.facts if f.coordinate_affine is not None), None)
+    coordinate = coordinate_of(grid.node, grid.dimensions[axis])
+    lines = [] if read is None else [_line_of(read, axis)]
+    if coordinate is not None and coordinate.shape == (grid.shape[axis],):
+        plain = fit_line(coordinate, coordinate.values())
+        if plain is not None and not (lines and lines[0].is_at(plain, grid.shape[axis], 1e-6)):
+            lines.append(plain)
+    return tuple(lines)
+
+
+def _is_point(grid: Grid) -> bool:
+    return bool(grid.node.attrs.get("AREA_OR_POINT") == "Point")
+
+
+def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
+    """What coordinates, transforms and bounding boxes say of an axis of one grid."""
+    lines = _coordinate_lines(grid, axis)
+    if lines:
+        yield Statement(level, COORDINATES, lines)
+    for source, affine in grid.stated_affines:
+        # The first point's centre may be what a GeoTransform gives then.
+        if not affine.is_rotated and not (_is_point(grid) and source.endswith("GeoTransform")):
+            yield Statement(level, source, (_line_of(affine, axis),))
+    for facts in grid.facts:
+        if facts.bbox is not None:
+            yield Statement(level, "bbox", (_box_line(facts.bbox, axis, grid.shape[axis]),), is_box=True)
+
+
+def _box_line(bbox: tuple[float, float, float, float], axis: int, count: int) -> Line:
+    low, high = (bbox[1], bbox[3]) if axis == 0 else (bbox[0], bbox[2])
+    return Line(low, (high - low) / count)
+
+
+def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
+    """Where a raster without levels lies: as it is read, but where its rows or columns may run either way.
+
+    Coordinates that contradict transforms count, as those of a raster that was cut do: the transforms were
+    left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own content
+    tells which is right.
+    """
+    if read is None or read.is_rotated or any(affine.is_rotated for _, affine in grid.stated_affines):
+        return Settled(read)
+    lines: list[Line] = []
+    for axis in (0, 1):
+        count = grid.shape[axis]
+        statements = list(_own_statements(grid, 0, axis))
+        chosen, trouble = _settle_axis(statements, [count], [(1.0,)], _line_of(read, axis))
+        if chosen is None:
+            return Settled(None, trouble)
+        lines.append(chosen)
+    return Settled(Affine(lines[1].step, 0.0, lines[1].first, 0.0, lines[0].step, lines[0].first))
+
+
+def _settle_axis(
+    statements: Sequence[Statement],
+    counts: Sequence[int],
+    factors: Sequence[Sequence[float]],
+    read: Line | None,
+) -> tuple[Line | None, str | None]:
+    """(the finest level's line, None), or (None, why there is none).
+
+    counts, factors  of every level: how many cells it has along the axis, and how many of the finest's one of
+    them may be
+    read             the line as reading the finest level gives it
+    """
+
+    def supports(line: Line, statement: Statement) -> bool:
+        level = statement.level
+        return any(statement.says(line.scaled(factor), counts[level]) for factor in factors[level])
+
+    known: list[Line] = []
+    for statement in sorted(statements, key=lambda s: s.level):
+        for line in () if statement.is_box else statement.lines:
+            for factor in factors[statement.level]:
+                base = line.scaled(1 / factor)
+                if not any(base.is_at(other, counts[0]) for other in known):
+                    known.append(base)
+    if not known:
+        return read, None
+    held = [statement for statement in statements if statement.source == COORDINATES]
+    indices = [s for s in held if _is_counted(s.lines, counts[s.level]) and len(known) > 1]
+    others = [s for s in statements if s not in indices]
+    weights = [sum(supports(line, statement) for statement in others) for line in known]
+    best = known[weights.index(max(weights))]
+    weight = max(weights)
+    if read is not None and supports_all(read, statements, supports):
+        return read, None
+    contrary = [s for s in others if not supports(best, s)]
+    held = [s for s in held if s not in indices]
+    agreed = next((line for line in known if held and all(supports(line, s) for s in held)), None)
+    if agreed is None or best is agreed:
+        if outweighs(weight, len(contrary)) or (
+            agreed is not None and not _turned(best, contrary, counts, factors)
+        ):
+            return _exact(best, read, counts[0]), None
+        return None, _disagreement(others, supports, best)
+    if any(_half_off(best, s, counts, factors) for s in held):
+        # Edges that were taken for centres.
+        return (_exact(best, read, counts[0]), None) if outweighs(weight, len(held)) else (read, None)
+    if _turned(best, held, counts, factors):
+        return None, _disagreement(others, supports, best)
+    return _exact(agreed, read, counts[0]), None
+
+
+def supports_all(line: Line, statements: Sequence[Statement], supports: Any) -> bool:
+    """Whether nothing contradicts a line."""
+    return all(supports(line, statement) for statement in statements)
+
+
+def _exact(line: Line, read: Line | None, count: int) -> Line:
+    """The line as reading has it, where that is the same: coordinates may be rounded, transforms are not."""
+    return read if read is not None and read.is_at(line, count) else line
+
+
+def _is_counted(lines: Sequence[Line], count: int) -> bool:
+    """Whether coordinates are the numbers of rows or columns, which say no place."""
+    return any(line.step == 1 and line.first in (-0.5, 0.0, 0.5) for line in lines)
+
+
+def _turned(
+    line: Line, statements: Sequence[Statement], counts: Sequence[int], factors: Sequence[Sequence[float]]
+) -> bool:
+    return any(
+        not s.is_box and line.scaled(factor).is_turned(own, counts[s.level])
+        for s in statements
+        for factor in factors[s.level]
+        for own in s.lines
+    )
+
+
+def _half_off(
+    line: Line, statement: Statement, counts: Sequence[int], factors: Sequence[Sequence[float]]
+) -> bool:
+    count = counts[statement.level]
+    for factor in factors[statement.level]:
+        own = line.scaled(factor)
+        for shift in (-0.5, 0.5):
+            if any(
+                Line(own.first + shift * own.step, own.step).is_at(found, count) for found in statement.lines
+            ):
+                return True
+    return False
+
+
+def _disagreement(statements: Sequence[Statement], supports: Any, best: Line) -> str:
+    """What stands against what, in words."""
+    sides: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    for statement in statements:
+        sides[supports(best, statement)][f"{statement.source} of level {statement.level}"] = None
+    words = [", ".join(list(side)[:3]) + (", ..." if len(side) > 3 else "") for side in sides.values()]
+    return f"{words[0]} against {words[1]}: what is right cannot be told"
+
+
+def _factors(base: LevelPlace, level: LevelPlace, axis: int, entry: LevelEntry | None) -> tuple[float, ...]:
+    """How many cells of the finest level one of this may be, along an axis."""
+    if base.shape is None or level.shape is None or not level.shape[axis]:
+        return ()
+    n, m = base.shape[axis], level.shape[axis]
+    whole = round(n / m)
+    found: dict[float, None] = {}
+    if whole >= 1 and m in (n // whole, -(-n // whole)):
+        found[float(whole)] = None
+    found[n / m] = None
+    scale = None if entry is None or entry.scale is None else entry.scale[axis]
+    if scale is not None and scale > 0 and abs(n / m - scale) < scale / max(m, 1) * 2:
+        found[float(scale)] = None
+    return tuple(found)
+
+
+def _settle_pyramid(meaning: Meaning, pyramid: Pyramid) -> dict[str, Settled]:
+    """Where every level of a pyramid lies."""
+    levels = [level for level in pyramid.levels if level.shape is not None and 0 not in level.shape]
+    # Their cells may be told wrongly; how many there are is a fact.
+    levels.sort(key=lambda level: -cell_count(level.shape))
+    grids = [next(g for g in level.grids.values() if g.shape == level.shape) for level in levels]
+    affines = [affine for grid in grids for _, affine in grid.stated_affines]
+    if not levels or any(affine.is_rotated for affine in [*affines, *(v.affine for v in levels if v.affine)]):
+        return {}
+    said = {entry.path: entry for entry in meaning.said(pyramid.group).levels or ()}
+    lines: list[Line] = []
+    chosen_factors: list[list[float]] = []
+    rewritten: set[int] = set()
+    for axis in (0, 1):
+        counts = [grid.shape[axis] for grid in grids]
+        factors = [_factors(levels[0], level, axis, said.get(level.path)) for level in levels]
+        statements = [s for n, grid in enumerate(grids) for s in _own_statements(grid, n, axis)]
+        statements += _pyramid_statements(meaning, pyramid, levels, grids, said, axis)
+        read = None if levels[0].affine is None else _line_of(levels[0].affine, axis)
+        line, trouble = _settle_axis(statements, counts, factors, read)
+        if line is None:
+            trouble = trouble or "nothing says where the levels lie"
+            if not statements:
+                return {}
+            return {level.path: Settled(None, trouble) for level in levels}
+        lines.append(line)
+        chosen_factors.append(
+            [_factor_of(line, n, statements, counts[n], factors[n]) for n in range(len(levels))]
+        )
+        for s in statements:
+            if not s.is_box and not any(s.says(line.scaled(f), counts[s.level]) for f in factors[s.level]):
+                rewritten.add(s.level)
+    result: dict[str, Settled] = {}
+    for n, level in enumerate(levels):
+        y, x = (lines[axis].scaled(chosen_factors[axis][n]) for axis in (0, 1))
+        trouble = _pixels_against(pyramid, n, levels, rewritten, chosen_factors) if rewritten else None
+        affine = Affine(x.step, 0.0, x.first, 0.0, y.step, y.first)
+        result[level.path] = Settled(affine) if trouble is None else Settled(None, trouble)
+    return result
+
+
+def _factor_of(
+    line: Line, level: int, statements: Sequence[Statement], count: int, factors: Sequence[float]
+) -> float:
+    """The factor of a level that most of what is said of it bears out."""
+    own = [s for s in statements if s.level == level]
+    return max(factors, key=lambda factor: sum(s.says(line.scaled(factor), count) for s in own))
+
+
+def _pyramid_statements(
+    meaning: Meaning,
+    pyramid: Pyramid,
+    levels: Sequence[LevelPlace],
+    grids: Sequence[Grid],
+    said: dict[str, LevelEntry],
+    axis: int,
+) -> Iterator[Statement]:
+    """What the multiscale group says of an axis: its own transform, the layout's, the tile matrices'."""
+    for n, (level, grid) in enumerate(zip(levels, grids, strict=True)):
+        entry = said.get(level.path)
+        if entry is None:
+            continue
+        if entry.affine is not None and not entry.affine.is_rotated:
+            yield Statement(n, "layout", (_line_of(entry.affine, axis),))
+        tiles = entry.fallback_affine
+        if tiles is not None and entry.extent is not None and entry.tile_shape is not None:
+            rest = entry.extent[axis] - grid.shape[axis]
+            if 0 <= rest < entry.tile_shape[axis]:
+                yield Statement(n, "tile matrix", (_line_of(tiles, axis),))
+    group = pyramid.group.attrs.get("spatial:shape")
+    for facts in meaning.facts(pyramid.group):
+        if group is not None and list(grids[0].shape) != list(group):
+            continue
+        for source, affine in facts.affines:
+            if not affine.is_rotated:
+                yield Statement(0, f"the group's {source}", (_line_of(affine, axis),))
+        if facts.bbox is not None:
+            yield Statement(0, "the group's bbox", (_box_line(facts.bbox, axis, grids[0].shape[axis]),), True)
+
+
+def _pixels_against(
+    pyramid: Pyramid,
+    number: int,
+    levels: Sequence[LevelPlace],
+    rewritten: set[int],
+    factors: Sequence[Sequence[float]],
+) -> str | None:
+    """What speaks against a level in its own cells: that they are the finest's in another order."""
+    if number == 0 or not rewritten & {0, number}:
+        return None
+    found = compare_pixels(pyramid, levels[number], levels[0], (factors[0][number], factors[1][number]))
+    if found is not None and found != (False, False):
+        ways = [name for name, is_turned in zip(("rows", "columns"), found, strict=True) if is_turned]
+        return f"the {' and '.join(ways)} of level {levels[number].path!r} are stored the other way round"
+    return None

@@ -1,0 +1,140 @@
+"""Breakages: mended so that every pixel is where it was, or left and named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import zstore
+from zstore.conventions.read import read_geo
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.storage.memory import MemoryStore
+from zstore.validation.fixing.fix import plan_fix
+from zstore.validation.fixing.plan import Plan
+from zstore.validation.run import validate
+
+from .breakages import BREAKAGES, Breakage
+from .stores import Documents
+
+pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+LEVELS = ("0", "1", "2")
+
+
+def place_of(node: Any) -> Any:
+    """What a node's cells are on the ground, and worth."""
+    try:
+        geo = read_geo(node)[0]
+    except MetadataError:
+        return None
+    values = {name: (v.nodata, v.scale_factor, v.add_offset) for name, v in geo.variables.items()}
+    code = None if geo.crs is None else geo.crs.code
+    return repr((code, geo.affine, geo.shape, values))
+
+
+def ground(store: Any) -> dict[str, Any]:
+    """Where all cells are, by group, and the order and places of the levels."""
+    root = zstore.open_group(store, mode="r")
+    try:
+        found = {name: place_of(node) for name, node in root.members() if name in LEVELS}
+    except (MetadataError, UnsupportedError):
+        # A document that cannot be read.
+        return {}
+    found[""] = place_of(root)
+    try:
+        levels = read_geo(root)[0].levels
+        found["levels"] = [(level.path, level.affine, level.factors) for level in levels]
+    except MetadataError:
+        found["levels"] = None
+    return found
+
+
+def coordinates(store: Any) -> dict[str, np.ndarray]:
+    paths = [f"{level}/{name}" for level in LEVELS for name in "yx"] + ["y", "x"]
+    keys = {key.rpartition("/")[0] for key in store.list() if key.endswith((".zarray", "zarr.json"))}
+    return {path: zstore.open_array(store, path, mode="r")[...] for path in paths if path in keys}
+
+
+def is_of_data(key: str) -> bool:
+    """Whether a key is of a chunk of data."""
+    return "b02/c/" in key or "b02/0." in key or "b02/1." in key
+
+
+def errors(plan: Plan, when: str) -> set[tuple[str, str]]:
+    verdict = plan.before if when == "before" else plan.after
+    return {(found.rule, found.path) for found in verdict.findings if found.severity == "error"}
+
+
+def check_left(plan: Plan, broken: dict[str, Any], truth: dict[str, Any]) -> None:
+    """Whatever is left is named, nothing is worse, and nothing that was right is moved."""
+    assert errors(plan, "after") <= {(done.rule, done.path) for done in plan.refused}
+    assert errors(plan, "after") <= errors(plan, "before")
+    assert not [key for key in plan.changes if is_of_data(key)]
+    found = ground(plan.store)
+    for path in set(broken) & set(found):
+        assert found[path] in (truth.get(path), broken[path]), path
+        assert broken[path] != truth.get(path) or found[path] == truth.get(path), path
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda b: b.name)
+def test_a_breakage_is_mended_or_named(breakage: Breakage) -> None:
+    store = breakage.make()
+    truth, where = ground(store), coordinates(store)
+    breakage.spoil(Documents(store))
+    broken, options = ground(store), dict(breakage.options)
+    plan = plan_fix(store, **options)
+    check_left(plan, broken, truth)
+    again = plan_fix(plan.store, **options)
+    assert again.changes == {}
+    if breakage.rule is not None:
+        assert (breakage.rule, breakage.path) in {(done.rule, done.path) for done in plan.refused}
+        return
+    verdict = validate(plan.store, deep=True)
+    assert [found for found in verdict.findings if found.severity != "note"] == [], plan.refused
+    assert ground(plan.store) == truth
+    for path, values in coordinates(plan.store).items():
+        np.testing.assert_allclose(values, where[path], rtol=1e-6)
+
+
+def test_most_breakages_are_mended() -> None:
+    mended = [breakage for breakage in BREAKAGES if breakage.rule is None]
+    assert len(BREAKAGES) >= 35 and len(mended) >= 30
+
+
+MAKERS = sorted({breakage.make for breakage in BREAKAGES}, key=lambda make: make.__name__)
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+
+def check_several(data: st.DataObject) -> None:
+    make = data.draw(st.sampled_from(MAKERS))
+    chosen = [breakage for breakage in BREAKAGES if breakage.make is make]
+    store: MemoryStore = make()
+    truth = ground(store)
+    for breakage in data.draw(st.lists(st.sampled_from(chosen), min_size=1, max_size=3, unique=True)):
+        try:
+            breakage.spoil(Documents(store))
+        except (AttributeError, KeyError, TypeError, IndexError, ValueError, LookupError):
+            # What it is to break is broken already.
+            continue
+    broken = ground(store)
+    plan = plan_fix(store)
+    check_left(plan, broken, truth)
+    if not plan.after.count("error") and not plan.refused:
+        assert ground(plan.store) == truth
+    assert plan_fix(plan.store).changes == {}
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=QUIET)
+@given(st.data())
+def test_fixing_several_breakages_moves_no_pixel(data: st.DataObject) -> None:
+    check_several(data)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
+@given(st.data())
+def test_fixing_several_breakages_moves_no_pixel_however_long_one_looks(data: st.DataObject) -> None:
+    check_several(data)
