@@ -77,6 +77,29 @@ def ome() -> MemoryStore:
     return right(3, profile="ome")
 
 
+def ome_06() -> MemoryStore:
+    return right(3, profile="ome-0.6")
+
+
+def candidate() -> MemoryStore:
+    return right(3, profile="geozarr-1.0")
+
+
+def image(spoil: Callable[[dict[str, Any]], Any]) -> D:
+    """Change the first image of `ome`."""
+    return lambda d: d.attributes("", lambda a: spoil(a["ome"]["multiscales"][0]))
+
+
+def undeclared(path: str, uuid: str) -> D:
+    """Take a convention out of `zarr_conventions`."""
+
+    def spoil(attributes: dict[str, Any]) -> None:
+        kept = [entry for entry in attributes["zarr_conventions"] if not entry["uuid"].startswith(uuid)]
+        attributes["zarr_conventions"] = kept
+
+    return lambda d: d.attributes(path, spoil)
+
+
 def consolidated() -> MemoryStore:
     store = right(3)
     zstore.consolidate(store)
@@ -652,6 +675,67 @@ DECLARED = [
         ),
         make=ome,
         profile="ome",
+    ),
+    case("OME", image(lambda i: i.pop("coordinateSystems")), make=ome_06, profile="ome-0.6"),
+    case(
+        "OME",
+        image(lambda i: i["datasets"][1]["coordinateTransformations"][0]["input"].update(path="7/b02")),
+        make=ome_06,
+        profile="ome-0.6",
+    ),
+    case(
+        "OME",
+        image(lambda i: i["datasets"][1]["coordinateTransformations"][0]["output"].update(name="other")),
+        make=ome_06,
+        profile="ome-0.6",
+    ),
+    case(
+        "OME",
+        image(lambda i: i["datasets"][1]["coordinateTransformations"][0].update(type="affine")),
+        make=ome_06,
+        profile="ome-0.6",
+    ),
+    case(
+        "OME",
+        image(lambda i: i["coordinateSystems"].append(i["coordinateSystems"][0])),
+        make=ome_06,
+        profile="ome-0.6",
+    ),
+    case(
+        "OME",
+        image(lambda i: [axis.update(name="x") for axis in i["coordinateSystems"][0]["axes"]]),
+        make=ome_06,
+        profile="ome-0.6",
+    ),
+    case(
+        "GC-01",
+        attribute("", zarr_conventions=None),
+        "",
+        "GC-02",
+        "GC-03",
+        "GC-04",
+        make=candidate,
+        profile="geozarr-1.0",
+    ),
+    case("GC-02", undeclared("1", "f17cb550"), "1", make=candidate, profile="geozarr-1.0"),
+    case("GC-02", attribute("1", proj__code="32632"), "1", make=candidate, profile="geozarr-1.0"),
+    case("GC-03", undeclared("1", "689b58e2"), "1", make=candidate, profile="geozarr-1.0"),
+    case(
+        "GC-03",
+        attribute("1", spatial__transform=[1.0, 2.0]),
+        "1",
+        "ZC-05",
+        make=candidate,
+        profile="geozarr-1.0",
+    ),
+    case("GC-04", undeclared("", "d35379db"), "", make=candidate, profile="geozarr-1.0"),
+    case(
+        "GC-04",
+        lambda d: d.multiscales(lambda m: m["layout"].pop()),
+        "",
+        make=candidate,
+        profile="geozarr-1.0",
+        is_mechanical=False,
     ),
     case("BANDS", attribute("0/b02", bands="B02"), "0/b02"),
 ]

@@ -7,16 +7,20 @@ from pathlib import Path
 import click
 
 from zstore.cli.options import WORDS
-from zstore.conventions.profiles import RULED
-from zstore.validation.rule import CLASSES
+from zstore.conventions.profiles import AUTO, RULED
+from zstore.validation.rule import ALL_CLASSES
 
 __all__ = ["validate"]
 
 
 @click.command()
 @click.argument("path")
-@click.option("--profile", type=click.Choice(RULED), help="Rules of one document, as severe as it has them.")
-@click.option("--class", "classes", **WORDS, help=f"Only these requirements classes: {', '.join(CLASSES)}.")
+@click.option(
+    "--profile", type=click.Choice((*RULED, AUTO)), help="Rules of one document, as severe as it has them."
+)
+@click.option(
+    "--class", "classes", **WORDS, help=f"Only these requirements classes: {', '.join(ALL_CLASSES)}."
+)
 @click.option("--deep", is_flag=True, help="Look at values too: recompute samples of levels, list chunks.")
 @click.option("--strict", is_flag=True, help="Warnings fail as errors do.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -37,8 +41,8 @@ def validate(
     from zstore.validation.verdict import render_json, render_junit, render_text
 
     for name in classes or ():
-        if name not in CLASSES:
-            raise click.BadParameter(f"{name!r}; expected of {', '.join(CLASSES)}", param_hint="--class")
+        if name not in ALL_CLASSES:
+            raise click.BadParameter(f"{name!r}; expected of {', '.join(ALL_CLASSES)}", param_hint="--class")
     verdict = check(path, profile, classes, deep)
     if junit is not None:
         try:

@@ -1,7 +1,8 @@
 """Pyramids as lists of datasets, the finest first: Multiscale Arrays, ndpyramid's list of groups, OME-Zarr.
 
 Spec: OGC Zarr 2.0 §4.5; Multiscale Arrays 0.1 (zarr-developers/zarr-specs#50); carbonplan's `pixels_per_tile`
-and `crs` of a dataset; OME-NGFF 0.5 ("multiscales" metadata, under `ome`), and as read 0.4 and before.
+and `crs` of a dataset; OME-NGFF 0.5 ("multiscales" metadata, under `ome`) and 0.6 (`coordinateSystems`), and
+as read 0.4 and before.
 Example: {"multiscales": [{"version": "0.1", "name": "b02", "datasets": [{"path": "0/b02"}]}]}
 """
 
@@ -28,10 +29,13 @@ from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
 from zstore.conventions.zarr_conventions import asset_path, parse_numbers
 from zstore.errors import MetadataError
 
-__all__ = ["Multiscales", "Ome", "is_ome"]
+__all__ = ["Multiscales", "Ome", "is_image", "is_ome", "to_06"]
 
 ARRAYS_VERSION = "0.1"
 OME_VERSION = "0.5"
+OME_06 = "0.6"
+# The system that the datasets of an image lead to.
+INTRINSIC = "intrinsic"
 MOST_AXES = 5
 # In cells of the finest level.
 TOLERANCE = 0.1
@@ -176,6 +180,9 @@ class Ome(Convention):
         """Where images have no list of datasets, or levels whose cells or corners do not agree."""
         facts = self.parse(node, parent)
         findings = list(facts.findings)
+        for image in _images(node):
+            if "coordinateSystems" in image or _version(node).startswith("0.6"):
+                findings += _check_systems(image, node.path)
         affines = {level.path: level.affine for level in geo.levels}
         base = next((entry.fallback_affine for entry in facts.levels or () if entry.fallback_affine), None)
         for entry in facts.levels or ():
@@ -197,6 +204,84 @@ class Ome(Convention):
         stated = [former[0]] if isinstance(former, (list, tuple)) and is_ome(former) else []
         for found in [*stated, *([ome] if isinstance(ome, Mapping) else [])] if is_group(node) else ():
             yield f"OME-Zarr {found.get('version', '') if isinstance(found, Mapping) else ''}"
+
+
+def to_06(ome: Mapping[str, Any]) -> dict[str, Any]:
+    """`ome` of version 0.5 as 0.6 has it: one coordinate system, to which every dataset leads."""
+    return {"version": OME_06, "multiscales": [_to_06(image) for image in ome["multiscales"]]}
+
+
+def _to_06(image: Mapping[str, Any]) -> dict[str, Any]:
+    datasets = [
+        {
+            "path": dataset["path"],
+            "coordinateTransformations": [
+                {
+                    "type": "sequence",
+                    "input": {"path": dataset["path"]},
+                    "output": {"name": INTRINSIC},
+                    "transformations": dataset["coordinateTransformations"],
+                }
+            ],
+        }
+        for dataset in image["datasets"]
+    ]
+    systems = [{"name": INTRINSIC, "axes": image["axes"]}]
+    made = {"name": image["name"], "coordinateSystems": systems, "datasets": datasets}
+    method = image.get("type")
+    return made if method is None else {**made, "type": method, "metadata": {"method": method}}
+
+
+def _check_systems(image: Mapping[str, Any], path: str) -> Iterator[Finding]:
+    """What is wrong with an image that has coordinate systems, as OME-Zarr 0.6 has them."""
+
+    def wrong(message: str, expected: Any = None, found: Any = None) -> Finding:
+        return Finding("OME", "error", path, message, expected, found)
+
+    systems = image.get("coordinateSystems")
+    known = systems if isinstance(systems, list) else []
+    names = [system.get("name") if isinstance(system, Mapping) else None for system in known]
+    if not known or not all(isinstance(name, str) and name for name in names):
+        yield wrong("coordinateSystems is no list of systems with names", "a list", systems)
+    elif len(set(names)) != len(names):
+        yield wrong(f"coordinateSystems have the names {names}, one of them twice", None, names)
+    for system in known:
+        axes = system.get("axes") if isinstance(system, Mapping) else None
+        kinds = [axis.get("type") for axis in axes or () if isinstance(axis, Mapping)] if axes else []
+        called = [axis.get("name") for axis in axes or () if isinstance(axis, Mapping)] if axes else []
+        if not 2 <= len(kinds) <= MOST_AXES or kinds.count("space") not in (2, 3):
+            yield wrong(f"axes have the types {kinds}; expected two to five, two or three of them space")
+        if len(set(called)) != len(called) or not all(isinstance(name, str) and name for name in called):
+            yield wrong(f"axes are named {called}; expected a name of its own for each")
+    outputs = set()
+    for dataset in image.get("datasets") or ():
+        stated = dataset.get("coordinateTransformations") if isinstance(dataset, Mapping) else None
+        first = stated[0] if isinstance(stated, list) and len(stated) == 1 else None
+        if not isinstance(first, Mapping) or not _is_allowed(first):
+            message = (
+                f"transformations of {dataset!r:.80} are not one scale, identity, or scale and translation"
+            )
+            yield wrong(message, "one", stated)
+            continue
+        source = first.get("input")
+        if not isinstance(source, Mapping) or source.get("path") != dataset.get("path"):
+            yield wrong(
+                f"input of {dataset.get('path')!r} is {source!r}", {"path": dataset.get("path")}, source
+            )
+        outputs.add(_output(dataset))
+    if len(outputs) > 1 or (outputs and known and not outputs <= set(names)):
+        yield wrong(f"datasets lead to {sorted(map(str, outputs))}", names, sorted(map(str, outputs)))
+
+
+def _is_allowed(transformation: Mapping[str, Any]) -> bool:
+    kind = transformation.get("type")
+    if kind != "sequence":
+        return kind in ("scale", "identity")
+    inner = transformation.get("transformations")
+    kinds = (
+        [step.get("type") for step in inner if isinstance(step, Mapping)] if isinstance(inner, list) else []
+    )
+    return sorted(map(str, kinds)) == ["scale", "translation"]
 
 
 def _axes(variable: Variable, geo: GeoModel) -> list[dict[str, Any]] | None:
@@ -237,6 +322,23 @@ def is_ome(items: Any) -> bool:
     return isinstance(items, (list, tuple)) and any(
         isinstance(item, Mapping) and ("axes" in item or _has_transformations(item)) for item in items
     )
+
+
+def _version(node: Any) -> str:
+    ome = node.attrs.get("ome")
+    return str(ome.get("version", "")) if isinstance(ome, Mapping) else ""
+
+
+def _images(node: Any) -> list[Mapping[str, Any]]:
+    """The images that `ome` lists."""
+    ome = node.attrs.get("ome")
+    stated = ome.get("multiscales") if isinstance(ome, Mapping) else None
+    return [item for item in stated if isinstance(item, Mapping)] if isinstance(stated, list) else []
+
+
+def is_image(group: Any) -> bool:
+    """Whether a group is an image of OME-Zarr, in any version."""
+    return isinstance(group.attrs.get("ome"), Mapping) or is_ome(group.attrs.get("multiscales"))
 
 
 def _has_transformations(item: Mapping[str, Any]) -> bool:
@@ -294,21 +396,55 @@ def _parse_item(item: Any, node: GroupNode, findings: list[Finding]) -> list[Lev
         message = "multiscales has no list of datasets; its levels are not known"
         findings.append(Finding("OC-10", "error", node.path, message))
         return []
-    places = _axis_places(item.get("axes"))
-    outer = _line(item.get("coordinateTransformations"), places)
+    axes = _axes_of(item)
+    places = _axis_places(axes)
+    # From 0.6 on, datasets lead to the image's own system, and what follows to others.
+    has_systems = "coordinateSystems" in item
+    outer = None if has_systems else _line(item.get("coordinateTransformations"), places)
     entries = []
     for dataset in datasets:
         path = asset_path(dataset)
         if path is None:
             findings.append(Finding("OC-10", "error", node.path, f"dataset {dataset!r} has no relative path"))
             continue
-        affine = _affine(_line(dataset.get("coordinateTransformations"), places), outer)
+        affine = _affine(_line(_steps(dataset, axes), places), outer)
         tile = dataset.get("pixels_per_tile")
         is_length = isinstance(tile, int) and not isinstance(tile, bool) and tile > 0
         cell = None if affine is None else affine.cell
         tile_shape = (tile, tile) if is_length else None
         entries.append(LevelEntry(path, fallback_affine=affine, cell=cell, tile_shape=tile_shape))
     return entries
+
+
+def _axes_of(item: Mapping[str, Any]) -> Any:
+    """The axes of an image: its own, or from 0.6 on those of the system that its datasets lead to."""
+    systems = item.get("coordinateSystems")
+    if not isinstance(systems, (list, tuple)):
+        return item.get("axes")
+    known = [system for system in systems if isinstance(system, Mapping)]
+    name = next((name for dataset in item.get("datasets") or () if (name := _output(dataset))), None)
+    return next((system for system in known if system.get("name") == name), (known or [{}])[0]).get("axes")
+
+
+def _output(dataset: Any) -> Any:
+    """The name of the coordinate system that the first transformation of a dataset leads to."""
+    stated = dataset.get("coordinateTransformations") if isinstance(dataset, Mapping) else None
+    first = stated[0] if isinstance(stated, (list, tuple)) and stated else None
+    found = first.get("output") if isinstance(first, Mapping) else None
+    return found.get("name") if isinstance(found, Mapping) else None
+
+
+def _steps(dataset: Mapping[str, Any], axes: Any) -> Any:
+    """The scale and the translation of a dataset, out of their sequence, or made of the identity."""
+    stated = dataset.get("coordinateTransformations")
+    first = stated[0] if isinstance(stated, (list, tuple)) and stated else None
+    if not isinstance(first, Mapping):
+        return stated
+    if first.get("type") == "sequence":
+        return first.get("transformations")
+    if first.get("type") == "identity" and isinstance(axes, (list, tuple)):
+        return [{"type": "scale", "scale": [1.0] * len(axes)}]
+    return stated
 
 
 def _axis_places(axes: Any) -> tuple[int, int]:

@@ -6,18 +6,31 @@ GDAL, xarray and rioxarray, OpenLayers, rio-tiler and morecantile together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zstore.conventions.base import Documents
 from zstore.conventions.gdal import CRS_VARIABLE
-from zstore.conventions.lists import Multiscales
+from zstore.conventions.lists import Multiscales, to_06
 from zstore.conventions.model import GeoModel
 from zstore.conventions.zarr_conventions import UUIDS
 from zstore.errors import MetadataError
 
-__all__ = ["ARRAYS", "DRAFT", "GDAL", "MINI", "OME", "PROFILES", "RULED", "Profile", "load_profile"]
+__all__ = [
+    "ARRAYS",
+    "AUTO",
+    "CANDIDATE",
+    "DRAFT",
+    "GDAL",
+    "MINI",
+    "OME",
+    "OME_06",
+    "PROFILES",
+    "RULED",
+    "Profile",
+    "load_profile",
+]
 
 DEFAULT = ("geozarr", "cf", "gdal", "time", "bands", "stac")
 
@@ -32,6 +45,8 @@ class Profile:
     has_tiles     whether a tile matrix set is written
     has_mapping   whether there is a grid mapping variable
     wants_all     whether it wants all that it has a word for: coordinates however long, every attribute
+    rules         the ids of the rules that it has, each with its conformance class; None: all rules that are
+                  not another profile's, in the classes of GeoZarr's draft
     """
 
     name: str
@@ -43,6 +58,7 @@ class Profile:
     has_tiles: bool = True
     has_mapping: bool = True
     wants_all: bool = False
+    rules: Mapping[str, str] | None = None
 
 
 def load_profile(name: str | None) -> Profile:
@@ -97,6 +113,12 @@ def _finish_gdal(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
             del attributes["coordinates"]
 
 
+def _finish_ome_06(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
+    attributes = documents[""]["attributes"]
+    if "ome" in attributes:
+        attributes["ome"] = to_06(attributes["ome"])
+
+
 def _multiscales(documents: Documents) -> dict[str, Any]:
     found: dict[str, Any] = documents[""]["attributes"].get("multiscales", {})
     return found
@@ -127,6 +149,14 @@ ARRAYS = Profile(
 OME = Profile(
     "ome", "OME-Zarr 0.5 as well; Zarr v3 only", (*DEFAULT, "ome"), levels_in="ome", needs_levels=True
 )
+OME_06 = Profile(
+    "ome-0.6",
+    "OME-Zarr 0.6 as well, with coordinateSystems; Zarr v3 only",
+    (*DEFAULT, "ome"),
+    _finish_ome_06,
+    levels_in="ome",
+    needs_levels=True,
+)
 GDAL = Profile(
     "gdal",
     "what GDAL writes itself: _CRS and coordinates, no grid mapping, no tile matrix set",
@@ -135,6 +165,37 @@ GDAL = Profile(
     has_tiles=False,
     has_mapping=False,
 )
-PROFILES = {profile.name: profile for profile in (DEFAULT_PROFILE, DRAFT, MINI, ARRAYS, OME, GDAL)}
+# What each of the three conventions wants, and what any Zarr does.
+CANDIDATE_RULES = {
+    "proj": ("GC-02", "ZC-07", "OC-08"),
+    "spatial": ("GC-03", "ZC-05"),
+    "multiscales": ("GC-04", "ZC-02", "ZC-03", "ZC-06", "GZ-33", "GZ-49"),
+    "core": (
+        "GC-01",
+        "ZC-01",
+        "GZ-04",
+        "GZ-05",
+        "GZ-06",
+        "GZ-07",
+        "GZ-20",
+        "ZS-01",
+        "ZS-02",
+        "ZS-03",
+        "ZS-04",
+    ),
+}
+CANDIDATE = Profile(
+    "geozarr-1.0",
+    "GeoZarr 1.0's release candidate: the conventions proj, spatial and multiscales v0.1, no tile matrix set",
+    ("zarr_conventions", "cf", "gdal", "time", "bands", "stac"),
+    levels_in="zarr_conventions",
+    has_tiles=False,
+    rules={rule: name for name, rules in CANDIDATE_RULES.items() for rule in rules},
+)
+PROFILES = {
+    profile.name: profile for profile in (DEFAULT_PROFILE, DRAFT, MINI, CANDIDATE, ARRAYS, OME, OME_06, GDAL)
+}
+# The word for the one that a hierarchy was written by.
+AUTO = "auto"
 # Those that rules are about: what all readers take together is for all rules.
 RULED = tuple(name for name in PROFILES if name != DEFAULT_PROFILE.name)

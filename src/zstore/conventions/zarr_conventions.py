@@ -7,6 +7,7 @@ Example: {"proj:code": "EPSG:32632", "spatial:transform": [10, 0, 300000, 0, -10
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from sys import float_info
@@ -22,6 +23,7 @@ from zstore.conventions.base import (
     GroupNode,
     LevelEntry,
     Node,
+    Severity,
     is_array,
     is_group,
 )
@@ -31,6 +33,7 @@ from zstore.errors import MetadataError
 
 __all__ = [
     "CRS_MEMBERS",
+    "METHOD_NAMES",
     "UUIDS",
     "ZarrConventions",
     "asset_path",
@@ -42,8 +45,10 @@ __all__ = [
     "parse_layout",
     "parse_numbers",
     "parse_resampling",
+    "render_crs",
     "render_groups",
     "render_layout",
+    "uses",
 ]
 
 LARGEST = float_info.max
@@ -56,6 +61,14 @@ UUIDS = {
     "stac": "b3703368-7e7e-4e8e-9e0e-6d0f0d5e8e8e",
     "CF": "77c308c7-4db2-4774-8b2d-aa37e9997db6",
 }
+# What other tools call the methods; "near" and "cubicspline" are GDAL's.
+METHOD_NAMES = {
+    "mean": "average", "avg": "average", "near": "nearest", "nearest_neighbour": "nearest",
+    "nearest_neighbor": "nearest", "cubicspline": "cubic_spline", "median": "med", "maximum": "max",
+    "minimum": "min",
+}  # fmt: skip
+# What all versions take for a code; "OGC:CRS84" is one in v0.1 only.
+CODE = re.compile(r"[A-Z]+:[0-9]+")
 # The schemas pin every member of an entry.
 DESCRIPTIONS = {
     "multiscales": "Multiscale layout of zarr datasets",
@@ -92,6 +105,16 @@ def is_declared(node: Node, name: str) -> bool:
     stated = node.attrs.get("zarr_conventions")
     entries = stated if isinstance(stated, (list, tuple)) else ()
     return any(isinstance(entry, Mapping) and entry.get("uuid") == UUIDS[name] for entry in entries)
+
+
+def uses(node: Node, name: str) -> bool:
+    """Whether a node has attributes of the convention of this name: `proj`, `spatial` or `multiscales`."""
+    if name == "multiscales":
+        return bool(layout_items(node.attrs.get("multiscales")))
+    if name == "proj":
+        # STAC has proj: attributes too; these three are the convention's only.
+        return any(member in node.attrs for member in CRS_MEMBERS)
+    return any(key.startswith(f"{name}:") for key in node.attrs)
 
 
 def layout_items(stated: Any) -> list[Mapping[str, Any]]:
@@ -185,9 +208,12 @@ def parse_resampling(stated: Mapping[str, Any], path: str, findings: list[Findin
         return None
     if isinstance(resampling, str) and resampling in RESAMPLING_METHODS:
         return resampling
+    known = METHOD_NAMES.get(resampling) if isinstance(resampling, str) else None
     message = f"resampling_method is {resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
-    findings.append(Finding("GZ-47", "error", path, message, RESAMPLING_METHODS, resampling))
-    return None
+    # A layout may call its method anything; the draft's fifteen names come with the tile matrix set.
+    severity: Severity = "error" if "layout" not in stated or "tile_matrix_set" in stated else "note"
+    findings.append(Finding("GZ-47", severity, path, message, known or RESAMPLING_METHODS, resampling))
+    return known
 
 
 def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelEntry]:
@@ -277,17 +303,19 @@ def _scales(items: list[Mapping[str, Any]]) -> dict[str, tuple[float, float] | N
     return found
 
 
+def render_crs(crs: Crs) -> dict[str, str]:
+    """The one `proj:` attribute that says a CRS: its code where every version of the convention takes it."""
+    is_code = crs.code is not None and CODE.fullmatch(crs.code) is not None
+    return {"proj:code": str(crs.code)} if is_code else {"proj:wkt2": crs.wkt}
+
+
 def _render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
     """The `proj:` and `spatial:` attributes of a group that holds `grid`.
 
     `spatial:registration` is left out: "pixel" is its default, and readers that see it stated ask more of
     every level's `transform` than a group of arrays of several ranks can give.
     """
-    attributes: dict[str, Any] = {}
-    if geo.crs is not None and geo.crs.code is not None:
-        attributes["proj:code"] = geo.crs.code
-    elif geo.crs is not None:
-        attributes["proj:wkt2"] = geo.crs.wkt
+    attributes: dict[str, Any] = {} if geo.crs is None else {**render_crs(geo.crs)}
     attributes["spatial:dimensions"] = list(geo.dimensions)
     attributes["spatial:shape"] = list(grid.shape)
     if grid.affine is not None:

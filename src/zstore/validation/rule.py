@@ -12,6 +12,8 @@ from zstore.conventions.profiles import Profile
 from zstore.validation.view import Hierarchy
 
 __all__ = [
+    "ALL_CLASSES",
+    "CANDIDATE_CLASSES",
     "CLASSES",
     "CLASS_URI",
     "SEVERITIES",
@@ -24,15 +26,21 @@ __all__ = [
     "rule",
 ]
 
-RequirementsClass = Literal["core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands"]
+RequirementsClass = Literal[
+    "core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands", "proj", "spatial",
+    "multiscales",
+]  # fmt: skip
 CLASSES: tuple[RequirementsClass, ...] = (
     "core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands",
 )  # fmt: skip
+# Those of GeoZarr 1.0's release candidate: one for each convention that it pins.
+CANDIDATE_CLASSES: tuple[RequirementsClass, ...] = ("core", "proj", "spatial", "multiscales")
+ALL_CLASSES = tuple(dict.fromkeys((*CLASSES, *CANDIDATE_CLASSES)))
 CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 THEMES = (
-    "documents", "variables", "georeference", "levels", "consistency", "tiles", "declared", "values",
-    "unfinished",
+    "documents", "variables", "georeference", "levels", "consistency", "tiles", "declared", "candidate",
+    "values", "unfinished",
 )  # fmt: skip
 
 
@@ -62,6 +70,7 @@ class Rule:
     fix        how to fix what breaks it
     is_read    whether reading the georeference finds it too
     is_deep    whether it needs more than metadata and coordinates
+    is_general whether it is looked at where no profile is asked for
     """
 
     id: str
@@ -75,6 +84,7 @@ class Rule:
     same_as: str | None = None
     is_read: bool = False
     is_deep: bool = False
+    is_general: bool = True
     check: Check | None = None
 
     def severity_under(self, profile: Profile | str | None) -> Severity:
@@ -84,7 +94,9 @@ class Rule:
     def is_in(self, profile: Profile | None) -> bool:
         """Whether the rule is looked at under a profile, or under none."""
         if profile is None:
-            return self.same_as is None
+            return self.same_as is None and self.is_general
+        if profile.rules is not None:
+            return self.id in profile.rules
         return not self.profiles or profile.name in self.profiles
 
 
@@ -104,6 +116,7 @@ def rule(
     same_as: str | None = None,
     is_read: bool = False,
     is_deep: bool = False,
+    is_general: bool = True,
 ) -> Callable[[Check], Check]:
     """Make a function the check of a rule; several rules may have one check."""
 
@@ -122,6 +135,7 @@ def rule(
             same_as,
             is_read,
             is_deep,
+            is_general,
             check,
         )
         return check
@@ -137,7 +151,7 @@ def all_rules() -> dict[str, Rule]:
 
 
 def _rank(id: str) -> tuple[int, str]:
-    parts = ("GZ", "MS", "OC", "ZC", "OME", "ZS")
+    parts = ("GZ", "MS", "OC", "ZC", "GC", "OME", "ZS")
     part = id.partition("-")[0]
     return (parts.index(part) if part in parts else len(parts), id)
 

@@ -9,14 +9,25 @@ from typing import Any
 
 from zstore.conventions.base import Finding
 from zstore.conventions.model import GeoModel
-from zstore.conventions.profiles import RULED, load_profile
+from zstore.conventions.profiles import AUTO, RULED, Profile, load_profile
+from zstore.conventions.zarr_conventions import declared, uses
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
-from zstore.validation.rule import CLASS_URI, CLASSES, SEVERITIES, Rule, all_rules, milder
+from zstore.validation.fitting import find_profile
+from zstore.validation.rule import (
+    ALL_CLASSES,
+    CANDIDATE_CLASSES,
+    CLASS_URI,
+    CLASSES,
+    SEVERITIES,
+    Rule,
+    all_rules,
+    milder,
+)
 from zstore.validation.rules.georeference import is_time
 from zstore.validation.verdict import ClassVerdict, State, Verdict
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy
@@ -40,11 +51,12 @@ def validate(
 ) -> Verdict:
     """Whether what a hierarchy says of itself is right, and what readers will make of it.
 
-    profile  "geozarr-draft", "geozarr-mini", "multiscale-arrays", "ome" or "gdal": the rules of that
-             document, as severe as it has them. None: all rules; what only one document wants is a
+    profile  "geozarr-draft", "geozarr-mini", "geozarr-1.0", "multiscale-arrays", "ome", "ome-0.6" or
+             "gdal": the rules of that document, as severe as it has them. "auto": of the document that the
+             hierarchy was written by, if one is known. None: all rules; what only one document wants is a
              warning then
     classes  only the rules of these requirements classes: core, time, crs, geotransform, overviews, stac,
-             projected, bands
+             projected, bands; under "geozarr-1.0" core, proj, spatial, multiscales
     deep     look at values too: samples of levels are made anew, stored chunks listed, units compared
 
     Whatever the store holds comes out as a finding; nothing is written.
@@ -57,8 +69,8 @@ def validate(
     """
     chosen = None if classes is None else tuple(classes)
     for name in chosen or ():
-        if name not in CLASSES:
-            raise MetadataError(f"class is {name!r}; expected one of {', '.join(CLASSES)}")
+        if name not in ALL_CLASSES:
+            raise MetadataError(f"class is {name!r}; expected one of {', '.join(ALL_CLASSES)}")
     hierarchy = open_hierarchy(target, profile, deep, path=path, storage_options=storage_options)
     return check_hierarchy(hierarchy, chosen)
 
@@ -72,15 +84,16 @@ def open_hierarchy(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Hierarchy:
     """What there is to look at; the arguments and errors are those of `validate`."""
-    if profile is not None and profile not in RULED:
-        raise MetadataError(f"profile is {profile!r}; expected one of {', '.join(RULED)}")
+    if profile is not None and profile not in (*RULED, AUTO):
+        raise MetadataError(f"profile is {profile!r}; expected one of {', '.join((*RULED, AUTO))}")
     if isinstance(target, Array | Group):
         store, base = target.store.as_read_only(), target.path
     else:
         store, base = open_store(target, read_only=True, storage_options=storage_options), ""
     below = check_path(path)
     hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
-    hierarchy.profile, hierarchy.is_deep = None if profile is None else load_profile(profile), deep
+    name = find_profile(hierarchy) if profile == AUTO else profile
+    hierarchy.profile, hierarchy.is_deep = None if name is None else load_profile(name), deep
     return hierarchy
 
 
@@ -93,7 +106,7 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
         for rule in rules.values()
         if rule.is_in(hierarchy.profile)
         and (not rule.is_deep or hierarchy.is_deep)
-        and (classes is None or _classes_of(rule, is_projected) & set(classes))
+        and (classes is None or _classes_of(rule, hierarchy.profile, is_projected) & set(classes))
     ]
     if hierarchy.profile is not None:
         # Where two rules say the same, the profile's own stands.
@@ -107,9 +120,15 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
         name
         for finding in findings
         if finding.severity == "error"
-        for name in (_classes_of(rules[finding.rule], is_projected) if finding.rule in rules else {"core"})
+        for name in (
+            _classes_of(rules[finding.rule], hierarchy.profile, is_projected)
+            if finding.rule in rules
+            else {"core"}
+        )
     }
-    states = [ClassVerdict(name, _state(hierarchy, name, failed, classes)) for name in CLASSES]
+    has_own = hierarchy.profile is not None and hierarchy.profile.rules is not None
+    names = CANDIDATE_CLASSES if has_own else CLASSES
+    states = [ClassVerdict(name, _state(hierarchy, name, failed, classes)) for name in names]
     findings += _hold_to_claims(hierarchy, states, looked_at)
     where = place(hierarchy.store, hierarchy.root.path)
     ids = tuple(rule.id for rule in looked_at)
@@ -184,7 +203,9 @@ def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
                 yield from (grid.node for grid in hierarchy.grids_of(place).values())
 
 
-def _classes_of(rule: Rule, is_projected: bool) -> set[str]:
+def _classes_of(rule: Rule, profile: Profile | None, is_projected: bool) -> set[str]:
+    if profile is not None and profile.rules is not None:
+        return {profile.rules.get(rule.id, "core")}
     more = {"projected"} if is_projected and rule.id in PROJECTED else set()
     return {rule.requirements_class, *more}
 
@@ -219,6 +240,8 @@ def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
         return any(key.startswith("stac") for node in hierarchy.nodes for key in node.attrs)
     if name == "projected":
         return _is_projected(hierarchy)
+    if name in CANDIDATE_CLASSES[1:]:
+        return any(name in declared(group) or uses(group, name) for group in hierarchy.nodes)
     if name == "bands":
         names = {str(n).lower() for grid in held for n in grid.node.dims or ()}
         return bool(names & set(BAND_NAMES))

@@ -11,7 +11,7 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import CRS_VARIABLE
 from zstore.conventions.levels import Grid
 from zstore.conventions.meaning import Pyramid
-from zstore.conventions.zarr_conventions import CRS_MEMBERS, declare, declared
+from zstore.conventions.zarr_conventions import CRS_MEMBERS, declare, declared, render_crs
 from zstore.errors import MetadataError
 from zstore.nodes.open import create_array
 from zstore.storage.base import join_key
@@ -214,19 +214,20 @@ def _repeat(draft: Draft, pyramid: Pyramid, held: Mapping[str, tuple[GroupView, 
             and not any(name in node.attrs for name in CRS_MEMBERS)
         ):
             crs = held[node.path][1][0]
-            value = {"proj:code": crs.code} if crs.code else {"proj:wkt2": crs.wkt}
-            draft.update("ZC-07", node, "proj: repeated, as it reaches direct children only", value)
+            draft.update("ZC-07", node, "proj: repeated, as it reaches direct children only", render_crs(crs))
 
 
 def _fix_proj(draft: Draft, group: GroupView, crs: Crs) -> None:
     attributes = draft.attributes(group)
     wrong = [name for name in CRS_MEMBERS if name in attributes and not _means(attributes[name], crs)]
+    if isinstance(attributes.get("proj:code"), str) and ":" not in attributes["proj:code"]:
+        wrong.append("proj:code")
     is_empty = "proj" in declared(group) and not any(name in attributes for name in CRS_MEMBERS)
     if not wrong and not is_empty:
         return
     kept = {name: value for name, value in attributes.items() if name not in wrong}
     if not any(name in kept for name in CRS_MEMBERS):
-        kept |= {"proj:code": crs.code} if crs.code else {"proj:wkt2": crs.wkt}
+        kept |= render_crs(crs)
     draft.set_attributes(group, kept)
     draft.note("ZC-07", group, "proj: says the CRS")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from zstore.conventions.decoding import decode_fill, encode_fill, fit_nodata
 from zstore.conventions.model import RESAMPLING_METHODS
-from zstore.conventions.zarr_conventions import layout_items
+from zstore.conventions.zarr_conventions import METHOD_NAMES, layout_items
 from zstore.errors import MetadataError
 from zstore.model import v2, v3
 from zstore.model.document import render_json
@@ -20,13 +20,6 @@ from zstore.validation.rules.variables import has_no_fill, is_unreadable_fill
 from zstore.validation.view import ArrayView
 
 __all__ = ["fix_documents", "fix_fill_values", "fix_methods", "implied_nodata", "nodata_attributes"]
-
-# What other tools call the methods; "near" and "cubicspline" are GDAL's.
-METHOD_NAMES = {
-    "mean": "average", "avg": "average", "near": "nearest", "nearest_neighbour": "nearest",
-    "nearest_neighbor": "nearest", "cubicspline": "cubic_spline", "median": "med", "maximum": "max",
-    "minimum": "min",
-}  # fmt: skip
 
 
 def fix_documents(draft: Draft) -> None:

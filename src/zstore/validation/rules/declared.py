@@ -8,7 +8,7 @@ from typing import Any
 
 from zstore.conventions.lists import is_ome
 from zstore.conventions.meaning import Pyramid
-from zstore.conventions.profiles import ARRAYS, OME
+from zstore.conventions.profiles import ARRAYS, OME, OME_06
 from zstore.conventions.zarr_conventions import CRS_MEMBERS, asset_path, declared, layout_items, parse_numbers
 from zstore.validation.rule import Found, rule
 from zstore.validation.rules.georeference import found_by_reading
@@ -246,9 +246,9 @@ def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> It
         yield Found(pyramid.group, message, sorted(sizes, key=lambda s: -s[1]), found)
 
 
-rule("OME", "error", "overviews", "OME-NGFF 0.5",
+rule("OME", "error", "overviews", "OME-NGFF 0.5, 0.6",
      "Images list their datasets, and transformations say where the cells are.",
-     "correct coordinateTransformations", profiles=(OME,), general="warning",
+     "correct coordinateTransformations", profiles=(OME, OME_06), general="warning",
      is_read=True)(found_by_reading)  # fmt: skip
 rule("BANDS", "warning", "bands", "STAC 1.1, bands; draft 2, class bands",
      "Bands are a list of objects, one for each item of the dimension of bands.",

@@ -380,7 +380,9 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
             for place, _, value in walk(own):
                 if isinstance(value, float) and not math.isfinite(value):
                     message = f"{place} is {value}, which JSON has no number for"
-                    yield Found(node, message, None, str(value))
+                    # netCDF writes those as they are, and Python reads them; browsers do not.
+                    is_fill = place.rpartition(".")[2] in NAMED_BASE64
+                    yield Found(node, message, None, str(value), "warning" if is_fill else None)
     for node, place, _, value in _attributes(hierarchy):
         if value is None:
             yield Found(node, f"{place} is null", "no attribute", None, "warning")

@@ -10,6 +10,7 @@ from zstore.conventions.cf import coordinate_attributes, is_longitude_latitude
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import parse_geotransform
 from zstore.conventions.levels import Grid
+from zstore.conventions.lists import is_image
 from zstore.conventions.meaning import words
 from zstore.conventions.profiles import DRAFT, MINI
 from zstore.conventions.units import angle_of, length_of
@@ -118,7 +119,7 @@ def _carries_crs(attributes: Mapping[str, Any]) -> bool:
 def check_has_crs(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
         held = hierarchy.grids_of(group)
-        if not held or _has_mapping(hierarchy, group):
+        if not held or _has_mapping(hierarchy, group) or is_image(group):
             continue
         if hierarchy.wants_all:
             yield Found(group, "no grid_mapping of its arrays leads to a CRS", "spatial_ref")
@@ -203,6 +204,9 @@ def check_presence(hierarchy: Hierarchy) -> Iterator[Found]:
 def _missing_severity(hierarchy: Hierarchy, array: ArrayView, dimension: str) -> Any:
     if hierarchy.wants_all:
         return None
+    if array.parent is not None and is_image(array.parent):
+        # Its axes and transformations say the places.
+        return "note"
     grid = hierarchy.grids.get(array.path)
     is_placed = grid is not None and dimension in grid.dimensions and bool(grid.stated_affines)
     return "warning" if grid is not None and not is_placed else "note"

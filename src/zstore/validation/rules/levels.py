@@ -96,8 +96,18 @@ def check_multiscales_place(hierarchy: Hierarchy) -> Iterator[Found]:
     inner = {id(level.node) for p in hierarchy.pyramids for level in p.levels if level.path}
     for pyramid in hierarchy.pyramids:
         has_levels = any(level.node is not None for level in pyramid.levels) or pyramid.group.groups
+        if id(pyramid.group) in inner and _is_itself(pyramid.stated):
+            # ndpyramid's levels are pyramids of one level each.
+            continue
         if id(pyramid.group) in inner or not has_levels:
             yield Found(pyramid.group, "multiscales is on a level", "on the group above", None)
+
+
+def _is_itself(stated: Any) -> bool:
+    """Whether a list of datasets names nothing but the group that has it."""
+    items = [item for item in stated if isinstance(item, Mapping)] if isinstance(stated, list) else []
+    paths = [d.get("path") for i in items for d in i.get("datasets") or () if isinstance(d, Mapping)]
+    return bool(paths) and set(paths) == {"."}
 
 
 @rule("GZ-37", "error", "overviews", "draft 8.2.2",

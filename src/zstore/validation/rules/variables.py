@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.profiles import ARRAYS, DRAFT, GDAL, MINI, OME
+from zstore.conventions.lists import is_ome
+from zstore.conventions.profiles import ARRAYS, DRAFT, GDAL, MINI, OME, OME_06
 from zstore.conventions.variables import parse_variable
 from zstore.validation.rule import Found, rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
@@ -34,13 +35,34 @@ def dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
     return None
 
 
+def _is_scalar_of_netcdf(array: ArrayView) -> bool:
+    """Whether an array is a scalar as netCDF writes Zarr v2: of one cell, without dimensions."""
+    return array.shape == (1,) and array.stored.get(DIMENSIONS) == []
+
+
 def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator[Found]:
+    # The axes of an image of OME-Zarr have names, and Zarr v2 no place for them but those.
+    named_elsewhere = _images_of_v2(hierarchy)
     for array in hierarchy.arrays:
         trouble = dimension_trouble(array)
+        if trouble is not None and (array.path in named_elsewhere or _is_scalar_of_netcdf(array)):
+            continue
         if trouble is not None and zarr_format in (None, array.zarr_format):
             # An array that nothing describes is plain Zarr, which needs no names.
             is_plain = hierarchy.profile is None and trouble[1] is None and _is_plain(array)
             yield Found(array, trouble[0], len(array.shape), trouble[1], "note" if is_plain else None)
+
+
+def _images_of_v2(hierarchy: Hierarchy) -> set[str]:
+    """The paths of the arrays of Zarr v2 that are levels of an image of OME-Zarr."""
+    return {
+        level.node.path
+        for pyramid in hierarchy.pyramids
+        for level in pyramid.levels
+        if isinstance(level.node, ArrayView)
+        and level.node.zarr_format == 2
+        and is_ome(pyramid.group.attrs.get("multiscales"))
+    }
 
 
 def _is_plain(array: ArrayView) -> bool:
@@ -51,7 +73,7 @@ def _is_plain(array: ArrayView) -> bool:
 @rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
       "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
       "name the dimensions (zstore fix does, where levels, neighbours or lengths tell)",
-      profiles=(DRAFT, OME))  # fmt: skip
+      profiles=(DRAFT, OME, OME_06))  # fmt: skip
 def check_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, None)
 
@@ -100,10 +122,14 @@ def check_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
         names = [name for name in array.dims or () if name is not None]
         if len(set(names)) != len(names):
             yield Found(array, f"dimensions are {names}, one of them twice", None, names)
+    # Levels that are arrays of one group differ in their lengths, and in nothing else.
+    coarser = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels[1:]}
     for group in hierarchy.groups:
         found = hierarchy.roles(group)
         first: dict[str, tuple[int, str]] = {}
         for name, array in {**found.data, **found.auxiliary}.items():
+            if id(array) in coarser:
+                continue
             for dimension, length in zip(array.dims or (), array.shape, strict=False):
                 known = first.setdefault(str(dimension), (length, name))
                 if dimension is not None and known[0] != length:
