@@ -168,11 +168,9 @@ def test_the_dialects_of_a_profile(name) -> None:
     found = set(Meaning().dialects(tree, "0"))
     assert {"CF", "GDAL _CRS", "zarr-conventions proj", "zarr-conventions spatial"} <= found
     assert ("OME-Zarr 0.5" in found) is (name == "ome")
-        assert ("OME-Zarr 0.6" in found) is (name == "ome-0.6")
+    assert ("OME-Zarr 0.6" in found) is (name == "ome-0.6")
     assert ("Multiscale Arrays" in found) is (name == "multiscale-arrays")
-    assert ("GeoZarr tile matrix set" in found) is (
-            name not in ("geozarr-1.0", "multiscale-arrays", "gdal")
-        )
+    assert ("GeoZarr tile matrix set" in found) is (name not in ("geozarr-1.0", "multiscale-arrays", "gdal"))
     assert ("CF grid mapping" in found) is (name != "gdal")
 
 
