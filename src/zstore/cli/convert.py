@@ -15,7 +15,7 @@ __all__ = ["convert"]
 RASTER_SUFFIXES = (".tif", ".tiff")
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
-RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile")
+RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile", "packing")
 
 
 @click.command()
@@ -39,6 +39,13 @@ RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profi
 @click.option("--pyramid", is_flag=True, help="Make levels until the coarsest fits one chunk.")
 @click.option("--method", default="average", show_default=True, help="How coarser levels are made.")
 @click.option("--bands", **WORDS, help="Bands of the raster by number, or arrays of the Zarr by name.")
+@click.option(
+    "--packing",
+    type=click.Choice(["attributes", "codecs"]),
+    default="attributes",
+    show_default=True,
+    help="How scaled bands are packed: as CF's attributes say, or by codecs, which Zarr v3 has.",
+)
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")
 @click.option("--cog", is_flag=True, help="Write the raster as a cloud-optimised GeoTIFF.")
 @click.pass_context
@@ -116,10 +123,11 @@ def _to_raster(source: str, target: str, **options: Any) -> None:
 def _from_netcdf(source: str, target: str, **options: Any) -> None:
     from zstore.integrations.rasters import netcdf_to_zarr
 
-    if options["pyramid"] or options["levels"] or options["bands"] or options["profile"]:
+    has_codecs = options["packing"] == "codecs"
+    if options["pyramid"] or options["levels"] or options["bands"] or options["profile"] or has_codecs:
         raise click.UsageError(
-            "a NetCDF or HDF5 file is converted as it is: --pyramid, --levels, --bands and --profile are for "
-            "rasters (`zstore pyramid` makes levels of the Zarr)"
+            "a NetCDF or HDF5 file is converted as it is: --pyramid, --levels, --bands, --profile and "
+            "--packing are for rasters (`zstore pyramid` makes levels of the Zarr)"
         )
     with show_progress("converting") as progress:
         group = netcdf_to_zarr(
@@ -180,6 +188,7 @@ def _raster_options(options: dict[str, Any]) -> dict[str, Any]:
         "method": options["method"],
         "overwrite": options["overwrite"],
         "profile": options["profile"],
+        "packing": options["packing"],
     }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from zstore.conventions.crs import Crs
 from zstore.conventions.decoding import fit_nodata
 from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.packing import Packing
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.integrations.rasters.geotiff import WIDE, usual_colours
 from zstore.integrations.rasters.writing import (
@@ -52,6 +53,7 @@ def raster_to_zarr(
     method: str = "average",
     overwrite: bool = False,
     profile: str | None = None,
+    packing: Packing = "attributes",
     progress: Progress | None = None,
 ) -> Group:
     """The group at `target`, with one array per band of the raster at `source`, and where it all lies.
@@ -64,9 +66,12 @@ def raster_to_zarr(
     bands      from 1; None for all
     profile    what the documents are for, where it is not all readers together: one of
                `zstore.conventions.profiles.PROFILES`
+    packing    "codecs": bands with a scale and an offset become floats that codecs pack (`scale_offset` and
+               `cast_value`, Zarr v3), nodata NaN among them; what is stored is as small
     progress   called with (cells done, cells to do)
 
     Raises
+        MetadataError: no such band or packing, or no float that holds what is packed.
         NotFoundError, StoreError: the raster is not there or cannot be read; the target is there already.
         UnsupportedError: rasterio is missing, a data type that Zarr does not have, or a raster that ground
             control points or RPCs place, rather than an affine.
@@ -87,6 +92,7 @@ def raster_to_zarr(
         method=method,
         overwrite=overwrite,
         profile=profile,
+        packing=packing,
         progress=progress,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.model import Affine, Variable
+from zstore.conventions.packing import Packing
 from zstore.errors import MetadataError
 from zstore.integrations.rasters.moments import Times, read_moments
 from zstore.integrations.rasters.raster import TILE_LENGTH, choose_names, describe_raster
@@ -54,6 +55,7 @@ def rasters_to_zarr(
     method: str = "average",
     overwrite: bool = False,
     profile: str | None = None,
+    packing: Packing = "attributes",
     progress: Progress | None = None,
 ) -> Group:
     """The group at `target`, with all of the rasters in it.
@@ -100,6 +102,7 @@ def rasters_to_zarr(
         method=method,
         overwrite=overwrite,
         profile=profile,
+        packing=packing,
         progress=progress,
     )
 

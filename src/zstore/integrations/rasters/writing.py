@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ import numpy as np
 
 from zstore.conventions.gdal import is_fill_nodata
 from zstore.conventions.model import GeoModel
+from zstore.conventions.packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.conventions.write import render_geo
 from zstore.engine.pool import ahead
 from zstore.errors import NotFoundError, StoreError
@@ -114,11 +115,20 @@ def write_rasters(
     method: str,
     overwrite: bool,
     profile: str | None,
+    packing: Packing,
     progress: Progress | None,
 ) -> Group:
     """The group at `target` with all that was described; the parameters are those of `raster_to_zarr`."""
+    check_packing_kind(packing, zarr_format)
+    by_codecs = {
+        name: packed
+        for name, variable in (found.geo.variables if packing == "codecs" else {}).items()
+        if (packed := pack_by_codecs(variable)) is not None
+    }
+    variables = {**found.geo.variables, **{name: packed.variable for name, packed in by_codecs.items()}}
+    found = replace(found, geo=replace(found.geo, variables=variables))
     documents, _ = render_geo(found.geo, zarr_format, profile=profile)
-    plans = {
+    plans: dict[str, dict[str, Any]] = {
         name: {
             "shape": found.shape_of(name),
             "dtype": variable.dtype,
@@ -131,6 +141,8 @@ def write_rasters(
         }
         for name, variable in found.geo.variables.items()
     }
+    for name, packed in by_codecs.items():
+        plans[name] |= {"filters": packed.filters, "fill_value": packed.fill_value}
     for plan in plans.values():
         rehearse(zarr_format, plan)
     resamplers.resolve(method)
@@ -153,7 +165,7 @@ def write_rasters(
     bare = {name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format)}
     done, filled = 0, dict[str, Array]()
     for index, part in enumerate(found.parts):
-        for cells in _write_part(part, found.parts[:index], arrays, bare, filled):
+        for cells in _write_part(part, found.parts[:index], arrays, by_codecs, bare, filled):
             done += cells
             tell(done, total)
     _warn_of_gdal(found, filled)
@@ -208,6 +220,7 @@ def _write_part(
     part: Part,
     earlier: Sequence[Part],
     arrays: Mapping[str, Array],
+    by_codecs: Mapping[str, Packed],
     bare: Container[str],
     filled: dict[str, Array],
 ) -> Iterator[int]:
@@ -215,6 +228,7 @@ def _write_part(
 
     Into `filled` go those of the `bare` arrays, which have no nodata, that have cells of their fill value.
     """
+    packed = [by_codecs.get(name) for _, name in part.bands]
     mine = [(band, arrays[name]) for band, name in part.bands]
     first = mine[0][1]
     unit = (first.shards or first.chunks)[-2:]
@@ -242,6 +256,8 @@ def _write_part(
                     for piece, at in zip(window, part.corner, strict=True)
                 )
                 for index, ((_, array), block) in enumerate(zip(mine, blocks, strict=True)):
+                    if (codecs := packed[index]) is not None:
+                        block = codecs.unpack(block)
                     where = (*(part.place if array.ndim > 2 else ()), *region)
                     if valid and not valid[index].all():
                         block = np.where(valid[index], block, array[where])

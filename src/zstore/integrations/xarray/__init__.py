@@ -19,6 +19,7 @@ from typing import Any
 import xarray as xr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
+from zstore.conventions.packing import Packing
 from zstore.errors import MetadataError
 from zstore.integrations.xarray.read import DatasetNotFoundError, GroupDataStore, find_group
 from zstore.model.array import ZarrFormat
@@ -183,6 +184,7 @@ def to_geozarr(
     levels: int | None = 0,
     method: str = "average",
     profile: str | None = None,
+    packing: Packing = "attributes",
     group: str | None = None,
     zarr_format: ZarrFormat | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -196,6 +198,8 @@ def to_geozarr(
     levels    0: a plain group; a number or None: a pyramid, with the dataset as level "0" (`build_pyramid`)
     method    how coarser levels are made
     profile   one of `zstore.conventions.profiles.PROFILES`
+    packing   "codecs": variables with `scale_factor` or `add_offset` are stored as floats that codecs pack
+              (`scale_offset` and `cast_value`, Zarr v3), in place of attributes
     options   those of `to_zarr`; a pyramid takes the modes "w" and "w-" and is written at once
 
     What can be known beforehand is checked before the store is touched: where something is refused, mode "w"
@@ -208,11 +212,13 @@ def to_geozarr(
     Warns
         GeoWarning: the dataset says nothing of a CRS, or of a grid; none is made up.
     """
-    from zstore.integrations.xarray.geo import write_flat, write_pyramid
+    from zstore.integrations.xarray.geo import pack_dataset, write_flat, write_pyramid
     from zstore.integrations.xarray.write import Options, open_place
 
     with open_place(store, group, zarr_format, storage_options) as place:
         dataset, chosen = _as_dataset(data), Options(**options)
+        if packing != "attributes":
+            dataset, chosen = pack_dataset(dataset, chosen, packing, place.zarr_format or 3)
         if levels == 0:
             return write_flat(dataset, place, chosen, profile)
         return write_pyramid(dataset, place, chosen, levels=levels, method=method, profile=profile)

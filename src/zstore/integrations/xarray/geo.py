@@ -11,11 +11,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from zstore.conventions.base import Documents
 from zstore.conventions.meaning import Meaning
+from zstore.conventions.model import Variable
 from zstore.conventions.order import ReadingWarning
+from zstore.conventions.packing import check_packing_kind, pack_by_codecs
 from zstore.conventions.write import render_geo
 from zstore.engine.documents import ancestors, create_node
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
@@ -37,11 +40,59 @@ from zstore.pyramid.levels import create_auxiliaries
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["GeoWarning", "write_flat", "write_pyramid"]
+__all__ = ["GeoWarning", "pack_dataset", "write_flat", "write_pyramid"]
+
+
+# What says that numbers are packed, and what goes with it.
+WORDS = ("scale_factor", "add_offset")
+UNPACKED = ("_FillValue", "missing_value", "dtype", "_Unsigned")
 
 
 class GeoWarning(UserWarning):
     """Something that a dataset does not say of its place on the ground."""
+
+
+def pack_dataset(
+    dataset: xr.Dataset, options: Options, packing: str, zarr_format: int
+) -> tuple[xr.Dataset, Options]:
+    """The dataset, and how it is written, with the packing of its variables in codecs.
+
+    Raises
+        MetadataError: no such packing, or none in that format; packing that no float holds.
+    """
+    check_packing_kind(packing, zarr_format)
+    packed, encodings = dataset.copy(), dict(options.encoding or {})
+    for name, variable in dataset.data_vars.items():
+        stated = {**encodings[name]} if name in encodings else {**variable.encoding}
+        if any(word in variable.attrs for word in WORDS):
+            # Numbers as they are stored, which say themselves how they are packed.
+            one = dataset[[name]]
+            variable = xr.decode_cf(one, decode_times=False, decode_coords=False, decode_timedelta=False)[
+                name
+            ]
+            stated = {**variable.encoding, **stated}
+        if not any(word in stated for word in WORDS):
+            continue
+        nodata = stated.get("_FillValue", stated.get("missing_value"))
+        dtype = np.dtype(stated.get("dtype", variable.dtype))
+        said = Variable(
+            dtype,
+            nodata=None if nodata is None or dtype.kind == "f" else int(nodata),
+            scale_factor=stated.get("scale_factor"),
+            add_offset=stated.get("add_offset"),
+        )
+        made = pack_by_codecs(said)
+        if made is None:
+            continue
+        kept = {word: value for word, value in stated.items() if word not in (*WORDS, *UNPACKED)}
+        packed[name] = variable.astype(made.variable.dtype)
+        packed[name].encoding = {}
+        encodings[name] = {
+            **{word: value for word, value in kept.items() if word in ("chunks", "shards", "compressors")},
+            "filters": made.filters,
+            "fill_value": made.fill_value,
+        }
+    return packed, replace(options, encoding=encodings or None)
 
 
 def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str | None) -> Any:
