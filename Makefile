@@ -91,7 +91,7 @@ fuzz-sanitized: sanitized
 # names that Python; else tools/pythons finds it.
 READERS := .readers
 NEW_READERS := .readers-new
-READER_TESTS := $(addprefix tests/integrations/test_readers,.py _geo.py _mended.py _programs.py)
+READER_TESTS := $(addprefix tests/integrations/test_readers,.py _geo.py _judged.py _mended.py _programs.py)
 READERS_NEED := pyproject.toml setup.py $(KERNEL_SOURCES)
 readers: $(READERS)/.installed $(NEW_READERS)/.installed
 	mkdir -p $(READERS)/node

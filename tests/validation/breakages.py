@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import zstore
 from zstore.storage.memory import MemoryStore
 
 from .cases import array, attribute, both, crs_of, dims, flat, layout, limits, member, rewrite, shift, top
-from .stores import DEGREES, UTM, Documents, model, right
+from .stores import DEGREES, SHAPE, UTM, Documents, model, right, values_of
 
 Spoil = Callable[[Documents], Any]
 
@@ -65,6 +69,49 @@ def consolidated() -> MemoryStore:
     store = pyramid()
     zstore.consolidate(store)
     return store
+
+
+def held(place: str) -> MemoryStore:
+    """A store on disk, in memory."""
+    store = MemoryStore()
+    for path in Path(place).rglob("*"):
+        if path.is_file():
+            store.put(path.relative_to(place).as_posix(), path.read_bytes())
+    return store
+
+
+def by_rioxarray(zarr_format: Any) -> MemoryStore:
+    """As xarray writes what rioxarray has placed: coordinates, and a GeoTransform beside the CRS."""
+    xarray = pytest.importorskip("xarray", reason="xarray is the writer")
+    pytest.importorskip("rioxarray", reason="rioxarray is the writer")
+    y, x = UTM.coordinates(SHAPE) or ((), ())
+    data = xarray.Dataset({"b02": (("y", "x"), values_of("u2", SHAPE))}, coords={"y": y, "x": x})
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # What these libraries say of each other.
+        warnings.simplefilter("ignore")
+        placed = data.rio.write_crs(32632).rio.write_transform().rio.write_coordinate_system()
+        placed.to_zarr(f"{folder}/a.zarr", zarr_format=zarr_format, consolidated=False)
+        return held(f"{folder}/a.zarr")
+
+
+def rioxarray_v2() -> MemoryStore:
+    return by_rioxarray(2)
+
+
+def rioxarray_v3() -> MemoryStore:
+    return by_rioxarray(3)
+
+
+def gdal_v2() -> MemoryStore:
+    """As GDAL writes: `_CRS`, and coordinates."""
+    rasterio = pytest.importorskip("rasterio", reason="GDAL is the writer")
+    options: dict[str, Any] = {"FORMAT": "ZARR_V2", "BLOCKSIZE": "32,32", "ARRAY_NAME": "b02"}
+    options |= {"crs": "EPSG:32632", "transform": rasterio.Affine(*UTM)}
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"{folder}/a.zarr"
+        with rasterio.open(place, "w", "Zarr", SHAPE[1], SHAPE[0], 1, dtype="uint16", **options) as raster:
+            raster.write(values_of("u2", SHAPE), 1)
+        return held(place)
 
 
 def reverse(path: str) -> Spoil:
@@ -336,4 +383,34 @@ BREAKAGES = [
     _b("time without a standard name", drop("time", "standard_name", "axis"), timed),
     _b("time in days since nothing", attribute("time", units="days"), timed, "MS-09", "time"),
     _b("a calendar that nobody knows", attribute("time", calendar="mayan"), timed, "MS-09", "time"),
+]
+SHIFTED = "400000.0 10.0 0.0 5000040.0 0.0 -10.0"
+BREAKAGES += [
+    breakage
+    for make in (rioxarray_v2, rioxarray_v3)
+    for breakage in (
+        _b("rioxarray's grid mapping dropped", drop("b02", "grid_mapping"), make),
+        _b("rioxarray's WKT cut", attribute("spatial_ref", crs_wkt='PROJCRS["WGS'), make),
+        _b(
+            "rioxarray's transform in another order",
+            attribute("spatial_ref", GeoTransform="10 0 300000 0 -10 5000040"),
+            make,
+        ),
+        _b("rioxarray's transform left behind", attribute("spatial_ref", GeoTransform=SHIFTED), make),
+        _b("rioxarray's x deleted", lambda d: d.remove("x"), make),
+        _b("rioxarray's units of degrees", attribute("x", units="degrees_east"), make),
+        _b("rioxarray's standard name of longitude", attribute("x", standard_name="longitude"), make),
+        _b("rioxarray's rows turned", reverse("y"), make, "MS-28", "b02"),
+    )
+] + [
+    _b("rioxarray's dimensions unnamed, v2", drop("b02", "_ARRAY_DIMENSIONS"), rioxarray_v2),
+    _b("rioxarray's dimensions unnamed, v3", dims("b02", None), rioxarray_v3),
+    _b("GDAL's CRS as text", attribute("b02", _CRS="EPSG:32632"), gdal_v2),
+    _b("GDAL's dimensions unnamed", drop("b02", "_ARRAY_DIMENSIONS"), gdal_v2),
+    _b(
+        "GDAL's URL of nowhere",
+        lambda d: d.attributes("b02", lambda a: a["_CRS"].update(url="http://x.org/crs")),
+        gdal_v2,
+    ),
+    _b("GDAL's units gone", drop("X", "units"), gdal_v2),
 ]

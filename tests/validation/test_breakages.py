@@ -18,7 +18,8 @@ from zstore.validation.fixing.plan import Plan
 from zstore.validation.run import validate
 from zstore.validation.view import ArrayView, GroupView, load_hierarchy
 
-from .breakages import BREAKAGES, Breakage
+from .breakages import BREAKAGES, Breakage, rioxarray_v2, rioxarray_v3
+from .cases import flat
 from .stores import Documents
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
@@ -115,6 +116,9 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 def check_several(data: st.DataObject) -> None:
     make = data.draw(st.sampled_from(MAKERS))
     chosen = [breakage for breakage in BREAKAGES if breakage.make is make]
+    if make in (flat, rioxarray_v2, rioxarray_v3):
+        # Against rows that are turned one transform bears witness there, which another breakage takes away.
+        chosen = [breakage for breakage in chosen if breakage.rule != "MS-28"]
     store: MemoryStore = make()
     truth = ground(store)
     for breakage in data.draw(st.lists(st.sampled_from(chosen), min_size=1, max_size=3, unique=True)):

@@ -33,6 +33,10 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
         return draft.crs
     handed = (facts for group in grid.node.ancestors() for facts in draft.hierarchy.meaning.facts(group))
     stated = [crs for _, crs in grid.stated_crs] or [crs for facts in handed for _, crs in facts.crs]
+    text = grid.node.attrs.get("_CRS")
+    if not stated and isinstance(text, str):
+        # GDAL takes no text there; what it says is plain all the same.
+        return _parsed(text)
     place = draft.evidence.pyramid_of(grid)
     if place is not None:
         weightiest, known = draft.evidence.settle_crs(place[0])
@@ -45,6 +49,13 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
             draft.refuse("OC-08", grid.node, message)
         return None
     return stated[0] if stated else None
+
+
+def _parsed(text: str) -> Crs | None:
+    try:
+        return Crs.from_user(text)
+    except MetadataError:
+        return None
 
 
 def fix_crs(draft: Draft) -> None:
