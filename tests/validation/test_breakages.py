@@ -109,15 +109,17 @@ def test_most_breakages_are_mended() -> None:
     assert len(BREAKAGES) >= 35 and len(mended) >= 30
 
 
-MAKERS = sorted({breakage.make for breakage in BREAKAGES}, key=lambda make: make.__name__)
+# Where one transform and two coordinates are all that says the place, two mistakes leave nothing that is right.
+BARE = (rioxarray_v2, rioxarray_v3)
+MAKERS = sorted({b.make for b in BREAKAGES if b.make not in BARE}, key=lambda make: make.__name__)
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 
 def check_several(data: st.DataObject) -> None:
     make = data.draw(st.sampled_from(MAKERS))
     chosen = [breakage for breakage in BREAKAGES if breakage.make is make]
-    if make in (flat, rioxarray_v2, rioxarray_v3):
-        # Against rows that are turned one transform bears witness there, which another breakage takes away.
+    if make is flat:
+        # Rows that are turned have few witnesses there, which another breakage takes away.
         chosen = [breakage for breakage in chosen if breakage.rule != "MS-28"]
     store: MemoryStore = make()
     truth = ground(store)
