@@ -109,7 +109,7 @@ def test_most_breakages_are_mended() -> None:
     assert len(BREAKAGES) >= 35 and len(mended) >= 30
 
 
-# Where one transform and two coordinates are all that says the place, two mistakes leave nothing that is right.
+# Where one transform and two coordinates are all that says the place, two mistakes may leave nothing right.
 BARE = (rioxarray_v2, rioxarray_v3)
 MAKERS = sorted({b.make for b in BREAKAGES if b.make not in BARE}, key=lambda make: make.__name__)
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
