@@ -35,9 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 FACTS = ("CRS", "affine", "nodata", "time", "levels")
 # What is wrong: (writer or case, fact or "raster" or "tiles") and why. A test that passes all the same fails,
 # so that the list stays true.
-FAULTS: dict[tuple[str, str], str] = {
-    ("rotated pole", "raster"): "GeoTIFF has no rotated pole: the raster has no CRS, and nothing says so",
-}
+FAULTS: dict[tuple[str, str], str] = {}
 # What each row of the tables is made with.
 PACKAGES = {
     "rioxarray": "rioxarray", "odc-geo": "odc-geo", "cf-xarray": "cf-xarray", "ndpyramid": "ndpyramid",

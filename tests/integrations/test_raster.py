@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -210,11 +211,29 @@ def test_placed_by_control_points_is_refused(tmp_path: Path) -> None:
     )
     with rasterio.open(path) as raster:
         assert len(raster.gcps[0]) == 3
-    with pytest.raises(
-        UnsupportedError, match=r"placed by 3 ground control points; expected an affine \(gdalwarp"
-    ):
+    command = rf"gdalwarp -tps -t_srs EPSG:4326 {re.escape(str(path))} warped\.tif"
+    with pytest.raises(UnsupportedError, match=rf"placed by 3 ground control points; .*{command}"):
         raster_to_zarr(path, tmp_path / "z")
     assert not (tmp_path / "z").exists()
+
+
+def test_what_a_geotiff_has_no_words_for_lies_beside_it(tmp_path: Path) -> None:
+    """As GDAL has it; and what lay beside a file that is replaced says nothing of the new one."""
+    pyproj = pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+    words = {"grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": -162.0}
+    crs = pyproj.CRS.from_cf({"grid_mapping_name": "rotated_latitude_longitude", **words}).to_wkt()
+    rotated = make_raster(tmp_path / "a.tif", cells((1, 30, 20), "u1"), crs=crs)
+    plain = make_raster(tmp_path / "b.tif", cells((1, 30, 20), "u1"))
+    for driver in ("GTiff", "COG"):
+        raster_to_zarr(rotated, tmp_path / "z", overwrite=True)
+        made = zarr_to_raster(tmp_path / "z", tmp_path / "made.tif", driver=driver, overwrite=True)
+        with rasterio.open(made) as raster:
+            assert pyproj.CRS(raster.crs.to_wkt()).equals(pyproj.CRS(crs))
+        raster_to_zarr(plain, tmp_path / "z", overwrite=True)
+        zarr_to_raster(tmp_path / "z", made, driver=driver, overwrite=True)
+        with rasterio.open(made) as raster, rasterio.open(plain) as source:
+            assert raster.crs == source.crs
+        assert not (tmp_path / "made.tif.aux.xml").exists()
 
 
 def test_nodata_that_no_cell_can_have_is_left_out(tmp_path: Path) -> None:

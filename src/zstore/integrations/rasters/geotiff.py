@@ -112,6 +112,12 @@ def zarr_to_raster(
         except rasterio.errors.RasterioError as error:
             reason = error.__cause__ or error
             raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
+        # What a GeoTIFF has no words for (a rotated pole, say) GDAL writes beside it.
+        beside, placed = (path.with_name(f"{path.name}.aux.xml") for path in (finished, target))
+        if beside.exists():
+            beside.replace(placed)
+        else:
+            placed.unlink(missing_ok=True)
         finished.replace(target)
     return target
 

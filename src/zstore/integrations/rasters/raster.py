@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -142,11 +143,13 @@ def _affine(raster: Any, path: str) -> Affine | None:
     if not raster.transform.is_identity:
         return Affine.from_user(raster.transform[:6])
     points, _ = raster.gcps
-    placed = f"{len(points)} ground control points" if points else "RPCs" if raster.rpcs else None
-    if placed is None:
+    if not points and not raster.rpcs:
         return None
+    placed, option = (f"{len(points)} ground control points", "-tps") if points else ("RPCs", "-rpc")
     raise UnsupportedError(
-        f"raster is placed by {placed}; expected an affine (gdalwarp gives the raster one)", path=path
+        f"raster is placed by {placed}; expected an affine, which this gives it: "
+        f"gdalwarp {option} -t_srs EPSG:4326 {shlex.quote(path)} warped.tif",
+        path=path,
     )
 
 
