@@ -304,12 +304,20 @@ def test_a_plugins_method_is_known_by_name() -> None:
         plan_part((4, 6), (2, 3), "last", (slice(0, 1), slice(0, 1)))
 
 
-@pytest.mark.parametrize("method", [offer.name for offer in RESAMPLERS])
-class TestBuiltIn(ResamplerContract):
+class Named(ResamplerContract):
     @pytest.fixture(autouse=True)
     def named(self, method: str) -> None:
         self.method = method
-        self.has_own_windows = method not in WEIGHTED
+
+
+@pytest.mark.parametrize("method", [offer.name for offer in RESAMPLERS if offer.name not in WEIGHTED])
+class TestBuiltIn(Named):
+    pass
+
+
+@pytest.mark.parametrize("method", WEIGHTED)
+class TestWeighted(Named):
+    has_own_windows = False
 
 
 def test_the_contract_notices_what_would_spoil_a_pyramid() -> None:

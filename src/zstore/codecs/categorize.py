@@ -20,7 +20,7 @@ import numpy as np
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.numcodecs import NumcodecsFilter
 from zstore.codecs.objects import check_objects
-from zstore.codecs.options import Option, choice, item_type, refuse_option
+from zstore.codecs.options import Option, item_type, refuse_option
 from zstore.errors import CodecError
 
 __all__ = ["Categorize", "CategorizeObjects"]
@@ -46,6 +46,12 @@ def _parse_labels(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _parse_object_type(value: Any) -> str:
+    if value not in ("|O", "O", "object"):
+        raise ValueError(value)
+    return "|O"
+
+
 class CategorizeObjects(Serializer):
     """The serializer, for arrays of objects: strings that are among the labels, or empty."""
 
@@ -53,7 +59,7 @@ class CategorizeObjects(Serializer):
 
     options: ClassVar[tuple[Option, ...]] = (
         Option("labels", "a list of strings", _parse_labels, render=list),
-        choice("dtype", ("|O", "O", "object"), "|O"),
+        Option("dtype", "'|O', 'O' or 'object'", _parse_object_type, "|O"),
         item_type("astype", np.dtype("u1")),
     )
     dtype: ClassVar[str] = "|O"
