@@ -242,10 +242,14 @@ class ZarrStore(Store):
                 await self.store._ensure_open()
             return await coroutine
 
-        loop = self._loop
-        if loop is None:
-            return self._call(lambda: sync(opened()), action, key)
-        return self._call(asyncio.run_coroutine_threadsafe(opened(), loop).result, action, key)
+        try:
+            loop = self._loop
+            if loop is None:
+                return self._call(lambda: sync(opened()), action, key)
+            return self._call(asyncio.run_coroutine_threadsafe(opened(), loop).result, action, key)
+        except Exception:
+            coroutine.close()  # it may not have begun
+            raise
 
     def _call(self, function: Callable[[], T], action: str, key: Any) -> T:
         try:
