@@ -172,11 +172,19 @@ with warnings.catch_warnings():
     ]
 
 
+# Bytes of the items that these filters make of longer ones.
+NARROWED = {"fixedscaleoffset": 4, "astype": 4}
+
+
 @pytest.mark.parametrize(("dtype", "options"), CHAINS)
 def test_filters_and_serializers_of_v3_in_every_form(dtype, options):
     blosc = {"name": "blosc", "configuration": {"clevel": 3}}
     options = {"compressors": [blosc], **options}
     expected = by_peer(dtype, **options)
+    narrowed = next((n for name, n in NARROWED.items() if name in str(options.get("filters"))), None)
+    if narrowed is not None:
+        # Before 3.4, zarr-python takes the size of the array's items for that of the filtered ones.
+        expected[0]["codecs"][-1]["configuration"]["typesize"] = narrowed
     check(expected, by_zstore(dtype, **options), is_deflate=False)
     if "serializer" in options and "compressors" in options and options["compressors"]:
         # By what their documents say.

@@ -64,7 +64,6 @@ class TestDumb(StoreContract):
 class TestOpenedForEveryCall(TestDumb):
     """The way of dbm.sqlite3, which Python has from 3.13 on."""
 
-    tells_trouble = False  # dbm.whichdb takes a file that it cannot open for none
     many = 30
 
     @pytest.fixture(autouse=True)

@@ -165,25 +165,38 @@ def complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[Cod
 
 def _complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[CodecModel, ...]:
     try:
-        asked = [_prepared(codec, spec.dtype) for codec in models]
+        asked = _prepared_chain(models, spec)
         chain = Chain.bind(asked, spec._replace(allow_pickle=True))
     except UnknownExtensionError:
         return models  # who makes the array says which it is, and where
     return _stated(asked, chain)
 
 
-def _prepared(codec: CodecModel, dtype: np.dtype[Any]) -> CodecModel:
-    """The codec with what documents must say, and people may leave out."""
+def _prepared_chain(models: Iterable[CodecModel], spec: ChunkSpec) -> list[CodecModel]:
+    """The codecs with what documents must say, and people may leave out."""
+    given = [_prepared(codec, spec, spec.dtype) for codec in models]
+    encoded = spec
+    for codec in Chain.bind(given, spec._replace(allow_pickle=True)).array_codecs:
+        encoded = codec.encoded_spec(encoded)
+    return [_prepared(codec, spec, encoded.dtype) for codec in models]
+
+
+def _prepared(codec: CodecModel, spec: ChunkSpec, dtype: np.dtype[Any]) -> CodecModel:
+    """One of them; `dtype` is that of the items behind the filters."""
     configuration = {**usual_options(registry.resolve(codec.name).options), **codec.configuration}
     if codec.name == "blosc":
-        # Both by the array's items, as zarr-python has it, whatever filters make of them.
+        # Both by the items that are compressed, as zarr-python has it.
         item_size = 1 if dtype.kind in "OT" else max(1, dtype.itemsize)
         chosen = {"typesize": item_size, "shuffle": "bitshuffle" if item_size == 1 else "shuffle"}
         configuration |= {name: value for name, value in chosen.items() if configuration.get(name) is None}
     if codec.name == "sharding_indexed":
-        for name in ("codecs", "index_codecs"):
-            inner = [_prepared(one, dtype) for one in read_codecs(configuration[name], 3)]
-            configuration[name] = [one.describe() for one in inner]
+        shape = configuration.get("chunk_shape")
+        is_shape = isinstance(shape, list | tuple) and all(isinstance(length, int) for length in shape)
+        within = spec._replace(shape=tuple(shape)) if is_shape and shape else spec
+        inner = _prepared_chain(read_codecs(configuration["codecs"], 3), within)
+        index = [_prepared(one, spec, dtype) for one in read_codecs(configuration["index_codecs"], 3)]
+        configuration["codecs"] = [one.describe() for one in inner]
+        configuration["index_codecs"] = [one.describe() for one in index]
     return replace(codec, configuration=configuration)
 
 

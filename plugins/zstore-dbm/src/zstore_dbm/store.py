@@ -23,6 +23,8 @@ __all__ = ["DbmStore"]
 
 T = TypeVar("T")
 KINDS = ("gnu", "ndbm", "sqlite3", "dumb")
+# What the names of their files have behind the database's.
+SUFFIXES = ("", ".db", ".pag", ".dat")
 # Its connection belongs to the thread that made it, so it is opened for every call.
 OF_ONE_THREAD = "dbm.sqlite3"
 
@@ -196,10 +198,18 @@ class _Database:
             raise StoreError("cannot open: not a DBM file of a known kind")
         if found is not None and wanted is not None and found != wanted:
             raise StoreError(f"cannot open: the database is {found}, expected {wanted}")
+        if found is None:
+            self._check_missing()
         if found is not None or not make:
             return found
         os.makedirs(os.path.dirname(self.path), exist_ok=True)  # noqa: PTH103, PTH120
         return wanted or _first_kind()
+
+    def _check_missing(self) -> None:
+        """Raise OSError where a file is there that cannot be opened, which `whichdb` takes for none."""
+        for suffix in SUFFIXES:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.close(os.open(f"{self.path}{suffix}", os.O_RDONLY | os.O_CLOEXEC))
 
     def _take_lock(self, write: bool) -> None:
         if self._lock is not None:

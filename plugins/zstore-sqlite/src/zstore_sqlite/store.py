@@ -217,6 +217,12 @@ class _Connections:
         # Connections of the parent process are kept unused: closing them here would harm the parent's locks.
         self._foreign: list[object] = []
 
+    def __del__(self) -> None:
+        # A parent's connections are not a child's to close, whoever forgets them.
+        if self._process == os.getpid():
+            for connection in self._all:
+                connection.close()
+
     def has_own(self) -> bool:
         return self._process == os.getpid() and hasattr(self._local, "connection")
 
