@@ -42,8 +42,10 @@ headers:
 demo: $(BUILT)
 	$(BIN)/python examples/demo.py
 
+# File by file on all cores, eight at most; `make test JOBS=0` runs everything in one process.
+JOBS ?= auto
 test: $(BUILT)
-	$(BIN)/python -m pytest -q --known-skips
+	$(BIN)/python -m pytest -q --known-skips --dist loadfile --maxprocesses 8 -n $(JOBS)
 
 # The longer forms of the drills in tests/faults.
 drill: $(BUILT)
