@@ -165,28 +165,31 @@ def complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[Cod
 
 def _complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[CodecModel, ...]:
     try:
+        spec = spec._replace(allow_pickle=True)
         asked = _prepared_chain(models, spec)
-        chain = Chain.bind(asked, spec._replace(allow_pickle=True))
+        chain = Chain.bind(asked, spec)
     except UnknownExtensionError:
         return models  # who makes the array says which it is, and where
     return _stated(asked, chain)
 
 
 def _prepared_chain(models: Iterable[CodecModel], spec: ChunkSpec) -> list[CodecModel]:
-    """The codecs with what documents must say, and people may leave out."""
-    given = [_prepared(codec, spec, spec.dtype) for codec in models]
-    encoded = spec
-    for codec in Chain.bind(given, spec._replace(allow_pickle=True)).array_codecs:
-        encoded = codec.encoded_spec(encoded)
-    return [_prepared(codec, spec, encoded.dtype) for codec in models]
+    """The codecs with what documents must say, and people may leave out, by the items that reach each one."""
+    prepared = []
+    for model in models:
+        made = _prepared(model, spec)
+        prepared.append(made)
+        codec = make_codec(made)
+        if isinstance(codec, ArrayCodec):
+            spec = codec.bind(spec).encoded_spec(spec)
+    return prepared
 
 
-def _prepared(codec: CodecModel, spec: ChunkSpec, dtype: np.dtype[Any]) -> CodecModel:
-    """One of them; `dtype` is that of the items behind the filters."""
+def _prepared(codec: CodecModel, spec: ChunkSpec) -> CodecModel:
     configuration = {**usual_options(registry.resolve(codec.name).options), **codec.configuration}
     if codec.name == "blosc":
         # Both by the items that are compressed, as zarr-python has it.
-        item_size = 1 if dtype.kind in "OT" else max(1, dtype.itemsize)
+        item_size = 1 if spec.dtype.kind in "OT" else max(1, spec.dtype.itemsize)
         chosen = {"typesize": item_size, "shuffle": "bitshuffle" if item_size == 1 else "shuffle"}
         configuration |= {name: value for name, value in chosen.items() if configuration.get(name) is None}
     if codec.name == "sharding_indexed":
@@ -194,7 +197,7 @@ def _prepared(codec: CodecModel, spec: ChunkSpec, dtype: np.dtype[Any]) -> Codec
         is_shape = isinstance(shape, list | tuple) and all(isinstance(length, int) for length in shape)
         within = spec._replace(shape=tuple(shape)) if is_shape and shape else spec
         inner = _prepared_chain(read_codecs(configuration["codecs"], 3), within)
-        index = [_prepared(one, spec, dtype) for one in read_codecs(configuration["index_codecs"], 3)]
+        index = [_prepared(one, spec) for one in read_codecs(configuration["index_codecs"], 3)]
         configuration["codecs"] = [one.describe() for one in inner]
         configuration["index_codecs"] = [one.describe() for one in index]
     return replace(codec, configuration=configuration)
