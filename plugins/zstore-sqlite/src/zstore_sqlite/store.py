@@ -76,12 +76,12 @@ class SqliteStore(Store):
         else:
             start, size = byte_range
             # The last -start bytes of a value that is shorter are all of it.
-            begin = "?2" if start >= 0 else "max(0, length(value) + ?2)"
-            count = "length(value)" if size is None else "?3"
+            begin = ":start" if start >= 0 else "max(0, length(value) + :start)"
+            count = "length(value)" if size is None else ":size"
             # substr of an empty BLOB is NULL.
             part = f"coalesce(substr(value, {begin} + 1, {count}), x'')"
-            query = f"SELECT {part} FROM zstore WHERE key = ?1"
-            row = self._row(query, (key, start) if size is None else (key, start, size), key)
+            query = f"SELECT {part} FROM zstore WHERE key = :key"
+            row = self._row(query, {"key": key, "start": start, "size": size}, key)
         return None if row is None else bytes(row[0])
 
     def size(self, key: str) -> int | None:
@@ -168,7 +168,7 @@ class SqliteStore(Store):
         """The same file, whose transactions the disk confirms (`PRAGMA synchronous = FULL`)."""
         return SqliteStore(self.path, read_only=self.read_only, timeout=self.timeout, durable=True)
 
-    def _row(self, query: str, values: tuple[object, ...], key: str) -> tuple[Any, ...] | None:
+    def _row(self, query: str, values: Any, key: str) -> tuple[Any, ...] | None:
         if not self._exists():
             return None
         with self._telling("read", key):
