@@ -159,7 +159,8 @@ def complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[Cod
     def make(_: Any) -> tuple[CodecModel, ...]:
         return _complete_chain(models, spec)
 
-    known = (content, spec.shape, repr(spec.dtype), repr(spec.fill_value))
+    fill = spec.fill_value.tobytes() if isinstance(spec.fill_value, np.generic) else repr(spec.fill_value)
+    known = (content, spec.shape, repr(spec.dtype), fill)
     return make(None) if spec.dtype.hasobject else _completed.get(known, make)
 
 
