@@ -187,7 +187,8 @@ def test_what_a_module_offers_exists_and_has_a_docstring(name):
     except ModuleNotFoundError as error:
         pytest.skip(f"{error.name} is not installed")
     assert module.__doc__, name
-    for offered in getattr(module, "__all__", []):
+    # What a module offers begins without "_"; `__all__` says it where users import from the module.
+    for offered in getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")]):
         value = getattr(module, offered)
         if not (inspect.isclass(value) or inspect.isfunction(value)) or value.__module__ != name:
             continue

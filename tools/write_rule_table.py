@@ -17,8 +17,9 @@ def render() -> str:
     """The table: id, severity, class, profiles, the requirement and where it is written."""
     lines = ["| id | severity | class | profiles | requirement | written in |\n", "|---" * 6 + "|\n"]
     for rule in all_rules().values():
-        severity = rule.severity if rule.severity == rule.general else f"{rule.severity} ({rule.general})"
-        profiles = ", ".join(rule.profiles) or "all"
+        general = rule.severity_under(None)
+        severity = rule.severity if rule.severity == general else f"{rule.severity} ({general})"
+        profiles = ", ".join(profile.name for profile in rule.profiles) or "all"
         note = f" As {rule.same_as}." if rule.same_as else ""
         note += " Deep." if rule.is_deep else ""
         says = f"{rule.says}{note}".replace("|", "\\|")

@@ -54,7 +54,7 @@ def test_every_rule_that_the_conventions_name_is_here() -> None:
 def test_rows_are_whole() -> None:
     for id, rule in all_rules().items():
         assert rule.id == id and rule.requirements_class in CLASSES
-        assert set(rule.profiles) <= set(RULED)
+        assert {profile.name for profile in rule.profiles} <= set(RULED)
         assert rule.says.endswith(".") and rule.fix and not rule.fix.endswith(".") and rule.clause
         assert rule.same_as is None or (rule.same_as in all_rules() and rule.profiles)
 

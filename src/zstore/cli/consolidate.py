@@ -6,8 +6,6 @@ import click
 
 import zstore as library
 
-__all__ = ["consolidate"]
-
 
 @click.command()
 @click.argument("path")

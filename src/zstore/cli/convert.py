@@ -10,8 +10,6 @@ import click
 from zstore.cli.options import WORDS, codec_of, cutting_options, show_progress
 from zstore.report.summary import format_size
 
-__all__ = ["convert"]
-
 RASTER_SUFFIXES = (".tif", ".tiff")
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # Options that say how rasters are written, which a Zarr made of a Zarr has no use for.

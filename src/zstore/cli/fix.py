@@ -8,8 +8,6 @@ import click
 
 from zstore.conventions.profiles import RULED
 
-__all__ = ["fix"]
-
 
 def _number_of(value: str) -> int | float:
     """An integer as it is, however large; else a float, NaN among them."""

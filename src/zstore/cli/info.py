@@ -15,8 +15,6 @@ from zstore.report.readers import Reader, judge_readers
 from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report, stored_size
 from zstore.storage.url import open_store
 
-__all__ = ["info"]
-
 
 @click.command()
 @click.argument("path")

@@ -23,16 +23,6 @@ from rich.text import Text
 from zstore.conventions.profiles import PROFILES
 from zstore.jobs.record import Unfinished
 
-__all__ = [
-    "LENGTHS",
-    "WORDS",
-    "codec_of",
-    "cutting_options",
-    "show_progress",
-    "show_table",
-    "show_unfinished",
-]
-
 PIPED_WIDTH = 200
 
 

@@ -17,8 +17,6 @@ from zstore.cli.options import show_table
 from zstore.extensions.plugins import KINDS as HOOKS
 from zstore.extensions.registry import REGISTRIES, list_offers
 
-__all__ = ["KINDS", "plugins", "write_package"]
-
 # What can be asked for, and the kind of offer it is.
 KINDS = {
     "store": "store",

@@ -11,8 +11,6 @@ import zstore as library
 from zstore.cli.options import LENGTHS, codec_of, cutting_options, show_progress
 from zstore.cli.quicklook import write_png
 
-__all__ = ["pyramid"]
-
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 

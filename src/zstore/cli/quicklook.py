@@ -9,8 +9,6 @@ import click
 
 from zstore.cli.options import WORDS
 
-__all__ = ["quicklook", "write_png"]
-
 
 @click.command()
 @click.argument("path")

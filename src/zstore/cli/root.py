@@ -14,8 +14,6 @@ import zstore as library
 from zstore.errors import ZstoreError
 from zstore.jobs.record import asked_as
 
-__all__ = ["zstore"]
-
 # Each command is a function of its name in a module of its name.
 COMMANDS = (
     "consolidate",

@@ -7,8 +7,6 @@ import click
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 
-__all__ = ["tree"]
-
 
 @click.command()
 @click.argument("path")

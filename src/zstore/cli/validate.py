@@ -10,8 +10,6 @@ from zstore.cli.options import WORDS
 from zstore.conventions.profiles import AUTO, RULED
 from zstore.validation.rule import ALL_CLASSES
 
-__all__ = ["validate"]
-
 
 @click.command()
 @click.argument("path")

@@ -9,8 +9,6 @@ import click
 
 from zstore.cli.options import show_progress, show_unfinished
 
-__all__ = ["verify"]
-
 
 @click.command()
 @click.argument("path")

@@ -20,8 +20,6 @@ from zstore.codecs.base import ArrayCodec, ChunkSpec
 from zstore.codecs.options import Option, integer, refuse_option
 from zstore.errors import MetadataError
 
-__all__ = ["Bitround"]
-
 Numbers = np.ndarray[Any, Any]
 
 # Bits of the mantissa, and of the whole, of one part of an item.

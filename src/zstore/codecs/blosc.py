@@ -20,8 +20,6 @@ from zstore.codecs.native import NativeCodec
 from zstore.codecs.options import Option, choice, integer, refuse_option
 from zstore.errors import CodecError, UnsupportedError
 
-__all__ = ["Blosc", "NumcodecsBlosc"]
-
 _CNAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 _AUTO = -1

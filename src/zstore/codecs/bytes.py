@@ -21,8 +21,6 @@ from zstore.codecs.options import Option, choice
 from zstore.errors import CodecError, MetadataError
 from zstore.model.order import Order, order_of, split_swaps, unit_size
 
-__all__ = ["Bytes", "BytesByField"]
-
 
 @dataclass(frozen=True)
 class Bytes(Serializer):

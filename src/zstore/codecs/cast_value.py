@@ -24,8 +24,6 @@ from zstore.codecs.options import Option, choice
 from zstore.errors import CodecError, MetadataError, ZstoreError
 from zstore.model.dtype import DataType
 
-__all__ = ["CastValue"]
-
 # (key, value) pairs of numpy scalars, in the order in which they are looked up.
 Pairs = tuple[tuple[np.generic, np.generic], ...]
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from zstore.errors import CodecError, UnsupportedError
 
-__all__ = ["ROUNDINGS", "cast", "is_integer", "is_number"]
-
 ROUNDINGS = ("nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away")
 INTEGERS = {"int2": (2, True), "uint2": (2, False), "int4": (4, True), "uint4": (4, False)}
 

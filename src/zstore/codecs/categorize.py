@@ -23,8 +23,6 @@ from zstore.codecs.objects import check_objects
 from zstore.codecs.options import Option, item_type, refuse_option
 from zstore.errors import CodecError
 
-__all__ = ["Categorize", "CategorizeObjects"]
-
 
 class Categorize(NumcodecsFilter):
     """The filter, for fixed-length strings."""

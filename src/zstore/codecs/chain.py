@@ -17,8 +17,6 @@ from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
 from zstore.model.order import stored_dtype
 
-__all__ = ["Chain", "make_codec"]
-
 
 def make_codec(model: CodecModel) -> Codec:
     """The codec that a model names, not bound yet.

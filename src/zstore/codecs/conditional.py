@@ -23,8 +23,6 @@ from zstore.codecs.options import Option, codec_list, integer, refuse_option
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
-__all__ = ["Conditional"]
-
 
 @dataclass(frozen=True)
 class Conditional(BytesCodec):

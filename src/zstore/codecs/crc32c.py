@@ -15,8 +15,6 @@ from zstore._ext.codecs import native
 from zstore.codecs.native import NativeCodec
 from zstore.codecs.options import Option, choice
 
-__all__ = ["Crc32c", "NumcodecsCrc32c"]
-
 
 @dataclass(frozen=True)
 class Crc32c(NativeCodec):

@@ -24,8 +24,6 @@ from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
 from zstore.model.translate import PREFIX, TYPED_FILTERS, to_v2
 
-__all__ = ["MEANT", "complete_chain", "complete_v2", "read_codecs"]
-
 # What a bare name means, where that is not what is usual. zarr-python's default is zstd's own default level,
 # which is 3. The checksum costs a few per cent, and without it a chunk with flipped bits can decode to wrong
 # values; v2's zstd has none, for its older readers know none.

@@ -15,8 +15,6 @@ from zstore._ext.codecs import native
 from zstore.codecs.native import NativeCodec
 from zstore.codecs.options import Option, integer
 
-__all__ = ["Gzip", "NumcodecsGzip", "NumcodecsZlib"]
-
 
 @dataclass(frozen=True)
 class Gzip(NativeCodec):

@@ -15,8 +15,6 @@ from zstore._ext.codecs import native
 from zstore.codecs.native import NativeCodec
 from zstore.codecs.options import Option, integer
 
-__all__ = ["NumcodecsLz4"]
-
 
 @dataclass(frozen=True)
 class NumcodecsLz4(NativeCodec):

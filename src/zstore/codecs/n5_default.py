@@ -29,8 +29,6 @@ from zstore.codecs.transpose import Transpose
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
-__all__ = ["N5Default"]
-
 HEAD = struct.Struct(">HH")
 # What a header may promise beyond the chunk itself.
 LARGEST_SIZE = 64 << 20

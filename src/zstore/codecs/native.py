@@ -9,8 +9,6 @@ from zstore._ext.codecs import native
 from zstore.codecs.base import BytesCodec
 from zstore.errors import ChecksumError, CodecError
 
-__all__ = ["NativeCodec"]
-
 
 class NativeCodec(BytesCodec):
     """A bytes codec whose encoding and decoding is done by the native codec in its capsule."""

@@ -34,8 +34,6 @@ from zstore.codecs.zfpy import NumcodecsZfpy
 from zstore.codecs.zstd import NumcodecsZstd
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
 
-__all__ = ["NumcodecsCodec", "NumcodecsFilter", "adapter", "stated_by_numcodecs"]
-
 _OWN: dict[str, type[Codec]] = {
     "blosc": NumcodecsBlosc,
     "crc32c": NumcodecsCrc32c,

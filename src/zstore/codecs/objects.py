@@ -22,8 +22,6 @@ from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, anything, flag, parse_options
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
-__all__ = ["Json", "Msgpack", "check_objects"]
-
 
 def check_objects(name: str, spec: ChunkSpec) -> None:
     """Raise MetadataError where the array's items are not objects."""

@@ -13,23 +13,6 @@ import numpy as np
 from zstore.errors import MetadataError, ZstoreError
 from zstore.model.array import CodecModel
 
-__all__ = [
-    "REQUIRED",
-    "Option",
-    "anything",
-    "choice",
-    "codec_list",
-    "flag",
-    "integer",
-    "item_type",
-    "name_nearest",
-    "parse_options",
-    "refuse_option",
-    "refuse_unknown",
-    "render_options",
-    "usual_options",
-]
-
 REQUIRED: Any = object()
 
 

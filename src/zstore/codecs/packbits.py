@@ -21,8 +21,6 @@ from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, integer, refuse_option
 from zstore.errors import CodecError, MetadataError
 
-__all__ = ["Packbits"]
-
 # Types of fewer bits than their bytes have.
 BIT_COUNTS = {
     "bool": 1,

@@ -20,8 +20,6 @@ from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
 from zstore.codecs.options import Option, choice, integer, parse_options, refuse_option
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
-__all__ = ["NumcodecsPcodec"]
-
 DELTAS = ("auto", "none", "no_op", "try_consecutive", "try_lookback")
 
 

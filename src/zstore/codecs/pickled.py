@@ -23,8 +23,6 @@ from zstore.codecs.objects import check_objects
 from zstore.codecs.options import Option, integer
 from zstore.errors import CodecError, UnsupportedError
 
-__all__ = ["Pickle"]
-
 
 @dataclass(frozen=True)
 class Pickle(Serializer):

@@ -22,9 +22,6 @@ from zstore.codecs.base import ArrayCodec, ChunkSpec
 from zstore.codecs.options import Option
 from zstore.errors import MetadataError
 
-__all__ = ["Reshape"]
-
-
 Shape = tuple[int | tuple[int, ...], ...]
 
 

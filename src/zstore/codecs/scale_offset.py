@@ -21,8 +21,6 @@ from zstore.codecs.options import Option
 from zstore.errors import CodecError, MetadataError
 from zstore.model.dtype import DataType
 
-__all__ = ["ScaleOffset"]
-
 
 def _not_null(value: Any) -> Any:
     if value is None:

@@ -27,8 +27,6 @@ from zstore.codecs.options import Option, choice, codec_list
 from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
-__all__ = ["ShardIndex", "ShardingIndexed", "is_filled"]
-
 EMPTY = 2**64 - 1
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 

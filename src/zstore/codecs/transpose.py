@@ -17,8 +17,6 @@ from zstore.codecs.base import ArrayCodec, ChunkSpec
 from zstore.codecs.options import Option
 from zstore.errors import MetadataError
 
-__all__ = ["Transpose"]
-
 
 def _permutation(value: Any) -> tuple[int, ...]:
     if not all(type(axis) is int for axis in value) or sorted(value) != list(range(len(value))):

@@ -20,15 +20,6 @@ from zstore._ext.codecs import vlen
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.errors import CodecError, MetadataError
 
-__all__ = [
-    "NumcodecsVlenBytes",
-    "NumcodecsVlenUtf8",
-    "Vlen",
-    "VlenBytes",
-    "VlenUtf8",
-    "scan_items",
-]
-
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
 
 

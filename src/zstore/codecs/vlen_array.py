@@ -18,8 +18,6 @@ from zstore.codecs.options import Option, item_type, refuse_option
 from zstore.codecs.vlen import scan_items
 from zstore.errors import CodecError, MetadataError
 
-__all__ = ["VlenArray"]
-
 
 class VlenArray(Serializer):
     """`dtype` is that of the ragged items' own items, byte order included; in memory it is native.

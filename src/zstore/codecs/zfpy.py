@@ -21,8 +21,6 @@ from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
 from zstore.codecs.options import Option, anything, integer, parse_options
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
-__all__ = ["ITEM_TYPES", "NumcodecsZfpy", "decode_stream", "zfpy"]
-
 FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5
 # By their number in a header, from 0.
 ITEM_TYPES = tuple(np.dtype(name) for name in ("int32", "int64", "float32", "float64"))

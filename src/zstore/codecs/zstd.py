@@ -15,8 +15,6 @@ from zstore._ext.codecs import native
 from zstore.codecs.native import NativeCodec
 from zstore.codecs.options import Option, flag, integer
 
-__all__ = ["NumcodecsZstd", "Zstd"]
-
 _LOWEST, _HIGHEST = -131072, 22
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from zstore.conventions.base import Facts, Finding, LevelEntry
 from zstore.conventions.model import Affine
 
-__all__ = ["choose_affine"]
-
 # The exact statements first; a coordinate is rounded, and says nothing of a grid with one row or column.
 ORDER = ("spatial:transform", "layout", "GeoTransform", "proj:transform")
 # In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.

@@ -32,16 +32,6 @@ from zstore.conventions.units import angle_of, length_of
 from zstore.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.errors import MetadataError
 
-__all__ = [
-    "AXIS_NAMES",
-    "CF_VERSION",
-    "Cf",
-    "coordinate_attributes",
-    "find_mapping",
-    "is_longitude_latitude",
-    "mapping_names",
-]
-
 CF_VERSION = "CF-1.11"
 # Longer rows and columns have no coordinate variables: the affine says the same in six numbers.
 COORDINATE_LIMIT = 1 << 22

@@ -16,8 +16,6 @@ import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 
-__all__ = ["Crs"]
-
 Points = np.ndarray[Any, np.dtype[np.float64]]
 
 # Tile matrix sets turn degrees into metres on the equator of WGS 84, whatever the CRS's own ellipsoid.

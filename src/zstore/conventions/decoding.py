@@ -20,21 +20,6 @@ import numpy as np
 from zstore.conventions.base import ArrayNode, Finding
 from zstore.errors import MetadataError, ZstoreError
 
-__all__ = [
-    "PACKING",
-    "check_packing",
-    "decode",
-    "decode_fill",
-    "encode",
-    "encode_fill",
-    "fit_nodata",
-    "packing_number",
-    "parse_packing",
-    "quantum",
-    "read_values",
-    "rounding_of",
-]
-
 SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # The attributes that only say how numbers are stored.
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")

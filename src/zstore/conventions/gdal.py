@@ -24,8 +24,6 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError
 
-__all__ = ["Gdal", "is_fill_nodata", "parse_geotransform", "render_geotransform"]
-
 CRS_VARIABLE = "spatial_ref"
 
 

@@ -40,24 +40,6 @@ from zstore.conventions.zarr_conventions import (
 )
 from zstore.errors import MetadataError, NotFoundError
 
-__all__ = [
-    "LIMITS",
-    "PIXEL",
-    "Geozarr",
-    "Limits",
-    "enlarge_tiles",
-    "known_set",
-    "name_set",
-    "parse_limits",
-    "parse_tile_matrices",
-    "parse_tile_matrix_crs",
-    "parse_tile_matrix_set",
-    "render_limits",
-    "render_tiles",
-    "tile_matrices",
-    "why_no_tiles",
-]
-
 # (first row, last row, first column, last column) of the tiles that hold data.
 Limits = tuple[int, int, int, int]
 # The draft's and the mini spec's words for that.

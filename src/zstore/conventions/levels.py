@@ -13,18 +13,6 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Level, Variable
 from zstore.model.order import is_same_type
 
-__all__ = [
-    "SHARED",
-    "Grid",
-    "LevelPlace",
-    "cell_area",
-    "cell_count",
-    "compare_levels",
-    "first_of",
-    "join_levels",
-    "make_level",
-]
-
 T = TypeVar("T")
 # What must be said alike of a variable at every level.
 SHARED = (

@@ -29,8 +29,6 @@ from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
 from zstore.conventions.zarr_conventions import asset_path, parse_numbers
 from zstore.errors import MetadataError
 
-__all__ = ["Multiscales", "Ome", "is_image", "is_ome", "to_06"]
-
 ARRAYS_VERSION = "0.1"
 OME_VERSION = "0.5"
 OME_06 = "0.6"

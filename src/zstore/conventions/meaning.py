@@ -31,8 +31,6 @@ from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above
 from zstore.conventions.order import OWN, load_conventions
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 
-__all__ = ["Meaning", "Pyramid", "Reading", "Roles", "words"]
-
 LINKS = ("coordinates", "bounds", "climatology")
 
 

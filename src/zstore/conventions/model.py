@@ -13,8 +13,6 @@ from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
 from zstore.errors import MetadataError
 
-__all__ = ["RESAMPLING_METHODS", "Affine", "Band", "GeoModel", "Level", "Stac", "Variable"]
-
 # fmt: off
 RESAMPLING_METHODS = (
     "nearest", "average", "bilinear", "cubic", "cubic_spline", "lanczos", "mode", "max", "min", "med", "sum",

@@ -14,19 +14,6 @@ from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 from zstore.nodes.open import open_group
 
-__all__ = [
-    "HeldArray",
-    "HeldGroup",
-    "HeldNode",
-    "arrays_along",
-    "arrays_of",
-    "group_above",
-    "group_outside",
-    "hold",
-    "hold_group",
-    "plain_name",
-]
-
 # More values than these are no coordinates that anybody reads whole.
 MOST_VALUES = 1 << 24
 

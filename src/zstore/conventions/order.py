@@ -19,8 +19,6 @@ from zstore.errors import ExtensionError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
 
-__all__ = ["OWN", "ReadingWarning", "load_conventions", "order_conventions", "use_conventions", "warn_of"]
-
 VARIABLE = "ZSTORE_CONVENTIONS"
 REST = "..."
 # As they are offered: coordinates and the grid mapping, GDAL's attributes, then those of pyramids.

@@ -16,8 +16,6 @@ from zstore.conventions.model import Variable
 from zstore.errors import MetadataError
 from zstore.model.dtype import DataType
 
-__all__ = ["PACKINGS", "Packed", "Packing", "check_packing_kind", "pack_by_codecs"]
-
 Packing: TypeAlias = Literal["attributes", "codecs"]
 PACKINGS: tuple[Packing, ...] = ("attributes", "codecs")
 # Of a packed step: floats that are nearer than that come back as the same integer.

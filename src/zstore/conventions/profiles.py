@@ -17,21 +17,6 @@ from zstore.conventions.model import GeoModel
 from zstore.conventions.zarr_conventions import UUIDS
 from zstore.errors import MetadataError
 
-__all__ = [
-    "ARRAYS",
-    "AUTO",
-    "CANDIDATE",
-    "DRAFT",
-    "GDAL",
-    "MINI",
-    "OME",
-    "OME_06",
-    "PROFILES",
-    "RULED",
-    "Profile",
-    "load_profile",
-]
-
 DEFAULT = ("geozarr", "cf", "gdal", "time", "bands", "stac")
 
 

@@ -9,8 +9,6 @@ from zstore.conventions.meaning import Meaning
 from zstore.conventions.model import GeoModel
 from zstore.errors import MetadataError
 
-__all__ = ["read_geo"]
-
 
 def read_geo(
     node: Node, parent: Node | None = None, conventions: Sequence[str] | None = None

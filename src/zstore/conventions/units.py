@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["angle_of", "length_of"]
-
 METRES = {
     "m": 1.0, "metre": 1.0, "meter": 1.0,
     "ft": 0.3048, "foot": 0.3048, "feet": 0.3048, "international_foot": 0.3048, "international_feet": 0.3048,

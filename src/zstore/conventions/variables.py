@@ -20,8 +20,6 @@ from zstore.conventions.model import Variable
 from zstore.conventions.nodes import plain_name
 from zstore.errors import MetadataError
 
-__all__ = ["parse_variable", "render_fill", "render_variable"]
-
 # Attributes that some part of the model holds; everything else goes through untouched.
 MODELLED = frozenset((
     "_FillValue", "missing_value", "scale_factor", "add_offset", "units", "standard_name", "long_name",

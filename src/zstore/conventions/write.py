@@ -12,8 +12,6 @@ from zstore.conventions.profiles import Profile, load_profile
 from zstore.conventions.zarr_conventions import UUIDS
 from zstore.errors import MetadataError
 
-__all__ = ["RENDERED", "RENDERED_PREFIXES", "RENDERED_UUIDS", "render_geo"]
-
 # Attributes of groups that are rendered anew, and those of a single grid that they replace.
 RENDERED = frozenset(("Conventions", "grid_mapping", "multiscales", "_ARRAY_DIMENSIONS"))
 RENDERED_PREFIXES = ("proj:", "spatial:")

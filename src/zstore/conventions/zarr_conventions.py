@@ -31,26 +31,6 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
 from zstore.errors import MetadataError
 
-__all__ = [
-    "CRS_MEMBERS",
-    "METHOD_NAMES",
-    "UUIDS",
-    "ZarrConventions",
-    "asset_path",
-    "declare",
-    "declared",
-    "is_declared",
-    "is_number",
-    "layout_items",
-    "parse_layout",
-    "parse_numbers",
-    "parse_resampling",
-    "render_crs",
-    "render_groups",
-    "render_layout",
-    "uses",
-]
-
 LARGEST = float_info.max
 CRS_MEMBERS = ("proj:code", "proj:wkt2", "proj:projjson")
 # What readers know a convention by.

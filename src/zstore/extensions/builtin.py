@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from zstore.extensions.offers import Offer
 
-__all__ = ["CODECS", "CODEC_PREFIXES", "CONVENTIONS", "DATA_TYPES", "RESAMPLERS", "STORES", "PrefixOffer"]
-
 
 class PrefixOffer(NamedTuple):
     """Every name that starts with `prefix`: `target` is a callable that takes the rest and gives the class.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import pluggy
 
-__all__ = ["KINDS", "Plugin", "disabled_names", "load_plugins", "plugins"]
-
 ENTRY_POINT_GROUP = "zstore"
 DISABLE_VARIABLE = "ZSTORE_DISABLE_PLUGINS"
 

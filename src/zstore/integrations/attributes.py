@@ -19,8 +19,6 @@ import numpy as np
 
 from zstore.errors import MetadataError
 
-__all__ = ["AttributeWarning", "parse_fill", "render_attributes", "render_fill"]
-
 BASE64_SIZE = 12  # of eight bytes
 
 

@@ -18,17 +18,6 @@ from zstore.nodes.array import Array
 from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import Store, join_key
 
-__all__ = [
-    "TARGET_SIZE",
-    "align_chunks",
-    "even_chunks",
-    "fit_chunks",
-    "from_dask",
-    "is_aligned",
-    "plan_chunks",
-    "to_dask",
-]
-
 TARGET_SIZE = 128 << 20  # dask's own default for the size of a chunk
 Lengths = tuple[int, ...]
 

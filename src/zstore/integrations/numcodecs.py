@@ -25,8 +25,6 @@ from zstore.codecs.native import NativeCodec
 from zstore.codecs.zstd import NumcodecsZstd
 from zstore.errors import CodecError
 
-__all__ = ["CRC32C", "LZ4", "Blosc", "GZip", "Zlib", "Zstd", "register", "unregister"]
-
 
 class _Native(Codec):  # type: ignore[misc]
     """A codec of zstore's that numcodecs knows by the same id; takes the options that numcodecs' takes.

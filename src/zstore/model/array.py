@@ -14,8 +14,6 @@ from zstore.model.grid import Grid, parse_chunk_shape, parse_shape
 from zstore.model.keys import ChunkKeys
 from zstore.model.order import ORDER_CODECS, stored_dtype
 
-__all__ = ["ArrayModel", "CodecModel", "Parts", "ZarrFormat"]
-
 ZarrFormat: TypeAlias = Literal[1, 2, 3]
 ORDER_NAMES = frozenset(ORDER_CODECS.values())
 

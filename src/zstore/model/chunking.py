@@ -15,8 +15,6 @@ import numpy as np
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.grid import Grid, RectilinearGrid, RegularGrid
 
-__all__ = ["choose_grid", "parse_integers"]
-
 TARGET_SIZE = 1 << 20
 # Most shapes are tuples of nothing else, and need no further look.
 PLAIN = {int}

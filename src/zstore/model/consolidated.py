@@ -13,8 +13,6 @@ from zstore.errors import MetadataError
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 
-__all__ = ["Consolidated", "check_node_path"]
-
 Documents = Mapping[str, Any]
 ParseNode = Callable[[Documents, str], ArrayModel | GroupModel]
 

@@ -20,8 +20,6 @@ from zstore.base.content import ByContent
 from zstore.base.limits import current_limits
 from zstore.errors import MetadataError
 
-__all__ = ["check_attributes", "parse_json", "render_json"]
-
 # How deep lists and objects may lie in each other. The language goes some hundreds of calls deep, and takes a
 # few for each; attributes leave room for the documents that they come into.
 MOST_NESTED = 256

@@ -19,8 +19,6 @@ import numpy as np
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.order import Order, stored_dtype
 
-__all__ = ["BoolFill", "ComplexFill", "FillRule", "FloatFill", "IntegerFill", "parse_bytes", "refuse"]
-
 HEX = re.compile("0x[0-9a-fA-F]+")
 SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 

@@ -12,17 +12,6 @@ import numpy as np
 from zstore.base.once import once
 from zstore.errors import MetadataError, UnsupportedError
 
-__all__ = [
-    "LIMIT",
-    "Edges",
-    "Grid",
-    "RectilinearGrid",
-    "RegularGrid",
-    "check_chunk_size",
-    "parse_chunk_shape",
-    "parse_shape",
-]
-
 MOST_DIMENSIONS = 32  # those of the kernels
 LIMIT = 2**63 - 1
 

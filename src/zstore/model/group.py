@@ -8,8 +8,6 @@ from typing import Any
 
 from zstore.model.array import ArrayModel, ZarrFormat
 
-__all__ = ["GroupModel"]
-
 
 @dataclass(frozen=True, slots=True)
 class GroupModel:

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ORDER_CODECS", "Order", "is_same_type", "order_of", "split_swaps", "stored_dtype", "unit_size"]
-
 # The codec that says an order: one for all, none where no part has several bytes, or one per field.
 ORDER_CODECS = {str: "bytes", type(None): "bytes", list: "zstore.bytes_by_field"}
 Order = Any  # str | None | list[Order]; what a `bytes` codec's configuration holds

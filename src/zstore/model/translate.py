@@ -18,8 +18,6 @@ from zstore.errors import UnsupportedError
 from zstore.model.array import CodecModel
 from zstore.model.dtype import DataType
 
-__all__ = ["TYPED_FILTERS", "codecs_to_v2", "codecs_to_v3", "to_v2"]
-
 PREFIX = "numcodecs."
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 SHUFFLE_NAMES = {number: name for name, number in SHUFFLES.items()}

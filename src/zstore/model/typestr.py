@@ -13,8 +13,6 @@ import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 
-__all__ = ["OBJECT_CODECS", "parse_typestr", "render_typestr"]
-
 # Zarr v2's object codecs, and the data type that each one's items are.
 OBJECT_CODECS = {
     "vlen-utf8": "string",

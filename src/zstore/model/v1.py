@@ -19,8 +19,6 @@ from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model import v2
 from zstore.model.array import ArrayModel
 
-__all__ = ["ARRAY_KEY", "ATTRIBUTES_KEY", "parse_array", "parse_node", "render_array"]
-
 ARRAY_KEY = "meta"
 ATTRIBUTES_KEY = "attrs"
 MEMBERS = (

@@ -25,18 +25,6 @@ from zstore.model.keys import ChunkKeys
 from zstore.model.order import ORDER_CODECS, Order
 from zstore.model.typestr import OBJECT_CODECS
 
-__all__ = [
-    "ARRAY_KEY",
-    "ATTRIBUTES_KEY",
-    "CONSOLIDATED_KEY",
-    "GROUP_KEY",
-    "parse_array",
-    "parse_group",
-    "parse_node",
-    "render_array",
-    "render_group",
-]
-
 ARRAY_KEY = ".zarray"
 GROUP_KEY = ".zgroup"
 ATTRIBUTES_KEY = ".zattrs"

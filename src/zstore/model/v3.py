@@ -29,8 +29,6 @@ from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
 from zstore.model.order import Order
 
-__all__ = ["KEY", "parse_array", "parse_group", "parse_node", "render_array", "render_group"]
-
 KEY = "zarr.json"
 PARTS = (
     "shape",

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Box", "Items", "Shape", "hull", "inside", "lengths", "meet", "volume", "whole", "windows"]
-
 # What a window of `windows` should come to: enough for every thread, and little beside a machine's memory.
 BLOCK_SIZE = 16 << 20
 

@@ -14,8 +14,6 @@ from zstore.pyramid.boxes import Box, Shape, volume, whole
 from zstore.pyramid.passes import Pass, Recipe, is_built_in, outer_chunks
 from zstore.resampling.methods import trace_box
 
-__all__ = ["Budget", "direct_depth", "plan_passes"]
-
 # Larger units gain nothing, and with so few as this, threads would run out of them before the end.
 UNIT_SIZE = 8 << 20
 UNITS_PER_THREAD = 8

@@ -24,8 +24,6 @@ from zstore.pyramid.transform import TOLERANCE
 from zstore.resampling.grid import GRIDS
 from zstore.resampling.sample import SAMPLINGS
 
-__all__ = ["build_pyramid", "build_tile_pyramid"]
-
 Lengths: TypeAlias = int | Sequence[int]
 
 # What a class, or the least or greatest of some cells, is not between two of them.

@@ -29,8 +29,6 @@ from zstore.pyramid.record import MEMBER, Record, join_member, mark_levels, name
 from zstore.storage.base import join_key
 from zstore.storage.url import open_store
 
-__all__ = ["Boxes", "RunOptions", "build", "open_target", "update"]
-
 # What a record of how a pyramid was made holds beside that.
 BESIDE = frozenset(("build",))
 # A level's or an array's name that is no path.

@@ -12,18 +12,6 @@ from zstore.conventions.tilesets.registry import TileMatrix
 from zstore.errors import MetadataError
 from zstore.pyramid.transform import Floats, GridTransform
 
-__all__ = [
-    "Tiles",
-    "choose_matrix",
-    "common_tiles",
-    "cover",
-    "finder",
-    "limits_of",
-    "rectangles",
-    "split_at_gap",
-    "tiles_by_level",
-]
-
 # (row, column) of tiles, one pair per line, in order.
 Tiles = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -22,18 +22,6 @@ from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
-__all__ = [
-    "Dataset",
-    "PlaceLike",
-    "free_extras",
-    "join_attributes",
-    "node_within",
-    "open_dataset",
-    "open_levels",
-    "pick_level",
-    "place_of",
-]
-
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
 
 

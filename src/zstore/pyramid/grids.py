@@ -15,8 +15,6 @@ from zstore.pyramid.budget import Budget, plan_passes
 from zstore.pyramid.layers import Layer
 from zstore.pyramid.passes import Step
 
-__all__ = ["FactorGrid", "LevelGrid", "pair_of"]
-
 # The source's chunks are kept as tiles where they have such lengths; others are cut anew.
 TILE_LENGTHS = range(64, 2049)
 TILE_LENGTH = 512

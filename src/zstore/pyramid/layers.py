@@ -21,8 +21,6 @@ from zstore.pyramid.passes import Recipe, Resample
 from zstore.pyramid.record import number_from, number_of
 from zstore.resampling.methods import Resampler, plan_part
 
-__all__ = ["CellOptions", "Layer", "make_layer", "name_resampling", "recorded_layer"]
-
 DERIVATIONS = ("auto", "base", "cascade")
 # Those whose levels differ when made from a level instead of the finest: rounded or chosen twice.
 DIRECT = frozenset(("average", "rms", "sum", "mode", "med", "q1", "q3", "nearest"))

@@ -31,8 +31,6 @@ from zstore.resampling.methods import downsample
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["Encoding", "Pyramid", "create_auxiliaries", "draft_auxiliaries", "rehearse"]
-
 
 @dataclass(frozen=True)
 class Encoding:

@@ -12,8 +12,6 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.pyramid.dataset import Dataset
 
-__all__ = ["MASK_MEANINGS", "MASK_VALUES", "Mask", "Masking", "find_mask", "is_alpha", "make_mask"]
-
 # What the array of a raster's mask says of its values.
 MASK_VALUES = (0, 255)
 MASK_MEANINGS = ("invalid", "valid")

@@ -23,19 +23,6 @@ from zstore.resampling.grid import WEIGHTED
 from zstore.resampling.methods import Part, Resampler, plan_part
 from zstore.storage.base import join_key
 
-__all__ = [
-    "LevelPlan",
-    "Pass",
-    "Recipe",
-    "Resample",
-    "Share",
-    "Step",
-    "is_built_in",
-    "is_stored",
-    "outer_chunks",
-    "run_step",
-]
-
 # What these make lies between the least and the greatest cell, rounded as it may be.
 BETWEEN = frozenset(("average", "mode", "med", "q1", "q3", "max", "min"))
 # The most that a thread keeps to read its next tile into.

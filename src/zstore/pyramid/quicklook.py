@@ -19,8 +19,6 @@ from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
 from zstore.pyramid.masks import find_mask
 from zstore.pyramid.tiles import open_tiles
 
-__all__ = ["encode_png", "preview", "quicklook"]
-
 Image = np.ndarray[Any, np.dtype[np.uint8]]
 
 # Beyond these, a few bright clouds or dark shadows would take up the whole scale.

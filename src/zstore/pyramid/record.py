@@ -14,17 +14,6 @@ from zstore.errors import MetadataError
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import place_of
 
-__all__ = [
-    "MEMBER",
-    "Record",
-    "join_member",
-    "mark_levels",
-    "name_build",
-    "number_from",
-    "number_of",
-    "read_record",
-]
-
 # The attribute of a pyramid's group, and of its levels' groups, that is zstore's own.
 MEMBER = "zstore"
 # Members of a record that may be None.

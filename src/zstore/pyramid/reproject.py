@@ -22,8 +22,6 @@ from zstore.pyramid.passes import Share, is_stored, outer_chunks
 from zstore.pyramid.transform import Floats, GridTransform
 from zstore.resampling.sample import reach_of, sample
 
-__all__ = ["Reprojection", "window_cells"]
-
 # What a cell of a tile takes beside the result (places, flags, sums), and one of a window beside its item.
 TILE_CELL_SIZE = 64
 WINDOW_CELL_SIZE = 10

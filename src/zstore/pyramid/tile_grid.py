@@ -34,8 +34,6 @@ from zstore.pyramid.passes import Pass, Step
 from zstore.pyramid.reproject import Reprojection, window_cells
 from zstore.pyramid.transform import GridTransform
 
-__all__ = ["TileGrid"]
-
 # Coordinates of a whole tile matrix soon outgrow the few tiles that are stored; the affine says the same.
 TILE_COORDINATE_LIMIT = 1 << 16
 

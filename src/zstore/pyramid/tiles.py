@@ -20,8 +20,6 @@ from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 from zstore.pyramid.dataset import PlaceLike, place_of
 
-__all__ = ["TileReader", "open_tiles", "read_tile"]
-
 Items = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
 
-__all__ = ["TOLERANCE", "Floats", "GridTransform"]
-
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 # In cells of the source: how far an approximated place may be off, as for gdalwarp.

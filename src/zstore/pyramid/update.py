@@ -24,8 +24,6 @@ from zstore.pyramid.record import Record, read_record
 from zstore.pyramid.tile_grid import TileGrid
 from zstore.storage.base import Store
 
-__all__ = ["update_pyramid"]
-
 Region: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 

@@ -17,8 +17,6 @@ from zstore.pyramid.quicklook import encode_png, quicklook
 from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["render_html"]
-
 PICTURE_SIZE = 160
 # A level of more cells is not decoded for the sake of a picture.
 MOST_CELLS = 2**24

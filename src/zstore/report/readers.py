@@ -17,8 +17,6 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.report.summary import Report, list_codecs
 
-__all__ = ["Reader", "judge_readers"]
-
 # fmt: off
 BROWSER_CODECS = frozenset((
     "bytes", "transpose", "gzip", "blosc", "zstd", "crc32c", "zlib", "lz4", "sharding_indexed",

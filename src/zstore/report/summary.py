@@ -14,16 +14,6 @@ from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
-__all__ = [
-    "Report",
-    "describe_codecs",
-    "format_size",
-    "list_codecs",
-    "list_facts",
-    "make_report",
-    "stored_size",
-]
-
 MOST_BANDS = 12
 MOST_PYRAMIDS = 12
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

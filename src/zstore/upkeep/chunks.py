@@ -22,8 +22,6 @@ from zstore.nodes.open import StoreLike
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
-__all__ = ["MEMORY_SIZE", "Box", "Cell", "Progress", "StoredArray", "open_place", "run"]
-
 # Decoded bytes that are held at once, and pieces of work that threads are given at a time.
 MEMORY_SIZE = 256 << 20
 WINDOW_COUNT = 256

@@ -15,8 +15,6 @@ from zstore.model.order import is_same_type
 from zstore.storage.base import join_key
 from zstore.upkeep.chunks import Cell, StoredArray, run
 
-__all__ = ["compare", "copy_chunks", "keeps_bytes", "recode_chunks", "touched_cells"]
-
 # Takes how many more chunks are done.
 Done = Callable[[int], None]
 

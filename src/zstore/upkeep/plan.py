@@ -18,8 +18,6 @@ from zstore.model.translate import TYPED_FILTERS, codecs_to_v2, codecs_to_v3
 from zstore.model.typestr import OBJECT_CODECS
 from zstore.nodes.request import ArrayRequest
 
-__all__ = ["SAME", "Request", "plan_array", "plan_group", "say_in_place"]
-
 SAME = "same"
 ARRAY_FIRST = TYPED_FILTERS | {"transpose", "bitround", "cast_value", "reshape", "scale_offset"}
 V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)

@@ -9,8 +9,6 @@ from zstore.conventions.profiles import ARRAYS, CANDIDATE, GDAL, OME, OME_06
 from zstore.conventions.zarr_conventions import CRS_MEMBERS, declared
 from zstore.validation.view import Hierarchy
 
-__all__ = ["find_profile"]
-
 
 def find_profile(hierarchy: Hierarchy) -> str | None:
     """The name of the one profile whose document a hierarchy follows.

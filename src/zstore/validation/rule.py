@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from zstore.conventions.base import Severity
 from zstore.conventions.profiles import Profile
 from zstore.validation.view import Hierarchy
-
-__all__ = [
-    "ALL_CLASSES",
-    "CANDIDATE_CLASSES",
-    "CLASSES",
-    "CLASS_URI",
-    "SEVERITIES",
-    "Check",
-    "Found",
-    "RequirementsClass",
-    "Rule",
-    "all_rules",
-    "milder",
-    "rule",
-]
 
 RequirementsClass = Literal[
     "core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands", "proj", "spatial",
@@ -55,41 +40,54 @@ class Found(NamedTuple):
 
 
 Check = Callable[[Hierarchy], Iterator[Found]]
+CheckT = TypeVar("CheckT", bound=Check)
+_RULES: dict[str, Rule] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Rule:
-    """One requirement of one of the documents.
+    """One requirement of one of the documents; as a decorator, it makes a function its check.
 
     severity   of a finding where a profile that has the rule is asked for: what the document's verb says
-    general    of a finding where no profile is asked for: milder where only one document wants it
-    profiles   the profiles that have it; () is all of them
-    same_as    the rule that says the same, which stands for both where no profile is asked for
     clause     where it is written
     says       the requirement in one sentence
     fix        how to fix what breaks it
-    is_read    whether reading the georeference finds it too
+    general    the severity where no profile is asked for, where it is milder than that
+    profiles   the profiles that have it; () is all of them
+    same_as    the rule that says the same, which stands for both where no profile is asked for
+    is_read    whether reading the georeference finds what breaks it, too
     is_deep    whether it needs more than metadata and coordinates
     is_general whether it is looked at where no profile is asked for
+    check      finds what breaks it; None where reading finds all of that
     """
 
     id: str
     severity: Severity
-    general: Severity
     requirements_class: RequirementsClass
     clause: str
     says: str
     fix: str
-    profiles: tuple[str, ...] = ()
+    general: Severity | None = None
+    profiles: tuple[Profile, ...] = ()
     same_as: str | None = None
     is_read: bool = False
     is_deep: bool = False
     is_general: bool = True
     check: Check | None = None
 
+    def __post_init__(self) -> None:
+        if self.id in _RULES:
+            raise ValueError(f"rule {self.id!r} is there twice; expected one check per rule")
+        _RULES[self.id] = self
+
+    def __call__(self, check: CheckT) -> CheckT:
+        self.check = check
+        check.__doc__ = check.__doc__ or self.says
+        return check
+
     def severity_under(self, profile: Profile | str | None) -> Severity:
         """How bad a finding of this rule is under a profile, or under none."""
-        return self.general if profile is None else self.severity
+        return self.severity if profile is not None or self.general is None else self.general
 
     def is_in(self, profile: Profile | None) -> bool:
         """Whether the rule is looked at under a profile, or under none."""
@@ -97,50 +95,7 @@ class Rule:
             return self.same_as is None and self.is_general
         if profile.rules is not None:
             return self.id in profile.rules
-        return not self.profiles or profile.name in self.profiles
-
-
-_RULES: dict[str, Rule] = {}
-
-
-def rule(
-    id: str,
-    severity: Severity,
-    requirements_class: RequirementsClass,
-    clause: str,
-    says: str,
-    fix: str,
-    *,
-    general: Severity | None = None,
-    profiles: tuple[Profile, ...] = (),
-    same_as: str | None = None,
-    is_read: bool = False,
-    is_deep: bool = False,
-    is_general: bool = True,
-) -> Callable[[Check], Check]:
-    """Make a function the check of a rule; several rules may have one check."""
-
-    def register(check: Check) -> Check:
-        if id in _RULES and _RULES[id].check is not check:
-            raise ValueError(f"rule {id!r} is there twice; expected one check per rule")
-        _RULES[id] = Rule(
-            id,
-            severity,
-            general or severity,
-            requirements_class,
-            clause,
-            says,
-            fix,
-            tuple(profile.name for profile in profiles),
-            same_as,
-            is_read,
-            is_deep,
-            is_general,
-            check,
-        )
-        return check
-
-    return register
+        return not self.profiles or profile in self.profiles
 
 
 def all_rules() -> dict[str, Rule]:

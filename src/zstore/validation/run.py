@@ -32,8 +32,6 @@ from zstore.validation.rules.georeference import is_time
 from zstore.validation.verdict import ClassVerdict, State, Verdict
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy
 
-__all__ = ["check_hierarchy", "open_hierarchy", "validate"]
-
 Target = str | os.PathLike[str] | Store | Array | Group
 # What a projected CRS makes part of its class too.
 PROJECTED = frozenset(("MS-07", "MS-08", "OC-05", "GZ-40"))

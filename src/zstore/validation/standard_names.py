@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["MODIFIERS", "StandardNames", "load_standard_names"]
-
 # CF, appendix C: what may follow a name, and the units that the whole then has (None: those of the name).
 MODIFIERS: Mapping[str, str | None] = {
     "detection_minimum": None,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["dimension_of"]
-
 # Exponents of m, kg, s, K, mol, A, cd. Angles and counts are numbers, as in UDUNITS.
 BASE = {
     "m": (1, 0, 0, 0, 0, 0, 0), "g": (0, 1, 0, 0, 0, 0, 0), "s": (0, 0, 1, 0, 0, 0, 0),

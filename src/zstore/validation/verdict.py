@@ -13,8 +13,6 @@ from typing import Any, Literal
 from zstore.conventions.base import Finding, Severity
 from zstore.validation.rule import CLASS_URI, SEVERITIES, all_rules
 
-__all__ = ["ClassVerdict", "Verdict", "clean", "render_json", "render_junit", "render_text"]
-
 State = Literal["pass", "fail", "not applicable", "not checked"]
 
 

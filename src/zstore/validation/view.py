@@ -35,17 +35,6 @@ from zstore.nodes.array import Array
 from zstore.nodes.node import Access
 from zstore.storage.base import Store, join_key
 
-__all__ = [
-    "ArrayView",
-    "GroupView",
-    "Hierarchy",
-    "NodeView",
-    "consolidated_documents",
-    "coordinate_of",
-    "load_hierarchy",
-    "mapping_of",
-]
-
 DEEPEST = 40
 ATTRIBUTES_KEYS = {1: v1.ATTRIBUTES_KEY, 2: v2.ATTRIBUTES_KEY, 3: v3.KEY}
 MOST_STRAYS = 1000

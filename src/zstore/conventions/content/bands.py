@@ -31,8 +31,6 @@ from zstore.conventions.model import Band, GeoModel, Variable
 from zstore.conventions.nodes import arrays_of
 from zstore.conventions.zarr_conventions import is_number
 
-__all__ = ["Bands", "listed_bands", "parse_bands"]
-
 LISTS = ("bands", "eo:bands")
 # Member of Band -> its name in STAC 1.1, then in `eo:bands` of STAC 1.0.
 MEMBERS = {

@@ -14,8 +14,6 @@ from zstore.conventions.base import Convention, Document, Documents, Facts, Find
 from zstore.conventions.model import GeoModel, Stac
 from zstore.conventions.zarr_conventions import declare
 
-__all__ = ["StacConvention"]
-
 KINDS: tuple[Literal["item", "collection", "link", "key"], ...] = ("item", "collection", "link", "key")
 TYPES = {"item": "Feature", "collection": "Collection"}
 

@@ -28,8 +28,6 @@ from zstore.conventions.model import GeoModel
 from zstore.conventions.nodes import arrays_along, plain_name
 from zstore.errors import MetadataError
 
-__all__ = ["Time"]
-
 NAMES = ("time", "t")
 OWN = frozenset(("units", "calendar", "standard_name", "axis", "_ARRAY_DIMENSIONS", *PACKING))
 

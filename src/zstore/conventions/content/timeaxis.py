@@ -12,8 +12,6 @@ import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 
-__all__ = ["CALENDARS", "TimeAxis", "parse_units"]
-
 Values = np.ndarray[Any, Any]
 
 # fmt: off

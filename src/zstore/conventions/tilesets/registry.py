@@ -15,8 +15,6 @@ from typing import Any
 from zstore.conventions.model import Affine
 from zstore.errors import NotFoundError
 
-__all__ = ["TileMatrix", "TileMatrixSet", "list_tile_matrix_sets", "load_tile_matrix_set"]
-
 Y_FIRST = frozenset(("y", "n", "lat", "northing", "latitude"))
 
 

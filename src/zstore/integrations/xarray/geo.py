@@ -40,9 +40,6 @@ from zstore.pyramid.levels import create_auxiliaries
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
-__all__ = ["GeoWarning", "pack_dataset", "write_flat", "write_pyramid"]
-
-
 # What says that numbers are packed, and what goes with it.
 WORDS = ("scale_factor", "add_offset")
 UNPACKED = ("_FillValue", "missing_value", "dtype", "_Unsigned")

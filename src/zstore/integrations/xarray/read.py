@@ -32,8 +32,6 @@ from zstore.nodes.open import open_group
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
-__all__ = ["DatasetNotFoundError", "GroupDataStore", "StatedCodec", "find_group", "open_variable"]
-
 NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
 
 

@@ -19,8 +19,6 @@ from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
-__all__ = ["VariablePlan", "plan_new", "plan_onto", "resolve_region"]
-
 # What says how an array is stored; the rest of an encoding is CF's, and xarray's encoders take it.
 STORED = ("chunks", "shards", "compressors", "filters", "serializer", "chunk_key_encoding", "order")
 # Left by whatever file a variable was read from.

@@ -29,19 +29,6 @@ from zstore.storage.base import Store, join_key
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
-__all__ = [
-    "Options",
-    "Place",
-    "Prepared",
-    "delay",
-    "located",
-    "open_place",
-    "prepare",
-    "write_dataset",
-    "write_prepared",
-    "write_tree",
-]
-
 MODES = ("w", "w-", "a", "a-", "r+")
 # A node of such a name would lie where a document does.
 DOCUMENT_NAMES = frozenset(name for names in KEYS.values() for name in names)

@@ -24,8 +24,6 @@ from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.order import is_same_type
 from zstore.storage.base import Store
 
-__all__ = ["ArrayBinding", "Fit", "Place"]
-
 PRESENT = {"status": "present"}
 MISSING = {"status": "missing"}
 

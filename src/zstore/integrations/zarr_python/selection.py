@@ -16,8 +16,6 @@ import numpy as np
 
 from zstore._ext.engine.select import Layout, Plan, plan_orthogonal, plan_points
 
-__all__ = ["Batch", "Cells", "Recovered", "recover"]
-
 Index = np.ndarray[Any, np.dtype[np.int64]]
 Axis = tuple[int, int, int] | Index  # (start, count, step), or positions
 # (getter or setter, spec, part of the chunk, place in the result, is complete), one per chunk.

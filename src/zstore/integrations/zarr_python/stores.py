@@ -23,8 +23,6 @@ from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, ch
 from zstore.storage.locking import hold_name
 from zstore.storage.url import open_store
 
-__all__ = ["CODING", "ZarrStore", "ZstoreStore", "adopt"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Request = tuple[str, ByteRange | None]

@@ -18,8 +18,6 @@ from zstore.model.dtype import DataType, check_item_size, refuse_configuration
 from zstore.model.fill import ComplexFill, FloatFill, parse_bytes, refuse
 from zstore.model.order import Order
 
-__all__ = ["FixedLengthUtf32", "LongDouble", "NullTerminatedBytes", "RawBytes"]
-
 
 class TextFill:
     """A JSON string of at most as many characters; Zarr v2 writers also left 0 for the empty one."""

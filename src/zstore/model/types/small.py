@@ -21,8 +21,6 @@ from zstore.model.dtype import DataType, refuse_configuration
 from zstore.model.fill import HEX, SPECIAL, ComplexFill, IntegerFill, refuse
 from zstore.model.order import Order
 
-__all__ = ["SmallNumber"]
-
 # What ml_dtypes calls them, what their parts are, and those that are core types by another name.
 COMPLEX = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
 COMPLEX_PARTS = {"complex32": "float16", "bcomplex32": "bfloat16"}

@@ -21,8 +21,6 @@ from zstore.model.dtype import DataType, check_item_size
 from zstore.model.fill import parse_bytes, refuse
 from zstore.model.order import Order, stored_dtype
 
-__all__ = ["Struct"]
-
 DEPTH_LIMIT = 32
 LEGACY = "structured"
 

@@ -19,8 +19,6 @@ from zstore.model.dtype import DataType, refuse_configuration
 from zstore.model.fill import parse_bytes, refuse
 from zstore.model.order import Order
 
-__all__ = ["Bytes", "Object", "String"]
-
 
 class StringFill:
     """A JSON string; Zarr v2 writers also left integers, which every reader takes for their digits."""

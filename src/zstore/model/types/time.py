@@ -16,8 +16,6 @@ from zstore.model.dtype import DataType
 from zstore.model.fill import refuse
 from zstore.model.order import Order
 
-__all__ = ["DateTime64", "TimeDelta64"]
-
 UNITS = ("generic", "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
 SCALE_LIMIT = 2**31 - 1
 NOT_A_TIME = -(2**63)

@@ -20,8 +20,6 @@ from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.declared import IDENTIFIERS
 from zstore.validation.view import ArrayView, GroupView, mapping_of
 
-__all__ = ["crs_of", "fix_crs"]
-
 
 def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
     """The CRS of a grid: what the user says, else the one that all statements agree on.

@@ -10,8 +10,6 @@ from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.variables import DIMENSIONS, dimension_trouble
 from zstore.validation.view import ArrayView, GroupView
 
-__all__ = ["fix_dimensions"]
-
 # What xarray and netCDF call dimensions that have no names.
 MADE_UP = re.compile(r"(dim|phony_dim)_\d+")
 

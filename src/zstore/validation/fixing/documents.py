@@ -19,8 +19,6 @@ from zstore.validation.rules.documents import check_conventions, implicit_groups
 from zstore.validation.rules.variables import has_no_fill, is_unreadable_fill
 from zstore.validation.view import ArrayView
 
-__all__ = ["fix_documents", "fix_fill_values", "fix_methods", "implied_nodata", "nodata_attributes"]
-
 
 def fix_documents(draft: Draft) -> None:
     """Groups where there are none, members of users among those of the format, and `Conventions`."""

@@ -22,8 +22,6 @@ from zstore.conventions.model import Affine
 from zstore.validation.rules.values import compare_pixels
 from zstore.validation.view import ArrayView, Hierarchy, coordinate_of
 
-__all__ = ["Evidence", "Settled", "fit_line", "outweighs"]
-
 # In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
 TOLERANCE = 0.1
 # How many statements must stand against one.

@@ -22,8 +22,6 @@ from zstore.validation.fixing.variables import fix_shared, fix_words
 from zstore.validation.fixing.write import backup_place, write_plan
 from zstore.validation.run import Target, open_hierarchy
 
-__all__ = ["FIXES", "fix", "plan_fix"]
-
 # In this order: what can be read first, then the CRS, then places, then the pyramid that is made of them.
 FIXES = (
     fix_words, fix_documents, fix_dimensions, fix_fill_values, fix_methods, fix_crs, fix_places, fix_time,

@@ -30,8 +30,6 @@ from zstore.validation.rules.levels import find_unnamed_levels
 from zstore.validation.rules.tiles import tile_offset
 from zstore.validation.view import GroupView
 
-__all__ = ["fix_levels"]
-
 # What is said of a pyramid that is written by another convention, and under which rule.
 CONVERSIONS = {
     "geozarr": ("GZ-37", "multiscales written as GeoZarr's object"),

@@ -28,8 +28,6 @@ from zstore.validation.rules.georeference import SYNONYMS, TIME_UNITS, is_length
 from zstore.validation.units import dimension_of
 from zstore.validation.view import ArrayView, GroupView, NodeView, coordinate_of, mapping_of
 
-__all__ = ["affine_of", "fix_places", "fix_time"]
-
 # Of a cell: what is nearer is right, but for how numbers are rounded.
 CLOSE = 1e-3
 NEAR = 0.02

@@ -33,8 +33,6 @@ from zstore.validation.view import (
     load_hierarchy,
 )
 
-__all__ = ["Draft", "Fix", "OverlayStore", "Plan", "make_plan"]
-
 
 class OverlayStore(Store):
     """What is put and deleted here shows here only; `base` is read where nothing was changed.

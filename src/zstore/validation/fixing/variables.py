@@ -14,8 +14,6 @@ from zstore.validation.rules.documents import STANDARD_SPELLINGS
 from zstore.validation.rules.values import is_made_of_finer
 from zstore.validation.view import ArrayView
 
-__all__ = ["fix_shared", "fix_words"]
-
 # What is an object in every dialect; other text may be meant as text.
 STRUCTURED = ("multiscales", "zarr_conventions", "ome", "_CRS", "proj:projjson")
 NUMBERS = ("scale_factor", "add_offset")

@@ -18,8 +18,6 @@ from zstore.jobs.record import begin, name_job
 from zstore.storage.base import Store, check_key
 from zstore.validation.fixing.plan import Plan
 
-__all__ = ["backup_place", "restore_backup", "write_plan"]
-
 MANIFEST = "manifest.json"
 VERSION = 1
 

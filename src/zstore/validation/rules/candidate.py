@@ -15,17 +15,15 @@ from zstore.conventions.zarr_conventions import (
     parse_numbers,
     uses,
 )
-from zstore.validation.rule import Found, rule
+from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView
-
-__all__ = ["is_pinned"]
 
 PINNED = ("proj", "spatial", "multiscales")
 CODE = re.compile(r"[^:]+:[^:]+")
 FEWEST = 2
 
 
-@rule("GC-01", "error", "core", "GeoZarr 1.0 rc, core",
+@Rule("GC-01", "error", "core", "GeoZarr 1.0 rc, core",
       "The root declares at least one of the conventions proj, spatial and multiscales.",
       "declare them in zarr_conventions (zstore fix does, where they are used)",
       profiles=(CANDIDATE,), is_general=False)  # fmt: skip
@@ -57,7 +55,7 @@ def _undeclared(hierarchy: Hierarchy, name: str) -> Iterator[Found]:
             yield Found(node, message, declare([name])[0], node.attrs.get("zarr_conventions"), "warning")
 
 
-@rule("GC-02", "error", "crs", "GeoZarr 1.0 rc, proj; zarr-conventions/proj 0.1",
+@Rule("GC-02", "error", "crs", "GeoZarr 1.0 rc, proj; zarr-conventions/proj 0.1",
       "What uses proj declares it, and a proj:code is an authority and a code.",
       "declare proj (zstore fix does), and write EPSG:32632",
       profiles=(CANDIDATE,), is_general=False)  # fmt: skip
@@ -69,7 +67,7 @@ def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(node, f"proj:code is {code!r}", "AUTHORITY:CODE", code)
 
 
-@rule("GC-03", "error", "geotransform", "GeoZarr 1.0 rc, spatial; zarr-conventions/spatial 0.1",
+@Rule("GC-03", "error", "geotransform", "GeoZarr 1.0 rc, spatial; zarr-conventions/spatial 0.1",
       "What uses spatial declares it, and says a transform of a known type.",
       "declare spatial (zstore fix does), and write spatial:transform",
       profiles=(CANDIDATE,), is_general=False)  # fmt: skip
@@ -84,7 +82,7 @@ def check_spatial(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(node, f"spatial:transform is {found!r}", "six numbers", found)
 
 
-@rule("GC-04", "error", "overviews", "GeoZarr 1.0 rc, multiscales; zarr-conventions/multiscales 0.1",
+@Rule("GC-04", "error", "overviews", "GeoZarr 1.0 rc, multiscales; zarr-conventions/multiscales 0.1",
       "What has a layout declares multiscales, and lists two levels at least, each one's shape with it.",
       "declare multiscales (zstore fix does), and write spatial:shape of every level",
       profiles=(CANDIDATE,), is_general=False)  # fmt: skip

@@ -10,11 +10,8 @@ import numpy as np
 from zstore.conventions.levels import Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
-from zstore.validation.rule import Found, rule
-from zstore.validation.rules.georeference import found_by_reading
+from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of
-
-__all__ = ["coordinate_corner"]
 
 LARGEST_CHUNK = 100 * 1000 * 1000
 # In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
@@ -33,17 +30,17 @@ def _twins(base: LevelPlace, level: LevelPlace) -> Iterator[tuple[Grid, Grid]]:
             yield base.grids[name], grid
 
 
-rule("GZ-22", "error", "overviews", "draft 8.1.6",
+Rule("GZ-22", "error", "overviews", "draft 8.1.6",
      "A variable has the same units, packing, fill value and flags at every level.",
-     "copy the attributes of the finest level", is_read=True)(found_by_reading)  # fmt: skip
-rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
-     "make the variable at that level too", profiles=(DRAFT,), is_read=True)(found_by_reading)  # fmt: skip
-rule("GZ-33", "error", "overviews", "draft 8.2.1",
+     "copy the attributes of the finest level", is_read=True)  # fmt: skip
+Rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
+     "make the variable at that level too", profiles=(DRAFT,), is_read=True)  # fmt: skip
+Rule("GZ-33", "error", "overviews", "draft 8.2.1",
      "A variable has the same type and dimensions at every level, but for y and x the same lengths.",
-     "write the level anew", is_read=True)(found_by_reading)  # fmt: skip
+     "write the level anew", is_read=True)  # fmt: skip
 
 
-@rule("MS-13", "warning", "overviews", "mini spec, Implementation Approach",
+@Rule("MS-13", "warning", "overviews", "mini spec, Implementation Approach",
       "Every level is a whole number of times smaller than the one before.",
       "make the level with a whole factor")  # fmt: skip
 def check_factors(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -79,7 +76,7 @@ def _numbers(coordinate: ArrayView) -> np.ndarray[Any, Any] | None:
     return None if values is None else values.astype(np.float64)
 
 
-@rule("MS-14", "error", "overviews", "mini spec, Multiscale Dataset",
+@Rule("MS-14", "error", "overviews", "mini spec, Multiscale Dataset",
       "Every level has its own coordinates, in order, from the same corner as the finest.",
       "write the centres of the level's own cells (zstore fix does)")  # fmt: skip
 def check_coordinates(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -122,7 +119,7 @@ def _check_corner(one: Grid, other: Grid) -> Iterator[Found]:
             yield Found(coordinate, message, base[0][axis], level[0][axis])
 
 
-@rule("MS-19", "error", "overviews", "mini spec, Multiscale Dataset, members",
+@Rule("MS-19", "error", "overviews", "mini spec, Multiscale Dataset, members",
       "All levels have exactly the same members.", "make the member at that level too", general="warning",
       profiles=(MINI,))  # fmt: skip
 def check_members(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -139,7 +136,7 @@ def check_members(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(node, message, sorted(wanted), sorted(names))
 
 
-@rule("MS-22", "warning", "overviews", "mini spec, Chunking Requirements",
+@Rule("MS-22", "warning", "overviews", "mini spec, Chunking Requirements",
       "Variables of a level are cut alike, into less than 100 MB, and the cuts of all levels meet.",
       "write the level anew, in chunks of one size", general="note")  # fmt: skip
 def check_cuts(hierarchy: Hierarchy) -> Iterator[Found]:

@@ -10,16 +10,13 @@ from zstore.conventions.lists import is_ome
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import ARRAYS, OME, OME_06
 from zstore.conventions.zarr_conventions import CRS_MEMBERS, asset_path, declared, layout_items, parse_numbers
-from zstore.validation.rule import Found, rule
-from zstore.validation.rules.georeference import found_by_reading
+from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, mapping_of
-
-__all__ = ["IDENTIFIERS", "unlisted_levels"]
 
 IDENTIFIERS = ("uuid", "schema_url", "spec_url")
 
 
-@rule("ZC-01", "error", "core", "zarr-conventions",
+@Rule("ZC-01", "error", "core", "zarr-conventions",
       "zarr_conventions is a list of objects with a uuid or a URL.",
       "add the uuid (zstore fix does, for proj, spatial and multiscales)")  # fmt: skip
 def check_declarations(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -41,12 +38,12 @@ def check_declarations(hierarchy: Hierarchy) -> Iterator[Found]:
                     yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry)
 
 
-rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
+Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
      "layout is a list of levels, each with a relative asset, and with a transform where it is derived.",
-     "write the path of the level relative to the group", is_read=True)(found_by_reading)  # fmt: skip
+     "write the path of the level relative to the group", is_read=True)  # fmt: skip
 
 
-@rule("ZC-03", "error", "overviews", "zarr-conventions/multiscales 0.1",
+@Rule("ZC-03", "error", "overviews", "zarr-conventions/multiscales 0.1",
       "Every asset and derived_from is a node below the group.",
       "correct the path, or make the level")  # fmt: skip
 def check_assets(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -69,7 +66,7 @@ def unlisted_levels(pyramid: Pyramid) -> list[str]:
     ]
 
 
-@rule("ZC-04", "warning", "overviews", "GDAL 3.13, Zarr driver",
+@Rule("ZC-04", "warning", "overviews", "GDAL 3.13, Zarr driver",
       "Levels are such that GDAL and rio-tiler take them: the finest first, same rank and type as the finest,"
       " translation 0, and with an explicit spatial:registration one scale per dimension.",
       "write the finest level first, and leave spatial:registration out: pixel is the default")  # fmt: skip
@@ -106,7 +103,7 @@ def check_gdal_levels(hierarchy: Hierarchy) -> Iterator[Found]:
                     )
 
 
-@rule("ZC-05", "error", "geotransform", "zarr-conventions/spatial 0.1",
+@Rule("ZC-05", "error", "geotransform", "zarr-conventions/spatial 0.1",
       "spatial: attributes are dimensions [y, x], transform a b c d e f, shape [height, width], bbox "
       "[xmin, ymin, xmax, ymax], registration pixel or node.", "correct the attribute (zstore fix does)",
       is_read=True)  # fmt: skip
@@ -131,7 +128,7 @@ def check_spatial(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None)
 
 
-@rule("ZC-06", "error", "overviews", "zarr-conventions/spatial 0.1",
+@Rule("ZC-06", "error", "overviews", "zarr-conventions/spatial 0.1",
       "spatial:shape is the array's, and all levels start at one corner.",
       "write each level's own shape and transform (zstore fix does)", is_read=True)  # fmt: skip
 def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -163,7 +160,7 @@ def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(pyramid.group, message, list(first), list(numbers))
 
 
-@rule("ZC-07", "error", "crs", "zarr-conventions/proj 0.1",
+@Rule("ZC-07", "error", "crs", "zarr-conventions/proj 0.1",
       "A node that declares proj has proj:code, proj:wkt2 or proj:projjson; they reach direct children only.",
       "repeat proj: on every level's group (zstore fix does)", is_read=True)  # fmt: skip
 def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -183,7 +180,7 @@ def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
                     break
 
 
-@rule("ZC-08", "error", "stac", "zarr-conventions/stac",
+@Rule("ZC-08", "error", "stac", "zarr-conventions/stac",
       "stac: attributes are an item or a collection, embedded or linked, with assets below the group.",
       "keep one of stac:item and stac:collection, and paths relative to the group", is_read=True)  # fmt: skip
 def check_stac(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -192,7 +189,7 @@ def check_stac(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(node, "stac is declared, and no stac: attribute is there", "stac:item", None)
 
 
-@rule("ZC-09", "warning", "core", "zarr-conventions/CF",
+@Rule("ZC-09", "warning", "core", "zarr-conventions/CF",
       "Where CF is declared, its attributes have no prefix.",
       "write standard_name, not cf:standard_name")  # fmt: skip
 def check_cf_prefix(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -202,7 +199,7 @@ def check_cf_prefix(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(node, f"attribute {name!r} has a prefix", name[3:], name)
 
 
-@rule("OC-10", "error", "overviews", "OGC Zarr 2.0 4.5; Multiscale Arrays 0.1",
+@Rule("OC-10", "error", "overviews", "OGC Zarr 2.0 4.5; Multiscale Arrays 0.1",
       "A list `multiscales` has version 0.1 and datasets: paths of arrays, the finest first.",
       "correct the paths and their order", general="warning", profiles=(ARRAYS,))  # fmt: skip
 def check_list(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -246,10 +243,10 @@ def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> It
         yield Found(pyramid.group, message, sorted(sizes, key=lambda s: -s[1]), found)
 
 
-rule("OME", "error", "overviews", "OME-NGFF 0.5, 0.6",
+Rule("OME", "error", "overviews", "OME-NGFF 0.5, 0.6",
      "Images list their datasets, and transformations say where the cells are.",
      "correct coordinateTransformations", profiles=(OME, OME_06), general="warning",
-     is_read=True)(found_by_reading)  # fmt: skip
-rule("BANDS", "warning", "bands", "STAC 1.1, bands; draft 2, class bands",
+     is_read=True)  # fmt: skip
+Rule("BANDS", "warning", "bands", "STAC 1.1, bands; draft 2, class bands",
      "Bands are a list of objects, one for each item of the dimension of bands.",
-     "list one object per band in `bands`", is_read=True)(found_by_reading)  # fmt: skip
+     "list one object per band in `bands`", is_read=True)  # fmt: skip

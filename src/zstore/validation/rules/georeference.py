@@ -15,18 +15,11 @@ from zstore.conventions.meaning import words
 from zstore.conventions.profiles import DRAFT, MINI
 from zstore.conventions.units import angle_of, length_of
 from zstore.errors import MetadataError
-from zstore.validation.rule import Found, rule
+from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of, mapping_of
 
-__all__ = ["found_by_reading", "is_length", "is_time"]
 
-
-def found_by_reading(hierarchy: Hierarchy) -> Iterator[Found]:
-    """What reading the georeference finds is all there is to these rules."""
-    yield from ()
-
-
-@rule("GZ-28", "error", "geotransform", "draft 8.1.8",
+@Rule("GZ-28", "error", "geotransform", "draft 8.1.8",
       "GeoTransform is six numbers in GDAL's order, AREA_OR_POINT Area or Point, spatial_ref a CRS.",
       "write c a b f d e: x of the corner, width, 0, y of the corner, 0, minus the height")  # fmt: skip
 def check_gdal_keys(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -60,28 +53,27 @@ def _crs_trouble(value: Any) -> str | None:
     return None
 
 
-rule("GZ-29", "error", "geotransform", "draft 8.1.8",
+Rule("GZ-29", "error", "geotransform", "draft 8.1.8",
      "Coordinates are the centres of the cells that the transform gives, regularly spaced.",
-     "write the centres (zstore fix does)", is_read=True)(found_by_reading)  # fmt: skip
-rule("MS-28", "error", "overviews", "mini spec, derived",
+     "write the centres (zstore fix does)", is_read=True)  # fmt: skip
+Rule("MS-28", "error", "overviews", "mini spec, derived",
      "Origin, cell size, GeoTransform and coordinates of every level agree.",
      "write the transform of each level's own grid (zstore fix does)",
-     is_read=True)(found_by_reading)  # fmt: skip
-rule("OC-05", "error", "crs", "OGC Zarr 2.0 4.4.1; CF 5.6",
+     is_read=True)  # fmt: skip
+Rule("OC-05", "error", "crs", "OGC Zarr 2.0 4.4.1; CF 5.6",
      "crs_wkt of the grid mapping variable is a CRS, and its parameters say the same.",
      "write the parameters of the CRS that crs_wkt is (zstore fix does)",
-     is_read=True)(found_by_reading)  # fmt: skip
-rule("OC-06", "error", "crs", "OGC Zarr 2.0 4.4.2",
+     is_read=True)  # fmt: skip
+Rule("OC-06", "error", "crs", "OGC Zarr 2.0 4.4.2",
      "_CRS is an object with url, wkt or projjson, on the array.",
      'write {"url": ..., "wkt": ..., "projjson": ...} (zstore fix does)',
-     is_read=True)(found_by_reading)  # fmt: skip
-rule("OC-07", "error", "crs", "OGC Zarr 2.0 4.4.2",
+     is_read=True)  # fmt: skip
+Rule("OC-07", "error", "crs", "OGC Zarr 2.0 4.4.2",
      "Every member of _CRS is a CRS: readers try url, then wkt, then projjson.",
-     "correct the member, or leave it out (zstore fix does)", general="warning", is_read=True)(
-     found_by_reading)  # fmt: skip
+     "correct the member, or leave it out (zstore fix does)", general="warning", is_read=True)  # fmt: skip
 
 
-@rule("OC-08", "error", "crs", "OGC Zarr 2.0 4.4",
+@Rule("OC-08", "error", "crs", "OGC Zarr 2.0 4.4",
       "Everything that states a CRS for an array states the same.",
       "decide which is right, and write it everywhere (zstore fix --crs does)")  # fmt: skip
 def check_one_crs(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -94,7 +86,7 @@ def check_one_crs(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(grid.node, message, names[1], names[0])
 
 
-@rule("OC-09", "note", "crs", "OGC Zarr 2.0 4.4",
+@Rule("OC-09", "note", "crs", "OGC Zarr 2.0 4.4",
       "Data by longitude and latitude without a CRS are common, and taken for OGC:CRS84.",
       "state the CRS")  # fmt: skip
 def check_assumed_crs(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -112,7 +104,7 @@ def _carries_crs(attributes: Mapping[str, Any]) -> bool:
     return any(name in attributes for name in ("crs_wkt", "spatial_ref", "grid_mapping_name"))
 
 
-@rule("MS-04", "error", "crs", "mini spec, Dataset, attributes",
+@Rule("MS-04", "error", "crs", "mini spec, Dataset, attributes",
       "A group of grids has an array with the CRS, which grid_mapping names.",
       "add spatial_ref, and grid_mapping to the data (zstore fix does, where a CRS is stated anywhere)",
       general="warning")  # fmt: skip
@@ -130,7 +122,7 @@ def check_has_crs(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(group, "nothing says the CRS of its arrays", "a CRS")
 
 
-@rule("MS-05", "error", "crs", "mini spec, Dataset, CF compliance",
+@Rule("MS-05", "error", "crs", "mini spec, Dataset, CF compliance",
       "Every array of data names its grid mapping, which carries a CRS.",
       "add grid_mapping (zstore fix does, where a CRS is stated anywhere)", general="warning",
       profiles=(MINI, DRAFT))  # fmt: skip
@@ -165,7 +157,7 @@ SYNONYMS = {
 }
 
 
-@rule("GZ-13", "error", "core", "draft 8.1.3",
+@Rule("GZ-13", "error", "core", "draft 8.1.3",
       "An array named like a dimension is its 1-D coordinate variable.",
       "make the array 1-D over its own dimension, or rename it")  # fmt: skip
 def check_shape(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -180,7 +172,7 @@ def check_shape(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(array, message, (name,), array.dims)
 
 
-@rule("MS-11", "error", "core", "mini spec, Dataset, members; draft 8.1.3",
+@Rule("MS-11", "error", "core", "mini spec, Dataset, members; draft 8.1.3",
       "For every dimension of data there is a coordinate variable of the same length in the group.",
       "write the coordinates (zstore fix does, where the affine is known)")  # fmt: skip
 def check_presence(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -235,7 +227,7 @@ def _spatial(hierarchy: Hierarchy) -> Iterator[tuple[Grid, str, ArrayView]]:
                 yield grid, axis, coordinate
 
 
-@rule("GZ-14", "warning", "core", "draft 8.1.3",
+@Rule("GZ-14", "warning", "core", "draft 8.1.3",
       "Coordinates of space and time say standard_name, units and axis.", "add the attributes")  # fmt: skip
 def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
     described = [coordinate for _, _, coordinate in _spatial(hierarchy)]
@@ -249,7 +241,7 @@ def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(coordinate, f"there is no {', '.join(missing)}", wanted, sorted(coordinate.attrs))
 
 
-@rule("MS-07", "error", "crs", "mini spec, Dataset, CF compliance; CF 4, 5.6",
+@Rule("MS-07", "error", "crs", "mini spec, Dataset, CF compliance; CF 4, 5.6",
       "Coordinates have their axis, and the standard names of their CRS: projected ones, or longitude and "
       "latitude.",
       "correct standard_name and axis (zstore fix does)")  # fmt: skip
@@ -269,7 +261,7 @@ def check_names(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(coordinate, f"axis is {found!r} of the dimension along {axis}", axis, found)
 
 
-@rule("MS-08", "error", "crs", "mini spec, Dataset, CF compliance; CF 4",
+@Rule("MS-08", "error", "crs", "mini spec, Dataset, CF compliance; CF 4",
       "Coordinates have the units of their CRS, or others of length, which readers convert.",
       "correct units (zstore fix does, where the numbers are borne out)")  # fmt: skip
 def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -292,7 +284,7 @@ def is_length(units: Any, other: str) -> bool:
     return isinstance(units, str) and length_of(units) is not None and length_of(other) is not None
 
 
-@rule("MS-09", "error", "time", "mini spec, Dataset, CF compliance; CF 4.4",
+@Rule("MS-09", "error", "time", "mini spec, Dataset, CF compliance; CF 4.4",
       "Coordinates of time say standard_name time, units as \"days since 2000-01-01\", and a calendar.",
       "add the attributes")  # fmt: skip
 def check_time(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -323,7 +315,7 @@ def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Found]:
         yield Found(coordinate, f"calendar is {calendar!r}", sorted(CALENDARS), calendar)
 
 
-@rule("GZ-26", "error", "core", "draft 8.1.7",
+@Rule("GZ-26", "error", "core", "draft 8.1.7",
       "Arrays of a group that share a dimension share its coordinates.",
       "give the other axis a dimension of its own", general="warning")  # fmt: skip
 def check_one_axis(hierarchy: Hierarchy) -> Iterator[Found]:

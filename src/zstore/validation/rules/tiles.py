@@ -19,11 +19,8 @@ from zstore.conventions.levels import Grid
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
 from zstore.conventions.zarr_conventions import is_number, parse_numbers
-from zstore.validation.rule import Found, rule
-from zstore.validation.rules.georeference import found_by_reading
+from zstore.validation.rule import Found, Rule
 from zstore.validation.view import Hierarchy, mapping_of
-
-__all__ = ["tile_offset"]
 
 MATRIX_MEMBERS = (
     "id", "scaleDenominator", "cellSize", "pointOfOrigin", "tileWidth", "tileHeight",
@@ -66,10 +63,10 @@ def _is_other(grid: Grid, crs: Crs) -> bool:
     return grid.crs is not None and not grid.crs.is_same(crs)
 
 
-rule("GZ-40", "error", "overviews", "draft 8.2.3",
+Rule("GZ-40", "error", "overviews", "draft 8.2.3",
      "The CRS of the tile matrix set is that of the data's grid mapping.",
      "correct the CRS of the set (zstore fix does)")(_check_crs)  # fmt: skip
-rule("MS-24", "error", "overviews", "mini spec, Custom Coordinate Reference Systems",
+Rule("MS-24", "error", "overviews", "mini spec, Custom Coordinate Reference Systems",
      "The grid mapping is consistent with the CRS of the tile matrix set.", "correct the CRS of the set",
      profiles=(MINI,), same_as="GZ-40")(_check_crs)  # fmt: skip
 
@@ -103,7 +100,7 @@ def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
     return None
 
 
-@rule("GZ-41", "error", "overviews", "draft 8.2.4",
+@Rule("GZ-41", "error", "overviews", "draft 8.2.4",
       "Levels lie on the tile matrix: cells of its size, corners where tiles meet.",
       "correct cellSize and pointOfOrigin (zstore fix does)")  # fmt: skip
 def check_alignment(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -131,7 +128,7 @@ def _tile_of(matrix: Mapping[str, Any]) -> tuple[int, int] | None:
     return None
 
 
-@rule("GZ-42", "error", "overviews", "draft 8.2.4",
+@Rule("GZ-42", "error", "overviews", "draft 8.2.4",
       "Chunks (inner ones where sharded) are the matrix's tiles.",
       "write the level anew in chunks of tileHeight by tileWidth, or state the tiles that are there",
       general="warning", profiles=(DRAFT,))  # fmt: skip
@@ -148,7 +145,7 @@ def _fits(grid: Grid, tile: tuple[int, int]) -> bool:
     return all(c == t or (n <= c and n <= t) for c, t, n in zip(grid.tile, tile, grid.shape, strict=True))
 
 
-@rule("MS-21", "warning", "overviews", "mini spec, Chunking Requirements",
+@Rule("MS-21", "warning", "overviews", "mini spec, Chunking Requirements",
       "Chunks are tiles, or a whole number of one makes the other.", "write the level anew", profiles=(MINI,),
       same_as="GZ-42")  # fmt: skip
 def check_divisible(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -162,7 +159,7 @@ def check_divisible(hierarchy: Hierarchy) -> Iterator[Found]:
                     yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
 
 
-@rule("GZ-43", "error", "overviews", "draft 8.2.4",
+@Rule("GZ-43", "error", "overviews", "draft 8.2.4",
       "Data have exactly one y and one x dimension, known as such.",
       "name the dimensions y and x, or give their coordinates an axis")  # fmt: skip
 def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -183,7 +180,7 @@ def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, f"none of the dimensions {list(array.dims)} is known for y or x", "y, x")
 
 
-@rule("GZ-44", "error", "overviews", "derived from draft 8.2.3, TMS 2.0",
+@Rule("GZ-44", "error", "overviews", "derived from draft 8.2.3, TMS 2.0",
       "The matrix has as many tiles as the level needs: its cells divided by the tile's, rounded up.",
       "correct matrixWidth and matrixHeight: they count tiles, not cells (zstore fix does)")  # fmt: skip
 def check_extent(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -205,9 +202,9 @@ def check_extent(hierarchy: Hierarchy) -> Iterator[Found]:
                     yield Found(pyramid.group, message, needed, found)
 
 
-rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
+Rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
      "scaleDenominator is cellSize times the metres of a unit, over 0.00028.",
-     "correct scaleDenominator (zstore fix does)", is_read=True)(found_by_reading)  # fmt: skip
+     "correct scaleDenominator (zstore fix does)", is_read=True)  # fmt: skip
 
 
 def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
@@ -236,7 +233,7 @@ def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
                 yield Found(group, message, size, [low, high])
 
 
-@rule("GZ-46", "error", "overviews", "draft 8.2.5",
+@Rule("GZ-46", "error", "overviews", "draft 8.2.5",
       "tile_matrix_set_limits has, by level, whole min_tile_col, max_tile_col, min_tile_row, max_tile_row "
       "within the matrix.", "correct the limits (zstore fix does)")  # fmt: skip
 def check_limits(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -244,7 +241,7 @@ def check_limits(hierarchy: Hierarchy) -> Iterator[Found]:
         yield from _check_limits(pyramid, "tile_matrix_set_limits")
 
 
-@rule("MS-18", "error", "overviews", "mini spec, TileMatrixLimit",
+@Rule("MS-18", "error", "overviews", "mini spec, TileMatrixLimit",
       "tile_matrix_limits has, by level, tileMatrix, minTileCol, minTileRow, maxTileCol, maxTileRow, and "
       "says what tile_matrix_set_limits says.", "correct the limits (zstore fix does)")  # fmt: skip
 def check_mini_limits(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -261,7 +258,7 @@ def check_mini_limits(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(pyramid.group, message, other, mine)
 
 
-@rule("MS-25", "error", "overviews", "mini spec, TileMatrix", "A tile matrix has all its eight members.",
+@Rule("MS-25", "error", "overviews", "mini spec, TileMatrix", "A tile matrix has all its eight members.",
       "add the members (zstore fix does)")  # fmt: skip
 def check_matrix_members(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
@@ -289,7 +286,7 @@ def _is_right(name: str, value: Any) -> bool:
     return is_number(value) and (value > 0) and (name[-2:] in ("or", "ze") or isinstance(value, int))
 
 
-@rule("MS-26", "error", "overviews", "mini spec, TileMatrixSet",
+@Rule("MS-26", "error", "overviews", "mini spec, TileMatrixSet",
       "A tile matrix set has an id and tile matrices.",
       "add them")  # fmt: skip
 def check_set_members(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -302,7 +299,7 @@ def check_set_members(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(pyramid.group, "tileMatrices is empty", "one tile matrix per level", [])
 
 
-@rule("MS-27", "warning", "overviews", "mini spec, Custom Decimation Factors",
+@Rule("MS-27", "warning", "overviews", "mini spec, Custom Decimation Factors",
       "Cells of a tile matrix are a whole number of times those of the next finer one.",
       "make the levels with whole factors")  # fmt: skip
 def check_decimation(hierarchy: Hierarchy) -> Iterator[Found]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zstore.validation.rule import Found, rule
+from zstore.validation.rule import Found, Rule
 from zstore.validation.view import Hierarchy
 
-__all__ = ["check_unfinished"]
 
-
-@rule("ZS-09", "error", "core", "zstore, interrupted work", "No work is unfinished.",
+@Rule("ZS-09", "error", "core", "zstore, interrupted work", "No work is unfinished.",
       "go on with it as the finding says, or wait where it is under way")  # fmt: skip
 def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
     """What is unfinished at or below the root, and as what is expected, how it goes on."""

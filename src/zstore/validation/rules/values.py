@@ -16,12 +16,10 @@ from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.conventions.zarr_conventions import is_number
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.resampling.methods import downsample, plan_part
-from zstore.validation.rule import Found, rule
+from zstore.validation.rule import Found, Rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.validation.units import dimension_of
 from zstore.validation.view import ArrayView, Hierarchy
-
-__all__ = ["compare_level", "compare_pixels", "is_made_of_finer", "stored_chunks"]
 
 # Cells a side of a sample, and of what it is made of.
 SAMPLE_SIDE = 128
@@ -30,7 +28,7 @@ SOURCE_SIDE = 2048
 LIKELY = ("average", "nearest", "mode")
 
 
-@rule("GZ-49", "error", "overviews", "draft 8.2.6, derived",
+@Rule("GZ-49", "error", "overviews", "draft 8.2.6, derived",
       "Levels hold what their resampling method makes of the finer ones.",
       "make the levels anew (zstore pyramid)",
       is_deep=True)  # fmt: skip
@@ -244,7 +242,7 @@ def _boxes(level: Grid, factors: Sequence[int]) -> Iterator[tuple[slice, ...]]:
             yield tuple(box)
 
 
-@rule("ZS-07", "error", "core", "CF 3.1, standard name table",
+@Rule("ZS-07", "error", "core", "CF 3.1, standard name table",
       "Units are of the kind that the table has for the standard name.", "correct units or standard_name",
       general="warning", is_deep=True)  # fmt: skip
 def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -276,7 +274,7 @@ def stored_chunks(array: ArrayView) -> Iterator[tuple[int, ...]]:
             yield place
 
 
-@rule("ZS-05", "error", "overviews", "draft 8.2.5",
+@Rule("ZS-05", "error", "overviews", "draft 8.2.5",
       "Chunks are stored within the limits of their level only.",
       "widen the limits (zstore fix does), or delete the chunks", is_deep=True)  # fmt: skip
 def check_stored_within(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -307,7 +305,7 @@ def _outside(grid: Grid, limits: Limits) -> Iterator[tuple[int, ...]]:
                 break
 
 
-@rule("ZS-06", "error", "core", "Zarr v2, v3", "Chunks are stored within the array's shape only.",
+@Rule("ZS-06", "error", "core", "Zarr v2, v3", "Chunks are stored within the array's shape only.",
       "delete the chunks: no reader sees them", general="warning", is_deep=True)  # fmt: skip
 def check_stored_in_shape(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:

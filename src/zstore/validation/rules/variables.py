@@ -10,11 +10,9 @@ import numpy as np
 from zstore.conventions.lists import is_ome
 from zstore.conventions.profiles import ARRAYS, DRAFT, GDAL, MINI, OME, OME_06
 from zstore.conventions.variables import parse_variable
-from zstore.validation.rule import Found, rule
+from zstore.validation.rule import Found, Rule
 from zstore.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.validation.view import ArrayView, Hierarchy, mapping_of
-
-__all__ = ["DIMENSIONS", "dimension_trouble", "has_no_fill", "is_unreadable_fill"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 
@@ -70,7 +68,7 @@ def _is_plain(array: ArrayView) -> bool:
     return not any(node.attrs or getattr(node, "dims", None) for node in [*neighbours, *array.ancestors()])
 
 
-@rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
+@Rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
       "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
       "name the dimensions (zstore fix does, where levels, neighbours or lengths tell)",
       profiles=(DRAFT, OME, OME_06))  # fmt: skip
@@ -78,14 +76,14 @@ def check_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, None)
 
 
-@rule("MS-01", "error", "core", "mini spec, DataArray, Zarr V2",
+@Rule("MS-01", "error", "core", "mini spec, DataArray, Zarr V2",
       "Arrays of Zarr v2 have _ARRAY_DIMENSIONS, one string per dimension.", "name the dimensions",
       profiles=(MINI,), same_as="GZ-10")  # fmt: skip
 def check_mini_v2_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, 2)
 
 
-@rule("MS-12", "error", "core", "mini spec, Dataset, CF compliance",
+@Rule("MS-12", "error", "core", "mini spec, Dataset, CF compliance",
       "Arrays of Zarr v2 have _ARRAY_DIMENSIONS; those of v3 need none.", "name the dimensions",
       profiles=(MINI,), same_as="GZ-10")  # fmt: skip
 def check_mini_compatibility(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -97,7 +95,7 @@ def check_mini_compatibility(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, f"{DIMENSIONS} is not what dimension_names is", list(array.dims or ()), stated)
 
 
-@rule("MS-03", "error", "core", "mini spec, DataArray, Zarr V3",
+@Rule("MS-03", "error", "core", "mini spec, DataArray, Zarr V3",
       "dimension_names of Zarr v3 are set, strings, and unique.", "name every dimension differently",
       profiles=(MINI,), same_as="GZ-10")  # fmt: skip
 def check_mini_v3_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -108,13 +106,13 @@ def check_mini_v3_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, f"dimension_names are {list(names)}, one of them twice", None, list(names))
 
 
-@rule("OC-01", "warning", "core", "OGC Zarr 2.0 4.1", "Arrays of Zarr v2 have _ARRAY_DIMENSIONS.",
+@Rule("OC-01", "warning", "core", "OGC Zarr 2.0 4.1", "Arrays of Zarr v2 have _ARRAY_DIMENSIONS.",
       "name the dimensions", profiles=(ARRAYS, GDAL), same_as="GZ-10")  # fmt: skip
 def check_community_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
     yield from _check_dimensions(hierarchy, 2)
 
 
-@rule("GZ-11", "error", "core", "draft 8.1.2",
+@Rule("GZ-11", "error", "core", "draft 8.1.2",
       "Within a group, a dimension's name means one length, and an array has it once.",
       "give dimensions of other lengths other names")  # fmt: skip
 def check_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -137,7 +135,7 @@ def check_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
                     yield Found(array, message, known[0], length)
 
 
-@rule("GZ-12", "error", "core", "draft 8.1.2",
+@Rule("GZ-12", "error", "core", "draft 8.1.2",
       "A dimension's name that begins with / is that of a 1-D array of its length in a group above.",
       "use plain names: no tool follows the others")  # fmt: skip
 def check_outer_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -155,7 +153,7 @@ def check_outer_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(array, message, dimension[1:], dimension, "note")
 
 
-@rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside it, or in a group above.",
+@Rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside it, or in a group above.",
       "name the array that carries the CRS, or make it")  # fmt: skip
 def check_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
@@ -165,7 +163,7 @@ def check_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, f"grid_mapping is {stated!r}; there is no array {name!r}", None, stated)
 
 
-@rule("GZ-16", "error", "core", "draft 8.1.4",
+@Rule("GZ-16", "error", "core", "draft 8.1.4",
       "scale_factor, add_offset, _FillValue, flags and names have the types that CF gives them.",
       "write numbers as numbers, and a fill value that the type holds")  # fmt: skip
 def check_values_meaning(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -193,7 +191,7 @@ def has_no_fill(array: ArrayView) -> bool:
     return array.zarr_format == 3 and array.document.get("fill_value", 0) is None
 
 
-@rule("ZS-08", "error", "core", "Zarr v3, fill_value", "A Zarr v3 array has a fill value.",
+@Rule("ZS-08", "error", "core", "Zarr v3, fill_value", "A Zarr v3 array has a fill value.",
       "write one (zstore fix --fill-value does); GDAL takes it for nodata", general="warning")  # fmt: skip
 def check_fill_is_there(hierarchy: Hierarchy) -> Iterator[Found]:
     for array in hierarchy.arrays:
@@ -202,7 +200,7 @@ def check_fill_is_there(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, message, "a value of the array's type", None)
 
 
-@rule("MS-02", "error", "core", "mini spec, DataArray",
+@Rule("MS-02", "error", "core", "mini spec, DataArray",
       "Arrays have a dimension, but for those that grid_mapping or coordinates name.",
       "give the value a dimension, or make it an attribute", general="note", profiles=(MINI,))  # fmt: skip
 def check_scalars(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -211,7 +209,7 @@ def check_scalars(hierarchy: Hierarchy) -> Iterator[Found]:
             yield Found(array, "the array has no dimension, and nothing refers to it", 1, 0)
 
 
-@rule("MS-06", "error", "core", "mini spec, Dataset, CF compliance",
+@Rule("MS-06", "error", "core", "mini spec, Dataset, CF compliance",
       "Data variables have a standard_name that CF's table has.",
       "take a name from cfconventions.org; leave it out where there is none", general="warning",
       profiles=(MINI,))  # fmt: skip
