@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from zstore.codecs.options import Option, parse_options, render_options
+from zstore.errors import CodecError, MetadataError
 
 __all__ = ["ArrayCodec", "BytesCodec", "ChunkSpec", "Codec", "Serializer"]
 
@@ -51,6 +52,16 @@ class Codec(ABC):
     def bind(self, spec: ChunkSpec) -> Self:
         """This codec, ready for chunks like `spec` (options that follow from the chunk are filled in)."""
         return self
+
+    @classmethod
+    def refuse(cls, what: str) -> MetadataError:
+        """The error to raise for a configuration, or for chunks, that the codec does not take."""
+        return MetadataError(f"codec {cls.name!r} {what}", codec=cls.name)
+
+    @classmethod
+    def fail(cls, what: str) -> CodecError:
+        """The error to raise for a chunk that cannot be encoded or decoded."""
+        return CodecError(f"codec {cls.name!r} failed: {what}", codec=cls.name)
 
 
 class ArrayCodec(Codec):

@@ -18,7 +18,6 @@ import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
 from zstore.codecs.options import Option, integer, refuse_option
-from zstore.errors import MetadataError
 
 Numbers = np.ndarray[Any, Any]
 
@@ -42,10 +41,7 @@ class Bitround(ArrayCodec):
         elif spec.dtype.kind in "iumM":
             low, high = 1, 8 * spec.dtype.itemsize
         else:
-            raise MetadataError(
-                f"codec 'bitround' works on integers and floats, the chunk's items are {spec.dtype}",
-                codec=self.name,
-            )
+            raise self.refuse(f"works on integers and floats, the chunk's items are {spec.dtype}")
         if not low <= self.keepbits <= high:
             raise refuse_option(self.name, "keepbits", self.keepbits, f"{low} to {high} for {spec.dtype}")
         return self

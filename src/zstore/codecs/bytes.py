@@ -18,7 +18,6 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, choice
-from zstore.errors import CodecError, MetadataError
 from zstore.model.order import Order, order_of, split_swaps, unit_size
 
 
@@ -39,11 +38,11 @@ class Bytes(Serializer):
     def bind(self, spec: ChunkSpec) -> Self:
         order = self.endian
         if spec.dtype.hasobject or spec.dtype.kind == "T":
-            raise MetadataError(f"codec 'bytes' cannot hold items of type {spec.dtype}", codec="bytes")
+            raise self.refuse(f"cannot hold items of type {spec.dtype}")
         if order is None and spec.dtype.names is not None:
             order = "little"  # older structured arrays leave it out, and mean this
         if order is None and unit_size(spec.dtype) > 1:
-            raise MetadataError(f"codec 'bytes' lacks 'endian', which {spec.dtype} needs", codec="bytes")
+            raise self.refuse(f"lacks 'endian', which {spec.dtype} needs")
         if isinstance(order, str) and order_of(spec.dtype) is None:
             order = None
         return type(self)(order, spec, tuple(split_swaps(spec.dtype, order)))
@@ -77,9 +76,7 @@ class Bytes(Serializer):
         assert self.spec is not None, "bound before use"
         expected = self.encoded_size(self.spec)
         if len(data) != expected:
-            raise CodecError(
-                f"codec 'bytes' failed: chunk has {len(data)} bytes, expected {expected}", codec="bytes"
-            )
+            raise self.fail(f"chunk has {len(data)} bytes, expected {expected}")
         flat: Any = np.frombuffer(data, np.uint8)
         if self.swaps:
             flat = _swap(flat, self.spec.dtype.itemsize, self.swaps)
@@ -102,10 +99,7 @@ class BytesByField(Bytes):
 
     def bind(self, spec: ChunkSpec) -> Self:
         if not _fits(self.endian, spec.dtype):
-            raise MetadataError(
-                f"codec {self.name!r} has the orders {self.endian!r}, which do not fit {spec.dtype}",
-                codec=self.name,
-            )
+            raise self.refuse(f"has the orders {self.endian!r}, which do not fit {spec.dtype}")
         return super().bind(spec)
 
 

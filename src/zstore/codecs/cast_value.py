@@ -73,13 +73,13 @@ class CastValue(ArrayCodec):
 
     def __post_init__(self) -> None:
         if self.out_of_range == "wrap" and not is_integer(self.data_type.numpy):
-            raise _refuse(
+            raise self.refuse(
                 f"has out_of_range 'wrap' and data_type {self.data_type.name!r}, expected integers for it"
             )
 
     def bind(self, spec: ChunkSpec) -> Self:
         if not is_number(spec.dtype):
-            raise _refuse(f"converts integers and real floats, the chunk's items are {spec.dtype}")
+            raise self.refuse(f"converts integers and real floats, the chunk's items are {spec.dtype}")
         source = DataType.from_numpy(spec.dtype)
         maps = {} if self.scalar_map is None else self.scalar_map
         return replace(
@@ -104,9 +104,9 @@ class CastValue(ArrayCodec):
             encoded = bound.encode(fill)
             decoded = bound.decode(encoded)
         except CodecError as error:
-            raise _refuse(f"cannot convert the fill value {fill[0]}: {error}") from error
+            raise self.refuse(f"cannot convert the fill value {fill[0]}: {error}") from error
         if not (decoded == fill).all() and not (fill != fill).all() & (decoded != decoded).all():
-            raise _refuse(f"makes {decoded[0]} of the fill value {fill[0]} by way of {encoded[0]}")
+            raise self.refuse(f"makes {decoded[0]} of the fill value {fill[0]} by way of {encoded[0]}")
         return spec._replace(dtype=dtype, fill_value=encoded[0])
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -138,10 +138,6 @@ class CastValue(ArrayCodec):
         return result
 
 
-def _refuse(what: str) -> MetadataError:
-    return MetadataError(f"codec 'cast_value' {what}", codec="cast_value")
-
-
 def _parse_map(pairs: Any, keys: DataType, values: DataType) -> Pairs:
     return tuple((_parse_scalar(key, keys), _parse_scalar(value, values)) for key, value in pairs)
 
@@ -153,9 +149,9 @@ def _parse_scalar(value: Any, data_type: DataType) -> Any:
         try:
             scalar = data_type.parse_fill("Infinity" if value == "+Infinity" else value, 3)
         except MetadataError as error:
-            raise _refuse(f"has {value!r} in scalar_map: {error}") from error
+            raise CastValue.refuse(f"has {value!r} in scalar_map: {error}") from error
     if scalar is None:
-        raise _refuse(f"has {value!r} in scalar_map, expected a value of {data_type.name}")
+        raise CastValue.refuse(f"has {value!r} in scalar_map, expected a value of {data_type.name}")
     return scalar
 
 

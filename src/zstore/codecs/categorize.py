@@ -21,7 +21,6 @@ from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.numcodecs import NumcodecsFilter
 from zstore.codecs.objects import check_objects
 from zstore.codecs.options import Option, item_type, refuse_option
-from zstore.errors import CodecError
 
 
 class Categorize(NumcodecsFilter):
@@ -87,10 +86,9 @@ class CategorizeObjects(Serializer):
             if self._is_unwritten(item):
                 item = ""
             if not isinstance(item, str) or item not in self.codes:
-                raise CodecError(
-                    f"codec {self.name!r} failed: item {place} is {item!r}, expected one of the labels"
-                    f" {', '.join(map(repr, self.labels))} or ''",
-                    codec=self.name,
+                raise self.fail(
+                    f"item {place} is {item!r}, expected one of the labels"
+                    f" {', '.join(map(repr, self.labels))} or ''"
                 )
             codes[place] = self.codes[item]
         return codes.tobytes()
@@ -103,17 +101,12 @@ class CategorizeObjects(Serializer):
         assert self.spec is not None, "bound before use"
         expected = self.encoded_size(self.spec)
         if len(data) != expected:
-            raise CodecError(
-                f"codec {self.name!r} failed: chunk has {len(data)} bytes, expected {expected}",
-                codec=self.name,
-            )
+            raise self.fail(f"chunk has {len(data)} bytes, expected {expected}")
         codes = np.frombuffer(data, self.astype)
         low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
         if low < 0 or high > len(self.labels):
-            raise CodecError(
-                f"codec {self.name!r} failed: chunk has the code {low if low < 0 else high}, expected 0 to"
-                f" {len(self.labels)}",
-                codec=self.name,
+            raise self.fail(
+                f"chunk has the code {low if low < 0 else high}, expected 0 to {len(self.labels)}"
             )
         labels = np.array(["", *self.labels], object)
         return labels.take(codes.astype(np.intp)).reshape(self.spec.shape)

@@ -20,7 +20,6 @@ from zstore.base.limits import current_limits
 from zstore.codecs.base import BytesCodec, ChunkSpec
 from zstore.codecs.chain import make_codec
 from zstore.codecs.options import Option, codec_list, integer, refuse_option
-from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
 
@@ -48,9 +47,7 @@ class Conditional(BytesCodec):
         bound = []
         for codec in map(make_codec, made.codecs):
             if not isinstance(codec, BytesCodec):
-                raise MetadataError(
-                    f"codec 'conditional' holds {codec.name!r}, which does not work on bytes", codec=cls.name
-                )
+                raise cls.refuse(f"holds {codec.name!r}, which does not work on bytes")
             bound.append(codec)
         return replace(made, bound=tuple(bound))
 
@@ -72,17 +69,10 @@ class Conditional(BytesCodec):
 
     def decode(self, data: memoryview, size_limit: int) -> bytes | memoryview:
         if len(data) < self._header_size:
-            raise CodecError(
-                f"codec 'conditional' failed: chunk has {len(data)} bytes,"
-                f" its header takes {self._header_size}",
-                codec=self.name,
-            )
+            raise self.fail(f"chunk has {len(data)} bytes, its header takes {self._header_size}")
         mask = int.from_bytes(data[: self._header_size], "little")
         if mask >> len(self.bound):
-            raise CodecError(
-                f"codec 'conditional' failed: header {mask:#x} names more than {len(self.bound)} codecs",
-                codec=self.name,
-            )
+            raise self.fail(f"header {mask:#x} names more than {len(self.bound)} codecs")
         applied = [codec for i, codec in enumerate(self.bound) if mask >> i & 1]
         limits = [size_limit]
         for codec in applied:
@@ -91,11 +81,7 @@ class Conditional(BytesCodec):
         for codec, limit in zip(reversed(applied), reversed(limits[:-1]), strict=True):
             decoded = codec.decode(memoryview(decoded), limit)
         if memoryview(decoded).nbytes > size_limit:
-            raise CodecError(
-                f"codec 'conditional' failed: decodes to {memoryview(decoded).nbytes} bytes,"
-                f" at most {size_limit} allowed",
-                codec=self.name,
-            )
+            raise self.fail(f"decodes to {memoryview(decoded).nbytes} bytes, at most {size_limit} allowed")
         return decoded
 
     def encoded_bound(self, size: int) -> int | None:

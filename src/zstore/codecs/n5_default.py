@@ -26,7 +26,6 @@ from zstore.codecs.bytes import Bytes
 from zstore.codecs.chain import Chain
 from zstore.codecs.options import Option, codec_list
 from zstore.codecs.transpose import Transpose
-from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
 HEAD = struct.Struct(">HH")
@@ -49,9 +48,11 @@ class N5Default(Serializer):
         ndim = len(spec.shape)
         is_float = spec.dtype.type in (np.float32, np.float64)
         if spec.dtype.kind not in "iu" and not is_float:
-            raise _refuse(f"holds integers and floats of 32 or 64 bits, the chunk's items are {spec.dtype}")
+            raise self.refuse(
+                f"holds integers and floats of 32 or 64 bits, the chunk's items are {spec.dtype}"
+            )
         if ndim >= 1 << 16 or any(length >= 1 << 32 for length in spec.shape):
-            raise _refuse(f"cannot say the shape {spec.shape} in its header")
+            raise self.refuse(f"cannot say the shape {spec.shape} in its header")
         chain = Chain.bind(self.codecs, spec)
         reverse = tuple(range(ndim - 1, -1, -1))
         is_reversed = [isinstance(codec, Transpose) and codec.order for codec in chain.array_codecs] == [
@@ -61,7 +62,7 @@ class N5Default(Serializer):
         is_big = isinstance(serializer, Bytes) and (spec.dtype.itemsize == 1 or serializer.endian == "big")
         if not is_reversed or not is_big or len(chain.bytes_codecs) > 1:
             names = [model.name for model in self.codecs]
-            raise _refuse(
+            raise self.refuse(
                 f"has codecs {names}, expected 'transpose' to {list(reverse)}, 'bytes' in big-endian order"
                 " and at most one codec of bytes"
             )
@@ -77,29 +78,21 @@ class N5Default(Serializer):
         ndim = len(self.spec.shape)
         start = HEAD.size + 4 * ndim
         if len(data) < start:
-            raise _fail(f"block has {len(data)} bytes, its header takes {start}")
+            raise self.fail(f"block has {len(data)} bytes, its header takes {start}")
         mode, count = HEAD.unpack_from(data)
         if mode != 0:
-            raise _fail(f"block has mode {mode}, expected 0, the default")
+            raise self.fail(f"block has mode {mode}, expected 0, the default")
         if count != ndim:
-            raise _fail(f"block has {count} dimensions, expected {ndim}")
+            raise self.fail(f"block has {count} dimensions, expected {ndim}")
         shape = struct.unpack_from(f">{ndim}I", data, HEAD.size)
         if shape == self.spec.shape:
             return self.chain.decode(data[start:])
         size = prod(shape) * self.spec.dtype.itemsize
         if size > max(LARGEST_SIZE, prod(self.spec.shape) * self.spec.dtype.itemsize):
-            raise _fail(f"block has shape {shape}, expected about {self.spec.shape}")
+            raise self.fail(f"block has shape {shape}, expected about {self.spec.shape}")
         block = Chain.bind(self.codecs, self.spec._replace(shape=shape)).decode(data[start:])
         within = tuple(slice(min(a, b)) for a, b in zip(shape, self.spec.shape, strict=True))
         fill = self.spec.fill_value
         chunk = np.full(self.spec.shape, 0 if fill is None else fill, self.spec.dtype)
         chunk[within] = block[within]
         return chunk
-
-
-def _refuse(what: str) -> MetadataError:
-    return MetadataError(f"codec 'n5_default' {what}", codec="n5_default")
-
-
-def _fail(what: str) -> CodecError:
-    return CodecError(f"codec 'n5_default' failed: {what}", codec="n5_default")

@@ -20,7 +20,7 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, anything, flag, parse_options
-from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.errors import MetadataError, UnsupportedError
 
 
 def check_objects(name: str, spec: ChunkSpec) -> None:
@@ -55,9 +55,7 @@ class _Document(Serializer):
         try:
             return self._dump([*items, "|O", list(chunk.shape)])
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise CodecError(
-                f"codec {self.name!r} failed: {self._culprit(chunk)} cannot be said: {error}", codec=self.name
-            ) from error
+            raise self.fail(f"{self._culprit(chunk)} cannot be said: {error}") from error
 
     def _culprit(self, chunk: np.ndarray[Any, Any]) -> str:
         for place in np.ndindex(chunk.shape):
@@ -72,19 +70,12 @@ class _Document(Serializer):
         try:
             document = self._load(data)
         except (TypeError, ValueError, RecursionError) as error:
-            raise CodecError(f"codec {self.name!r} failed: {error}", codec=self.name) from error
+            raise self.fail(f"{error}") from error
         if not isinstance(document, list) or len(document) < 2:
-            raise CodecError(
-                f"codec {self.name!r} failed: expected a list that ends with a dtype and a shape",
-                codec=self.name,
-            )
+            raise self.fail("expected a list that ends with a dtype and a shape")
         *items, _, shape = document
         if shape != list(self.spec.shape):
-            raise CodecError(
-                f"codec {self.name!r} failed: chunk has the shape {shape!r}, expected"
-                f" {list(self.spec.shape)}",
-                codec=self.name,
-            )
+            raise self.fail(f"chunk has the shape {shape!r}, expected {list(self.spec.shape)}")
         chunk = np.empty(self.spec.shape, object)
         self._place(items, self.spec.shape or (1,), chunk.reshape(self.spec.shape or (1,)))
         return chunk
@@ -93,10 +84,7 @@ class _Document(Serializer):
         # Not by numpy's assignment, which takes lists among the items for dimensions.
         if not isinstance(items, list) or len(items) != shape[0]:
             count = len(items) if isinstance(items, list) else repr(items)
-            raise CodecError(
-                f"codec {self.name!r} failed: {count} items along one dimension, expected {shape[0]}",
-                codec=self.name,
-            )
+            raise self.fail(f"{count} items along one dimension, expected {shape[0]}")
         for i, item in enumerate(items):
             if len(shape) == 1:
                 into[i] = item
@@ -135,10 +123,7 @@ class Json(_Document):
             self.configuration["separators"] = list(self.configuration["separators"])
             self._load(memoryview(self._dump([])))
         except (TypeError, ValueError, LookupError) as error:
-            raise MetadataError(
-                f"codec {self.name!r} does not take configuration {self.configuration!r}: {error}",
-                codec=self.name,
-            ) from error
+            raise self.refuse(f"does not take configuration {self.configuration!r}: {error}") from error
 
     def _dump(self, document: list[Any]) -> bytes:
         options = {

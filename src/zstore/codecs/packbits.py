@@ -19,7 +19,6 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, integer, refuse_option
-from zstore.errors import CodecError, MetadataError
 
 # Types of fewer bits than their bytes have.
 BIT_COUNTS = {
@@ -66,14 +65,11 @@ class Packbits(Serializer):
         dtype = spec.dtype
         is_named = dtype.name in BIT_COUNTS or dtype.name == "bfloat16"
         if dtype.kind not in "biufcmM" and not (is_named or dtype.name.startswith("float8_")):
-            raise MetadataError(f"codec 'packbits' cannot hold items of type {dtype}", codec=self.name)
+            raise self.refuse(f"cannot hold items of type {dtype}")
         bit_count = _part_bits(dtype)
         last = bit_count - 1 if self.last_bit is None else self.last_bit
         if not (self.first_bit or 0) <= last < bit_count:
-            raise MetadataError(
-                f"codec 'packbits' takes bits {self.first_bit or 0} to {last}, {dtype} has {bit_count}",
-                codec=self.name,
-            )
+            raise self.refuse(f"takes bits {self.first_bit or 0} to {last}, {dtype} has {bit_count}")
         return type(self)(self.padding_encoding, self.first_bit, self.last_bit, spec)
 
     def _bits(self, dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -110,19 +106,14 @@ class Packbits(Serializer):
         assert self.spec is not None, "bound before use"
         expected = self.encoded_size(self.spec)
         if len(data) != expected:
-            raise CodecError(
-                f"codec 'packbits' failed: chunk has {len(data)} bytes, expected {expected}", codec=self.name
-            )
+            raise self.fail(f"chunk has {len(data)} bytes, expected {expected}")
         size, padding = self._sizes(self.spec)
         start = 0
         if self.padding_encoding:
             start = int(self.padding_encoding == "first_byte")
             said = data[0] if start else data[-1]
             if said != padding:
-                raise CodecError(
-                    f"codec 'packbits' failed: chunk says {said} bits of padding, expected {padding}",
-                    codec=self.name,
-                )
+                raise self.fail(f"chunk says {said} bits of padding, expected {padding}")
         return self._unpack(np.frombuffer(data[start : start + size], np.uint8))
 
     def _unpack(self, packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.objects import check_objects
 from zstore.codecs.options import Option, integer
-from zstore.errors import CodecError, UnsupportedError
+from zstore.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ class Pickle(Serializer):
         try:
             return pickle.dumps(np.asarray(chunk, order="C"), self.protocol)
         except Exception as error:  # whatever the objects' own methods raise
-            raise CodecError(
-                f"codec {self.name!r} failed: {type(error).__name__}: {error}", codec=self.name
-            ) from error
+            raise self.fail(f"{type(error).__name__}: {error}") from error
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None and self.spec.allow_pickle, "bound before use"
@@ -58,14 +56,9 @@ class Pickle(Serializer):
         try:
             chunk = pickle.load(stream)
         except Exception as error:  # a damaged pickle raises whatever its code does
-            raise CodecError(
-                f"codec {self.name!r} failed: {type(error).__name__}: {error}", codec=self.name
-            ) from error
+            raise self.fail(f"{type(error).__name__}: {error}") from error
         if stream.tell() != len(data):
-            raise CodecError(
-                f"codec {self.name!r} failed: the pickle ends after {stream.tell()} of {len(data)} bytes",
-                codec=self.name,
-            )
+            raise self.fail(f"the pickle ends after {stream.tell()} of {len(data)} bytes")
         shapes = (self.spec.shape, self.spec.shape[::-1])
         if not isinstance(chunk, np.ndarray) or chunk.shape not in shapes or chunk.dtype.kind != "O":
             what = (
@@ -73,9 +66,6 @@ class Pickle(Serializer):
                 if isinstance(chunk, np.ndarray)
                 else type(chunk).__name__
             )
-            raise CodecError(
-                f"codec {self.name!r} failed: chunk is {what}, expected objects of shape {self.spec.shape}",
-                codec=self.name,
-            )
+            raise self.fail(f"chunk is {what}, expected objects of shape {self.spec.shape}")
         # zarr-python 2 pickles a chunk of order F as it lies in memory, which its pickle remembers.
         return chunk.reshape(-1, order="A").reshape(self.spec.shape)

@@ -47,19 +47,19 @@ class ScaleOffset(ArrayCodec):
         dtype = spec.dtype
         is_float = dtype.kind in "fc" or dtype.name == "bfloat16"
         if dtype.kind not in "iu" and not is_float:
-            raise _refuse(f"reckons with integers and floats, the chunk's items are {dtype}")
+            raise self.refuse(f"reckons with integers and floats, the chunk's items are {dtype}")
         data_type = DataType.from_numpy(dtype)
         scalars = []
         for option, value, neutral in (("offset", self.offset, 0), ("scale", self.scale, 1)):
             try:
                 scalar = data_type.parse_fill(value, 3) if value is not None else dtype.type(neutral)
             except MetadataError as error:
-                raise _refuse(f"has {option} {value!r}: {error}") from error
+                raise self.refuse(f"has {option} {value!r}: {error}") from error
             if is_float and not np.isfinite(scalar):
-                raise _refuse(f"has {option} {value!r}, expected a finite number")
+                raise self.refuse(f"has {option} {value!r}, expected a finite number")
             scalars.append(scalar)
         if scalars[1] == 0:
-            raise _refuse(f"has scale {self.scale!r}, by which nothing can be divided again")
+            raise self.refuse(f"has scale {self.scale!r}, by which nothing can be divided again")
         return type(self)(self.offset, self.scale, *scalars)
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
@@ -74,7 +74,7 @@ class ScaleOffset(ArrayCodec):
         try:
             return spec._replace(fill_value=bound.encode(np.asarray(spec.fill_value, spec.dtype))[()])
         except CodecError as error:
-            raise _refuse(f"cannot convert the fill value {spec.fill_value}: {error}") from error
+            raise self.refuse(f"cannot convert the fill value {spec.fill_value}: {error}") from error
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if self.offset is None and self.scale is None:
@@ -96,7 +96,7 @@ class ScaleOffset(ArrayCodec):
             rests = chunk % self.factor
             if rests.any():
                 value = chunk.reshape(-1)[np.argmax(rests.reshape(-1) != 0)]
-                raise self._fail(f"{value} is no multiple of scale {factor}")
+                raise self.fail(f"{value} is no multiple of scale {factor}")
         self._check_range(chunk, lambda value: value // factor + shift)
         return self._reckon(chunk, lambda: chunk // self.factor + self.subtracted)
 
@@ -108,7 +108,7 @@ class ScaleOffset(ArrayCodec):
         for value in (int(chunk.min()), int(chunk.max())):
             result = formula(value)
             if not limits.min <= result <= limits.max:
-                raise self._fail(f"{value} becomes {result}, out of range for {chunk.dtype}")
+                raise self.fail(f"{value} becomes {result}, out of range for {chunk.dtype}")
 
     def _reckon(self, chunk: np.ndarray[Any, Any], formula: Any) -> np.ndarray[Any, Any]:
         # Infinities are told from overflow by what they were made of, not by flags, which not all types set.
@@ -117,12 +117,5 @@ class ScaleOffset(ArrayCodec):
         if chunk.dtype.kind not in "iu":
             lost = np.isfinite(chunk) & ~np.isfinite(result)
             if lost.any():
-                raise self._fail(f"{chunk[lost].reshape(-1)[0]} becomes too large for {chunk.dtype}")
+                raise self.fail(f"{chunk[lost].reshape(-1)[0]} becomes too large for {chunk.dtype}")
         return result.astype(chunk.dtype, copy=False).reshape(chunk.shape)
-
-    def _fail(self, what: str) -> CodecError:
-        return CodecError(f"codec 'scale_offset' failed: {what}", codec=self.name)
-
-
-def _refuse(what: str) -> MetadataError:
-    return MetadataError(f"codec 'scale_offset' {what}", codec="scale_offset")

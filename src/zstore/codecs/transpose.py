@@ -15,7 +15,6 @@ import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
 from zstore.codecs.options import Option
-from zstore.errors import MetadataError
 
 
 def _permutation(value: Any) -> tuple[int, ...]:
@@ -37,10 +36,7 @@ class Transpose(ArrayCodec):
 
     def bind(self, spec: ChunkSpec) -> Self:
         if len(self.order) != len(spec.shape):
-            raise MetadataError(
-                f"codec 'transpose' orders {len(self.order)} dimensions, the chunk has {len(spec.shape)}",
-                codec="transpose",
-            )
+            raise self.refuse(f"orders {len(self.order)} dimensions, the chunk has {len(spec.shape)}")
         return self
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:

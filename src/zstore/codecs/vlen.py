@@ -18,7 +18,7 @@ import numpy as np
 
 from zstore._ext.codecs import vlen
 from zstore.codecs.base import ChunkSpec, Serializer
-from zstore.errors import CodecError, MetadataError
+from zstore.errors import CodecError
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -77,10 +77,9 @@ class Vlen(Serializer):
     def bind(self, spec: ChunkSpec) -> Self:
         is_held = spec.dtype.kind in ("TO" if self.is_text else "O")
         if not is_held or not isinstance(spec.fill_value, str if self.is_text else bytes):
-            raise MetadataError(
-                f"codec {self.name!r} is for items that are {self.expected}, the array's are {spec.dtype}"
-                f" with the fill value {spec.fill_value!r}",
-                codec=self.name,
+            raise self.refuse(
+                f"is for items that are {self.expected}, the array's are {spec.dtype}"
+                f" with the fill value {spec.fill_value!r}"
             )
         return type(self)(spec)
 

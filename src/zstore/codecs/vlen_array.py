@@ -16,7 +16,7 @@ from zstore._ext.codecs import vlen
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, item_type, refuse_option
 from zstore.codecs.vlen import scan_items
-from zstore.errors import CodecError, MetadataError
+from zstore.errors import CodecError
 
 
 class VlenArray(Serializer):
@@ -36,10 +36,7 @@ class VlenArray(Serializer):
 
     def bind(self, spec: ChunkSpec) -> Self:
         if spec.dtype.kind != "O":
-            raise MetadataError(
-                f"codec {self.name!r} is for items that are arrays, the array's are {spec.dtype}",
-                codec=self.name,
-            )
+            raise self.refuse(f"is for items that are arrays, the array's are {spec.dtype}")
         return type(self)(self.dtype, spec)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
@@ -53,11 +50,7 @@ class VlenArray(Serializer):
         for i, offset in enumerate(offsets):
             size = int.from_bytes(data[offset : offset + 4], "little") if offset else 0
             if size % self.dtype.itemsize:
-                raise CodecError(
-                    f"codec {self.name!r} failed: item {i} has {size} bytes, expected a multiple of"
-                    f" {self.dtype.itemsize}",
-                    codec=self.name,
-                )
+                raise self.fail(f"item {i} has {size} bytes, expected a multiple of {self.dtype.itemsize}")
             part = raw[offset + 4 : offset + 4 + size] if size else raw[:0]
             flat[i] = np.frombuffer(part.tobytes(), self.dtype).astype(native)
         return chunk
@@ -68,11 +61,7 @@ class VlenArray(Serializer):
             packed[place] = self._encode_item(chunk[place], place)
         encoded = vlen.pack_objects(packed, is_text=False)
         if isinstance(encoded, tuple):
-            raise CodecError(
-                f"codec {self.name!r} failed: an item has {encoded[2]} bytes, at most {2**32 - 1} are"
-                " possible",
-                codec=self.name,
-            )
+            raise self.fail(f"an item has {encoded[2]} bytes, at most {2**32 - 1} are possible")
         return encoded
 
     def _encode_item(self, item: Any, place: tuple[int, ...]) -> bytes:
@@ -95,8 +84,7 @@ class VlenArray(Serializer):
 
     def _misfit(self, item: Any, place: tuple[int, ...]) -> CodecError:
         what = f"{item.dtype} of shape {item.shape}" if isinstance(item, np.ndarray) else repr(item)
-        return CodecError(
-            f"codec {self.name!r} failed: item {place} is {what}, expected an array of one dimension"
-            f" whose items {self.dtype.str} can hold",
-            codec=self.name,
+        return self.fail(
+            f"item {place} is {what}, expected an array of one dimension"
+            f" whose items {self.dtype.str} can hold"
         )
