@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from zstore.validation.rule import all_rules
 from zstore.validation.run import validate
 from zstore.validation.view import load_hierarchy
 
+from ..faults.drills import FailingStore
 from . import cases
 from .cases import CASES, Case
 from .stores import DEGREES, UTM, Documents, model, right
@@ -273,11 +275,93 @@ def test_without_a_place_for_the_backup_nothing_is_written(tmp_path) -> None:
     with pytest.raises(StoreError, match="backup"):
         fix(store)
     (tmp_path / "there").mkdir()
-    with pytest.raises(StoreError, match="backup cannot be made"):
+    (tmp_path / "there" / "notes.txt").write_text("somebody's")
+    with pytest.raises(StoreError, match="backup cannot be made: something else is there"):
         fix(store, backup=tmp_path / "there")
     assert contents(store) == before
     with pytest.raises(NotFoundError, match="manifest"):
         restore_backup(store, tmp_path / "there")
+
+
+# Of each kind one: documents of several levels, values of a coordinate, both; a consolidated hierarchy of v2.
+FAILING = {"ZC-07": 83, "GZ-29": 67, "MS-11": 60, "GZ-10": 30}
+
+
+@pytest.mark.parametrize("rule", FAILING)
+@pytest.mark.parametrize("times", [1, 1 << 30], ids=["once", "from then on"])
+def test_fixing_that_fails_is_old_or_new_and_done_by_the_same_call(
+    rule, times, tmp_path, monkeypatch
+) -> None:
+    case = CASES[FAILING[rule]]
+    assert case.rule == rule
+    spoilt = case.make()
+    case.spoil(Documents(spoilt))
+    if rule == "GZ-10":
+        zstore.consolidate(spoilt)
+    before = contents(spoilt)
+    plan = plan_fix(spoilt, case.profile)
+    after = {**before, **plan.changes}
+    for number in range(100):
+        # Changes of the store and of the backup, in the order in which they come.
+        store, backup = copy_of(before), tmp_path / str(number)
+        failing = FailingStore(store, "")
+        failing.left, failing.times = number, times
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStore, "put", counted(failing, LocalStore.put))
+            try:
+                fix(failing, case.profile, backup=backup)
+            except StoreError:
+                now = contents(store)
+                assert all(now.get(key) in (before.get(key), after[key]) for key in after)
+                failing.left = 1 << 30
+                if (backup / "manifest.json").exists():
+                    # Half fixed, and taken back.
+                    taken = copy_of(now)
+                    restore_backup(taken, backup)
+                    assert contents(taken) == before
+                else:
+                    assert now == before
+                fix(failing, case.profile, backup=backup)
+        assert contents(store) == after
+        if 0 < failing.left < (1 << 29):
+            break
+        failing.left = number % 3
+        with suppress(StoreError):
+            restore_backup(failing, backup)
+        failing.left = 1 << 30
+        restore_backup(failing, backup)
+        assert contents(store) == before
+    else:
+        pytest.fail("the call never came to an end")
+
+
+def counted(store, put):
+    """What puts into another store, as a change of `store` that may fail."""
+
+    def call(self, key, value):
+        store._count(key)
+        put(self, key, value)
+
+    return call
+
+
+def copy_of(stored: dict[str, bytes]) -> MemoryStore:
+    store = MemoryStore()
+    for key, value in stored.items():
+        store.put(key, value)
+    return store
+
+
+def test_a_backup_of_something_else_is_left_alone(tmp_path) -> None:
+    store = right(3)
+    Documents(store).matrix("0", scaleDenominator=35.28)
+    _, backup = fix(store, backup=tmp_path / "backup")
+    Documents(store).set("1", title="changed since")
+    Documents(store).matrix("0", scaleDenominator=1.0)
+    kept = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
+    with pytest.raises(StoreError, match="something else is there"):
+        fix(store, backup=backup)
+    assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == kept
 
 
 def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:

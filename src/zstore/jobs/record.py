@@ -51,6 +51,7 @@ __all__ = [
     "begin",
     "begin_new",
     "find_unfinished",
+    "forget",
     "read_record",
     "resumable",
 ]
@@ -232,6 +233,18 @@ class Job:
             asked.jobs.pop((id(self.store), self.base), None)
         self.store.delete(join_key(self.base, RECORD))
         self.store.flush()
+
+
+def forget(store: Store, base: str, work: str) -> None:
+    """Say no more that such work is unfinished at a place, where it was taken back.
+
+    Raises
+        StoreError: the store refused.
+    """
+    former = read_record(store, base)
+    if former is not None and former.work == work:
+        store.delete(join_key(base, RECORD))
+        store.flush()
 
 
 def begin(
