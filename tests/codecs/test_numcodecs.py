@@ -62,8 +62,6 @@ class TestShuffle(CodecContract):
 
 
 class TestBase64(CodecContract):
-    knows_its_end = False  # Python passes over what is no Base64
-
     def make(self):
         return adapter("base64").from_configuration({})
 

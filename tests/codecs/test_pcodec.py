@@ -24,7 +24,6 @@ def bound(configuration, dtype="i4", shape=(40, 5)) -> NumcodecsPcodec:
 class TestChunks(SerializerContract):
     specs = tuple(ChunkSpec(shape, np.dtype(name), None) for name in DTYPES for shape in ((40, 5), ()))
     damage_count = 25
-    knows_its_end = False  # the library's stream has an end of its own, and passes over the rest
 
     def make(self):
         return NumcodecsPcodec.from_configuration({"level": 3})
@@ -32,7 +31,6 @@ class TestChunks(SerializerContract):
 
 class TestBytes(CodecContract):
     sizes = (4000,)
-    knows_its_end = False
     bound_to = ChunkSpec((1000,), np.dtype("i4"), None)
     damage_count = 60
 

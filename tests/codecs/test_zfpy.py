@@ -36,7 +36,9 @@ def bound(configuration, dtype="f4", shape=(5, 6)) -> NumcodecsZfpy:
 class TestChunks(SerializerContract):
     specs = tuple(spec_of(name, shape) for name in ("i4", "i8", "f4", "f8") for shape in SHAPES)
     damage_count = 25
-    knows_its_end = False  # the library's stream has an end of its own, and passes over the rest
+    knows_its_end = (
+        False  # a stream of blocks of any length ends where its last bit does, which zfpy does not say
+    )
 
     def make(self):
         return NumcodecsZfpy.from_configuration(REVERSIBLE)
@@ -44,7 +46,7 @@ class TestChunks(SerializerContract):
 
 class TestBytes(CodecContract):
     sizes = (4000,)
-    knows_its_end = False
+    knows_its_end = False  # as above
     bound_to = spec_of("i4", (1000,))
     damage_count = 60
 

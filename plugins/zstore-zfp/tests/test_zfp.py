@@ -29,7 +29,7 @@ def bound(configuration, dtype="f4", shape=(5, 6)) -> Zfp:
 
 
 class TestZfp(SerializerContract):
-    knows_its_end = False  # the library passes over what follows its stream
+    knows_its_end = False  # blocks of any length end where the last bit does, which zfpy does not say
     specs = tuple(ChunkSpec(shape, np.dtype(name), None) for name in DTYPES for shape in SHAPES[:3])
     damage_count = 20
 
@@ -38,7 +38,7 @@ class TestZfp(SerializerContract):
 
 
 class TestLossy(SerializerContract):
-    knows_its_end = False  # the library passes over what follows its stream
+    knows_its_end = False  # blocks of any length end where the last bit does, which zfpy does not say
     is_lossless = False
     specs = tuple(ChunkSpec(shape, np.dtype("f8"), None) for shape in SHAPES)
     damage_count = 20

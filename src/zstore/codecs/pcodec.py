@@ -20,6 +20,9 @@ from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
 from zstore.codecs.options import Option, choice, integer, parse_options, refuse_option
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
+# What ends a stream, and what begins a chunk of one.
+END = b"\0"
+ITEM_TYPES = {1: "u4", 2: "u8", 3: "i4", 4: "i8", 5: "f4", 6: "f8", 7: "u2", 8: "i2", 9: "f2"}
 DELTAS = ("auto", "none", "no_op", "try_consecutive", "try_lookback")
 
 
@@ -111,17 +114,12 @@ class NumcodecsPcodec(Serializer, BytesCodec):
         count = prod(shape)
         if size_limit is not None:
             count = min(count, size_limit // dtype.itemsize)
-        # Room for one item more than expected shows that there are more.
-        items = np.empty(count + 1, dtype)
+        items = np.empty(count, dtype)
         with self._failures("decode", len(data)):
-            progress = _pcodec().standalone.simple_decompress_into(bytes(data), items)
-        if progress.n_processed != count or not progress.finished:
-            raise CodecError(
-                f"codec {self.name!r} failed: decodes to {progress.n_processed} items"
-                f"{'' if progress.finished else ' or more'}, expected {count} of {dtype}",
-                codec=self.name,
-            )
-        return items[:count].reshape(shape) if size_limit is None else items[:count].view(np.uint8).data
+            trouble = _decode_into(bytes(data), items)
+        if trouble:
+            raise CodecError(f"codec {self.name!r} failed: {trouble}", codec=self.name)
+        return items.reshape(shape) if size_limit is None else items.view(np.uint8).data
 
     def _decode_unbound(self, data: bytes, size_limit: int | None) -> Any:
         """Bytes whose type is only in the data: for a codec by itself, outside a chain."""
@@ -144,6 +142,45 @@ class NumcodecsPcodec(Serializer, BytesCodec):
             raise CodecError(
                 f"codec {self.name!r} failed to {verb} {size} bytes: {error}", codec=self.name
             ) from error
+
+
+def _decode_into(data: bytes, items: np.ndarray[Any, Any]) -> str:
+    """Fill `items` with what `data` decodes to; say what is wrong, "" where nothing is.
+
+    The package's own function for whole streams does not say where a stream ends; its parts do.
+    """
+    at = _header_size(data)
+    decompressor, size = _pcodec().wrapped.FileDecompressor.new(data[at:])
+    at += size
+    name = f"{items.dtype.kind}{8 * items.dtype.itemsize}"
+    filled, expected = 0, f"expected {items.size} of {items.dtype}"
+    while data[at : at + 1] not in (b"", END):
+        count = int.from_bytes(data[at + 1 : at + 4], "little") + 1
+        if ITEM_TYPES.get(data[at]) != items.dtype.str[1:]:
+            return f"holds items of {ITEM_TYPES.get(data[at], 'an unknown type')}, {expected}"
+        if filled + count > items.size:
+            return f"decodes to {filled + count} items or more, {expected}"
+        chunk, size = decompressor.chunk_decompressor(data[at + 4 :], name)
+        at += 4 + size
+        progress, size = chunk.read_page_into(data[at:], count, items[filled : filled + count])
+        if progress.n_processed != count or not progress.finished:
+            return f"decodes to {filled + progress.n_processed} items, {expected}"
+        at += size
+        filled += count
+    if data[at:] != END:
+        return f"{len(data) - at - 1} bytes behind the end" if at < len(data) else "the stream ends too early"
+    return "" if filled == items.size else f"decodes to {filled} items, {expected}"
+
+
+def _header_size(data: bytes) -> int:
+    """Where the part of the header begins that the package reads: behind a magic word, version and count."""
+    if data[:4] != b"pco!" or len(data) < 8:
+        raise ValueError(f"begins with {data[:8].hex()}, expected 'pco!' and more")
+    version = data[4]
+    if version < 2:
+        return 4
+    at = 6 if version > 2 else 5
+    return at + -(-(7 + (data[at] & 63)) // 8)
 
 
 def _pcodec() -> Any:

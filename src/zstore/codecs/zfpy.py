@@ -167,6 +167,12 @@ def decode_stream(
     block_bits = rate_bits or item_count * (8 * dtype.itemsize + 1) + 32
     most = (160 + block_count * block_bits) // 8 + 16
     data = bytes(data)
+    # Streams are made of words of 8 bytes, of which the last may be in use in part.
+    longest = -(-most // 8) * 8
+    if len(data) > longest:
+        raise CodecError(
+            f"codec {codec!r} failed: {len(data)} bytes, expected {longest} at most", codec=codec
+        )
     results = []
     for filler in (b"\0", b"\xff") if len(data) < most else (b"",):
         try:

@@ -21,6 +21,9 @@ END_OF_IMAGE = b"\xff\xd9"
 # JPEG 2000's start of a codestream, and the marker segment with the size that follows it.
 START_AND_SIZE = b"\xff\x4f\xff\x51"
 
+# Of LERC 2, those whose blobs say their size at a place that is known here.
+LERC_VERSIONS = (2, 6)
+
 
 class Jpeg2k(ImageCodec):
     """JPEG 2000; more than 16 bits come back changed."""
@@ -72,6 +75,20 @@ class Lerc(ImageCodec):
     name: ClassVar[str] = "numcodecs.imagecodecs_lerc"
     peer = "Lerc"
     items = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float64")
+
+    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A length that is not that of the blobs, one behind the other, where they say theirs."""
+        at = 0
+        while self._configuration.get("compression") is None and data.startswith(b"Lerc2 ", at):
+            version = int.from_bytes(data[at + 6 : at + 10], "little")
+            if not LERC_VERSIONS[0] <= version <= LERC_VERSIONS[1]:
+                return ""
+            place = at + (34 if version > 3 else 30 if version == 3 else 26)
+            size = int.from_bytes(data[place : place + 4], "little")
+            if size < place - at:
+                return f"a blob of {size} bytes"
+            at += size
+        return "" if at in (0, len(data)) else f"{len(data)} bytes, the blobs have {at}"
 
     def find_loss(self, image: np.ndarray[Any, Any]) -> str:
         """NaN, for which LERC has masks that imagecodecs' codec does not write."""
