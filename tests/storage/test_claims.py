@@ -57,6 +57,13 @@ def test_the_claim_of_a_dead_process_is_taken_over() -> None:
     assert list(store.list()) == []
 
 
+def test_a_claim_that_was_taken_over_is_its_new_owners() -> None:
+    store, new = MemoryStore(), json.dumps({"writer": {"machine": "another", "process": 1}}).encode()
+    with claims.hold_claim(store, "a/claim"):
+        store.put("a/claim", new)
+    assert store.get("a/claim") == new
+
+
 @pytest.mark.parametrize(
     "claim", [b"", b"[]", b'{"writer": {"machine": "another", "process": 1, "begun": "5"}}']
 )

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from operator import index
 from typing import Any, TypedDict, Unpack
 
 __all__ = ["Limits", "current_limits", "set_limits"]
@@ -114,7 +115,8 @@ def _default_limits() -> Limits:
 def _checked(what: str, name: str, value: Any) -> Any:
     kind = _kinds()[name]
     try:
-        number = kind(value)
+        # A fraction is no whole number, but as text it is none to `int` either.
+        number = index(value) if kind is int and not isinstance(value, str) else kind(value)
     except (TypeError, ValueError, OverflowError):
         number = 0
     if not 0 < number < math.inf:

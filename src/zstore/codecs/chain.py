@@ -41,6 +41,22 @@ def _serializers(codecs: list[Codec]) -> list[int]:
     return places
 
 
+def _plain_size(spec: ChunkSpec) -> int:
+    """What a chunk of items of any length comes to where nothing about it is unusual, in bytes."""
+    return 4 * prod(spec.shape) * max(16, spec.dtype.itemsize)
+
+
+def _most_stored(spec: ChunkSpec, size: int | None, *, may_have_holes: bool) -> int | None:
+    """More bytes than one stored chunk can sensibly have, of which `size` is the most that ours have.
+
+    None where the values decide (`size` is None) and there may be holes between them. Writers differ:
+    another one's frames may be somewhat longer than ours.
+    """
+    if size is not None:
+        return 4 * (size + (1 << 18))
+    return None if may_have_holes else 4 * (_plain_size(spec) + (1 << 28))
+
+
 @contextmanager
 def _naming_the_limit(limit: int) -> Iterator[None]:
     try:
@@ -107,10 +123,7 @@ class Chain:
                 encoded = codec.encoded_spec(encoded)
             limits.append(size)
             size = None if size is None else codec.encoded_bound(size)
-        # Writers differ: another one's frames may be somewhat longer than ours.
-        plain_size = 4 * prod(spec.shape) * max(16, spec.dtype.itemsize)
-        is_any = size is None and serializer.name != "sharding_indexed"
-        most = 4 * (plain_size + (1 << 28)) if is_any else None if size is None else 4 * (size + (1 << 18))
+        most = _most_stored(spec, size, may_have_holes=serializer.name == "sharding_indexed")
         return cls(spec, tuple(array_codecs), serializer, tuple(bytes_codecs), tuple(limits), most)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes | memoryview:
@@ -163,8 +176,7 @@ class Chain:
             if limit is not None:
                 data = codec.decode(view, limit)
                 continue
-            plain_size = 4 * prod(self.spec.shape) * max(16, self.spec.dtype.itemsize)
-            limit = current_limits().decoded_size(view.nbytes, plain_size)
+            limit = current_limits().decoded_size(view.nbytes, _plain_size(self.spec))
             with _naming_the_limit(limit):
                 data = codec.decode(view, limit)
         return data

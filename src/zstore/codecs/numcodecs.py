@@ -250,7 +250,9 @@ class NumcodecsCodec(BytesCodec):
                 return memoryview(self._decompress(decompressor, source.tobytes(), size_limit))
             if self.codec_id == "base64":
                 # numcodecs passes over what is no Base64.
-                return self._limited(memoryview(binascii.a2b_base64(source, strict_mode=True)), size_limit)
+                return self._limited(
+                    memoryview(binascii.a2b_base64(source.data, strict_mode=True)), size_limit
+                )
             return self._limited(_as_bytes(codec.decode(source)), size_limit)
 
     def _limited(self, decoded: memoryview, size_limit: int) -> memoryview:

@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from zstore.base.writer import has_ended, writing
@@ -40,8 +40,8 @@ def hold_claim(store: Store, key: str) -> Iterator[None]:
                 seen, since = found, now
             elif now - since > PATIENCE:
                 raise StoreError(
-                    f"somebody else changes the array's shape for {PATIENCE:.0f} s; expected that to end, or "
-                    "this value to be deleted if its writer is dead",
+                    f"somebody else's claim has been there for {PATIENCE:.0f} s; expected it to go, or to be "
+                    "deleted if its writer is dead",
                     path=store.url,
                     key=key,
                 )
@@ -50,7 +50,7 @@ def hold_claim(store: Store, key: str) -> Iterator[None]:
         try:
             yield
         finally:
-            store.delete(key)
+            _give_up(store, key, claim)
 
 
 def _claim(store: Store, key: str, claim: bytes) -> bytes | None:
@@ -64,6 +64,14 @@ def _claim(store: Store, key: str, claim: bytes) -> bytes | None:
             return None
     except ChangedError:
         return b""
+
+
+def _give_up(store: Store, key: str, claim: bytes) -> None:
+    """Remove the claim, unless somebody has taken it over meanwhile."""
+    with suppress(ChangedError), store.lock(key):
+        found = store.get(key)
+        if found is not None and bytes(found) == claim:
+            store.delete(key)
 
 
 def _writer(claim: bytes) -> Any:
