@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zstore
+from zstore.conventions.crs import Crs
 from zstore.conventions.decoding import decode, encode
 from zstore.conventions.read import read_geo
 from zstore.conventions.units import angle_of, length_of
@@ -283,6 +284,68 @@ def test_parameters_may_be_text_or_lists_of_one(mapping) -> None:
     expected = pyproj.Proj(want)(1e6, 2e6, inverse=True)
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert not [finding for finding in findings if finding.severity == "error"]
+
+
+MERCATOR = {
+    "grid_mapping_name": "transverse_mercator", "longitude_of_central_meridian": 9.0,
+    "latitude_of_projection_origin": 10.0, "scale_factor_at_central_meridian": 0.9996,
+    "semi_major_axis": 6378137.0, "inverse_flattening": 298.257223563,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("units", "metres"), [("km", 1e3), ("m", 1.0), ("US_survey_foot", 1200 / 3937), ("100 m", 1e2)]
+)
+def test_a_false_origin_is_in_the_units_of_the_coordinates(units, metres) -> None:
+    group = projected(units)
+    false = {"false_easting": 500000 / metres, "false_northing": -2000 / metres}
+    group.children["crs"].attrs = MERCATOR | false
+    geo, findings = read_geo(group)
+    # PROJ's own false origin is in metres, whatever the units of what it gives.
+    words = f"+proj=tmerc +lon_0=9 +lat_0=10 +k=0.9996 +x_0=500000 +y_0=-2000 +to_meter={metres!r}"
+    proj = pyproj.Proj(f"{words} +ellps=WGS84")
+    found = geo.crs.transform(Crs.from_user("OGC:CRS84"), *geo.affine.at(2.5, 1.5))
+    np.testing.assert_allclose(found, proj(502.0, 4999.0, inverse=True), atol=1e-9)
+    assert not [finding for finding in findings if finding.severity == "error"]
+    # What is written of a CRS with such units says the same without its WKT.
+    crs = Crs.from_user(f"{words} +ellps=WGS84")
+    for name, value in false.items():
+        assert crs.cf[name] == pytest.approx(value, rel=1e-9)
+
+
+def test_what_pyproj_writes_of_a_false_origin_in_metres_is_told_and_the_wkt_counts() -> None:
+    source = pyproj.CRS("+proj=utm +zone=33 +units=km +datum=WGS84")
+    group = projected("km")
+    group.children["crs"].attrs = source.to_cf()
+    geo, findings = read_geo(group)
+    assert geo.crs.is_same(Crs.from_user(source))
+    assert (geo.affine.a, geo.crs.cf["false_easting"]) == (1.0, 500.0)
+    assert [(f.rule, f.severity) for f in findings] == [("OC-05", "warning")]
+
+
+@pytest.mark.parametrize(("units", "false"), [("km", 2825000.0), ("radian", 1000.0)])
+def test_a_false_origin_that_cannot_be_is_refused(units, false) -> None:
+    """A climate model's files have it in metres and the coordinates in km; GDAL and pyproj do not notice."""
+    group = projected(units)
+    group.children["crs"].attrs = MERCATOR | {"false_easting": false}
+    geo, findings = read_geo(group)
+    assert geo.crs is None
+    assert [
+        f.message for f in findings if (f.rule, f.severity) == ("OC-05", "error") and repr(units) in f.message
+    ]
+
+
+def test_ellipsoids_that_netcdf_rounds_are_no_error() -> None:
+    """netCDF-C writes the numbers of NCZarr's attributes with six digits."""
+    group = projected("m")
+    mapping = pyproj.CRS(32633).to_cf()
+    rounded = {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in mapping.items()}
+    group.children["crs"].attrs = rounded
+    _, findings = read_geo(group)
+    assert {(f.rule, f.severity) for f in findings} == {("OC-05", "warning")}
+    group.children["crs"].attrs = rounded | {"inverse_flattening": 298.3}
+    _, findings = read_geo(group)
+    assert ("OC-05", "error") in {(f.rule, f.severity) for f in findings}
 
 
 def test_a_packing_that_is_none_places_nothing() -> None:

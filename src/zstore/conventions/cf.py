@@ -6,7 +6,7 @@ Example: {"standard_name": "air_temperature", "units": "K", "grid_mapping": "spa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +20,10 @@ from zstore.conventions.base import (
     Finding,
     GroupNode,
     Node,
+    Severity,
     is_array,
 )
-from zstore.conventions.crs import Crs
+from zstore.conventions.crs import Crs, cf_number
 from zstore.conventions.decoding import quantum, read_values, rounding_of
 from zstore.conventions.gdal import CRS_VARIABLE, parse_geotransform
 from zstore.conventions.levels import Grid
@@ -57,6 +58,8 @@ NCZARR = (
 )  # fmt: skip
 
 
+# Metres: the false easting of a grid whose zones are numbered in it is 60,500,000 at most.
+FARTHEST = 1e8
 # The most that rounding packed numbers may move a cell, in cells.
 TOLERANCE = 0.1
 
@@ -86,7 +89,9 @@ class Cf(Convention):
         name = "" if mapping is None else mapping.path.rpartition("/")[2]
         variable, found = parse_variable(node, name or None)
         findings += found
-        crs: list[tuple[str, Crs]] = [] if mapping is None else _parse_mapping(mapping, findings)
+        names = _spatial_dimensions(node, siblings)
+        units = [None if name is None else _units_of(siblings.get(name)) for name in names]
+        crs: list[tuple[str, Crs]] = [] if mapping is None else _parse_mapping(mapping, units, findings)
         affines: list[tuple[str, Affine]] = []
         # One that lies in a group above carries the CRS alone: the grids below it may be several.
         if mapping is not None and name in siblings and "GeoTransform" in mapping.attrs:
@@ -94,7 +99,7 @@ class Cf(Convention):
                 affines.append((f"{name}.GeoTransform", parse_geotransform(mapping.attrs["GeoTransform"])))
             except MetadataError as error:
                 findings.append(Finding("GZ-28", "error", mapping.path, error.message))
-        axes = _parse_axes(node, siblings, crs[0][1] if crs else None, findings)
+        axes = _parse_axes(node, names, siblings, crs[0][1] if crs else None, findings)
         return Facts(
             crs=tuple(crs),
             affines=tuple(affines),
@@ -250,7 +255,9 @@ def _find_mapping(
     return None, []
 
 
-def _parse_mapping(mapping: ArrayNode, findings: list[Finding]) -> list[tuple[str, Crs]]:
+def _parse_mapping(
+    mapping: ArrayNode, units: Sequence[str | None], findings: list[Finding]
+) -> list[tuple[str, Crs]]:
     name = mapping.path.rpartition("/")[2]
     found: list[tuple[str, Crs]] = []
     for member in ("crs_wkt", "spatial_ref"):
@@ -262,12 +269,37 @@ def _parse_mapping(mapping: ArrayNode, findings: list[Finding]) -> list[tuple[st
     parameters = {key: value for key, value in mapping.attrs.items() if key not in ("crs_wkt", "spatial_ref")}
     if "grid_mapping_name" in parameters and not found:
         try:
-            found.append((f"{name}.grid_mapping_name", Crs.from_cf(parameters)))
+            found.append((f"{name}.grid_mapping_name", Crs.from_cf(_in_metres(parameters, units))))
         except MetadataError as error:
             findings.append(Finding("OC-05", "error", mapping.path, f"parameters: {error.message}"))
-    if found:
+    elif found:
         findings += _check_parameters(mapping, found[0][1])
     return found
+
+
+def _in_metres(parameters: Mapping[str, Any], units: Sequence[str | None]) -> dict[str, Any]:
+    """The parameters with a false origin in metres, which CF has in the units of y and x (appendix F).
+
+    Raises
+        MetadataError: those are no lengths, or the false origin is nowhere near the Earth.
+    """
+    converted = dict(parameters)
+    for name, unit in zip(("false_northing", "false_easting"), units, strict=True):
+        number = cf_number(name, parameters.get(name))
+        if not isinstance(number, (int, float)) or not number or unit is None:
+            continue
+        metres = length_of(unit)
+        if metres is None:
+            raise MetadataError(
+                f"{name} is {number!r} and the coordinates are in {unit!r}; expected a length"
+            )
+        if metres != 1 and abs(number * metres) > FARTHEST:
+            raise MetadataError(
+                f"{name} is {number!r} in the coordinates' units, {unit!r}, which is nowhere near the Earth; "
+                f"expected {number / metres!r} if it is in metres, or crs_wkt"
+            )
+        converted[name] = number * metres
+    return converted
 
 
 def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
@@ -276,18 +308,22 @@ def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
         stated = mapping.attrs.get(key)
         if not isinstance(expected, (int, float)) or not isinstance(stated, (int, float)):
             continue
-        if not np.isclose(stated, expected, rtol=1e-9, atol=1e-9):
-            message = f"{key} is {stated!r}, but the CRS's WKT says {expected!r}; the WKT counts"
-            findings.append(Finding("OC-05", "error", mapping.path, message, expected, stated))
+        if np.isclose(stated, expected, rtol=1e-9, atol=1e-9):
+            continue
+        # Nothing lies elsewhere for it: netCDF-C writes six digits, pyproj a false origin in metres.
+        is_rounded = any(float(f"{expected:.{digits}g}") == stated for digits in range(6, 16))
+        is_metric = key.startswith("false_") and np.isclose(stated, expected * crs.metres_per_unit)
+        how = " rounded" if is_rounded else f" in metres, the CRS's unit is {crs.units}" if is_metric else ""
+        message = f"{key} is {stated!r}{how}, but the CRS's WKT says {expected!r}; the WKT counts"
+        severity: Severity = "warning" if how else "error"
+        findings.append(Finding("OC-05", severity, mapping.path, message, expected, stated))
     return findings
 
 
-def _parse_axes(
-    node: ArrayNode, siblings: Mapping[str, Any], crs: Crs | None, findings: list[Finding]
-) -> tuple[Axis, Axis] | None:
+def _spatial_dimensions(node: ArrayNode, siblings: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The array's y and x dimension: by `axis` or `standard_name` of their coordinates, then by name.
 
-    None where the array does not have exactly one of each.
+    None each where the array does not have exactly one of each.
     """
     found: dict[str, list[str]] = {"Y": [], "X": []}
     for name in node.dims or ():
@@ -295,8 +331,20 @@ def _parse_axes(
         if name is not None and kind is not None:
             found[kind].append(name)
     if len(found["Y"]) != 1 or len(found["X"]) != 1:
+        return None, None
+    return found["Y"][0], found["X"][0]
+
+
+def _parse_axes(
+    node: ArrayNode,
+    names: tuple[str | None, str | None],
+    siblings: Mapping[str, Any],
+    crs: Crs | None,
+    findings: list[Finding],
+) -> tuple[Axis, Axis] | None:
+    if names[0] is None or names[1] is None:
         return None
-    y, x = (_axis(node, found[kind][0], siblings, crs, findings) for kind in ("Y", "X"))
+    y, x = (_axis(node, name, siblings, crs, findings) for name in (names[0], names[1]))
     return y, x
 
 
@@ -359,9 +407,14 @@ def _factor_of(units: str, crs: Crs) -> float | None:
     return angle * float(height) / crs.metres_per_unit
 
 
+def _units_of(coordinate: Any) -> str | None:
+    units = None if coordinate is None else coordinate.attrs.get("units")
+    return units if isinstance(units, str) and units.strip() else None
+
+
 def _unit_factor(coordinate: ArrayNode, crs: Crs | None, findings: list[Finding]) -> float | None:
-    units = coordinate.attrs.get("units")
-    if crs is None or not isinstance(units, str) or not units.strip():
+    units = _units_of(coordinate)
+    if crs is None or units is None:
         return 1.0
     factor = _factor_of(units, crs)
     if factor is None:

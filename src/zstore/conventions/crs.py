@@ -30,6 +30,12 @@ CF_NUMBERS = frozenset((
     "scale_factor_at_projection_origin", "semi_major_axis", "semi_minor_axis", "standard_parallel",
     "straight_vertical_longitude_from_pole",
 ))  # fmt: skip
+FALSE_ORIGINS = {
+    "False easting": "false_easting", "Easting at false origin": "false_easting",
+    "Easting at projection centre": "false_easting",
+    "False northing": "false_northing", "Northing at false origin": "false_northing",
+    "Northing at projection centre": "false_northing",
+}  # fmt: skip
 UDUNITS = {
     "metre": "m",
     "kilometre": "km",
@@ -106,9 +112,9 @@ class Crs:
     def from_cf(cls, parameters: Mapping[str, Any]) -> Crs:
         """The CRS of a CF grid mapping variable's attributes; `crs_wkt` counts before the parameters.
 
-        Numbers may be text, or lists of one, which other formats make of them.
+        Numbers may be text, or lists of one, which other formats make of them. Lengths are metres.
         """
-        return _parsed("cf", dumps({name: _number(name, value) for name, value in parameters.items()}))
+        return _parsed("cf", dumps({name: cf_number(name, value) for name, value in parameters.items()}))
 
     @property
     def url(self) -> str | None:
@@ -140,8 +146,8 @@ class Crs:
         return self == other or _is_same(_pyproj_crs(self.wkt), _pyproj_crs(other.wkt))
 
 
-def _number(name: str, value: Any) -> Any:
-    """A parameter's number, or its two, whatever they are written as."""
+def cf_number(name: str, value: Any) -> Any:
+    """A CF parameter's number, or its two, whatever they are written as."""
     if name not in CF_NUMBERS:
         return value
     words = value.replace(",", " ").split() if isinstance(value, str) else value
@@ -244,10 +250,18 @@ def _from_pyproj(pyproj: ModuleType, found: Any) -> Crs:
 
 def _cf(found: Any) -> dict[str, Any]:
     try:
-        return {key: value for key, value in found.to_cf().items() if key != "crs_wkt"}
+        stated = {key: value for key, value in found.to_cf().items() if key != "crs_wkt"}
     except KeyError:
         # A conversion may leave out parameters, for which PROJ has defaults but CF has no words.
         return {}
+    horizontal = found.sub_crs_list[0] if found.sub_crs_list else found
+    for parameter in getattr(horizontal.coordinate_operation, "params", ()):
+        # pyproj gives a false origin in the parameter's own unit; CF has it in the coordinates'.
+        name = FALSE_ORIGINS.get(parameter.name)
+        if name in stated:
+            factor = parameter.unit_conversion_factor / horizontal.axis_info[0].unit_conversion_factor
+            stated[name] = parameter.value * factor
+    return stated
 
 
 def _stable_wkt(pyproj: ModuleType, found: Any) -> str:
