@@ -20,6 +20,7 @@ from zstore.conventions.read import read_geo
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreError, UnsupportedError
+from zstore.integrations.rasters.raster import raster_to_zarr
 from zstore.pyramid.dataset import open_dataset
 from zstore.pyramid.transform import GridTransform
 from zstore.resampling.methods import downsample
@@ -347,6 +348,88 @@ def test_dimensions_masks_classes_and_shards(tmp_path: Path) -> None:
     assert np.isnan(values[:, columns < 160]).all()
     assert np.isfinite(values[0][(columns > 162) & (columns < 318) & (rows > 2) & (rows < 298)]).all()
     assert read_geo(group)[0].variables["kind"].flag_meanings == ("a", "b", "c")
+
+
+@pytest.mark.filterwarnings("ignore::zstore.integrations.rasters.writing.RasterWarning")
+@pytest.mark.parametrize(
+    ("kind", "sampling", "zarr_format"),
+    [("mask", "nearest", 2), ("mask", "average", 3), ("alpha", "bilinear", 3), ("alpha", "average", 2)],
+)
+def test_where_nothing_is_nodata_the_mask_says_what_is_there(
+    tmp_path: Path, kind: str, sampling: str, zarr_format: Any
+) -> None:
+    """Zeros stay values, and no level mixes in what the mask or the alpha hides; the same as GDAL's alpha."""
+    rasterio = pytest.importorskip("rasterio")
+    from rasterio.vrt import WarpedVRT
+
+    from zstore.pyramid.tile_grid import TileGrid
+
+    data = (scene((300, 360)) % 256).astype("u1")
+    data[200:240, 100:200] = 0
+    valid = np.add.outer(np.arange(300), np.arange(360)) > 200
+    valid[100:140, 200:260] = False
+    place = {"crs": "EPSG:32632", "transform": rasterio.Affine(*UTM), "driver": "GTiff", "dtype": "uint8"}
+    shape = {"height": 300, "width": 360, "count": 1 if kind == "mask" else 2}
+    with (
+        rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
+        rasterio.open(tmp_path / "a.tif", "w", **shape, **place) as raster,
+    ):
+        raster.write(data, 1)
+        if kind == "mask":
+            raster.write_mask(valid)
+        else:
+            raster.write((valid * 255).astype("u1"), 2)
+            raster.colorinterp = [rasterio.enums.ColorInterp.gray, rasterio.enums.ColorInterp.alpha]
+    source = raster_to_zarr(tmp_path / "a.tif", tmp_path / "source", zarr_format=zarr_format, chunks=64)
+    hidden, band = ("mask" if kind == "mask" else "band_2"), "band_1"
+    options: dict[str, Any] = {"tolerance": 0, "max_zoom": 12, "min_zoom": 10}
+    given = {"band_1": sampling} if kind == "mask" else sampling
+    group = zstore.build_tile_pyramid(source, tmp_path / "made", sampling=given, **options)
+    (cells, affine), shown = window(group, "12", band), window(group, "12", hidden)[0] != 0
+    columns, rows = exact_places(affine, cells.shape, UTM, 32632)
+    if sampling != "average":
+        np.testing.assert_array_equal(shown, pick(valid, columns, rows))
+    assert (cells[~shown] == 0).all() and (cells[shown] == 0).any()
+    # What the same data are with a nodata that no cell has.
+    wide = np.where(valid, data.astype("i2"), -1)
+    plain = put_raster(tmp_path / "wide", {"b": wide}, UTM, 32632, b={"nodata": -1})
+    nodata = zstore.build_tile_pyramid(plain, tmp_path / "plain", sampling=sampling, **options)
+    for level in ("12", "11", "10"):
+        want, found = window(nodata, level)[0], window(group, level, band)[0]
+        there = want != -1
+        np.testing.assert_array_equal(window(group, level, hidden)[0] != 0, there)
+        np.testing.assert_array_equal(found, np.where(there, want, 0))
+    height, width = cells.shape
+    scale = TileGrid.choose(open_dataset(source), "WebMercatorQuad", None, 0, 12, 12).scale
+    stretch = {"XSCALE": repr(scale[1]), "YSCALE": repr(scale[0])} if sampling == "bilinear" else {}
+    with (
+        rasterio.open(tmp_path / "a.tif") as raster,
+        WarpedVRT(
+            raster, height=height, width=width, crs="EPSG:3857", transform=rasterio.Affine(*affine),
+            resampling=rasterio.enums.Resampling[sampling], add_alpha=kind == "mask",
+            tolerance=1e-9, **stretch,
+        ) as warped,
+    ):  # fmt: skip
+        want, alpha = warped.read(1), warped.read(2)
+    inner = (columns > 2) & (columns < 358) & (rows > 2) & (rows < 298) & (alpha > 0) & shown
+    assert inner.sum() > 40_000
+    if sampling != "average":
+        # Halves may round to either side.
+        assert np.abs(cells[inner].astype(int) - want[inner]).max() <= (sampling == "bilinear")
+
+
+def test_tiles_with_a_mask_are_updated_like_any_others(tmp_path: Path) -> None:
+    data = {"b": (scene() % 256).astype("u1"), "a": np.full((300, 360), 255, "u1")}
+    said = {"b": {"nodata": None}, "a": {"nodata": None, "attributes": {"color_interpretation": "alpha"}}}
+    source = put_raster(tmp_path / "source", data, UTM, 32632, **said)
+    options: dict[str, Any] = {"max_zoom": 12, "min_zoom": 8, "memory": 1 << 28}
+    zstore.build_tile_pyramid(source, tmp_path / "made", **options)
+    source["a"][50:120, 60:200] = 0
+    source["b"][250:, :90] = 0
+    zstore.update_pyramid(tmp_path / "made", source=tmp_path / "source")
+    zstore.build_tile_pyramid(source, tmp_path / "anew", **options)
+    found, anew = files_of(tmp_path / "made"), files_of(tmp_path / "anew")
+    assert {n: v for n, v in found.items() if "/c/" in n} == {n: v for n, v in anew.items() if "/c/" in n}
 
 
 def test_tiles_twice_as_long_and_other_sets(tmp_path: Path) -> None:

@@ -83,21 +83,31 @@ def _trace(recipe: Recipe, levels: Sequence[Array], box: Box) -> tuple[Box, ...]
 
 
 def plan_passes(
-    recipe: Recipe, copy: Array | None, levels: Sequence[Array], budget: Budget, box: Box | None = None
+    recipe: Recipe,
+    copy: Array | None,
+    levels: Sequence[Array],
+    budget: Budget,
+    box: Box | None = None,
+    masks: Sequence[Array] = (),
 ) -> list[Pass]:
     """The passes that make what depends on a box of a recipe's source, in `levels` and its copy; None: all.
 
-    Each makes its levels from the last one of the pass before.
+    Each makes its levels from the last one of the pass before. Where there is no nodata, that needs the
+    levels of the mask, `masks`.
 
     Raises
         MetadataError: the caller's memory does not hold one unit.
-        UnsupportedError: a mask without nodata, where several passes are needed.
+        UnsupportedError: a mask without nodata or levels, where several passes are needed.
     """
     boxes = _trace(recipe, levels, whole(recipe.source.shape) if box is None else box)
     passes: list[Pass] = []
     begin, depth = 0, recipe.depth
     while begin < len(levels) or (copy is not None and not passes):
-        source = replace(recipe, source=levels[begin - 1], mask=None) if begin else recipe
+        source = recipe
+        if begin:
+            mask = replace(recipe.mask, array=masks[begin - 1]) if recipe.mask is not None and masks else None
+            mask = mask if recipe.nodata is None else None
+            source = replace(recipe, source=levels[begin - 1], mask=mask)
         made, parts = tuple(levels[begin : begin + depth]), boxes[begin : begin + depth + 1]
         whole_pass = Pass(source, None if begin else copy, made, parts)
         work = _cut(whole_pass, budget, can_split=recipe.is_chained)
@@ -107,10 +117,10 @@ def plan_passes(
             work = _cut(whole_pass, budget, can_split=count > 1)
         passes.append(work)
         begin += max(1, len(work.levels))
-    if recipe.mask is not None and recipe.nodata is None and len(passes) > 1:
+    if recipe.mask is not None and recipe.nodata is None and len(passes) > 1 and not masks:
         raise UnsupportedError(
             f"{recipe.source.basename!r} has a mask and no nodata, and {len(levels)} levels by "
-            f"{recipe.method!r} take several passes; expected nodata, or fewer levels"
+            f"{recipe.method!r} take several passes; expected nodata, a mask beside it, or fewer levels"
         )
     return passes
 

@@ -166,7 +166,7 @@ def build_tile_pyramid(
                      "auto": nearest for classes and where `method` picks a cell, cubic for cubic, else
                      bilinear. Or by the arrays' names
     nodata           as for `build_pyramid`; arrays of floats without any get NaN, all others must have one,
-                     since there are always cells outside the data
+                     or a mask among the arrays, since there are always cells outside the data
     tile_length      256, 512, ...: a multiple of the set's own; None: the set's own
     tiles_per_shard  how many tiles a shard is wide and high; None: no shards
     tolerance        how many cells of the source the place of a cell may be off; 0: exact everywhere
@@ -176,7 +176,8 @@ def build_tile_pyramid(
 
     Raises
         NotFoundError: there is no such set or tile matrix.
-        MetadataError: the source has no CRS or affine, or lies outside the set; integers without nodata.
+        MetadataError: the source has no CRS or affine, or lies outside the set; integers without nodata
+            and without a mask among the arrays.
         UnsupportedError: the set's matrices do not lie in one another; the method does not take the type.
         StoreError: a level is there already, or unfinished work (unless `overwrite`, or `resume` of it).
     """
@@ -198,6 +199,7 @@ def build_tile_pyramid(
     for name in dataset.geo.variables:
         layer = make_layer(dataset, name, options, grid.factors)
         layers.append(replace(layer, sampling=_sampling(layer, sampling)))
+    _check_empty(layers, dataset.place)
     pyramid = Pyramid.plan(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
     return build(pyramid, root, RunOptions(memory, executor, progress), overwrite=overwrite, resume=resume)
 
@@ -241,20 +243,29 @@ def _nodata(dataset: Dataset, given: Any) -> dict[str, Any]:
             mine = variable.nodata
         if mine is None and dataset.arrays[name].dtype.kind == "f":
             mine = np.nan
-        if mine is None:
-            raise MetadataError(
-                f"{name!r} of data type {dataset.arrays[name].dtype} has no nodata; expected one, for the "
-                "cells of tiles that lie outside the data",
-                path=dataset.place,
-            )
         chosen[name] = mine
     return chosen
+
+
+def _check_empty(layers: Sequence[Layer], place: str) -> None:
+    """See that every layer, or its mask among them, can say that cells lie outside the data."""
+    masks = {layer.name for layer in layers if layer.is_mask}
+    for layer in layers:
+        if layer.recipe.nodata is None and not layer.is_mask and layer.mask_name not in masks:
+            raise MetadataError(
+                f"{layer.name!r} of data type {layer.recipe.source.dtype} has no nodata and no mask; "
+                "expected one, for the cells of tiles that lie outside the data",
+                path=place,
+            )
 
 
 def _sampling(layer: Layer, wanted: str | Mapping[str, str]) -> str:
     method, dtype = layer.recipe.method, layer.recipe.source.dtype
     chosen = wanted.get(layer.name, wanted.get("", "auto")) if isinstance(wanted, Mapping) else wanted
-    if chosen == "auto" and method in UNMIXED:
+    if layer.is_mask and chosen == "auto" and isinstance(wanted, Mapping) and "average" in wanted.values():
+        # A mask shows where what it masks does: that reaches further.
+        chosen = "average"
+    elif chosen == "auto" and method in UNMIXED:
         chosen = "nearest"
     elif chosen == "auto":
         chosen = "cubic" if method == "cubic" else "bilinear"

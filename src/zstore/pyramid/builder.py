@@ -255,9 +255,8 @@ def _fill(
 ) -> None:
     """Make the cells that depend on the boxes."""
     budget, planned = Budget.of(options.memory), []
-    for layer in pyramid.layers:
-        levels = arrays[layer.name]
-        planned += [(layer.name, pyramid.grid.steps(layer, levels, budget, box)) for box in boxes[layer.name]]
+    for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask):
+        planned += [(layer.name, pyramid.steps(layer, arrays, budget, box)) for box in boxes[layer.name]]
     first = [steps[0].plan for _, steps in planned if steps]
     tick = counter(sum(plan.cell_count(unit) for plan in first for unit in plan.units()), options.progress)
     with Runner(options.executor, journal) as runner:

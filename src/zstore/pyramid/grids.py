@@ -45,10 +45,18 @@ class LevelGrid:
         """The model of a source with the levels there will be."""
         raise NotImplementedError
 
-    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
+    def steps(
+        self,
+        layer: Layer,
+        arrays: Sequence[Array],
+        masks: Sequence[Array],
+        budget: Budget,
+        box: Box | None,
+    ) -> list[Step]:
         """What makes, in order, the cells of `arrays` that depend on a box of the layer's source; None: all.
 
-        Progress is counted in the cells of the first step.
+        `masks` are the levels of the layer's mask, where it is in the pyramid. Progress is counted in the
+        cells of the first step.
 
         Raises
             MetadataError: the budget does not hold one unit.
@@ -142,10 +150,18 @@ class FactorGrid(LevelGrid):
         affine = None if geo.affine is None else geo.affine.scaled(ratios)
         return replace(level, factors=ratios, affine=affine)
 
-    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
+    def steps(
+        self,
+        layer: Layer,
+        arrays: Sequence[Array],
+        masks: Sequence[Array],
+        budget: Budget,
+        box: Box | None,
+    ) -> list[Step]:
         """The passes that make a copy of the source, where it is wanted, and the levels."""
         copy, levels = (arrays[0], arrays[1:]) if self.is_copied else (None, arrays)
-        return [Step(work) for work in plan_passes(layer.recipe, copy, levels, budget, box)]
+        masks = masks[len(arrays) - len(levels) :]
+        return [Step(work) for work in plan_passes(layer.recipe, copy, levels, budget, box, masks)]
 
 
 def pair_of(value: Any, name: str) -> tuple[int, int]:

@@ -57,6 +57,7 @@ class Layer:
     variable   what the levels' arrays are to say
     recipe     how they are made; its nodata is what resampling leaves out, the variable's may say more
     mask_name  how the record names the mask
+    is_mask    whether it says of the others where they are valid: where it is not 0
     sampling   how the finest level of a tile pyramid is made of the array
     """
 
@@ -65,6 +66,7 @@ class Layer:
     variable: Variable
     recipe: Recipe
     mask_name: str | None = None
+    is_mask: bool = False
     sampling: str | None = None
 
     def tile_of(self, array: Array) -> tuple[int, int]:
@@ -126,7 +128,7 @@ def make_layer(
     mask, mask_name = _mask(dataset, name, options.mask, hole)
     said = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
     recipe = Recipe(array, tuple(steps), chosen, hole, grid, is_chained, depth, mask)
-    return Layer(name, axes, said, recipe, mask_name)
+    return Layer(name, axes, said, recipe, mask_name, is_mask or is_alpha(variable))
 
 
 def recorded_layer(

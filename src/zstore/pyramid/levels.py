@@ -21,6 +21,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_array
+from zstore.pyramid.boxes import Box
 from zstore.pyramid.budget import Budget, plan_passes
 from zstore.pyramid.dataset import Dataset, free_extras, join_attributes, place_of
 from zstore.pyramid.grids import LevelGrid
@@ -88,8 +89,9 @@ class Pyramid:
         Raises
             As `rehearse`; MetadataError: the caller's memory does not hold one unit.
         """
+        planned: dict[str, list[Array]] = {}
         for layer in self.layers:
-            arrays = []
+            arrays = planned[layer.name] = []
             for level in (level for level in self.geo.levels if level.path in self.made):
                 options = self._array_options(level, layer)
                 held = None if group is None else group.get(f"{level.path}/{layer.name}")
@@ -97,7 +99,17 @@ class Pyramid:
                     kept = {name: options[name] for name in ("shape", "dtype")}
                     options = {**kept, "chunks": held.chunks, "shards": held.shards}
                 arrays.append(rehearse(self.encoding.zarr_format, options))
-            self.grid.steps(layer, arrays, budget, None)
+        for layer in self.layers:
+            self.steps(layer, planned, budget, None)
+
+    def steps(
+        self, layer: Layer, arrays: Mapping[str, Sequence[Array]], budget: Budget, box: Box | None
+    ) -> list[Step]:
+        """What makes a layer's cells that depend on a box of its source; None: all.
+
+        Masks are made before what they mask: coarser levels are made of what the finer ones' masks leave.
+        """
+        return self.grid.steps(layer, arrays[layer.name], arrays.get(layer.mask_name or "", ()), budget, box)
 
     def draft(self, group: Group, nodes: NewNodes, build: str) -> dict[str, list[Array]]:
         """The arrays of every layer that are to be written, the finest first, with all that lies beside them.
@@ -211,10 +223,14 @@ class Pyramid:
         document, source = self.documents[f"{level.path}/{layer.name}"], layer.recipe.source
         # In Zarr v2 a fill value means nodata to most readers: without nodata there is none.
         is_bare = layer.variable.nodata is None and self.encoding.zarr_format == 3
+        fill_value = source.fill_value if is_bare else document["fill_value"]
+        if layer.sampling is not None and layer.variable.nodata is None and (is_bare or layer.is_mask):
+            # What lies outside the data, where most tiles are not stored.
+            fill_value = source.dtype.type(0)
         return {
             "shape": self._shape(level, layer),
             "dtype": source.dtype if self.encoding.zarr_format == 2 else source.model.data_type,
-            "fill_value": source.fill_value if is_bare else document["fill_value"],
+            "fill_value": fill_value,
             "attributes": document["attributes"],
             "dimension_names": document["dimension_names"],
             **self._storage_options(layer),

@@ -36,6 +36,7 @@ class Reprojection:
     A `LevelPlan`, whose units share nothing.
 
     source  what is sampled; `axes` are its y and x
+    nodata  what sampling leaves out; None: nothing but what the mask does
     scale   (y, x) cells of the level per cell of the source
     window  how many cells of the source are read at a time
     within  what of the dimensions beside y and x is to be made
@@ -58,6 +59,11 @@ class Reprojection:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "tiles": self.tiles[:0]}
+
+    @property
+    def empty(self) -> Any:
+        """What cells outside the data hold: nodata, or 0 where a mask says that they do."""
+        return 0 if self.nodata is None else self.nodata
 
     @property
     def unit(self) -> Shape:
@@ -102,7 +108,7 @@ class Reprojection:
     def make(self, unit: Shape) -> list[Items]:
         """Make a unit and write it, where anything shows in it; nothing is given back."""
         box = self.own(unit)
-        made = np.full(lengths(box), self.nodata, self.target.dtype)
+        made = np.full(lengths(box), self.empty, self.target.dtype)
         rows, columns = box[self.axes[0]], box[self.axes[1]]
         height, width = (self.target.chunks[axis] for axis in self.axes)
         on_top, is_seen = np.moveaxis(made, self.axes, (-2, -1)), False
@@ -115,18 +121,18 @@ class Reprojection:
         return []
 
     def _fill_tile(self, box: Box, row: int, column: int, tile: Items) -> bool:
-        """Put the cells of a tile of the unit `box` into `tile`, which holds nodata; whether any show."""
+        """Put the cells of a tile of the unit `box` into `tile`, which is empty; whether any show."""
         is_average, shape = self.sampling == "average", (tile.shape[-2], tile.shape[-1])
         places = self.transform.under_block(row, column, shape, corners=is_average)
         is_seen = self._fill(box, *places, tile)
         across = self.transform.across_cut(*places) if is_seen and is_average else None
         if across is not None:
             # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
-            tile[..., across] = self.nodata
+            tile[..., across] = self.empty
             for columns, rows in self.transform.beside_cut(*places):
-                side, held = np.full(tile.shape, self.nodata, tile.dtype), tile[..., across]
+                side, held = np.full(tile.shape, self.empty, tile.dtype), tile[..., across]
                 self._fill(box, columns, rows, side)
-                is_missing = np.isnan(held) if self.nodata != self.nodata else held == self.nodata
+                is_missing = np.isnan(held) if self.empty != self.empty else held == self.empty
                 tile[..., across] = np.where(is_missing, side[..., across], held)
         return is_seen
 

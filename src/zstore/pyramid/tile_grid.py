@@ -157,9 +157,16 @@ class TileGrid(LevelGrid):
         """What the record is to hold until an update has ended."""
         return {"grids": [list(grid) for grid in self.sources]}
 
-    def steps(self, layer: Layer, arrays: Sequence[Array], budget: Budget, box: Box | None) -> list[Step]:
+    def steps(
+        self,
+        layer: Layer,
+        arrays: Sequence[Array],
+        masks: Sequence[Array],
+        budget: Budget,
+        box: Box | None,
+    ) -> list[Step]:
         """What samples the finest level from the source, then the passes that make the others of it."""
-        axes, recipe, finest = layer.axes, layer.recipe, arrays[0]
+        axes, recipe, finest, mask = layer.axes, layer.recipe, arrays[0], layer.recipe.mask
         assert layer.sampling is not None
         work = Reprojection(
             recipe.source,
@@ -167,8 +174,8 @@ class TileGrid(LevelGrid):
             axes,
             self.transform,
             layer.sampling,
-            recipe.nodata,
-            recipe.mask,
+            0 if recipe.nodata is None and layer.is_mask else recipe.nodata,
+            mask,
             self.scale,
             window_cells(finest, axes, budget),
             whole(recipe.source.shape) if box is None else box,
@@ -184,10 +191,13 @@ class TileGrid(LevelGrid):
         # However small the source is, tile matrices are as large as the ground: as many levels are made at a
         # time as windows fit in memory.
         depth = min(recipe.depth, direct_depth(finest, recipe.factors))
-        of_finest = replace(recipe, source=finest, mask=None, depth=depth)
+        # What has nodata has it where the mask left cells out.
+        of_mask = replace(mask, array=masks[0]) if mask is not None and recipe.nodata is None else None
+        of_finest = replace(recipe, source=finest, mask=of_mask, depth=depth)
         # Where all is made, what reads no tile is left out, unit by unit.
         for rectangle in map(limits_of, split_at_gap(work.tiles)) if is_whole else rectangles(work.tiles):
-            passes = plan_passes(of_finest, None, arrays[1:], budget, self._box(work.within, axes, rectangle))
+            within = self._box(work.within, axes, rectangle)
+            passes = plan_passes(of_finest, None, arrays[1:], budget, within, masks[1:])
             steps += [
                 Step(found, self._blanks(arrays, found, axes) if is_whole else None) for found in passes
             ]
