@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -324,6 +326,53 @@ def with_table(path: Path) -> Path:
         f'<PAMDataset><PAMRasterBand band="1">{table}</PAMRasterBand></PAMDataset>'
     )
     return path
+
+
+def classes_of(path: Path) -> list[list[str]]:
+    """What GDAL knows of the classes of each band, as it says it."""
+    with rasterio.open(path) as raster, rasterio.MemoryFile(ext=".vrt") as memory:
+        rasterio.shutil.copy(raster, memory.name, driver="VRT")
+        bands = ElementTree.fromstring(memory.read()).findall("VRTRasterBand")
+    tags = ("CategoryNames", "GDALRasterAttributeTable", "ColorTable")
+    return [
+        [re.sub(r">\s+<", "><", ElementTree.tostring(found, "unicode").strip())
+         for tag in tags for found in band.findall(tag)]
+        for band in bands
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("driver", ["GTiff", "COG"])
+@pytest.mark.parametrize("hint", ["palette", "categories", "table"])
+def test_classes_become_a_geotiffs_again(tmp_path: Path, hint: str, driver: str) -> None:
+    data = np.random.default_rng(0).integers(0, 3, (1, 96, 128)).astype("u1")
+    write = {"palette": make, "categories": with_categories, "table": with_table}[hint]
+    path = make(tmp_path / "a.tif", data, lambda raster: raster.write_colormap(1, PALETTE))
+    path = path if hint == "palette" else write(path)
+    raster_to_zarr(path, tmp_path / "z")
+    zarr_to_raster(tmp_path / "z", tmp_path / "b.tif", driver=driver)
+    assert classes_of(tmp_path / "b.tif") == classes_of(path) != [[]]
+    with rasterio.open(tmp_path / "b.tif") as raster, rasterio.open(path) as source:
+        assert raster.colormap(1) == source.colormap(1)
+
+
+@pytest.mark.filterwarnings("ignore:.*no CRS and no affine")
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_flags_and_a_second_bands_colours_are_classes_to_gdal(tmp_path: Path) -> None:
+    group = zstore.create_group(tmp_path / "z", attributes={"bands": ["a", "b"]})
+    for name, attributes in {
+        "a": {"flag_values": [0, 2], "flag_meanings": "sea land"},
+        "b": {"categories": {"-1": "none", "7": "d & e"}, "color_table": {"7": [1, 2, 3, 4]}},
+    }.items():
+        data = np.zeros((9, 9), "i2")
+        group.create_array(name, data=data, dimension_names=("y", "x"), attributes=attributes)
+    zarr_to_raster(group, tmp_path / "a.tif")
+    (names,), (table,) = classes_of(tmp_path / "a.tif")
+    assert re.findall(r"<Category(?: />|>(.*?)</)", names) == ["sea", "", "land"]
+    cells = re.findall(r"<F>(.*?)</F>", table)
+    assert cells == ["-1", "none", "0", "0", "0", "0", "7", "d &amp; e", "1", "2", "3", "4"]
+    raster_to_zarr(tmp_path / "a.tif", tmp_path / "again")
+    zarr_to_raster(tmp_path / "again", tmp_path / "b.tif")
+    assert classes_of(tmp_path / "b.tif") == [[names], [table]]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import numpy as np
 
 from zstore.conventions.model import Variable
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.integrations.rasters.classes import write_classes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
@@ -64,7 +65,8 @@ def zarr_to_raster(
     """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
 
     An array of three dimensions gives one band per item of the third; the array that a raster's mask became
-    is its mask again. The file appears when it is complete.
+    is its mask again. Names of classes, and what else of them a GeoTIFF has no tag for, go into `.aux.xml`
+    beside it, as GDAL does it. The file appears when it is complete.
 
     level    of a pyramid, 0 for the finest
     driver   "GTiff" or "COG"; a COG's overviews are the pyramid's own coarser levels, where those lie on the
@@ -109,6 +111,7 @@ def zarr_to_raster(
             for path, file in zip(made, files, strict=True):
                 file.write(rasterio, path, tell)
             finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
+            write_classes(finished, [band.variable for band in files[0].bands])
         except rasterio.errors.RasterioError as error:
             reason = error.__cause__ or error
             raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error

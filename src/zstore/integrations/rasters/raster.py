@@ -7,7 +7,6 @@ import re
 import shlex
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,6 +17,7 @@ from zstore.conventions.decoding import fit_nodata
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.packing import Packing
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.integrations.rasters.classes import parse_categories, parse_table
 from zstore.integrations.rasters.geotiff import WIDE, usual_colours
 from zstore.integrations.rasters.writing import (
     Described,
@@ -192,7 +192,10 @@ def _variable(raster: Any, band: int, path: str, usual_colour: str, vrt: Element
     if colour == "palette":
         table = raster.colormap(band)
         attributes["color_table"] = {str(value): list(rgba) for value, rgba in table.items()}
-    categories = _categories(vrt) if dtype.kind in "iu" else {}
+    categories = parse_categories(vrt) if dtype.kind in "iu" else {}
+    table = parse_table(vrt)
+    if table:
+        attributes["raster_attribute_table"] = table
     if categories:
         attributes["categories"] = {str(value): name for value, name in categories.items()}
     scale, offset = raster.scales[index], raster.offsets[index]
@@ -226,22 +229,3 @@ def _wide_nodata(band: ElementTree.Element) -> int | None:
     """The nodata of a band of 64-bit integers, which rasterio itself rounds to a float or leaves out."""
     stated = band.findtext("NoDataValue")
     return None if stated is None else int(float(stated) if "." in stated or "e" in stated else stated)
-
-
-def _categories(band: ElementTree.Element) -> dict[int, str]:
-    """The names of a band's values: its category names, else those of its raster attribute table."""
-    names = [name.text or "" for name in band.findall("CategoryNames/Category")]
-    pairs: list[tuple[str, str]] = [(str(value), name) for value, name in enumerate(names)]
-    table = band.find("GDALRasterAttributeTable")
-    if table is not None and not pairs:
-        # GDAL's usages: 2 is the name of a class, 5 its value, 3 and 4 the ends of a range of values.
-        usages = [field.findtext("Usage") for field in table.findall("FieldDefn")]
-        if "2" in usages and "5" in usages:
-            rows = [[cell.text or "" for cell in row.findall("F")] for row in table.findall("Row")]
-            pairs = [(row[usages.index("5")], row[usages.index("2")]) for row in rows]
-    found: dict[int, str] = {}
-    for value, name in pairs:
-        with suppress(ValueError):
-            if name.split() and float(value).is_integer():
-                found[int(float(value))] = name
-    return found
