@@ -23,6 +23,7 @@ from zstore.conventions.base import (
     Severity,
     is_array,
 )
+from zstore.conventions.bounds import check_bounds, read_bounds
 from zstore.conventions.crs import Crs, cf_number
 from zstore.conventions.decoding import quantum, read_values, rounding_of
 from zstore.conventions.gdal import CRS_VARIABLE, parse_geotransform
@@ -370,24 +371,34 @@ def _axis(
         message = f"shape of coordinate {name!r} is {coordinate.shape}; expected {(size,)}; it is not used"
         findings.append(Finding("MS-11", "error", coordinate.path, message, (size,), coordinate.shape))
         return Axis(name)
-    if size < 2 or np.dtype(coordinate.dtype).kind not in "iuf":
+    if not size or np.dtype(coordinate.dtype).kind not in "iuf":
+        return Axis(name)
+    cells = read_bounds(coordinate, siblings, findings)
+    if size < 2 and cells is None:
         return Axis(name)
     values = read_values(coordinate, findings)
     if values is None:
         return Axis(name)
     rounding, values = rounding_of(coordinate, values), values.astype(np.float64)
-    step = (values[-1] - values[0]) / (size - 1)
-    if not np.isfinite(values).all() or step == 0:
+    step = (values[-1] - values[0]) / max(size - 1, 1)
+    if not np.isfinite(values).all() or (step == 0 and size > 1):
         message = f"coordinate {name!r} is not finite and monotonic; it is not used"
         findings.append(Finding("GZ-29", "error", coordinate.path, message))
         return Axis(name)
     rounding += min(quantum(coordinate.attrs, np.dtype(coordinate.dtype)), TOLERANCE * abs(step))
-    if np.abs(values - (values[0] + step * np.arange(size))).max() > 1e-3 * abs(step) + rounding:
+    line = first, step = float(values[0]), float(step)
+    is_regular = np.abs(values - (first + step * np.arange(size))).max() <= 1e-3 * abs(step) + rounding
+    by_bounds = None if cells is None else check_bounds(coordinate, values, cells, is_regular, findings)
+    if by_bounds is not None:
+        line = by_bounds
+    elif size < 2:
+        return Axis(name)
+    elif not is_regular:
         message = f"coordinate {name!r} is not regularly spaced; no affine can say it"
         findings.append(Finding("GZ-29", "warning", coordinate.path, message))
         return Axis(name)
     factor = _unit_factor(coordinate, crs, findings)
-    return Axis(name) if factor is None else Axis(name, float(values[0]) * factor, float(step) * factor)
+    return Axis(name) if factor is None else Axis(name, line[0] * factor, line[1] * factor)
 
 
 def _factor_of(units: str, crs: Crs) -> float | None:

@@ -208,7 +208,7 @@ class Pyramid:
                     path,
                     data=centres,
                     fill_value=float("nan"),
-                    attributes={k: v for k, v in array.attrs.items() if k not in PACKING},
+                    attributes={k: v for k, v in array.attrs.items() if k not in (*PACKING, "bounds")},
                     dimension_names=(name,),
                 )
 
