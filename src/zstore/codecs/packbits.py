@@ -22,15 +22,9 @@ from zstore.codecs.options import Option, integer, refuse_option
 
 # Types of fewer bits than their bytes have.
 BIT_COUNTS = {
-    "bool": 1,
-    "int2": 2,
-    "uint2": 2,
-    "int4": 4,
-    "uint4": 4,
-    "float4_e2m1fn": 4,
-    "float6_e2m3fn": 6,
+    "bool": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4, "float6_e2m3fn": 6,
     "float6_e3m2fn": 6,
-}
+}  # fmt: skip
 SIGNED = {"int2", "int4"}
 
 

@@ -26,7 +26,7 @@ from zstore.conventions.base import (
 )
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level, Variable
-from zstore.conventions.zarr_conventions import asset_path, parse_numbers
+from zstore.conventions.zarr_conventions import asset_path, member_of, objects, parse_numbers
 from zstore.errors import MetadataError
 
 ARRAYS_VERSION = "0.1"
@@ -37,14 +37,7 @@ INTRINSIC = "intrinsic"
 MOST_AXES = 5
 # In cells of the finest level.
 TOLERANCE = 0.1
-TYPES = {
-    "time": "time",
-    "t": "time",
-    "band": "channel",
-    "bands": "channel",
-    "channel": "channel",
-    "c": "channel",
-}
+TYPES = {"time": "time", "t": "time"} | dict.fromkeys(("band", "bands", "channel", "c"), "channel")
 UNITS = {"metre": "meter", "kilometre": "kilometer", "foot": "foot"}
 # (steps, first centre), each (y, x).
 Line = tuple[tuple[float, float], tuple[float, float]]
@@ -111,10 +104,9 @@ def _render_dataset(path: str, level: Level, geo: GeoModel) -> dict[str, Any]:
 
 
 def _parse_crs(first: Mapping[str, Any], node: Node, findings: list[Finding]) -> tuple[tuple[str, Crs], ...]:
-    datasets = first.get("datasets")
     stated = first.get("crs")
-    if stated is None and isinstance(datasets, (list, tuple)):
-        stated = next((d["crs"] for d in datasets if isinstance(d, Mapping) and "crs" in d), None)
+    if stated is None:
+        stated = next((d["crs"] for d in objects(first.get("datasets")) if "crs" in d), None)
     if stated is None:
         return ()
     try:
@@ -238,15 +230,14 @@ def _check_systems(image: Mapping[str, Any], path: str) -> Iterator[Finding]:
 
     systems = image.get("coordinateSystems")
     known = systems if isinstance(systems, list) else []
-    names = [system.get("name") if isinstance(system, Mapping) else None for system in known]
+    names = [member_of(system, "name") for system in known]
     if not known or not all(isinstance(name, str) and name for name in names):
         yield wrong("coordinateSystems is no list of systems with names", "a list", systems)
     elif len(set(names)) != len(names):
         yield wrong(f"coordinateSystems have the names {names}, one of them twice", None, names)
     for system in known:
-        axes = system.get("axes") if isinstance(system, Mapping) else None
-        kinds = [axis.get("type") for axis in axes or () if isinstance(axis, Mapping)] if axes else []
-        called = [axis.get("name") for axis in axes or () if isinstance(axis, Mapping)] if axes else []
+        axes = objects(member_of(system, "axes"))
+        kinds, called = ([axis.get(word) for axis in axes] for word in ("type", "name"))
         if not 2 <= len(kinds) <= MOST_AXES or kinds.count("space") not in (2, 3):
             yield wrong(f"axes have the types {kinds}; expected two to five, two or three of them space")
         if len(set(called)) != len(called) or not all(isinstance(name, str) and name for name in called):
@@ -275,11 +266,8 @@ def _is_allowed(transformation: Mapping[str, Any]) -> bool:
     kind = transformation.get("type")
     if kind != "sequence":
         return kind in ("scale", "identity")
-    inner = transformation.get("transformations")
-    kinds = (
-        [step.get("type") for step in inner if isinstance(step, Mapping)] if isinstance(inner, list) else []
-    )
-    return sorted(map(str, kinds)) == ["scale", "translation"]
+    kinds = [str(step.get("type")) for step in objects(transformation.get("transformations"))]
+    return sorted(kinds) == ["scale", "translation"]
 
 
 def _axes(variable: Variable, geo: GeoModel) -> list[dict[str, Any]] | None:
@@ -317,21 +305,16 @@ def _image_dataset(path: str, level: Level, count: int) -> dict[str, Any]:
 
 def is_ome(items: Any) -> bool:
     """Whether a list under `multiscales` is OME-Zarr's: it has axes or transformations."""
-    return isinstance(items, (list, tuple)) and any(
-        isinstance(item, Mapping) and ("axes" in item or _has_transformations(item)) for item in items
-    )
+    return any("axes" in item or _has_transformations(item) for item in objects(items))
 
 
 def _version(node: Any) -> str:
-    ome = node.attrs.get("ome")
-    return str(ome.get("version", "")) if isinstance(ome, Mapping) else ""
+    return str(member_of(node.attrs.get("ome"), "version"))
 
 
 def _images(node: Any) -> list[Mapping[str, Any]]:
     """The images that `ome` lists."""
-    ome = node.attrs.get("ome")
-    stated = ome.get("multiscales") if isinstance(ome, Mapping) else None
-    return [item for item in stated if isinstance(item, Mapping)] if isinstance(stated, list) else []
+    return objects(member_of(node.attrs.get("ome"), "multiscales"))
 
 
 def is_image(group: Any) -> bool:
@@ -340,10 +323,7 @@ def is_image(group: Any) -> bool:
 
 
 def _has_transformations(item: Mapping[str, Any]) -> bool:
-    datasets = item.get("datasets")
-    return isinstance(datasets, (list, tuple)) and any(
-        isinstance(dataset, Mapping) and "coordinateTransformations" in dataset for dataset in datasets
-    )
+    return any("coordinateTransformations" in dataset for dataset in objects(item.get("datasets")))
 
 
 def _variables(geo: GeoModel) -> dict[str, Variable]:
@@ -389,7 +369,7 @@ def _levels_of(entries: list[LevelEntry]) -> list[str] | None:
 
 
 def _parse_item(item: Any, node: GroupNode, findings: list[Finding]) -> list[LevelEntry]:
-    datasets = item.get("datasets") if isinstance(item, Mapping) else None
+    datasets = member_of(item, "datasets")
     if not isinstance(datasets, (list, tuple)):
         message = "multiscales has no list of datasets; its levels are not known"
         findings.append(Finding("OC-10", "error", node.path, message))
@@ -419,23 +399,25 @@ def _axes_of(item: Mapping[str, Any]) -> Any:
     systems = item.get("coordinateSystems")
     if not isinstance(systems, (list, tuple)):
         return item.get("axes")
-    known = [system for system in systems if isinstance(system, Mapping)]
+    known = objects(systems)
     name = next((name for dataset in item.get("datasets") or () if (name := _output(dataset))), None)
     return next((system for system in known if system.get("name") == name), (known or [{}])[0]).get("axes")
 
 
 def _output(dataset: Any) -> Any:
     """The name of the coordinate system that the first transformation of a dataset leads to."""
-    stated = dataset.get("coordinateTransformations") if isinstance(dataset, Mapping) else None
-    first = stated[0] if isinstance(stated, (list, tuple)) and stated else None
-    found = first.get("output") if isinstance(first, Mapping) else None
-    return found.get("name") if isinstance(found, Mapping) else None
+    return member_of(member_of(_first(dataset), "output"), "name")
+
+
+def _first(dataset: Any) -> Any:
+    """The first transformation of a dataset; None where there is no list of them."""
+    stated = member_of(dataset, "coordinateTransformations")
+    return stated[0] if isinstance(stated, (list, tuple)) and stated else None
 
 
 def _steps(dataset: Mapping[str, Any], axes: Any) -> Any:
     """The scale and the translation of a dataset, out of their sequence, or made of the identity."""
-    stated = dataset.get("coordinateTransformations")
-    first = stated[0] if isinstance(stated, (list, tuple)) and stated else None
+    stated, first = dataset.get("coordinateTransformations"), _first(dataset)
     if not isinstance(first, Mapping):
         return stated
     if first.get("type") == "sequence":
@@ -485,11 +467,7 @@ def _affine(line: Line | None, outer: Line | None) -> Affine | None:
     if outer is not None:
         # The image's own transformation comes after its datasets'.
         (y_factor, x_factor), (y_shift, x_shift) = outer
-        y_step, y, x_step, x = (
-            y_step * y_factor,
-            y * y_factor + y_shift,
-            x_step * x_factor,
-            x * x_factor + x_shift,
-        )
+        y_step, x_step = y_step * y_factor, x_step * x_factor
+        y, x = y * y_factor + y_shift, x * x_factor + x_shift
     # OME counts from the centre of the first cell.
     return Affine(float(x_step), 0.0, x - x_step / 2, 0.0, float(y_step), y - y_step / 2)

@@ -156,19 +156,9 @@ CANDIDATE_RULES = {
     "spatial": ("GC-03", "ZC-05"),
     "multiscales": ("GC-04", "ZC-02", "ZC-03", "ZC-06", "GZ-33", "GZ-49"),
     "core": (
-        "GC-01",
-        "ZC-01",
-        "GZ-04",
-        "GZ-05",
-        "GZ-06",
-        "GZ-07",
-        "GZ-20",
-        "ZS-01",
-        "ZS-02",
-        "ZS-03",
-        "ZS-04",
+        "GC-01", "ZC-01", "GZ-04", "GZ-05", "GZ-06", "GZ-07", "GZ-20", "ZS-01", "ZS-02", "ZS-03", "ZS-04",
     ),
-}
+}  # fmt: skip
 CANDIDATE = Profile(
     "geozarr-1.0",
     "GeoZarr 1.0's release candidate: the conventions proj, spatial and multiscales v0.1, no tile matrix set",

@@ -19,11 +19,7 @@ RENDERED_UUIDS = frozenset(UUIDS[name] for name in ("multiscales", "proj", "spat
 
 
 def render_geo(
-    geo: GeoModel,
-    zarr_format: int,
-    conventions: Sequence[str] | None = None,
-    *,
-    profile: str | None = None,
+    geo: GeoModel, zarr_format: int, conventions: Sequence[str] | None = None, *, profile: str | None = None
 ) -> tuple[Documents, list[Finding]]:
     """What to create below a group for `geo`, by path relative to it, and what could not be said.
 

@@ -74,17 +74,14 @@ def declare(names: Iterable[str]) -> list[dict[str, str]]:
 
 def declared(node: Node) -> set[str]:
     """The conventions that a node declares: by their UUID, or by their name with or without a colon."""
-    stated = node.attrs.get("zarr_conventions")
-    entries = [e for e in (stated if isinstance(stated, (list, tuple)) else ()) if isinstance(e, Mapping)]
+    entries = objects(node.attrs.get("zarr_conventions"))
     named = {str(entry.get("name", "")).rstrip(":") for entry in entries} & set(UUIDS)
     return named | {name for name in UUIDS if is_declared(node, name)}
 
 
 def is_declared(node: Node, name: str) -> bool:
     """Whether `zarr_conventions` has an entry with the UUID of the convention of this name."""
-    stated = node.attrs.get("zarr_conventions")
-    entries = stated if isinstance(stated, (list, tuple)) else ()
-    return any(isinstance(entry, Mapping) and entry.get("uuid") == UUIDS[name] for entry in entries)
+    return any(entry.get("uuid") == UUIDS[name] for entry in objects(node.attrs.get("zarr_conventions")))
 
 
 def uses(node: Node, name: str) -> bool:
@@ -97,10 +94,20 @@ def uses(node: Node, name: str) -> bool:
     return any(key.startswith(f"{name}:") for key in node.attrs)
 
 
+def member_of(value: Any, name: str) -> Any:
+    """A member of an object of a document; None where it is missing, or the value is no object."""
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def objects(value: Any) -> list[Mapping[str, Any]]:
+    """The objects in a list of a document; none where the value is no list."""
+    items = value if isinstance(value, (list, tuple)) else ()
+    return [item for item in items if isinstance(item, Mapping)]
+
+
 def layout_items(stated: Any) -> list[Mapping[str, Any]]:
     """The objects in the `layout` of a `multiscales` attribute."""
-    layout = stated.get("layout") if isinstance(stated, Mapping) else None
-    return [item for item in layout if isinstance(item, Mapping)] if isinstance(layout, list) else []
+    return objects(member_of(stated, "layout"))
 
 
 class ZarrConventions(Convention):

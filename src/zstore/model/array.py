@@ -149,6 +149,12 @@ class Parts(NamedTuple):
     fill_value: Any
     dimension_names: tuple[str | None, ...] | None = None
 
+    def make(
+        self, zarr_format: ZarrFormat, attributes: Mapping[str, Any], extra: Mapping[str, Any]
+    ) -> ArrayModel:
+        """The array that has these, and those attributes."""
+        return ArrayModel(zarr_format, *self[:6], attributes, self.dimension_names, extra)
+
     def may_be_shared(self) -> bool:
         """Whether several arrays may have these: objects and structured fill values can be changed."""
         if isinstance(self.fill_value, np.generic):

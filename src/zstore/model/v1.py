@@ -22,15 +22,8 @@ from zstore.model.array import ArrayModel
 ARRAY_KEY = "meta"
 ATTRIBUTES_KEY = "attrs"
 MEMBERS = (
-    "zarr_format",
-    "shape",
-    "chunks",
-    "dtype",
-    "compression",
-    "compression_opts",
-    "fill_value",
-    "order",
-)
+    "zarr_format", "shape", "chunks", "dtype", "compression", "compression_opts", "fill_value", "order",
+)  # fmt: skip
 # The option that a plain number is; None of those that take an object.
 COMPRESSORS: dict[str, str | None] = {"blosc": None, "bz2": "level", "lzma": None, "zlib": "level"}
 # What v1's writer took where the document gives no options; they do not matter to readers.

@@ -31,19 +31,10 @@ ATTRIBUTES_KEY = ".zattrs"
 CONSOLIDATED_KEY = ".zmetadata"
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 PREFIX = "numcodecs."
-ARRAY_MEMBERS = frozenset(
-    (
-        "zarr_format",
-        "shape",
-        "chunks",
-        "dtype",
-        "compressor",
-        "fill_value",
-        "order",
-        "filters",
-        "dimension_separator",
-    )
-)
+ARRAY_MEMBERS = frozenset((
+    "zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters",
+    "dimension_separator",
+))  # fmt: skip
 # Of a chain that did not come from a v2 document, a last codec of these is written as the compressor.
 COMPRESSORS = frozenset(("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"))
 # What documents that were seen before say.
@@ -85,18 +76,7 @@ def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> 
     extra: dict[str, Any] = {}
     if not document.keys() <= ARRAY_MEMBERS:
         extra = {name: document[name] for name in document if name not in ARRAY_MEMBERS}
-    return ArrayModel(
-        2,
-        parts.shape,
-        parts.data_type,
-        parts.grid,
-        parts.keys,
-        parts.codecs,
-        parts.fill_value,
-        attributes,
-        dimension_names,
-        extra,
-    )
+    return parts._replace(dimension_names=dimension_names).make(2, attributes, extra)
 
 
 def _parse_parts(document: Mapping[str, Any]) -> Parts:

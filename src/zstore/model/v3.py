@@ -30,30 +30,8 @@ from zstore.model.keys import ChunkKeys
 from zstore.model.order import Order
 
 KEY = "zarr.json"
-PARTS = (
-    "shape",
-    "data_type",
-    "chunk_grid",
-    "chunk_key_encoding",
-    "fill_value",
-    "codecs",
-    "dimension_names",
-)
-ARRAY_MEMBERS = frozenset(
-    (
-        "zarr_format",
-        "node_type",
-        "shape",
-        "data_type",
-        "chunk_grid",
-        "chunk_key_encoding",
-        "fill_value",
-        "codecs",
-        "attributes",
-        "dimension_names",
-        "storage_transformers",
-    )
-)
+PARTS = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "dimension_names")
+ARRAY_MEMBERS = frozenset((*PARTS, "zarr_format", "node_type", "attributes", "storage_transformers"))
 GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 SEPARATORS = {"default": "/", "v2": "."}
 _ABSENT = object()
@@ -102,18 +80,8 @@ def _parse_array(document: Mapping[str, Any]) -> ArrayModel:
     transformers = get("storage_transformers")
     if transformers:
         _refuse_transformers(transformers)
-    return ArrayModel(
-        3,
-        parts.shape,
-        parts.data_type,
-        parts.grid,
-        parts.keys,
-        parts.codecs,
-        parts.fill_value,
-        _parse_attributes(get("attributes", {})),
-        parts.dimension_names,
-        _parse_extra(document, ARRAY_MEMBERS),
-    )
+    attributes = _parse_attributes(get("attributes", {}))
+    return parts.make(3, attributes, _parse_extra(document, ARRAY_MEMBERS))
 
 
 def _parse_parts(members: Mapping[str, Any]) -> Parts:

@@ -57,7 +57,4 @@ def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> It
         height += unit[0]
     for row in range(0, shape[0], height):
         for column in range(0, shape[1], width):
-            yield (
-                slice(row, min(row + height, shape[0])),
-                slice(column, min(column + width, shape[1])),
-            )
+            yield (slice(row, min(row + height, shape[0])), slice(column, min(column + width, shape[1])))

@@ -25,7 +25,7 @@ CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 THEMES = (
     "documents", "variables", "georeference", "levels", "consistency", "tiles", "declared", "candidate",
-    "values", "unfinished",
+    "values",
 )  # fmt: skip
 
 

@@ -8,16 +8,26 @@ from dataclasses import replace
 from typing import Any
 
 from zstore.conventions.base import Finding
+from zstore.conventions.lists import is_image
 from zstore.conventions.model import GeoModel
-from zstore.conventions.profiles import AUTO, RULED, Profile, load_profile
-from zstore.conventions.zarr_conventions import declared, uses
+from zstore.conventions.profiles import (
+    ARRAYS,
+    AUTO,
+    CANDIDATE,
+    GDAL,
+    OME,
+    OME_06,
+    RULED,
+    Profile,
+    load_profile,
+)
+from zstore.conventions.zarr_conventions import CRS_MEMBERS, declared, uses
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
-from zstore.validation.fitting import find_profile
 from zstore.validation.rule import (
     ALL_CLASSES,
     CANDIDATE_CLASSES,
@@ -90,9 +100,35 @@ def open_hierarchy(
         store, base = open_store(target, read_only=True, storage_options=storage_options), ""
     below = check_path(path)
     hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
-    name = find_profile(hierarchy) if profile == AUTO else profile
+    name = _find_profile(hierarchy) if profile == AUTO else profile
     hierarchy.profile, hierarchy.is_deep = None if name is None else load_profile(name), deep
     return hierarchy
+
+
+def _find_profile(hierarchy: Hierarchy) -> str | None:
+    """The name of the one profile whose document a hierarchy follows.
+
+    None where it follows several, as what zstore writes does, or none that has a profile, as CF alone.
+    """
+    groups = hierarchy.groups
+    images = [group for group in groups if is_image(group)]
+    stated = [group.attrs.get("multiscales") for group in groups]
+    objects = [found for found in stated if isinstance(found, Mapping)]
+    if images and not objects:
+        versions = [g.attrs["ome"].get("version") for g in images if isinstance(g.attrs.get("ome"), Mapping)]
+        return OME_06.name if any(str(version).startswith("0.6") for version in versions) else OME.name
+    items = [item for found in stated if isinstance(found, list) for item in found]
+    if items and all(isinstance(item, Mapping) and item.get("version") == "0.1" for item in items):
+        return ARRAYS.name
+    has_mapping = any("grid_mapping" in array.attrs for array in hierarchy.arrays)
+    has_crs = any("_CRS" in array.attrs for array in hierarchy.arrays)
+    conventions = {name for group in groups for name in declared(group)} & {"proj", "spatial", "multiscales"}
+    if conventions and not has_crs and not any("tile_matrix_set" in found for found in objects):
+        return CANDIDATE.name
+    is_gdals = (
+        has_crs and not has_mapping and not any(name in g.attrs for g in groups for name in CRS_MEMBERS)
+    )
+    return GDAL.name if is_gdals else None
 
 
 def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None) -> Verdict:

@@ -265,19 +265,12 @@ def _consolidated_names(group: GroupView) -> list[str]:
 
 def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
     """The documents by key name of every node that a group's consolidated metadata has, by path below it."""
-    if node.zarr_format == 3:
-        block = node.document.get("consolidated_metadata")
-        metadata = block.get("metadata") if isinstance(block, dict) else None
-        return (
-            {path: {v3.KEY: document} for path, document in metadata.items()}
-            if isinstance(metadata, dict)
-            else {}
-        )
-    block = node.documents.get(v2.CONSOLIDATED_KEY)
+    is_v3 = node.zarr_format == 3
+    block = node.document.get("consolidated_metadata") if is_v3 else node.documents.get(v2.CONSOLIDATED_KEY)
     metadata = block.get("metadata") if isinstance(block, dict) else None
     found: dict[str, dict[str, Any]] = {}
     for key, document in metadata.items() if isinstance(metadata, dict) else ():
-        path, _, name = key.rpartition("/")
+        path, _, name = (key, "", v3.KEY) if is_v3 else key.rpartition("/")
         found.setdefault(path, {})[name] = document
     return found
 
@@ -297,20 +290,14 @@ def _view(store: Store, path: str, documents: Documents, parent: GroupView | Non
     fields = (store, path, kind, zarr_format, raw, parsed, troubles, parent)
     try:
         model = parse_node(documents, place(store, path))
+        if model is not None:
+            return ArrayView(*fields) if isinstance(model, ArrayModel) else GroupView(*fields)
+        troubles.append((kind, "there are attributes, but neither an array nor a group"))
     except ZstoreError as error:
-        if not troubles:
-            troubles.append((error.key or kind, error.message))
-        return NodeView(*fields)
+        troubles += [] if troubles else [(error.key or kind, error.message)]
     except RecursionError:
         troubles.append((kind, "nested too deep"))
-        return NodeView(*fields)
     except Exception as error:
         # Nothing that a store holds ends the looking at the rest of it.
         troubles.append((kind, f"{type(error).__name__}: {error}"))
-        return NodeView(*fields)
-    if model is None:
-        troubles.append((kind, "there are attributes, but neither an array nor a group"))
-        return NodeView(*fields)
-    if isinstance(model, ArrayModel):
-        return ArrayView(*fields)
-    return GroupView(*fields)
+    return NodeView(*fields)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from zstore.conventions.base import Convention, Document, Documents, Facts, Finding, GroupNode, Node, is_group
 from zstore.conventions.model import GeoModel, Stac
-from zstore.conventions.zarr_conventions import declare
+from zstore.conventions.zarr_conventions import declare, member_of, objects
 
 KINDS: tuple[Literal["item", "collection", "link", "key"], ...] = ("item", "collection", "link", "key")
 TYPES = {"item": "Feature", "collection": "Collection"}
@@ -83,13 +83,8 @@ def _parse(
     ):
         yield Stac(kind, stated)
     else:
-        expected = (
-            f"an object of type {TYPES[kind]!r}"
-            if kind in TYPES
-            else "an href"
-            if kind == "link"
-            else "a key"
-        )
+        other = "an href" if kind == "link" else "a key"
+        expected = f"an object of type {TYPES[kind]!r}" if kind in TYPES else other
         shown = repr(stated)[:80]
         message = f"stac:{kind} is {shown}; expected {expected}; it is not used"
         findings.append(Finding("ZC-08", "error", node.path, message, expected, shown))
@@ -98,12 +93,10 @@ def _parse(
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
     assets = content.get("assets")
     for name, asset in assets.items() if isinstance(assets, Mapping) else ():
-        href = asset.get("href") if isinstance(asset, Mapping) else None
+        href = member_of(asset, "href")
         if not isinstance(href, str):
             yield f"asset {name!r} has no href"
         elif "://" in href or href.startswith("/") or ".." in href.split("/"):
             yield f"href of asset {name!r} is {href!r}; expected a path below the group"
-    links = content.get("links")
-    for link in links if isinstance(links, (list, tuple)) else ():
-        if isinstance(link, Mapping) and link.get("rel") == "store":
-            yield "there is a link to the store, which is the one that it is in"
+    if any(link.get("rel") == "store" for link in objects(content.get("links"))):
+        yield "there is a link to the store, which is the one that it is in"

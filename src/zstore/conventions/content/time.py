@@ -144,11 +144,7 @@ def _parse_axis(coordinate: ArrayNode, findings: list[Finding]) -> TimeAxis | No
             name,
             values,
             attributes.get("units") if is_count else None,
-            calendar.lower()
-            if isinstance(calendar, str) and is_count
-            else "standard"
-            if not is_count
-            else calendar,
+            "standard" if not is_count else calendar.lower() if isinstance(calendar, str) else calendar,
             kept,
         )
     except MetadataError as error:

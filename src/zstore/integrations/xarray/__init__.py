@@ -40,19 +40,10 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
     supports_groups = True
     # Said here because xarray finds no names behind `**`.
     open_dataset_parameters = (
-        "mask_and_scale",
-        "decode_times",
-        "concat_characters",
-        "decode_coords",
-        "drop_variables",
-        "use_cftime",
-        "decode_timedelta",
-        "group",
-        "consolidated",
-        "storage_options",
-        "zarr_format",
+        "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables",
+        "use_cftime", "decode_timedelta", "group", "consolidated", "storage_options", "zarr_format",
         "use_zarr_fill_value_as_mask",
-    )
+    )  # fmt: skip
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether it is called .zarr, is a directory that holds Zarr, or is one of zstore's objects."""

@@ -92,10 +92,7 @@ class Recovered:
 
 
 def recover(
-    batch: Batch,
-    cells: Sequence[tuple[int, ...]],
-    chunk_shape: tuple[int, ...],
-    drop_axes: tuple[int, ...],
+    batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
     """The selection behind a batch."""
     if isinstance(batch[0][3], tuple):
@@ -104,10 +101,7 @@ def recover(
 
 
 def _recover_axes(
-    batch: Batch,
-    cells: Sequence[tuple[int, ...]],
-    chunk_shape: tuple[int, ...],
-    drop_axes: tuple[int, ...],
+    batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
     ndim = len(chunk_shape)
     first = batch[0][2]
@@ -238,9 +232,7 @@ def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
 
 
 def _recover_points(
-    batch: Batch,
-    cells: Sequence[tuple[int, ...]],
-    chunk_shape: tuple[int, ...],
+    batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...]
 ) -> Recovered | None:
     counts = []
     for _, _, inside, outside, _ in batch:

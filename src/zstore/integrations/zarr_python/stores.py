@@ -330,11 +330,7 @@ class ZstoreStore(abc.Store):
     # On the calling thread
 
     def get_sync(
-        self,
-        key: str,
-        *,
-        prototype: BufferPrototype | None = None,
-        byte_range: abc.ByteRequest | None = None,
+        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: abc.ByteRequest | None = None
     ) -> Buffer | None:
         self._is_open = True
         found = self.store.get(key, _range(byte_range))

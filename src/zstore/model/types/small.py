@@ -27,16 +27,10 @@ COMPLEX_PARTS = {"complex32": "float16", "bcomplex32": "bfloat16"}
 CORE = {"complex_float32": "complex64", "complex_float64": "complex128"}
 # "NaN" where a type has several: the one that the extension names.
 NAN_BITS = {
-    "bfloat16": 0x7FC0,
-    "float8_e3m4": 0x78,
-    "float8_e4m3": 0x7C,
-    "float8_e4m3fn": 0x7F,
-    "float8_e4m3b11fnuz": 0x80,
-    "float8_e4m3fnuz": 0x80,
-    "float8_e5m2": 0x7E,
-    "float8_e5m2fnuz": 0x80,
+    "bfloat16": 0x7FC0, "float8_e3m4": 0x78, "float8_e4m3": 0x7C, "float8_e4m3fn": 0x7F,
+    "float8_e4m3b11fnuz": 0x80, "float8_e4m3fnuz": 0x80, "float8_e5m2": 0x7E, "float8_e5m2fnuz": 0x80,
     "float8_e8m0fnu": 0xFF,
-}
+}  # fmt: skip
 
 
 def _ml_dtypes(name: str) -> Any:

@@ -49,9 +49,10 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
     return stated[0] if stated else None
 
 
-def _parsed(text: str) -> Crs | None:
+def _parsed(value: Any) -> Crs | None:
+    """The CRS that a value says; None where it says none."""
     try:
-        return Crs.from_user(text)
+        return None if value is None else Crs.from_user(value)
     except MetadataError:
         return None
 
@@ -163,19 +164,13 @@ def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
 
 def _parameters_of(value: Any) -> list[str]:
     """The names of the grid mapping parameters of a CRS; none where it is no CRS."""
-    try:
-        return [] if value is None else list(Crs.from_user(value).cf)
-    except MetadataError:
-        return []
+    found = _parsed(value)
+    return [] if found is None else list(found.cf)
 
 
 def _means(value: Any, crs: Crs) -> bool:
-    if value is None:
-        return False
-    try:
-        return Crs.from_user(value).is_same(crs)
-    except MetadataError:
-        return False
+    found = _parsed(value)
+    return found is not None and found.is_same(crs)
 
 
 def _fix_gdal(draft: Draft, grid: Grid, crs: Crs) -> None:

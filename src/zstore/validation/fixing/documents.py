@@ -9,7 +9,7 @@ import numpy as np
 
 from zstore.conventions.decoding import decode_fill, encode_fill, fit_nodata
 from zstore.conventions.model import RESAMPLING_METHODS
-from zstore.conventions.zarr_conventions import METHOD_NAMES, layout_items
+from zstore.conventions.zarr_conventions import METHOD_NAMES, layout_items, member_of
 from zstore.errors import MetadataError
 from zstore.model import v2, v3
 from zstore.model.document import render_json
@@ -82,7 +82,7 @@ def _layout_methods(stated: dict[str, Any]) -> set[str]:
 
 
 def _with_method(item: Any) -> Any:
-    found = item.get("resampling_method") if isinstance(item, dict) else None
+    found = member_of(item, "resampling_method")
     if not isinstance(found, str) or found in RESAMPLING_METHODS:
         return item
     plain = found.lower().replace("-", "_").replace(" ", "_")

@@ -252,7 +252,7 @@ def _settle_axis(
     weights = [sum(supports(line, statement) for statement in others) for line in known]
     best = known[weights.index(max(weights))]
     weight = max(weights)
-    if read is not None and supports_all(read, statements, supports):
+    if read is not None and all(supports(read, statement) for statement in statements):
         return read, None
     contrary = [s for s in others if not supports(best, s)]
     held = [s for s in held if s not in indices]
@@ -269,11 +269,6 @@ def _settle_axis(
     if _turned(best, held, counts, factors):
         return None, _disagreement(others, supports, best)
     return _exact(agreed, read, counts[0]), None
-
-
-def supports_all(line: Line, statements: Sequence[Statement], supports: Any) -> bool:
-    """Whether nothing contradicts a line."""
-    return all(supports(line, statement) for statement in statements)
 
 
 def _exact(line: Line, read: Line | None, count: int) -> Line:

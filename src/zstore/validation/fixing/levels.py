@@ -20,7 +20,7 @@ from zstore.conventions.levels import LevelPlace
 from zstore.conventions.lists import Multiscales
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import GeoModel, Level
-from zstore.conventions.zarr_conventions import asset_path, is_number, parse_numbers, render_layout
+from zstore.conventions.zarr_conventions import asset_path, is_number, member_of, parse_numbers, render_layout
 from zstore.errors import MetadataError
 from zstore.validation.fixing.crs import crs_of
 from zstore.validation.fixing.places import affine_of
@@ -150,7 +150,7 @@ def _fix_layout(layout: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
 
 
 def _with_asset(item: Any, pyramid: Pyramid) -> Any:
-    asset = item.get("asset") if isinstance(item, dict) else None
+    asset = member_of(item, "asset")
     if isinstance(asset, str) and asset.startswith("/") and pyramid.group.below(asset.strip("/")) is not None:
         return {**item, "asset": asset.strip("/")}
     return item

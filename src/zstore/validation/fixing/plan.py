@@ -253,34 +253,25 @@ def make_plan(
 
     The last of them are left out as long as something would be wrong after them that was right before.
     """
-    plan = _make_plan(hierarchy, fixes, crs, method, fill_value)
-    is_left = any(work.work == "fix" and work.path == hierarchy.root.path for work in hierarchy.unfinished)
-    return replace(plan, path=hierarchy.root.path, is_left=is_left)
-
-
-def _make_plan(
-    hierarchy: Hierarchy,
-    fixes: tuple[Callable[[Draft], None], ...],
-    crs: Crs | None,
-    method: str | None,
-    fill_value: int | float | None,
-) -> Plan:
-    before = check_hierarchy(hierarchy)
+    path, before = hierarchy.root.path, check_hierarchy(hierarchy)
+    is_left = any(work.work == "fix" and work.path == path for work in hierarchy.unfinished)
+    nothing = Plan(OverlayStore(hierarchy.store), {}, (), (), before, before, path, is_left)
     lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
-        return Plan(OverlayStore(hierarchy.store), {}, (), tuple(lost), before, before)
+        return replace(nothing, refused=tuple(lost))
     broken: list[Fix] = []
     for count in range(len(fixes), 0, -1):
         blank = Draft(hierarchy, OverlayStore(hierarchy.store), hierarchy.profile, crs, method, fill_value)
-        plan = _carry_out(fixes[:count], blank, before)
+        plan = _carry_out(fixes[:count], blank, nothing)
         worse = _made_worse(hierarchy, plan)
         if not worse:
             return replace(plan, refused=tuple(_leftovers(plan, broken)))
         broken += worse
-    return Plan(OverlayStore(hierarchy.store), {}, (), tuple(dict.fromkeys(broken)), before, before)
+    return replace(nothing, refused=tuple(dict.fromkeys(broken)))
 
 
-def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, before: Verdict) -> Plan:
+def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing: Plan) -> Plan:
+    """The plan that all of the fixes come to; `nothing` is the one that changes nothing."""
     hierarchy, store = blank.hierarchy, blank.store
     fixed: dict[Fix, None] = {}
     refused: dict[Fix, None] = {}
@@ -303,11 +294,13 @@ def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, before:
     except MetadataError as error:
         message = f"metadata cannot be consolidated again, so that nothing is changed: {error}"
         left = Fix("ZS-02", hierarchy.root.path, message)
-        return Plan(OverlayStore(hierarchy.store), {}, (), (*refused, left), before, before)
+        return replace(nothing, refused=(*refused, left))
     _drop_restyled(store)
     changes = store.changes()
-    after = check_hierarchy(_reload(hierarchy, store)) if changes else before
-    return Plan(store, changes, tuple(fixed), tuple(refused), before, after)
+    after = check_hierarchy(_reload(hierarchy, store)) if changes else nothing.before
+    return replace(
+        nothing, store=store, changes=changes, fixed=tuple(fixed), refused=tuple(refused), after=after
+    )
 
 
 def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:

@@ -12,6 +12,7 @@ from zstore.conventions.zarr_conventions import (
     declared,
     is_declared,
     layout_items,
+    objects,
     parse_numbers,
     uses,
 )
@@ -36,8 +37,7 @@ def check_root(hierarchy: Hierarchy) -> Iterator[Found]:
 def is_pinned(node: NodeView, name: str) -> bool:
     """Whether a node has an entry of the convention as version 0.1's schema pins it: what it says is that."""
     wanted = declare([name])[0]
-    stated: Any = node.attrs.get("zarr_conventions")
-    entries = [e for e in stated if isinstance(e, dict) and e.get("uuid") == wanted["uuid"]] if stated else []
+    entries = [e for e in objects(node.attrs.get("zarr_conventions")) if e.get("uuid") == wanted["uuid"]]
     return any(all(wanted.get(key) == value for key, value in entry.items()) for entry in entries)
 
 

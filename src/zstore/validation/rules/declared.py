@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 from zstore.conventions.lists import is_ome
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import ARRAYS, OME, OME_06
-from zstore.conventions.zarr_conventions import CRS_MEMBERS, asset_path, declared, layout_items, parse_numbers
+from zstore.conventions.zarr_conventions import (
+    CRS_MEMBERS,
+    asset_path,
+    declared,
+    layout_items,
+    member_of,
+    parse_numbers,
+)
 from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, mapping_of
 
@@ -211,7 +219,7 @@ def check_list(hierarchy: Hierarchy) -> Iterator[Found]:
         if not pyramid.stated:
             yield Found(pyramid.group, "multiscales is an empty list", "an object with datasets", [])
         for item in pyramid.stated:
-            datasets = item.get("datasets") if isinstance(item, Mapping) else None
+            datasets = member_of(item, "datasets")
             if not isinstance(datasets, list) or not datasets:
                 yield Found(pyramid.group, f"datasets are {datasets!r}", "a list of paths", datasets)
                 continue
@@ -223,7 +231,7 @@ def check_list(hierarchy: Hierarchy) -> Iterator[Found]:
 def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> Iterator[Found]:
     sizes: list[tuple[str, int]] = []
     for item in datasets if isinstance(datasets, list) else ():
-        path = item.get("path") if isinstance(item, Mapping) else None
+        path = member_of(item, "path")
         node = pyramid.group.below(path) if isinstance(path, str) else None
         if node is None:
             yield Found(pyramid.group, f"dataset {path!r} is not there", "an array", path)
@@ -233,10 +241,7 @@ def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> It
             yield Found(pyramid.group, f"dataset {path!r} is a group", "an array", "a group", "warning")
             sizes += [(str(path), max(g.shape[0] * g.shape[1] for g in held.values()))] if held else []
         elif hasattr(node, "shape"):
-            size = 1
-            for length in node.shape:
-                size *= length
-            sizes.append((str(path), size))
+            sizes.append((str(path), prod(node.shape)))
     if any(one[1] < other[1] for one, other in pairwise(sizes)):
         found = [path for path, _ in sizes]
         message = f"datasets are in the order {found}: the finest is not first"

@@ -1,4 +1,4 @@
-"""Rules about documents and attributes as such: whether they can be read, their text, their types, links."""
+"""Rules about documents and attributes as such: their text, types and links; and work that has not ended."""
 
 from __future__ import annotations
 
@@ -415,3 +415,14 @@ def check_resizeable(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         if "resizeable" in node.stored:
             yield Found(node, "resizeable is set, which no reader knows", None, node.stored["resizeable"])
+
+
+@Rule("ZS-09", "error", "core", "zstore, interrupted work", "No work is unfinished.",
+      "go on with it as the finding says, or wait where it is under way")  # fmt: skip
+def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
+    """What is unfinished at or below the root, and as what is expected, how it goes on."""
+    by_path = {node.path: node for node in hierarchy.nodes}
+    for work in hierarchy.unfinished:
+        node = by_path.get(work.path, hierarchy.root)
+        message = f"{work.what} is unfinished" + ("" if node.path == work.path else f" at {work.path!r}")
+        yield Found(node, message, work.again, "unfinished")

@@ -8,21 +8,16 @@ from typing import Any
 from zstore.conventions.geozarr import known_set
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
+from zstore.conventions.zarr_conventions import layout_items, objects
 from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy
 
 
 def _level_names(pyramid: Pyramid) -> set[str]:
-    stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
-    layout = stated.get("layout")
-    assets = (
-        [item.get("asset") for item in layout if isinstance(item, Mapping)]
-        if isinstance(layout, list)
-        else []
-    )
-    return {str(name).strip("/").partition("/")[0] for name in assets if isinstance(name, str)} | {
-        level.path.partition("/")[0] for level in pyramid.levels
-    }
+    """The names right below the group that the layout lists, or that hold a level."""
+    assets = [item.get("asset") for item in layout_items(pyramid.stated)]
+    paths = [asset.strip("/") for asset in assets if isinstance(asset, str)]
+    return {path.partition("/")[0] for path in [*paths, *(level.path for level in pyramid.levels)]}
 
 
 @Rule("GZ-30", "error", "overviews", "draft 8.2.1",
@@ -102,8 +97,7 @@ def check_multiscales_place(hierarchy: Hierarchy) -> Iterator[Found]:
 
 def _is_itself(stated: Any) -> bool:
     """Whether a list of datasets names nothing but the group that has it."""
-    items = [item for item in stated if isinstance(item, Mapping)] if isinstance(stated, list) else []
-    paths = [d.get("path") for i in items for d in i.get("datasets") or () if isinstance(d, Mapping)]
+    paths = [dataset.get("path") for item in objects(stated) for dataset in objects(item.get("datasets"))]
     return bool(paths) and set(paths) == {"."}
 
 
@@ -211,10 +205,8 @@ Rule("MS-16", "error", "overviews", "mini spec, MultiscaleMetadata",
       "make the levels anew, or state what was done", general="warning")  # fmt: skip
 def check_one_method(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
-        stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
-        layout: Any = stated.get("layout")
-        top = stated.get("resampling_method")
-        items = [item for item in layout if isinstance(item, Mapping)] if isinstance(layout, list) else []
+        top = pyramid.stated.get("resampling_method") if isinstance(pyramid.stated, Mapping) else None
+        items = layout_items(pyramid.stated)
         methods = [item["resampling_method"] for item in items if "resampling_method" in item]
         wanted = top if top is not None else methods[0] if methods else None
         for item in items:

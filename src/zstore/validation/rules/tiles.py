@@ -18,7 +18,7 @@ from zstore.conventions.geozarr import (
 from zstore.conventions.levels import Grid
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
-from zstore.conventions.zarr_conventions import is_number, parse_numbers
+from zstore.conventions.zarr_conventions import is_number, member_of, parse_numbers
 from zstore.validation.rule import Found, Rule
 from zstore.validation.view import Hierarchy, mapping_of
 
@@ -41,26 +41,17 @@ def _check_crs(hierarchy: Hierarchy) -> Iterator[Found]:
             known = known_set(stated)
             found = [] if known is None else [(stated, Crs.from_user(known.crs))]
         for source, crs in found:
-            different = [grid for grid in _grids(pyramid) if _is_other(grid, crs)]
-            if different:
-                other = different[0].crs
-                names = [_name(crs), "none" if other is None else _name(other)]
-                message = f"{source} of the tile matrix set is {names[0]}, the CRS of "
-                message += f"{different[0].node.path!r} {names[1]}"
+            grids = (grid for level in pyramid.levels for grid in level.grids.values())
+            other = next((g for g in grids if g.crs is not None and not g.crs.is_same(crs)), None)
+            if other is not None and other.crs is not None:
+                names = [_name(crs), _name(other.crs)]
+                where = f"the CRS of {other.node.path!r}"
+                message = f"{source} of the tile matrix set is {names[0]}, {where} {names[1]}"
                 yield Found(pyramid.group, message, names[1], names[0])
 
 
 def _name(crs: Crs) -> str:
     return crs.code or crs.wkt.partition(",")[0]
-
-
-def _grids(pyramid: Pyramid) -> Iterator[Grid]:
-    for level in pyramid.levels:
-        yield from level.grids.values()
-
-
-def _is_other(grid: Grid, crs: Crs) -> bool:
-    return grid.crs is not None and not grid.crs.is_same(crs)
 
 
 Rule("GZ-40", "error", "overviews", "draft 8.2.3",
@@ -262,8 +253,7 @@ def check_mini_limits(hierarchy: Hierarchy) -> Iterator[Found]:
       "add the members (zstore fix does)")  # fmt: skip
 def check_matrix_members(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
-        stated = pyramid.tile_matrix_set
-        matrices = stated.get("tileMatrices") if isinstance(stated, Mapping) else None
+        matrices = member_of(pyramid.tile_matrix_set, "tileMatrices")
         for matrix in matrices if isinstance(matrices, list) else ():
             if not isinstance(matrix, Mapping):
                 yield Found(pyramid.group, f"tile matrix is {matrix!r}", "an object", matrix)

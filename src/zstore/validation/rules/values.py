@@ -13,7 +13,7 @@ from zstore.conventions.geozarr import LIMITS, Limits, parse_limits
 from zstore.conventions.levels import Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import RESAMPLING_METHODS
-from zstore.conventions.zarr_conventions import is_number
+from zstore.conventions.zarr_conventions import is_number, layout_items
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.resampling.methods import downsample, plan_part
 from zstore.validation.rule import Found, Rule
@@ -94,16 +94,13 @@ def _factors(source: LevelPlace, level: LevelPlace, name: str) -> list[tuple[int
 
 
 def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
+    """The method that is stated of a level, and for classes, which have no average, those in its place."""
     stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
-    layout: Any = stated.get("layout")
-    items = [i for i in (layout if isinstance(layout, list) else ()) if isinstance(i, Mapping)]
-    item = next((i for i in items if i.get("asset") == level.path), {})
-    own = grid.node.attrs.get(
-        "resampling_method", item.get("resampling_method", stated.get("resampling_method"))
-    )
+    item = next((i for i in layout_items(stated) if i.get("asset") == level.path), {})
+    name = "resampling_method"
+    own = grid.node.attrs.get(name, item.get(name, stated.get(name)))
     methods = [own] if own in RESAMPLING_METHODS else []
     if any(name in grid.node.attrs for name in ("flag_values", "flag_masks", "flag_meanings")):
-        # Classes have no average: these are what takes its place.
         methods += [method for method in ("mode", "nearest") if method not in methods]
     return methods
 
