@@ -12,7 +12,16 @@ from zstore.errors import NotFoundError
 from zstore.jobs.record import find_unfinished
 from zstore.nodes.open import open as open_node
 from zstore.report.readers import Reader, judge_readers
-from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report, stored_size
+from zstore.report.summary import (
+    Report,
+    describe_codecs,
+    format_cell,
+    format_lengths,
+    format_size,
+    list_facts,
+    make_report,
+    stored_size,
+)
 from zstore.storage.url import open_store
 
 
@@ -65,9 +74,8 @@ def _reader_table(readers: Sequence[Reader]) -> Table:
 def _level_table(report: Report) -> Table:
     table = Table("level", "rows", "columns", "cell size", "factors", title="levels", title_justify="left")
     for level in report.geo.levels if report.geo is not None else ():
-        cell = "" if level.affine is None else " × ".join(f"{n:.12g}" for n in reversed(level.affine.cell))
         factors = " × ".join(f"{factor:g}" for factor in level.factors)
-        table.add_row(level.path, str(level.shape[0]), str(level.shape[1]), cell, factors)
+        table.add_row(level.path, *map(str, level.shape), format_cell(level), factors)
     return table
 
 
@@ -82,16 +90,7 @@ def _array_table(report: Report, with_sizes: bool) -> Table:
     for path, array in report.arrays.items():
         variable = variables.get(array.basename)
         nodata = "" if variable is None or variable.nodata is None else f"{variable.nodata:.12g}"
-        shapes = [
-            _lengths(array.shape),
-            str(array.dtype),
-            _lengths(array.chunks),
-            _lengths(array.shards or ()),
-        ]
+        shape, chunks, shards = map(format_lengths, (array.shape, array.chunks, array.shards or ()))
         sizes = [format_size(stored_size(array)), format_size(array.nbytes)] if with_sizes else []
-        table.add_row(path, *shapes, describe_codecs(array), nodata, *sizes)
+        table.add_row(path, shape, str(array.dtype), chunks, shards, describe_codecs(array), nodata, *sizes)
     return table
-
-
-def _lengths(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape))

@@ -98,7 +98,7 @@ class _RateColumn(ProgressColumn):
 
 @contextmanager
 def show_progress(label: str, unit: str = "cells") -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr while work goes on; nothing where nobody looks."""
+    """Show a progress bar on stderr while work goes on, if stderr is a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -113,7 +113,7 @@ def show_progress(label: str, unit: str = "cells") -> Iterator[Callable[[int, in
 
 
 def show_table(table: Table) -> None:
-    """Print a table, wide where nobody looks."""
+    """Print a table; where the output is no terminal, it is as wide as it needs."""
     console = Console(markup=False)
     if not console.is_terminal:
         console = Console(markup=False, width=PIPED_WIDTH)

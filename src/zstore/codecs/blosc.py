@@ -121,7 +121,6 @@ class Blosc(_BloscFrames):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
         made = super().from_configuration(configuration)
         # The spec has the value ignored where nothing is shuffled, and writers put anything there.
         if made.typesize == 0 and made.shuffle != "noshuffle":

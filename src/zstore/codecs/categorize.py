@@ -83,7 +83,8 @@ class CategorizeObjects(Serializer):
         codes = np.empty(chunk.shape, self.astype)
         for place in np.ndindex(chunk.shape):
             item: Any = chunk[place]
-            if self._is_unwritten(item):
+            if self.spec is not None and item is self.spec.fill_value:
+                # Never written: others leave 0 or null in the documents of such arrays.
                 item = ""
             if not isinstance(item, str) or item not in self.codes:
                 raise self.fail(
@@ -92,10 +93,6 @@ class CategorizeObjects(Serializer):
                 )
             codes[place] = self.codes[item]
         return codes.tobytes()
-
-    def _is_unwritten(self, item: Any) -> bool:
-        """Whether an item is the fill value that others leave in the documents of such arrays, 0 or null."""
-        return self.spec is not None and item is self.spec.fill_value
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None, "bound before use"

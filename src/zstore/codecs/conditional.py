@@ -42,7 +42,6 @@ class Conditional(BytesCodec):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
         made = super().from_configuration(configuration)
         bound = []
         for codec in map(make_codec, made.codecs):

@@ -1,4 +1,4 @@
-"""What the bytes codecs that run native code share: a capsule, and typed errors around calling it."""
+"""The base of bytes codecs that run native code: it holds their capsule and types their errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class NativeCodec(BytesCodec):
         return f"{type(self).__name__}({options})"
 
     def encode(self, data: memoryview) -> bytes | memoryview:
-        """The encoded bytes."""
         try:
             return native.encode(self._capsule, data)
         except (BufferError, RuntimeError) as error:
@@ -52,7 +51,6 @@ class NativeCodec(BytesCodec):
             ) from error
 
     def decode(self, data: memoryview, size_limit: int) -> bytes | memoryview:
-        """The bytes as they were before `encode`, never more than `size_limit` of them."""
         try:
             return native.decode(self._capsule, data, size_limit)
         except ArithmeticError as error:

@@ -40,7 +40,6 @@ class _Document(Serializer):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
         return cls(configuration)
 
     def to_configuration(self) -> dict[str, Any]:

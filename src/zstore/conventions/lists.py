@@ -170,8 +170,9 @@ class Ome(Convention):
         """Where images have no list of datasets, or levels whose cells or corners do not agree."""
         facts = self.parse(node, parent)
         findings = list(facts.findings)
-        for image in _images(node):
-            if "coordinateSystems" in image or _version(node).startswith("0.6"):
+        for image in objects(member_of(node.attrs.get("ome"), "multiscales")):
+            version = str(member_of(node.attrs.get("ome"), "version"))
+            if "coordinateSystems" in image or version.startswith("0.6"):
                 findings += _check_systems(image, node.path)
         affines = {level.path: level.affine for level in geo.levels}
         base = next((entry.fallback_affine for entry in facts.levels or () if entry.fallback_affine), None)
@@ -305,25 +306,15 @@ def _image_dataset(path: str, level: Level, count: int) -> dict[str, Any]:
 
 def is_ome(items: Any) -> bool:
     """Whether a list under `multiscales` is OME-Zarr's: it has axes or transformations."""
-    return any("axes" in item or _has_transformations(item) for item in objects(items))
-
-
-def _version(node: Any) -> str:
-    return str(member_of(node.attrs.get("ome"), "version"))
-
-
-def _images(node: Any) -> list[Mapping[str, Any]]:
-    """The images that `ome` lists."""
-    return objects(member_of(node.attrs.get("ome"), "multiscales"))
+    images = objects(items)
+    datasets = (dataset for image in images for dataset in objects(image.get("datasets")))
+    has_axes = any("axes" in image for image in images)
+    return has_axes or any("coordinateTransformations" in dataset for dataset in datasets)
 
 
 def is_image(group: Any) -> bool:
     """Whether a group is an image of OME-Zarr, in any version."""
     return isinstance(group.attrs.get("ome"), Mapping) or is_ome(group.attrs.get("multiscales"))
-
-
-def _has_transformations(item: Mapping[str, Any]) -> bool:
-    return any("coordinateTransformations" in dataset for dataset in objects(item.get("datasets")))
 
 
 def _variables(geo: GeoModel) -> dict[str, Variable]:

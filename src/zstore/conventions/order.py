@@ -76,7 +76,7 @@ def use_conventions(*names: str) -> Iterator[None]:
 
 
 def warn_of(findings: Sequence[Finding], *, stacklevel: int = 2) -> None:
-    """Tell of what reading found on the way to something else.
+    """Warn of what was found wrong while something was read for another purpose.
 
     Warns
         ReadingWarning: once for each finding that is more than a note.

@@ -170,7 +170,7 @@ CANDIDATE = Profile(
 PROFILES = {
     profile.name: profile for profile in (DEFAULT_PROFILE, DRAFT, MINI, CANDIDATE, ARRAYS, OME, OME_06, GDAL)
 }
-# The word for the one that a hierarchy was written by.
+# This name stands for the profile that a hierarchy was written by.
 AUTO = "auto"
-# Those that rules are about: what all readers take together is for all rules.
+# The profiles that can be validated against; without one, all rules apply.
 RULED = tuple(name for name in PROFILES if name != DEFAULT_PROFILE.name)

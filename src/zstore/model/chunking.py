@@ -91,13 +91,10 @@ def parse_integers(value: Any, name: str) -> tuple[Any, ...]:
     items = (value,) if isinstance(value, int | np.integer) else value
     if isinstance(items, Iterable) and not isinstance(items, str | bytes):
         items = tuple(items)
-        if all(item is None or _is_integer(item) for item in items):
+        whole = (int, np.integer)
+        if all(item is None or (isinstance(item, whole) and not isinstance(item, bool)) for item in items):
             return items
     raise MetadataError(f"{name} is {value!r}; expected an integer or a sequence of integers")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _chunk_shape(chunks: Any, shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:

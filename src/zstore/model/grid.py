@@ -102,7 +102,7 @@ class RegularGrid:
         return self
 
     def beyond(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape in which the last chunks of an array of `shape` are not the last."""
+        """A larger shape, in which other chunks follow the last ones of an array of `shape`."""
         return tuple(n + c for n, c in zip(shape, self.chunk_shape, strict=True))
 
 
@@ -277,7 +277,7 @@ class RectilinearGrid:
         )
 
     def beyond(self, shape: Shape) -> Shape:
-        """A shape in which the last chunks of an array of `shape` are not the last.
+        """A larger shape, in which other chunks follow the last ones of an array of `shape`.
 
         `shape` itself where chunks are uneven: those are replaced only where all of them is covered anyway.
         """

@@ -268,13 +268,11 @@ def _render_chain(model: ArrayModel) -> tuple[str, Order, list[dict[str, Any]], 
             raise UnsupportedError(f"codec {name!r} cannot be said in Zarr v2; it has 'bytes' there")
         endian = codecs.pop(0).configuration.get("endian")
     compressor = None
-    if codecs and (codecs[-1].role or _guess_role(codecs[-1])) == "compressor":
-        compressor = _render_codec(codecs.pop())
+    if codecs:
+        is_known = codecs[-1].name.removeprefix(PREFIX) in COMPRESSORS
+        if (codecs[-1].role or ("compressor" if is_known else "filter")) == "compressor":
+            compressor = _render_codec(codecs.pop())
     return order, endian, [_render_codec(codec) for codec in codecs], compressor
-
-
-def _guess_role(codec: CodecModel) -> str:
-    return "compressor" if codec.name.removeprefix(PREFIX) in COMPRESSORS else "filter"
 
 
 def _render_codec(codec: CodecModel) -> dict[str, Any]:

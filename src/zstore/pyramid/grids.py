@@ -130,7 +130,6 @@ class FactorGrid(LevelGrid):
         )
 
     def place(self, geo: GeoModel) -> GeoModel:
-        """The model of a source with the levels there will be."""
         names = self.names
         if self.is_absent:
             # The first level that is made stands for the finest, and cells are counted in its cells.

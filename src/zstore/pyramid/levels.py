@@ -288,13 +288,8 @@ def draft_auxiliaries(
     """
     for name, document in auxiliaries(documents, level):
         path = join_key(level if below is None else below, name)
-        found = None if group is None else group.get(path)
-        if found is None:
+        if group is None or _auxiliary(group, path, document) is None:
             nodes.add_array(path, **auxiliary_options(document))
-        elif not isinstance(found, Array) or found.shape != document["data"].shape:
-            expected = f"expected an array of shape {document['data'].shape}"
-            where = place_of(found).rpartition("/")[0]
-            raise MetadataError(f"{name!r} is {found!r}; {expected}", path=where)
 
 
 def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
@@ -304,14 +299,25 @@ def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
         MetadataError: something else has one of their names.
     """
     for name, document in auxiliaries(documents, level):
-        existing = group.get(name)
-        if existing is None:
+        found = _auxiliary(group, name, document)
+        if found is None:
             group.create_array(name, **auxiliary_options(document))
-        elif isinstance(existing, Array) and existing.shape == document["data"].shape:
-            existing.attrs.update(document["attributes"])
         else:
-            expected = f"expected an array of shape {document['data'].shape}"
-            raise MetadataError(f"{name!r} is {existing!r}; {expected}", path=place_of(group))
+            found.attrs.update(document["attributes"])
+
+
+def _auxiliary(group: Group, path: str, document: Document) -> Array | None:
+    """The array that is there of such a document; None where there is nothing.
+
+    Raises
+        MetadataError: there is something else.
+    """
+    found = group.get(path)
+    if found is None or (isinstance(found, Array) and found.shape == document["data"].shape):
+        return found
+    expected = f"expected an array of shape {document['data'].shape}"
+    where, _, name = place_of(found).rpartition("/")
+    raise MetadataError(f"{name!r} is {found!r}; {expected}", path=where)
 
 
 def auxiliary_options(document: Document) -> dict[str, Any]:

@@ -173,7 +173,6 @@ class Pass:
         return [share for share in owned if volume(share.box)]
 
     def pack(self, parts: list[Items]) -> bytes:
-        """What a unit gave back, for a journal."""
         return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 
     def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:

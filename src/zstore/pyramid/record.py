@@ -1,4 +1,4 @@
-"""What a pyramid says of its own making: how it was built, and which of its levels are being updated."""
+"""The record in a pyramid's attributes: how it was built, and which of its levels are being updated."""
 
 from __future__ import annotations
 

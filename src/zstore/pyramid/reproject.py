@@ -94,15 +94,15 @@ class Reprojection:
         return volume(self.own(unit))
 
     def shared(self, unit: Shape) -> list[Share]:
-        """Nothing: every unit is a whole chunk."""
+        """No shares, because every unit is a whole chunk."""
         return []
 
     def pack(self, parts: list[Items]) -> bytes:
-        """Nothing: nothing is given back."""
+        """No bytes, because units give nothing back."""
         return b""
 
     def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:
-        """Nothing, unless something was packed; None too where the unit's chunk is not stored."""
+        """No parts; None where bytes were packed all the same, or the unit's chunk is not stored."""
         return None if data or not is_stored(self.target, self.own(unit)) else []
 
     def make(self, unit: Shape) -> list[Items]:

@@ -149,12 +149,10 @@ class TileGrid(LevelGrid):
             attributes["multiscales"] = name_set(stated, self.known, self.times, limits)
 
     def record(self) -> dict[str, Any]:
-        """What the pyramid's record says of this kind alone."""
         tolerance = self.transform.tolerance
         return {"tile_matrix_set": self.known.id, "tile": list(self.tile), "tolerance": tolerance}
 
     def pending(self) -> dict[str, Any]:
-        """What the record is to hold until an update has ended."""
         return {"grids": [list(grid) for grid in self.sources]}
 
     def steps(

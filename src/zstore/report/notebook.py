@@ -14,7 +14,15 @@ from zstore.errors import ZstoreError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.quicklook import encode_png, quicklook
-from zstore.report.summary import Report, describe_codecs, format_size, list_facts, make_report
+from zstore.report.summary import (
+    Report,
+    describe_codecs,
+    format_cell,
+    format_lengths,
+    format_size,
+    list_facts,
+    make_report,
+)
 from zstore.storage.memory import MemoryStore
 
 PICTURE_SIZE = 160
@@ -47,25 +55,19 @@ def render_html(node: Array | Group) -> str:
 def _shape(node: Array | Group) -> list[tuple[str, str]]:
     if isinstance(node, Group):
         return []
-    rows = [("shape", _lengths(node.shape)), ("type", str(node.dtype)), ("chunks", _lengths(node.chunks))]
-    if node.shards is not None:
-        rows.append(("shards", _lengths(node.shards)))
+    shapes = {"shape": node.shape, "chunks": node.chunks, "shards": node.shards}
+    rows = [(name, format_lengths(shape) or "()") for name, shape in shapes.items() if shape is not None]
+    rows.insert(1, ("type", str(node.dtype)))
     return [*rows, ("codecs", describe_codecs(node)), ("decoded", format_size(node.nbytes))]
 
 
 def _levels(geo: GeoModel) -> list[tuple[str, str, str]]:
-    return [
-        (
-            level.path,
-            _lengths(level.shape),
-            "" if level.affine is None else " × ".join(f"{n:.12g}" for n in reversed(level.affine.cell)),
-        )
-        for level in geo.levels
-    ]
+    return [(level.path, format_lengths(level.shape), format_cell(level)) for level in geo.levels]
 
 
 def _arrays(report: Report) -> list[tuple[str, str, str]]:
-    rows = [(path, _lengths(a.shape), str(a.dtype)) for path, a in list(report.arrays.items())[:MOST_ROWS]]
+    shown = list(report.arrays.items())[:MOST_ROWS]
+    rows = [(path, format_lengths(a.shape) or "()", str(a.dtype)) for path, a in shown]
     more = len(report.arrays) - len(rows)
     return [*rows, (f"and {more} more", "", "")] if more else rows
 
@@ -96,7 +98,3 @@ def _picture(node: Array | Group, geo: GeoModel | None) -> str:
         return ""
     data = base64.standard_b64encode(encode_png(image)).decode("ascii")
     return f'<div><img alt="a picture of the data" src="data:image/png;base64,{data}"></div>'
-
-
-def _lengths(shape: Iterable[int]) -> str:
-    return " × ".join(map(str, shape)) or "()"

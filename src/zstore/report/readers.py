@@ -1,4 +1,4 @@
-"""Which programs will open what is there, and what keeps the others from it.
+"""Which programs can open an array or group, and what keeps the others from it.
 
 Told by the documents alone, from what these programs' versions were seen to want; nothing is run.
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from zstore.conventions.base import Finding
 from zstore.conventions.meaning import Meaning, Reading
-from zstore.conventions.model import Band, GeoModel
+from zstore.conventions.model import Band, GeoModel, Level
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.nodes.array import Array
@@ -156,6 +156,16 @@ def list_codecs(array: Array) -> list[str]:
 def describe_codecs(array: Array) -> str:
     """The codecs as people read them."""
     return ", ".join(list_codecs(array))
+
+
+def format_lengths(shape: Iterable[int]) -> str:
+    """A shape as people read it."""
+    return " × ".join(map(str, shape))
+
+
+def format_cell(level: Level) -> str:
+    """The width and the height of a level's cells as people read them; "" where nothing says them."""
+    return "" if level.affine is None else " × ".join(f"{n:.12g}" for n in reversed(level.affine.cell))
 
 
 def format_size(size: int) -> str:

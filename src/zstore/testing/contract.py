@@ -1,4 +1,4 @@
-"""What the contracts share: promises that can be switched off by name, and ways to make things fail."""
+"""What all contracts share: promises that can be switched off by name, and ways to make calls fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLAIN = (str, bytes, int, float, bool, type(None), Path)
 
 
 def needs(*capabilities: str) -> Callable[[T], T]:
-    """A test of what only those have that say so by all of these flags; for others there is no such test."""
+    """Mark a test as one that runs only where the class has all of these flags switched on."""
 
     def mark(test: T) -> T:
         test.needs = capabilities  # type: ignore[attr-defined]
@@ -41,7 +41,7 @@ def needs(*capabilities: str) -> Callable[[T], T]:
 
 
 class Contract:
-    """A class of tests to inherit from; those that `needs` marks are there where the class says so."""
+    """A class of tests to inherit from; where it switches a flag off, tests that `needs` it are left out."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

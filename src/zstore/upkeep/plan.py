@@ -25,7 +25,7 @@ V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
 
 @dataclass(frozen=True)
 class Request:
-    """What arrays are to become; "same" is as they are."""
+    """What arrays are to become; "same" leaves them as they are."""
 
     zarr_format: ZarrFormat
     chunks: Any = SAME

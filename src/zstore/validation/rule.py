@@ -39,7 +39,7 @@ class Found(NamedTuple):
     severity: Severity | None = None
 
 
-Check = Callable[[Hierarchy], Iterator[Found]]
+Check = Callable[[Any], Iterator[Found]]
 CheckT = TypeVar("CheckT", bound=Check)
 _RULES: dict[str, Rule] = {}
 
@@ -58,6 +58,7 @@ class Rule:
     is_read    whether reading the georeference finds what breaks it, too
     is_deep    whether it needs more than metadata and coordinates
     is_general whether it is looked at where no profile is asked for
+    each       what of a hierarchy the check is given one after the other; "": the hierarchy itself
     check      finds what breaks it; None where reading finds all of that
     """
 
@@ -73,6 +74,7 @@ class Rule:
     is_read: bool = False
     is_deep: bool = False
     is_general: bool = True
+    each: Literal["", "nodes", "arrays", "groups", "pyramids"] = ""
     check: Check | None = None
 
     def __post_init__(self) -> None:
@@ -84,6 +86,11 @@ class Rule:
         self.check = check
         check.__doc__ = check.__doc__ or self.says
         return check
+
+    def find(self, hierarchy: Hierarchy) -> Iterator[Found]:
+        """What the check finds in a hierarchy."""
+        for subject in getattr(hierarchy, self.each) if self.each else (hierarchy,):
+            yield from self.check(subject) if self.check is not None else ()
 
     def severity_under(self, profile: Profile | str | None) -> Severity:
         """How bad a finding of this rule is under a profile, or under none."""

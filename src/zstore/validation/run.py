@@ -1,4 +1,4 @@
-"""Looking at a hierarchy by every rule."""
+"""Validation: a hierarchy is held against every rule that applies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def open_hierarchy(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Hierarchy:
-    """What there is to look at; the arguments and errors are those of `validate`."""
+    """The hierarchy to validate, read from its store; arguments and errors are those of `validate`."""
     if profile is not None and profile not in (*RULED, AUTO):
         raise MetadataError(f"profile is {profile!r}; expected one of {', '.join((*RULED, AUTO))}")
     if isinstance(target, Array | Group):
@@ -191,7 +191,7 @@ def _findings(
             yield replace(finding, severity=severity)
     for rule in looked_at.values():
         try:
-            for found in rule.check(hierarchy) if rule.check is not None else ():
+            for found in rule.find(hierarchy):
                 severity = milder(rule.severity_under(hierarchy.profile), found.severity)
                 path = found.node.path
                 yield Finding(rule.id, severity, path, found.message, found.expected, found.found)

@@ -1,4 +1,4 @@
-"""What validation comes to: findings and a verdict per requirements class, as text, JSON and JUnit."""
+"""The result of a validation, findings and a verdict for each requirements class, as text, JSON and JUnit."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _count(number: int, word: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text with what a terminal would act upon written out, on one line, not too long."""
+    """The text on one line, not too long, with characters that a terminal would act upon escaped."""
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     return shown if len(shown) <= 4 * LONGEST else shown[: 4 * LONGEST] + "..."
 

@@ -82,7 +82,6 @@ class NodeView(HeldNode):
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """The attributes, without what names dimensions in Zarr v2."""
         return self.stored
 
 
@@ -128,7 +127,7 @@ class GroupView(NodeView, HeldGroup):
 
 @dataclass(eq=False)
 class Hierarchy:
-    """Every node at and below one, the root first, and what is asked of them."""
+    """All nodes at and below a root, the root first, and what rules ask of them."""
 
     store: Store
     root: NodeView
@@ -219,10 +218,7 @@ def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
 
 
 def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView:
-    """What has no document itself but holds nodes: a group that everything but its document is there of.
-
-    So is a place where one is being made.
-    """
+    """The group that a place without a document stands for, because nodes lie in it or one is being made."""
     names = store.list_children(path)
     found = read_documents(store, [join_key(path, name) for name in names])
     kinds = {kind for documents in found if (kind := node_kind(documents)) is not None}
@@ -252,7 +248,7 @@ def _list(group: GroupView) -> None:
 
 
 def _consolidated_names(group: GroupView) -> list[str]:
-    """Names of the children where the store cannot list but the group says them."""
+    """The names of the children as consolidated metadata has them, for stores that cannot list."""
     prefix = group.path
     for above in [group, *group.ancestors()]:
         known = consolidated_documents(above)

@@ -1,4 +1,4 @@
-"""zarr-python's list of chunks and their parts → the selection that it was made from, as a plan.
+"""The selection that zarr-python made its list of chunks from, found out again and planned.
 
 A pipeline is handed one entry per chunk: which part of it is wanted, and where that lands. All entries
 together are either a choice per dimension (basic, orthogonal and block selections) or points (coordinates and

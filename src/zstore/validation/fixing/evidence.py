@@ -73,7 +73,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Settled:
-    """Where a grid lies; None, with the reason, where nothing settles what disagrees."""
+    """Where a grid lies; where statements disagree and nothing settles it, None and the reason."""
 
     affine: Affine | None
     trouble: str | None = None
@@ -247,7 +247,9 @@ def _settle_axis(
     if not known:
         return read, None
     held = [statement for statement in statements if statement.source == COORDINATES]
-    indices = [s for s in held if _is_counted(s.lines, counts[s.level]) and len(known) > 1]
+    # Coordinates that are the numbers of rows or columns say no place.
+    counted = [s for s in held if any(n.step == 1 and n.first in (-0.5, 0.0, 0.5) for n in s.lines)]
+    indices = counted if len(known) > 1 else []
     others = [s for s in statements if s not in indices]
     weights = [sum(supports(line, statement) for statement in others) for line in known]
     best = known[weights.index(max(weights))]
@@ -274,11 +276,6 @@ def _settle_axis(
 def _exact(line: Line, read: Line | None, count: int) -> Line:
     """The line as reading has it, where that is the same: coordinates may be rounded, transforms are not."""
     return read if read is not None and read.is_at(line, count) else line
-
-
-def _is_counted(lines: Sequence[Line], count: int) -> bool:
-    """Whether coordinates are the numbers of rows or columns, which say no place."""
-    return any(line.step == 1 and line.first in (-0.5, 0.0, 0.5) for line in lines)
 
 
 def _turned(

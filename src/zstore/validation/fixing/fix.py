@@ -1,4 +1,4 @@
-"""The way in: what to fix in a hierarchy, and doing it."""
+"""`zstore.fix`: find what can be fixed in a hierarchy without touching its data, and fix it."""
 
 from __future__ import annotations
 

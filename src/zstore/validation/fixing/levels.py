@@ -126,13 +126,9 @@ def _fix_object(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
         reason = why_no_tiles(geo)
         if reason is None:
             changed |= _fix_tiles(pyramid, geo, stated)
-        elif _has_tile_findings(draft, pyramid):
+        elif any(finding.rule in ("GZ-44", "GZ-45") for finding in pyramid.reading.findings):
             draft.refuse("GZ-44", pyramid.group, f"the tile matrices cannot be worked out: {reason}")
     draft.update("GZ-44", pyramid.group, "multiscales says what the levels are", {"multiscales": changed})
-
-
-def _has_tile_findings(draft: Draft, pyramid: Pyramid) -> bool:
-    return any(finding.rule in ("GZ-44", "GZ-45") for finding in pyramid.reading.findings)
 
 
 def _fix_layout(layout: Any, pyramid: Pyramid, geo: GeoModel) -> Any:

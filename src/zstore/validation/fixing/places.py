@@ -213,7 +213,8 @@ def _fix_description(
     }
     values = _numbers(coordinate)
     is_borne = values is not None and _is_near(coordinate, values, centres)
-    is_view = _projection(grid) == "geostationary" and angle_of(str(found["units"])) is not None
+    projection = None if grid.crs is None else grid.crs.cf.get("grid_mapping_name")
+    is_view = projection == "geostationary" and angle_of(str(found["units"])) is not None
     if not is_borne and (is_view or is_length(found["units"], str(wanted.get("units")))):
         # Readers convert them.
         wrong.pop("units", None)
@@ -233,11 +234,6 @@ def _fix_description(
         draft.refuse(
             rule, coordinate, f"units are {found['units']!r}, and no transform bears the numbers out"
         )
-
-
-def _projection(grid: Grid) -> str | None:
-    """What CF calls the projection of a grid."""
-    return None if grid.crs is None else grid.crs.cf.get("grid_mapping_name")
 
 
 def _is_said(name: str, found: Any, wanted: str) -> bool:
@@ -340,10 +336,10 @@ def _is_alone(draft: Draft, grid: Grid, node: NodeView) -> bool:
 
 
 def _is_close(numbers: Any, affine: Affine) -> bool:
-    if numbers is None:
-        return False
     small = 1e-6 * min(affine.cell)
-    return all(abs(one - other) <= small for one, other in zip(numbers, affine, strict=True))
+    return numbers is not None and all(
+        abs(one - other) <= small for one, other in zip(numbers, affine, strict=True)
+    )
 
 
 def _fix_spatial(draft: Draft, grid: Grid, node: NodeView, affine: Affine) -> None:

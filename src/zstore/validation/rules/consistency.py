@@ -42,17 +42,16 @@ Rule("GZ-33", "error", "overviews", "draft 8.2.1",
 
 @Rule("MS-13", "warning", "overviews", "mini spec, Implementation Approach",
       "Every level is a whole number of times smaller than the one before.",
-      "make the level with a whole factor")  # fmt: skip
-def check_factors(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for finer, coarser in zip(pyramid.levels, pyramid.levels[1:], strict=False):
-            for one, other in _twins(finer, coarser):
-                for n, m in zip(one.shape, other.shape, strict=True):
-                    factor = round(n / m) if m else 0
-                    if factor < 1 or not n / factor - 1 <= m <= n / factor + 1:
-                        message = f"{other.shape} is no whole part of {one.shape} at level {finer.path!r}"
-                        yield Found(other.node, message, [n // 2, -(-n // 2)], m)
-                        break
+      "make the level with a whole factor", each="pyramids")  # fmt: skip
+def check_factors(pyramid: Pyramid) -> Iterator[Found]:
+    for finer, coarser in zip(pyramid.levels, pyramid.levels[1:], strict=False):
+        for one, other in _twins(finer, coarser):
+            for n, m in zip(one.shape, other.shape, strict=True):
+                factor = round(n / m) if m else 0
+                if factor < 1 or not n / factor - 1 <= m <= n / factor + 1:
+                    message = f"{other.shape} is no whole part of {one.shape} at level {finer.path!r}"
+                    yield Found(other.node, message, [n // 2, -(-n // 2)], m)
+                    break
 
 
 def coordinate_corner(grid: Grid) -> tuple[tuple[float, float], tuple[float, float]] | None:
@@ -78,19 +77,18 @@ def _numbers(coordinate: ArrayView) -> np.ndarray[Any, Any] | None:
 
 @Rule("MS-14", "error", "overviews", "mini spec, Multiscale Dataset",
       "Every level has its own coordinates, in order, from the same corner as the finest.",
-      "write the centres of the level's own cells (zstore fix does)")  # fmt: skip
-def check_coordinates(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            for coordinate in _coordinates(level):
-                values = _numbers(coordinate)
-                if values is not None and len(values) > 1:
-                    steps = np.diff(values)
-                    if not (np.all(steps > 0) or np.all(steps < 0)):
-                        yield Found(coordinate, "the coordinates are not in order")
-        for base, level in _pairs(pyramid):
-            for one, other in list(_twins(base, level))[:1]:
-                yield from _check_corner(one, other)
+      "write the centres of the level's own cells (zstore fix does)", each="pyramids")  # fmt: skip
+def check_coordinates(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        for coordinate in _coordinates(level):
+            values = _numbers(coordinate)
+            if values is not None and len(values) > 1:
+                steps = np.diff(values)
+                if not (np.all(steps > 0) or np.all(steps < 0)):
+                    yield Found(coordinate, "the coordinates are not in order")
+    for base, level in _pairs(pyramid):
+        for one, other in list(_twins(base, level))[:1]:
+            yield from _check_corner(one, other)
 
 
 def _coordinates(level: LevelPlace) -> list[ArrayView]:
@@ -138,27 +136,26 @@ def check_members(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("MS-22", "warning", "overviews", "mini spec, Chunking Requirements",
       "Variables of a level are cut alike, into less than 100 MB, and the cuts of all levels meet.",
-      "write the level anew, in chunks of one size", general="note")  # fmt: skip
-def check_cuts(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            held = list(level.grids.values())
-            for grid in held:
-                if grid.tile != held[0].tile:
-                    message = f"chunks are {grid.tile}, those of {held[0].node.name!r} {held[0].tile}"
-                    yield Found(grid.node, message, held[0].tile, grid.tile)
-                size = int(np.prod(grid.node.chunks, dtype=float)) * grid.node.dtype.itemsize
-                if size > LARGEST_CHUNK:
-                    yield Found(grid.node, f"a chunk is {size} bytes", LARGEST_CHUNK, size)
-        for finer, coarser in zip(pyramid.levels, pyramid.levels[1:], strict=False):
-            for one, other in _twins(finer, coarser):
-                reach = [
-                    (a * f, b * g)
-                    for a, f, b, g in zip(one.tile, finer.factors, other.tile, coarser.factors, strict=True)
-                ]
-                if not all(_is_multiple(a, b) for a, b in reach):
-                    message = f"chunks {other.tile} do not meet those of level {finer.path!r}, {one.tile}"
-                    yield Found(other.node, message, one.tile, other.tile)
+      "write the level anew, in chunks of one size", general="note", each="pyramids")  # fmt: skip
+def check_cuts(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        held = list(level.grids.values())
+        for grid in held:
+            if grid.tile != held[0].tile:
+                message = f"chunks are {grid.tile}, those of {held[0].node.name!r} {held[0].tile}"
+                yield Found(grid.node, message, held[0].tile, grid.tile)
+            size = int(np.prod(grid.node.chunks, dtype=float)) * grid.node.dtype.itemsize
+            if size > LARGEST_CHUNK:
+                yield Found(grid.node, f"a chunk is {size} bytes", LARGEST_CHUNK, size)
+    for finer, coarser in zip(pyramid.levels, pyramid.levels[1:], strict=False):
+        for one, other in _twins(finer, coarser):
+            reach = [
+                (a * f, b * g)
+                for a, f, b, g in zip(one.tile, finer.factors, other.tile, coarser.factors, strict=True)
+            ]
+            if not all(_is_multiple(a, b) for a, b in reach):
+                message = f"chunks {other.tile} do not meet those of level {finer.path!r}, {one.tile}"
+                yield Found(other.node, message, one.tile, other.tile)
 
 
 def _is_multiple(one: float, other: float) -> bool:

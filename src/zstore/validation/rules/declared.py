@@ -19,31 +19,30 @@ from zstore.conventions.zarr_conventions import (
     parse_numbers,
 )
 from zstore.validation.rule import Found, Rule
-from zstore.validation.view import ArrayView, GroupView, Hierarchy, mapping_of
+from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, mapping_of
 
 IDENTIFIERS = ("uuid", "schema_url", "spec_url")
 
 
 @Rule("ZC-01", "error", "core", "zarr-conventions",
       "zarr_conventions is a list of objects with a uuid or a URL.",
-      "add the uuid (zstore fix does, for proj, spatial and multiscales)")  # fmt: skip
-def check_declarations(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        stated = node.attrs.get("zarr_conventions")
-        if stated is None:
-            # STAC has proj: attributes too; these three are the convention's only.
-            names = (*CRS_MEMBERS, *(name for name in node.attrs if name.startswith("spatial:")))
-            used = sorted({name.partition(":")[0] for name in names if name in node.attrs})
-            is_handed = node.parent is not None and "zarr_conventions" in node.parent.attrs
-            if used and not is_handed:
-                message = f"{', '.join(used)} are used, and not declared"
-                yield Found(node, message, "zarr_conventions", None, "warning")
-        elif not isinstance(stated, list):
-            yield Found(node, f"zarr_conventions is {stated!r}", "a list", stated)
-        else:
-            for entry in stated:
-                if not isinstance(entry, Mapping) or not any(name in entry for name in IDENTIFIERS):
-                    yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry)
+      "add the uuid (zstore fix does, for proj, spatial and multiscales)", each="nodes")  # fmt: skip
+def check_declarations(node: NodeView) -> Iterator[Found]:
+    stated = node.attrs.get("zarr_conventions")
+    if stated is None:
+        # STAC has proj: attributes too; these three are the convention's only.
+        names = (*CRS_MEMBERS, *(name for name in node.attrs if name.startswith("spatial:")))
+        used = sorted({name.partition(":")[0] for name in names if name in node.attrs})
+        is_handed = node.parent is not None and "zarr_conventions" in node.parent.attrs
+        if used and not is_handed:
+            message = f"{', '.join(used)} are used, and not declared"
+            yield Found(node, message, "zarr_conventions", None, "warning")
+    elif not isinstance(stated, list):
+        yield Found(node, f"zarr_conventions is {stated!r}", "a list", stated)
+    else:
+        for entry in stated:
+            if not isinstance(entry, Mapping) or not any(name in entry for name in IDENTIFIERS):
+                yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry)
 
 
 Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
@@ -53,17 +52,16 @@ Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
 
 @Rule("ZC-03", "error", "overviews", "zarr-conventions/multiscales 0.1",
       "Every asset and derived_from is a node below the group.",
-      "correct the path, or make the level")  # fmt: skip
-def check_assets(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for item in layout_items(pyramid.stated):
-            for member in ("asset", "derived_from"):
-                path = item.get(member)
-                if asset_path({"asset": path}) and pyramid.group.below(path) is None:
-                    yield Found(pyramid.group, f"{member} {path!r} is not there", "a node", path)
-        for name in unlisted_levels(pyramid):
-            message = f"layout leaves out level {name!r}, which has a tile matrix"
-            yield Found(pyramid.group, message, name, None, "warning")
+      "correct the path, or make the level", each="pyramids")  # fmt: skip
+def check_assets(pyramid: Pyramid) -> Iterator[Found]:
+    for item in layout_items(pyramid.stated):
+        for member in ("asset", "derived_from"):
+            path = item.get(member)
+            if asset_path({"asset": path}) and pyramid.group.below(path) is None:
+                yield Found(pyramid.group, f"{member} {path!r} is not there", "a node", path)
+    for name in unlisted_levels(pyramid):
+        message = f"layout leaves out level {name!r}, which has a tile matrix"
+        yield Found(pyramid.group, message, name, None, "warning")
 
 
 def unlisted_levels(pyramid: Pyramid) -> list[str]:
@@ -77,63 +75,60 @@ def unlisted_levels(pyramid: Pyramid) -> list[str]:
 @Rule("ZC-04", "warning", "overviews", "GDAL 3.13, Zarr driver",
       "Levels are such that GDAL and rio-tiler take them: the finest first, same rank and type as the finest,"
       " translation 0, and with an explicit spatial:registration one scale per dimension.",
-      "write the finest level first, and leave spatial:registration out: pixel is the default")  # fmt: skip
-def check_gdal_levels(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        is_explicit = pyramid.group.attrs.get("spatial:registration") == "pixel"
-        base = pyramid.levels[0].grids if pyramid.levels else {}
-        listed = [asset_path(item) for item in layout_items(pyramid.stated)]
-        order = [listed.index(level.path) for level in pyramid.levels if level.path in listed]
-        if order != sorted(order):
-            message = f"layout lists {listed}: the first is not the finest"
-            yield Found(pyramid.group, message, [level.path for level in pyramid.levels], listed)
-        for item in layout_items(pyramid.stated):
-            transform = item.get("transform")
-            level = next((p for p in pyramid.levels if p.path == item.get("asset")), None)
-            if not isinstance(transform, Mapping) or level is None:
-                continue
-            translation = transform.get("translation")
-            if isinstance(translation, list) and any(translation):
-                yield Found(pyramid.group, f"translation of {level.path!r} is {translation}", 0, translation)
-            scale = transform.get("scale")
-            ranks = {len(grid.node.shape) for grid in level.grids.values()}
-            if is_explicit and isinstance(scale, list) and ranks - {len(scale)}:
-                message = (
-                    f"scale of {level.path!r} has {len(scale)} numbers, its arrays {sorted(ranks)} dimensions"
-                )
-                yield Found(pyramid.group, message, sorted(ranks), len(scale))
-        for level in pyramid.levels[1:]:
-            for name, grid in level.grids.items():
-                if name in base and len(base[name].node.shape) != len(grid.node.shape):
-                    ranks = {len(base[name].node.shape)}
-                    yield Found(
-                        grid.node, "it has another rank than the finest level", ranks, grid.node.shape
-                    )
+      "write the finest level first, and leave spatial:registration out: pixel is the default",
+      each="pyramids")  # fmt: skip
+def check_gdal_levels(pyramid: Pyramid) -> Iterator[Found]:
+    is_explicit = pyramid.group.attrs.get("spatial:registration") == "pixel"
+    base = pyramid.levels[0].grids if pyramid.levels else {}
+    listed = [asset_path(item) for item in layout_items(pyramid.stated)]
+    order = [listed.index(level.path) for level in pyramid.levels if level.path in listed]
+    if order != sorted(order):
+        message = f"layout lists {listed}: the first is not the finest"
+        yield Found(pyramid.group, message, [level.path for level in pyramid.levels], listed)
+    for item in layout_items(pyramid.stated):
+        transform = item.get("transform")
+        level = next((p for p in pyramid.levels if p.path == item.get("asset")), None)
+        if not isinstance(transform, Mapping) or level is None:
+            continue
+        translation = transform.get("translation")
+        if isinstance(translation, list) and any(translation):
+            yield Found(pyramid.group, f"translation of {level.path!r} is {translation}", 0, translation)
+        scale = transform.get("scale")
+        ranks = {len(grid.node.shape) for grid in level.grids.values()}
+        if is_explicit and isinstance(scale, list) and ranks - {len(scale)}:
+            message = (
+                f"scale of {level.path!r} has {len(scale)} numbers, its arrays {sorted(ranks)} dimensions"
+            )
+            yield Found(pyramid.group, message, sorted(ranks), len(scale))
+    for level in pyramid.levels[1:]:
+        for name, grid in level.grids.items():
+            if name in base and len(base[name].node.shape) != len(grid.node.shape):
+                ranks = {len(base[name].node.shape)}
+                yield Found(grid.node, "it has another rank than the finest level", ranks, grid.node.shape)
 
 
 @Rule("ZC-05", "error", "geotransform", "zarr-conventions/spatial 0.1",
       "spatial: attributes are dimensions [y, x], transform a b c d e f, shape [height, width], bbox "
       "[xmin, ymin, xmax, ymax], registration pixel or node.", "correct the attribute (zstore fix does)",
-      is_read=True)  # fmt: skip
-def check_spatial(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        used = [name for name in node.attrs if name.startswith("spatial:")]
-        if not used:
-            continue
-        numbers = parse_numbers(node.attrs.get("spatial:transform"), 6)
-        if numbers is not None and numbers[0] and numbers[1] and not numbers[2] and not numbers[4]:
-            message = f"spatial:transform is {list(numbers)}, which is in GDAL's order"
-            expected = [numbers[1], numbers[2], numbers[0], numbers[4], numbers[5], numbers[3]]
-            yield Found(node, message, expected, list(numbers))
-        registration = node.attrs.get("spatial:registration", "pixel")
-        if registration not in ("pixel", "node"):
-            yield Found(node, f"spatial:registration is {registration!r}", "pixel or node", registration)
-        if isinstance(node, GroupView) and used == ["spatial:bbox"]:
-            # What a group covers needs no grid; arrays alone must name their dimensions.
-            continue
-        near = [node, *([node.parent] if node.parent is not None else [])]
-        if not any("spatial:dimensions" in place.attrs for place in near):
-            yield Found(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None)
+      is_read=True, each="nodes")  # fmt: skip
+def check_spatial(node: NodeView) -> Iterator[Found]:
+    used = [name for name in node.attrs if name.startswith("spatial:")]
+    if not used:
+        return
+    numbers = parse_numbers(node.attrs.get("spatial:transform"), 6)
+    if numbers is not None and numbers[0] and numbers[1] and not numbers[2] and not numbers[4]:
+        message = f"spatial:transform is {list(numbers)}, which is in GDAL's order"
+        expected = [numbers[1], numbers[2], numbers[0], numbers[4], numbers[5], numbers[3]]
+        yield Found(node, message, expected, list(numbers))
+    registration = node.attrs.get("spatial:registration", "pixel")
+    if registration not in ("pixel", "node"):
+        yield Found(node, f"spatial:registration is {registration!r}", "pixel or node", registration)
+    if isinstance(node, GroupView) and used == ["spatial:bbox"]:
+        # What a group covers needs no grid; arrays alone must name their dimensions.
+        return
+    near = [node, *([node.parent] if node.parent is not None else [])]
+    if not any("spatial:dimensions" in place.attrs for place in near):
+        yield Found(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None)
 
 
 @Rule("ZC-06", "error", "overviews", "zarr-conventions/spatial 0.1",
@@ -190,21 +185,20 @@ def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("ZC-08", "error", "stac", "zarr-conventions/stac",
       "stac: attributes are an item or a collection, embedded or linked, with assets below the group.",
-      "keep one of stac:item and stac:collection, and paths relative to the group", is_read=True)  # fmt: skip
-def check_stac(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        if "stac" in declared(node) and not any(name.startswith("stac:") for name in node.attrs):
-            yield Found(node, "stac is declared, and no stac: attribute is there", "stac:item", None)
+      "keep one of stac:item and stac:collection, and paths relative to the group", is_read=True,
+      each="nodes")  # fmt: skip
+def check_stac(node: NodeView) -> Iterator[Found]:
+    if "stac" in declared(node) and not any(name.startswith("stac:") for name in node.attrs):
+        yield Found(node, "stac is declared, and no stac: attribute is there", "stac:item", None)
 
 
 @Rule("ZC-09", "warning", "core", "zarr-conventions/CF",
       "Where CF is declared, its attributes have no prefix.",
-      "write standard_name, not cf:standard_name")  # fmt: skip
-def check_cf_prefix(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        for name in node.attrs:
-            if name.lower().startswith("cf:"):
-                yield Found(node, f"attribute {name!r} has a prefix", name[3:], name)
+      "write standard_name, not cf:standard_name", each="nodes")  # fmt: skip
+def check_cf_prefix(node: NodeView) -> Iterator[Found]:
+    for name in node.attrs:
+        if name.lower().startswith("cf:"):
+            yield Found(node, f"attribute {name!r} has a prefix", name[3:], name)
 
 
 @Rule("OC-10", "error", "overviews", "OGC Zarr 2.0 4.5; Multiscale Arrays 0.1",

@@ -59,25 +59,23 @@ def check_groups(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 @Rule("GZ-05", "error", "core", "draft 8.1.1, table 2", "Attributes of Zarr v2 are a JSON object in .zattrs.",
-      "make .zattrs a JSON object")  # fmt: skip
-def check_v2_attributes(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        found = node.documents.get(v2.ATTRIBUTES_KEY, {}) if node.zarr_format == 2 else {}
-        if not isinstance(found, dict):
-            yield Found(node, f".zattrs holds a {type(found).__name__}", "an object", found)
+      "make .zattrs a JSON object", each="nodes")  # fmt: skip
+def check_v2_attributes(node: NodeView) -> Iterator[Found]:
+    found = node.documents.get(v2.ATTRIBUTES_KEY, {}) if node.zarr_format == 2 else {}
+    if not isinstance(found, dict):
+        yield Found(node, f".zattrs holds a {type(found).__name__}", "an object", found)
 
 
 @Rule("GZ-06", "error", "core", "draft 8.1.1",
       "A Zarr v3 node says zarr_format 3 and node_type group or array.",
-      "correct the two members")  # fmt: skip
-def check_v3_head(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        if v3.KEY not in node.documents:
-            continue
-        for name, expected in (("zarr_format", (3,)), ("node_type", ("group", "array"))):
-            found = node.document.get(name)
-            if type(found) is bool or found not in expected:
-                yield Found(node, f"{name} is {found!r}", " or ".join(map(str, expected)), found)
+      "correct the two members", each="nodes")  # fmt: skip
+def check_v3_head(node: NodeView) -> Iterator[Found]:
+    if v3.KEY not in node.documents:
+        return
+    for name, expected in (("zarr_format", (3,)), ("node_type", ("group", "array"))):
+        found = node.document.get(name)
+        if type(found) is bool or found not in expected:
+            yield Found(node, f"{name} is {found!r}", " or ".join(map(str, expected)), found)
 
 
 def misplaced_members(node: NodeView) -> list[str]:
@@ -93,11 +91,10 @@ def misplaced_members(node: NodeView) -> list[str]:
 
 
 @Rule("GZ-07", "error", "core", "draft 8.1.1", "Metadata of users is in `attributes` (Zarr v3).",
-      "move the member into attributes")  # fmt: skip
-def check_v3_members(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        for name in misplaced_members(node):
-            yield Found(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
+      "move the member into attributes", each="nodes")  # fmt: skip
+def check_v3_members(node: NodeView) -> Iterator[Found]:
+    for name in misplaced_members(node):
+        yield Found(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
 
 
 def explained(node: NodeView) -> bool:
@@ -121,25 +118,21 @@ def _is_text(data: bytes) -> bool:
 
 @Rule("OC-02", "warning", "core", "OGC Zarr 2.0 4.1",
       "Zarr v2 documents have the members of the format only.",
-      "move the member into .zattrs")  # fmt: skip
-def check_v2_members(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        for key, known in V2_MEMBERS.items():
-            document = node.documents.get(key)
-            for name in document if isinstance(document, dict) and node.zarr_format == 2 else ():
-                if name not in known and not name.lower().startswith("_nczarr"):
-                    yield Found(node, f"{key} has the member {name!r}", sorted(known), name)
+      "move the member into .zattrs", each="nodes")  # fmt: skip
+def check_v2_members(node: NodeView) -> Iterator[Found]:
+    for key, known in V2_MEMBERS.items():
+        document = node.documents.get(key)
+        for name in document if isinstance(document, dict) and node.zarr_format == 2 else ():
+            if name not in known and not name.lower().startswith("_nczarr"):
+                yield Found(node, f"{key} has the member {name!r}", sorted(known), name)
 
 
 @Rule("OC-03", "warning", "core", "OGC Zarr 2.0 4.2",
       "Arrays have types that NetCDF has: no structures, no opaque bytes.",
-      "store one array per field")  # fmt: skip
-def check_types(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        if array.dtype.kind == "V":
-            yield Found(
-                array, f"dtype is {array.dtype}, which NetCDF has no type for", None, str(array.dtype)
-            )
+      "store one array per field", each="arrays")  # fmt: skip
+def check_types(array: ArrayView) -> Iterator[Found]:
+    if array.dtype.kind == "V":
+        yield Found(array, f"dtype is {array.dtype}, which NetCDF has no type for", None, str(array.dtype))
 
 
 @Rule("OC-04", "warning", "core", "OGC Zarr 2.0 4.3", "NCZarr's own documents are no part of the standard.",
@@ -164,13 +157,20 @@ def _names(document: Any) -> list[str]:
     return [*document, *(attributes if isinstance(attributes, dict) else ())]
 
 
-@Rule("ZS-01", "error", "core", "Zarr v2, v3", "Every document can be read.", "write the document anew")
-def check_readable(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        is_array = isinstance(node, ArrayView)
-        for name, reason in node.troubles if is_array or not explained(node) else ():
-            if not (is_array and name == "values"):
-                yield Found(node, f"{name}: {reason}", "a document of the format")
+@Rule(
+    "ZS-01",
+    "error",
+    "core",
+    "Zarr v2, v3",
+    "Every document can be read.",
+    "write the document anew",
+    each="nodes",
+)
+def check_readable(node: NodeView) -> Iterator[Found]:
+    is_array = isinstance(node, ArrayView)
+    for name, reason in node.troubles if is_array or not explained(node) else ():
+        if not (is_array and name == "values"):
+            yield Found(node, f"{name}: {reason}", "a document of the format")
 
 
 @Rule("ZS-02", "error", "core", "Zarr v3, consolidated metadata; zarr-python",
@@ -217,12 +217,19 @@ def _differs(stored: Any, consolidated: Any) -> bool:
     return plain({} if stored is None else stored) != plain({} if consolidated is None else consolidated)
 
 
-@Rule("ZS-03", "error", "core", "Zarr v2, v3", "Values of coordinates can be read.", "write the chunk anew")
-def check_values(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.arrays:
-        for name, reason in node.troubles:
-            if name == "values":
-                yield Found(node, reason)
+@Rule(
+    "ZS-03",
+    "error",
+    "core",
+    "Zarr v2, v3",
+    "Values of coordinates can be read.",
+    "write the chunk anew",
+    each="arrays",
+)
+def check_values(node: ArrayView) -> Iterator[Found]:
+    for name, reason in node.troubles:
+        if name == "values":
+            yield Found(node, reason)
 
 
 # Without a check: what a class comes to is known when every rule was looked at (`check_hierarchy`).
@@ -232,18 +239,17 @@ Rule("GZ-01", "note", "core", "draft 2",
 
 
 @Rule("ZS-04", "error", "core", "Zarr v2, v3", "Every codec is known, and fits its array.",
-      "install the plugin that has the codec, or write the array anew")  # fmt: skip
-def check_codecs(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        try:
-            bind_layout(array.node.model)
-        except ExtensionError as error:
-            yield Found(array, str(error), severity="warning")
-        except ZstoreError as error:
-            yield Found(array, str(error))
-        except Exception as error:
-            # Whatever it is, it ends the looking at no other array.
-            yield Found(array, f"{type(error).__name__}: {error}")
+      "install the plugin that has the codec, or write the array anew", each="arrays")  # fmt: skip
+def check_codecs(array: ArrayView) -> Iterator[Found]:
+    try:
+        bind_layout(array.node.model)
+    except ExtensionError as error:
+        yield Found(array, str(error), severity="warning")
+    except ZstoreError as error:
+        yield Found(array, str(error))
+    except Exception as error:
+        # Whatever it is, it ends the looking at no other array.
+        yield Found(array, f"{type(error).__name__}: {error}")
 
 
 # RFC 3986: unreserved, reserved, and "%" only before two hexadecimal digits.
@@ -365,13 +371,12 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 @Rule("GZ-23", "warning", "core", "draft 8.1.6", "Attributes are spelt as the conventions spell them.",
-      "rename the attribute")  # fmt: skip
-def check_spelling(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        for name in node.stored:
-            right = STANDARD_SPELLINGS.get(name.lower().replace("_", ""))
-            if right is not None and name != right:
-                yield Found(node, f"attribute {name!r} is spelt unlike {right!r}", right, name)
+      "rename the attribute", each="nodes")  # fmt: skip
+def check_spelling(node: NodeView) -> Iterator[Found]:
+    for name in node.stored:
+        right = STANDARD_SPELLINGS.get(name.lower().replace("_", ""))
+        if right is not None and name != right:
+            yield Found(node, f"attribute {name!r} is spelt unlike {right!r}", right, name)
 
 
 @Rule("GZ-24", "warning", "core", "draft 8.1.6",
@@ -410,11 +415,10 @@ def _is_blob(text: str) -> bool:
 
 
 @Rule("GZ-27", "note", "core", "draft 8.1.7", "Dimensions grow by resizing; no attribute is needed.",
-      "leave `resizeable` out: nothing reads it")  # fmt: skip
-def check_resizeable(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        if "resizeable" in node.stored:
-            yield Found(node, "resizeable is set, which no reader knows", None, node.stored["resizeable"])
+      "leave `resizeable` out: nothing reads it", each="nodes")  # fmt: skip
+def check_resizeable(node: NodeView) -> Iterator[Found]:
+    if "resizeable" in node.stored:
+        yield Found(node, "resizeable is set, which no reader knows", None, node.stored["resizeable"])
 
 
 @Rule("ZS-09", "error", "core", "zstore, interrupted work", "No work is unfinished.",

@@ -38,45 +38,42 @@ def check_level_groups(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("GZ-31", "error", "overviews", "draft 8.2.1",
       "The levels are right below the group that has `multiscales`.", "move `multiscales`, or the levels",
-      profiles=(DRAFT, MINI), general="warning")  # fmt: skip
-def check_level_places(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            if "/" in level.path and isinstance(level.node, GroupView):
-                message = f"level {level.path!r} is not right below the group"
-                yield Found(pyramid.group, message, level.path.rpartition("/")[2], level.path)
-        missing = set(pyramid.matrices) - set(pyramid.group.children)
-        for name, group in pyramid.group.groups.items():
-            below = sorted(missing & set(group.groups))
-            if below and name not in pyramid.matrices:
-                message = f"levels {below} are below {name!r}"
-                yield Found(pyramid.group, message, below, [f"{name}/{level}" for level in below])
+      profiles=(DRAFT, MINI), general="warning", each="pyramids")  # fmt: skip
+def check_level_places(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        if "/" in level.path and isinstance(level.node, GroupView):
+            message = f"level {level.path!r} is not right below the group"
+            yield Found(pyramid.group, message, level.path.rpartition("/")[2], level.path)
+    missing = set(pyramid.matrices) - set(pyramid.group.children)
+    for name, group in pyramid.group.groups.items():
+        below = sorted(missing & set(group.groups))
+        if below and name not in pyramid.matrices:
+            message = f"levels {below} are below {name!r}"
+            yield Found(pyramid.group, message, below, [f"{name}/{level}" for level in below])
 
 
 @Rule("GZ-34", "error", "overviews", "draft 8.2.1", "Levels are cut into chunks along x and y.",
       "write the level anew, in chunks of the tile's size", general="warning",
-      profiles=(DRAFT, MINI))  # fmt: skip
-def check_is_cut(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            matrix = pyramid.matrices.get(level.path, {})
-            sizes = [matrix.get(name) for name in ("tileHeight", "tileWidth")]
-            limits = [size if isinstance(size, int) and size > 0 else 1024 for size in sizes]
-            for grid in level.grids.values():
-                whole = grid.tile[0] >= grid.shape[0] and grid.tile[1] >= grid.shape[1]
-                if whole and any(n > m for n, m in zip(grid.shape, limits, strict=True)):
-                    yield Found(grid.node, f"one chunk holds all of {grid.shape}", limits, grid.tile)
+      profiles=(DRAFT, MINI), each="pyramids")  # fmt: skip
+def check_is_cut(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        matrix = pyramid.matrices.get(level.path, {})
+        sizes = [matrix.get(name) for name in ("tileHeight", "tileWidth")]
+        limits = [size if isinstance(size, int) and size > 0 else 1024 for size in sizes]
+        for grid in level.grids.values():
+            whole = grid.tile[0] >= grid.shape[0] and grid.tile[1] >= grid.shape[1]
+            if whole and any(n > m for n, m in zip(grid.shape, limits, strict=True)):
+                yield Found(grid.node, f"one chunk holds all of {grid.shape}", limits, grid.tile)
 
 
 @Rule("GZ-35", "warning", "overviews", "draft 8.2.1", "Chunks are 256 or 512 cells wide and high.",
       "write the levels anew, in chunks of 256 or 512", general="note",
-      profiles=(DRAFT,))  # fmt: skip
-def check_chunk_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            for grid in level.grids.values():
-                if any(t not in (256, 512) and t < n for t, n in zip(grid.tile, grid.shape, strict=True)):
-                    yield Found(grid.node, f"chunks are {grid.tile}", "256 or 512", grid.tile)
+      profiles=(DRAFT,), each="pyramids")  # fmt: skip
+def check_chunk_lengths(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        for grid in level.grids.values():
+            if any(t not in (256, 512) and t < n for t, n in zip(grid.tile, grid.shape, strict=True)):
+                yield Found(grid.node, f"chunks are {grid.tile}", "256 or 512", grid.tile)
 
 
 @Rule("GZ-36", "error", "overviews", "draft 8.2.2", "`multiscales` is an attribute of the multiscale group.",
@@ -202,26 +199,24 @@ Rule("MS-16", "error", "overviews", "mini spec, MultiscaleMetadata",
 
 
 @Rule("GZ-48", "error", "overviews", "draft 8.2.6", "All levels are made by the same method.",
-      "make the levels anew, or state what was done", general="warning")  # fmt: skip
-def check_one_method(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        top = pyramid.stated.get("resampling_method") if isinstance(pyramid.stated, Mapping) else None
-        items = layout_items(pyramid.stated)
-        methods = [item["resampling_method"] for item in items if "resampling_method" in item]
-        wanted = top if top is not None else methods[0] if methods else None
-        for item in items:
-            found = item.get("resampling_method", wanted)
-            if found != wanted:
-                message = f"level {item.get('asset')!r} is made by {found!r}, the others by {wanted!r}"
-                yield Found(pyramid.group, message, wanted, found)
+      "make the levels anew, or state what was done", general="warning", each="pyramids")  # fmt: skip
+def check_one_method(pyramid: Pyramid) -> Iterator[Found]:
+    top = pyramid.stated.get("resampling_method") if isinstance(pyramid.stated, Mapping) else None
+    items = layout_items(pyramid.stated)
+    methods = [item["resampling_method"] for item in items if "resampling_method" in item]
+    wanted = top if top is not None else methods[0] if methods else None
+    for item in items:
+        found = item.get("resampling_method", wanted)
+        if found != wanted:
+            message = f"level {item.get('asset')!r} is made by {found!r}, the others by {wanted!r}"
+            yield Found(pyramid.group, message, wanted, found)
 
 
 @Rule("MS-23", "warning", "overviews", "mini spec, Extra members",
       "A multiscale group holds its levels and nothing else.", "move the other members elsewhere",
-      general="note", profiles=(MINI,))  # fmt: skip
-def check_extra_members(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        names = _level_names(pyramid) | set(pyramid.matrices)
-        extra = sorted(set(pyramid.group.children) - names)
-        if extra and names and "" not in names:
-            yield Found(pyramid.group, f"{extra} are no levels", sorted(names), extra)
+      general="note", profiles=(MINI,), each="pyramids")  # fmt: skip
+def check_extra_members(pyramid: Pyramid) -> Iterator[Found]:
+    names = _level_names(pyramid) | set(pyramid.matrices)
+    extra = sorted(set(pyramid.group.children) - names)
+    if extra and names and "" not in names:
+        yield Found(pyramid.group, f"{extra} are no levels", sorted(names), extra)

@@ -93,23 +93,22 @@ def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
 
 @Rule("GZ-41", "error", "overviews", "draft 8.2.4",
       "Levels lie on the tile matrix: cells of its size, corners where tiles meet.",
-      "correct cellSize and pointOfOrigin (zstore fix does)")  # fmt: skip
-def check_alignment(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        affines = {level.path: level.affine for level in pyramid.levels}
-        for path, matrix, _, _ in _placed(pyramid):
-            affine, cell = affines[path], matrix.get("cellSize")
-            if affine is None or not is_number(cell) or not cell:
-                continue
-            width = affine.cell[1]
-            if abs(cell - width) > 1e-9 * width:
-                message = f"cellSize of tile matrix {path!r} is {cell!r}, the level's cells are {width!r}"
-                yield Found(pyramid.group, message, width, cell)
-                continue
-            offset = tile_offset(pyramid, path)
-            if offset is not None and any(abs(tiles - round(tiles)) > 1e-6 for tiles in offset):
-                message = f"level {path!r} begins {offset} tiles (columns, rows) from pointOfOrigin"
-                yield Found(pyramid.group, message, "whole tiles", offset)
+      "correct cellSize and pointOfOrigin (zstore fix does)", each="pyramids")  # fmt: skip
+def check_alignment(pyramid: Pyramid) -> Iterator[Found]:
+    affines = {level.path: level.affine for level in pyramid.levels}
+    for path, matrix, _, _ in _placed(pyramid):
+        affine, cell = affines[path], matrix.get("cellSize")
+        if affine is None or not is_number(cell) or not cell:
+            continue
+        width = affine.cell[1]
+        if abs(cell - width) > 1e-9 * width:
+            message = f"cellSize of tile matrix {path!r} is {cell!r}, the level's cells are {width!r}"
+            yield Found(pyramid.group, message, width, cell)
+            continue
+        offset = tile_offset(pyramid, path)
+        if offset is not None and any(abs(tiles - round(tiles)) > 1e-6 for tiles in offset):
+            message = f"level {path!r} begins {offset} tiles (columns, rows) from pointOfOrigin"
+            yield Found(pyramid.group, message, "whole tiles", offset)
 
 
 def _tile_of(matrix: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -122,14 +121,13 @@ def _tile_of(matrix: Mapping[str, Any]) -> tuple[int, int] | None:
 @Rule("GZ-42", "error", "overviews", "draft 8.2.4",
       "Chunks (inner ones where sharded) are the matrix's tiles.",
       "write the level anew in chunks of tileHeight by tileWidth, or state the tiles that are there",
-      general="warning", profiles=(DRAFT,))  # fmt: skip
-def check_tiles(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            tile = _tile_of(pyramid.matrices.get(level.path, {}))
-            for grid in level.grids.values():
-                if tile is not None and not _fits(grid, tile):
-                    yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
+      general="warning", profiles=(DRAFT,), each="pyramids")  # fmt: skip
+def check_tiles(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        tile = _tile_of(pyramid.matrices.get(level.path, {}))
+        for grid in level.grids.values():
+            if tile is not None and not _fits(grid, tile):
+                yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
 
 
 def _fits(grid: Grid, tile: tuple[int, int]) -> bool:
@@ -138,16 +136,15 @@ def _fits(grid: Grid, tile: tuple[int, int]) -> bool:
 
 @Rule("MS-21", "warning", "overviews", "mini spec, Chunking Requirements",
       "Chunks are tiles, or a whole number of one makes the other.", "write the level anew", profiles=(MINI,),
-      same_as="GZ-42")  # fmt: skip
-def check_divisible(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            tile = _tile_of(pyramid.matrices.get(level.path, {}))
-            for grid in level.grids.values():
-                if tile is None or _fits(grid, tile):
-                    continue
-                if any(c % t and t % c for c, t in zip(grid.tile, tile, strict=True)):
-                    yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
+      same_as="GZ-42", each="pyramids")  # fmt: skip
+def check_divisible(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        tile = _tile_of(pyramid.matrices.get(level.path, {}))
+        for grid in level.grids.values():
+            if tile is None or _fits(grid, tile):
+                continue
+            if any(c % t and t % c for c, t in zip(grid.tile, tile, strict=True)):
+                yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
 
 
 @Rule("GZ-43", "error", "overviews", "draft 8.2.4",
@@ -173,24 +170,24 @@ def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("GZ-44", "error", "overviews", "derived from draft 8.2.3, TMS 2.0",
       "The matrix has as many tiles as the level needs: its cells divided by the tile's, rounded up.",
-      "correct matrixWidth and matrixHeight: they count tiles, not cells (zstore fix does)")  # fmt: skip
-def check_extent(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for path, matrix, grid, _ in _placed(pyramid):
-            tile = _tile_of(matrix)
-            offset = tile_offset(pyramid, path) or (0.0, 0.0)
-            if tile is None:
+      "correct matrixWidth and matrixHeight: they count tiles, not cells (zstore fix does)",
+      each="pyramids")  # fmt: skip
+def check_extent(pyramid: Pyramid) -> Iterator[Found]:
+    for path, matrix, grid, _ in _placed(pyramid):
+        tile = _tile_of(matrix)
+        offset = tile_offset(pyramid, path) or (0.0, 0.0)
+        if tile is None:
+            continue
+        sizes = (("matrixWidth", 1, offset[0]), ("matrixHeight", 0, offset[1]))
+        for member, axis, before in sizes:
+            found: Any = matrix.get(member)
+            needed = -(-grid.shape[axis] // tile[axis])
+            if not is_number(found):
                 continue
-            sizes = (("matrixWidth", 1, offset[0]), ("matrixHeight", 0, offset[1]))
-            for member, axis, before in sizes:
-                found: Any = matrix.get(member)
-                needed = -(-grid.shape[axis] // tile[axis])
-                if not is_number(found):
-                    continue
-                first = round(before)
-                if found != needed if first == 0 else first < 0 or found < first + needed:
-                    message = f"{member} of tile matrix {path!r} is {found!r}; the level has {needed} tiles"
-                    yield Found(pyramid.group, message, needed, found)
+            first = round(before)
+            if found != needed if first == 0 else first < 0 or found < first + needed:
+                message = f"{member} of tile matrix {path!r} is {found!r}; the level has {needed} tiles"
+                yield Found(pyramid.group, message, needed, found)
 
 
 Rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
@@ -226,46 +223,40 @@ def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
 
 @Rule("GZ-46", "error", "overviews", "draft 8.2.5",
       "tile_matrix_set_limits has, by level, whole min_tile_col, max_tile_col, min_tile_row, max_tile_row "
-      "within the matrix.", "correct the limits (zstore fix does)")  # fmt: skip
-def check_limits(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        yield from _check_limits(pyramid, "tile_matrix_set_limits")
+      "within the matrix.", "correct the limits (zstore fix does)", each="pyramids")  # fmt: skip
+def check_limits(pyramid: Pyramid) -> Iterator[Found]:
+    yield from _check_limits(pyramid, "tile_matrix_set_limits")
 
 
 @Rule("MS-18", "error", "overviews", "mini spec, TileMatrixLimit",
       "tile_matrix_limits has, by level, tileMatrix, minTileCol, minTileRow, maxTileCol, maxTileRow, and "
-      "says what tile_matrix_set_limits says.", "correct the limits (zstore fix does)")  # fmt: skip
-def check_mini_limits(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        yield from _check_limits(pyramid, "tile_matrix_limits")
-        stated = pyramid.stated.get("tile_matrix_limits") if pyramid.is_object else None
-        for path, limits in stated.items() if isinstance(stated, Mapping) else ():
-            if isinstance(limits, Mapping) and limits.get("tileMatrix") != path:
-                message = f"tileMatrix of {path!r} is {limits.get('tileMatrix')!r}"
-                yield Found(pyramid.group, message, path, limits.get("tileMatrix"))
-            other, mine = (parse_limits(pyramid.stated, member, path) for member in LIMITS)
-            if other is not None and mine is not None and mine != other:
-                message = f"limits of {path!r} are {mine} here, {other} in tile_matrix_set_limits"
-                yield Found(pyramid.group, message, other, mine)
+      "says what tile_matrix_set_limits says.", "correct the limits (zstore fix does)",
+      each="pyramids")  # fmt: skip
+def check_mini_limits(pyramid: Pyramid) -> Iterator[Found]:
+    yield from _check_limits(pyramid, "tile_matrix_limits")
+    stated = pyramid.stated.get("tile_matrix_limits") if pyramid.is_object else None
+    for path, limits in stated.items() if isinstance(stated, Mapping) else ():
+        if isinstance(limits, Mapping) and limits.get("tileMatrix") != path:
+            message = f"tileMatrix of {path!r} is {limits.get('tileMatrix')!r}"
+            yield Found(pyramid.group, message, path, limits.get("tileMatrix"))
+        other, mine = (parse_limits(pyramid.stated, member, path) for member in LIMITS)
+        if other is not None and mine is not None and mine != other:
+            message = f"limits of {path!r} are {mine} here, {other} in tile_matrix_set_limits"
+            yield Found(pyramid.group, message, other, mine)
 
 
 @Rule("MS-25", "error", "overviews", "mini spec, TileMatrix", "A tile matrix has all its eight members.",
-      "add the members (zstore fix does)")  # fmt: skip
-def check_matrix_members(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        matrices = member_of(pyramid.tile_matrix_set, "tileMatrices")
-        for matrix in matrices if isinstance(matrices, list) else ():
-            if not isinstance(matrix, Mapping):
-                yield Found(pyramid.group, f"tile matrix is {matrix!r}", "an object", matrix)
-                continue
-            wrong = [name for name in MATRIX_MEMBERS if not _is_right(name, matrix.get(name))]
-            if wrong:
-                message = (
-                    f"tile matrix {matrix.get('id')!r} lacks {', '.join(wrong)}, or has another type there"
-                )
-                yield Found(
-                    pyramid.group, message, MATRIX_MEMBERS, {name: matrix.get(name) for name in wrong}
-                )
+      "add the members (zstore fix does)", each="pyramids")  # fmt: skip
+def check_matrix_members(pyramid: Pyramid) -> Iterator[Found]:
+    matrices = member_of(pyramid.tile_matrix_set, "tileMatrices")
+    for matrix in matrices if isinstance(matrices, list) else ():
+        if not isinstance(matrix, Mapping):
+            yield Found(pyramid.group, f"tile matrix is {matrix!r}", "an object", matrix)
+            continue
+        wrong = [name for name in MATRIX_MEMBERS if not _is_right(name, matrix.get(name))]
+        if wrong:
+            message = f"tile matrix {matrix.get('id')!r} lacks {', '.join(wrong)}, or has another type there"
+            yield Found(pyramid.group, message, MATRIX_MEMBERS, {name: matrix.get(name) for name in wrong})
 
 
 def _is_right(name: str, value: Any) -> bool:
@@ -278,25 +269,23 @@ def _is_right(name: str, value: Any) -> bool:
 
 @Rule("MS-26", "error", "overviews", "mini spec, TileMatrixSet",
       "A tile matrix set has an id and tile matrices.",
-      "add them")  # fmt: skip
-def check_set_members(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        stated = pyramid.tile_matrix_set
-        if isinstance(stated, Mapping):
-            if not isinstance(stated.get("id"), str):
-                yield Found(pyramid.group, "the tile matrix set has no id", "a string", stated.get("id"))
-            if stated.get("tileMatrices") == []:
-                yield Found(pyramid.group, "tileMatrices is empty", "one tile matrix per level", [])
+      "add them", each="pyramids")  # fmt: skip
+def check_set_members(pyramid: Pyramid) -> Iterator[Found]:
+    stated = pyramid.tile_matrix_set
+    if isinstance(stated, Mapping):
+        if not isinstance(stated.get("id"), str):
+            yield Found(pyramid.group, "the tile matrix set has no id", "a string", stated.get("id"))
+        if stated.get("tileMatrices") == []:
+            yield Found(pyramid.group, "tileMatrices is empty", "one tile matrix per level", [])
 
 
 @Rule("MS-27", "warning", "overviews", "mini spec, Custom Decimation Factors",
       "Cells of a tile matrix are a whole number of times those of the next finer one.",
-      "make the levels with whole factors")  # fmt: skip
-def check_decimation(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        cells = sorted(m["cellSize"] for m in pyramid.matrices.values() if is_number(m.get("cellSize")))
-        for finer, coarser in pairwise(cells):
-            ratio = coarser / finer if finer > 0 else 0.0
-            if ratio < 1.5 or abs(ratio - round(ratio)) > 1e-6 * ratio:
-                message = f"cells are {finer!r} and {coarser!r}: {ratio:.6g} times"
-                yield Found(pyramid.group, message, "a whole number", ratio)
+      "make the levels with whole factors", each="pyramids")  # fmt: skip
+def check_decimation(pyramid: Pyramid) -> Iterator[Found]:
+    cells = sorted(m["cellSize"] for m in pyramid.matrices.values() if is_number(m.get("cellSize")))
+    for finer, coarser in pairwise(cells):
+        ratio = coarser / finer if finer > 0 else 0.0
+        if ratio < 1.5 or abs(ratio - round(ratio)) > 1e-6 * ratio:
+            message = f"cells are {finer!r} and {coarser!r}: {ratio:.6g} times"
+            yield Found(pyramid.group, message, "a whole number", ratio)

@@ -31,13 +31,12 @@ LIKELY = ("average", "nearest", "mode")
 @Rule("GZ-49", "error", "overviews", "draft 8.2.6, derived",
       "Levels hold what their resampling method makes of the finer ones.",
       "make the levels anew (zstore pyramid)",
-      is_deep=True)  # fmt: skip
-def check_levels(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for place, level in enumerate(pyramid.levels[1:], 1):
-            for name, grid in level.grids.items():
-                sources = [p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids]
-                yield from _check_level(pyramid, level, name, grid, sources)
+      is_deep=True, each="pyramids")  # fmt: skip
+def check_levels(pyramid: Pyramid) -> Iterator[Found]:
+    for place, level in enumerate(pyramid.levels[1:], 1):
+        for name, grid in level.grids.items():
+            sources = [p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids]
+            yield from _check_level(pyramid, level, name, grid, sources)
 
 
 def _check_level(
@@ -273,17 +272,16 @@ def stored_chunks(array: ArrayView) -> Iterator[tuple[int, ...]]:
 
 @Rule("ZS-05", "error", "overviews", "draft 8.2.5",
       "Chunks are stored within the limits of their level only.",
-      "widen the limits (zstore fix does), or delete the chunks", is_deep=True)  # fmt: skip
-def check_stored_within(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        for level in pyramid.levels:
-            stated = (parse_limits(pyramid.stated, member, level.path) for member in LIMITS)
-            found = next((limits for limits in stated if limits is not None), None)
-            for grid in level.grids.values() if found is not None else ():
-                outside = sorted(set(_outside(grid, found or (0, 0, 0, 0))))
-                if outside:
-                    message = f"{len(outside)} chunks are outside the limits {found}, such as {outside[0]}"
-                    yield Found(grid.node, message, found, outside[:10])
+      "widen the limits (zstore fix does), or delete the chunks", is_deep=True, each="pyramids")  # fmt: skip
+def check_stored_within(pyramid: Pyramid) -> Iterator[Found]:
+    for level in pyramid.levels:
+        stated = (parse_limits(pyramid.stated, member, level.path) for member in LIMITS)
+        found = next((limits for limits in stated if limits is not None), None)
+        for grid in level.grids.values() if found is not None else ():
+            outside = sorted(set(_outside(grid, found or (0, 0, 0, 0))))
+            if outside:
+                message = f"{len(outside)} chunks are outside the limits {found}, such as {outside[0]}"
+                yield Found(grid.node, message, found, outside[:10])
 
 
 def _outside(grid: Grid, limits: Limits) -> Iterator[tuple[int, ...]]:
@@ -303,11 +301,10 @@ def _outside(grid: Grid, limits: Limits) -> Iterator[tuple[int, ...]]:
 
 
 @Rule("ZS-06", "error", "core", "Zarr v2, v3", "Chunks are stored within the array's shape only.",
-      "delete the chunks: no reader sees them", general="warning", is_deep=True)  # fmt: skip
-def check_stored_in_shape(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        counts = array.node.model.grid.count(array.shape)
-        outside = [p for p in stored_chunks(array) if any(i >= n for i, n in zip(p, counts, strict=True))]
-        if outside:
-            message = f"{len(outside)} chunks are beyond {counts} chunks, such as {min(outside)}"
-            yield Found(array, message, counts, sorted(outside)[:10])
+      "delete the chunks: no reader sees them", general="warning", is_deep=True, each="arrays")  # fmt: skip
+def check_stored_in_shape(array: ArrayView) -> Iterator[Found]:
+    counts = array.node.model.grid.count(array.shape)
+    outside = [p for p in stored_chunks(array) if any(i >= n for i, n in zip(p, counts, strict=True))]
+    if outside:
+        message = f"{len(outside)} chunks are beyond {counts} chunks, such as {min(outside)}"
+        yield Found(array, message, counts, sorted(outside)[:10])

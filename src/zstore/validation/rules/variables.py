@@ -33,17 +33,14 @@ def dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
     return None
 
 
-def _is_scalar_of_netcdf(array: ArrayView) -> bool:
-    """Whether an array is a scalar as netCDF writes Zarr v2: of one cell, without dimensions."""
-    return array.shape == (1,) and array.stored.get(DIMENSIONS) == []
-
-
 def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator[Found]:
     # The axes of an image of OME-Zarr have names, and Zarr v2 no place for them but those.
     named_elsewhere = _images_of_v2(hierarchy)
     for array in hierarchy.arrays:
         trouble = dimension_trouble(array)
-        if trouble is not None and (array.path in named_elsewhere or _is_scalar_of_netcdf(array)):
+        # A scalar as netCDF writes it in Zarr v2: of one cell, without dimensions.
+        is_scalar = array.shape == (1,) and array.stored.get(DIMENSIONS) == []
+        if trouble is not None and (array.path in named_elsewhere or is_scalar):
             continue
         if trouble is not None and zarr_format in (None, array.zarr_format):
             # An array that nothing describes is plain Zarr, which needs no names.
@@ -53,14 +50,9 @@ def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator
 
 def _images_of_v2(hierarchy: Hierarchy) -> set[str]:
     """The paths of the arrays of Zarr v2 that are levels of an image of OME-Zarr."""
-    return {
-        level.node.path
-        for pyramid in hierarchy.pyramids
-        for level in pyramid.levels
-        if isinstance(level.node, ArrayView)
-        and level.node.zarr_format == 2
-        and is_ome(pyramid.group.attrs.get("multiscales"))
-    }
+    images = [p for p in hierarchy.pyramids if is_ome(p.group.attrs.get("multiscales"))]
+    nodes = [level.node for image in images for level in image.levels]
+    return {node.path for node in nodes if isinstance(node, ArrayView) and node.zarr_format == 2}
 
 
 def _is_plain(array: ArrayView) -> bool:
@@ -85,14 +77,13 @@ def check_mini_v2_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("MS-12", "error", "core", "mini spec, Dataset, CF compliance",
       "Arrays of Zarr v2 have _ARRAY_DIMENSIONS; those of v3 need none.", "name the dimensions",
-      profiles=(MINI,), same_as="GZ-10")  # fmt: skip
-def check_mini_compatibility(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        stated = array.stored.get(DIMENSIONS)
-        if array.zarr_format == 2 and stated is None and array.shape:
-            yield Found(array, f"{DIMENSIONS} is not there", len(array.shape))
-        elif array.zarr_format == 3 and stated is not None and stated != list(array.dims or ()):
-            yield Found(array, f"{DIMENSIONS} is not what dimension_names is", list(array.dims or ()), stated)
+      profiles=(MINI,), same_as="GZ-10", each="arrays")  # fmt: skip
+def check_mini_compatibility(array: ArrayView) -> Iterator[Found]:
+    stated = array.stored.get(DIMENSIONS)
+    if array.zarr_format == 2 and stated is None and array.shape:
+        yield Found(array, f"{DIMENSIONS} is not there", len(array.shape))
+    elif array.zarr_format == 3 and stated is not None and stated != list(array.dims or ()):
+        yield Found(array, f"{DIMENSIONS} is not what dimension_names is", list(array.dims or ()), stated)
 
 
 @Rule("MS-03", "error", "core", "mini spec, DataArray, Zarr V3",
@@ -137,46 +128,43 @@ def check_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("GZ-12", "error", "core", "draft 8.1.2",
       "A dimension's name that begins with / is that of a 1-D array of its length in a group above.",
-      "use plain names: no tool follows the others")  # fmt: skip
-def check_outer_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        for dimension, length in zip(array.dims or (), array.shape, strict=False):
-            if dimension is None or not dimension.startswith("/"):
-                continue
-            above = (group.arrays.get(dimension[1:]) for group in array.ancestors())
-            found = next((coordinate for coordinate in above if coordinate is not None), None)
-            if found is None or found.shape != (length,):
-                shape = "nowhere" if found is None else f"of the shape {found.shape}"
-                yield Found(array, f"dimension {dimension!r}: {dimension[1:]!r} is {shape}", (length,))
-            else:
-                message = f"dimension {dimension!r} is one that no tool follows"
-                yield Found(array, message, dimension[1:], dimension, "note")
+      "use plain names: no tool follows the others", each="arrays")  # fmt: skip
+def check_outer_dimensions(array: ArrayView) -> Iterator[Found]:
+    for dimension, length in zip(array.dims or (), array.shape, strict=False):
+        if dimension is None or not dimension.startswith("/"):
+            continue
+        above = (group.arrays.get(dimension[1:]) for group in array.ancestors())
+        found = next((coordinate for coordinate in above if coordinate is not None), None)
+        if found is None or found.shape != (length,):
+            shape = "nowhere" if found is None else f"of the shape {found.shape}"
+            yield Found(array, f"dimension {dimension!r}: {dimension[1:]!r} is {shape}", (length,))
+        else:
+            message = f"dimension {dimension!r} is one that no tool follows"
+            yield Found(array, message, dimension[1:], dimension, "note")
 
 
 @Rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside it, or in a group above.",
-      "name the array that carries the CRS, or make it")  # fmt: skip
-def check_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        stated = array.attrs.get("grid_mapping")
-        name, mapping = mapping_of(array)
-        if stated is not None and mapping is None:
-            yield Found(array, f"grid_mapping is {stated!r}; there is no array {name!r}", None, stated)
+      "name the array that carries the CRS, or make it", each="arrays")  # fmt: skip
+def check_mapping(array: ArrayView) -> Iterator[Found]:
+    stated = array.attrs.get("grid_mapping")
+    name, mapping = mapping_of(array)
+    if stated is not None and mapping is None:
+        yield Found(array, f"grid_mapping is {stated!r}; there is no array {name!r}", None, stated)
 
 
 @Rule("GZ-16", "error", "core", "draft 8.1.4",
       "scale_factor, add_offset, _FillValue, flags and names have the types that CF gives them.",
-      "write numbers as numbers, and a fill value that the type holds")  # fmt: skip
-def check_values_meaning(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        _, findings = parse_variable(array, None)
-        for finding in findings:
-            if finding.rule == "GZ-16":
-                yield Found(array, finding.message, finding.expected, finding.found, finding.severity)
-        if is_unreadable_fill(array):
-            message = (
-                f"_FillValue is {array.attrs['_FillValue']!r}, which xarray refuses on a Zarr v3 float array"
-            )
-            yield Found(array, message, "base64 of the little-endian float64", None, "warning")
+      "write numbers as numbers, and a fill value that the type holds", each="arrays")  # fmt: skip
+def check_values_meaning(array: ArrayView) -> Iterator[Found]:
+    _, findings = parse_variable(array, None)
+    for finding in findings:
+        if finding.rule == "GZ-16":
+            yield Found(array, finding.message, finding.expected, finding.found, finding.severity)
+    if is_unreadable_fill(array):
+        message = (
+            f"_FillValue is {array.attrs['_FillValue']!r}, which xarray refuses on a Zarr v3 float array"
+        )
+        yield Found(array, message, "base64 of the little-endian float64", None, "warning")
 
 
 def is_unreadable_fill(array: ArrayView) -> bool:
@@ -192,12 +180,12 @@ def has_no_fill(array: ArrayView) -> bool:
 
 
 @Rule("ZS-08", "error", "core", "Zarr v3, fill_value", "A Zarr v3 array has a fill value.",
-      "write one (zstore fix --fill-value does); GDAL takes it for nodata", general="warning")  # fmt: skip
-def check_fill_is_there(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        if has_no_fill(array):
-            message = "fill_value is null, for which zarr-python refuses the array; GDAL writes it"
-            yield Found(array, message, "a value of the array's type", None)
+      "write one (zstore fix --fill-value does); GDAL takes it for nodata", general="warning",
+      each="arrays")  # fmt: skip
+def check_fill_is_there(array: ArrayView) -> Iterator[Found]:
+    if has_no_fill(array):
+        message = "fill_value is null, for which zarr-python refuses the array; GDAL writes it"
+        yield Found(array, message, "a value of the array's type", None)
 
 
 @Rule("MS-02", "error", "core", "mini spec, DataArray",
