@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from zstore.base.byterange import AtMost, ByteRange, merge_ranges
 from zstore.base.limits import current_limits
@@ -51,6 +51,9 @@ LAST_PAUSE = 1.0
 
 # How stores say that something may not be read.
 DENIED = {errno.EACCES, errno.EPERM}
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Within a store, `list` is the method.
 Names = list[str]
@@ -191,6 +194,22 @@ class Store(ABC):
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`, replacing what was there."""
 
+    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get_many`, in a thread; a store that has an event loop's way of asking overrides this."""
+        return await in_thread(self.get_many, requests)
+
+    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_parts`, in a thread unless the store has a better way."""
+        return await in_thread(self.get_parts, requests)
+
+    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """`get_first`, in a thread unless the store has a better way."""
+        return await in_thread(self.get_first, prefixes, choices)
+
+    async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """`put`, in a thread unless the store has a better way."""
+        await in_thread(self.put, key, value)
+
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens when there is none."""
@@ -294,6 +313,13 @@ class Store(ABC):
         return f"{type(self).__name__}({self.url!r}{', read_only=True' if self.read_only else ''})"
 
 
+async def in_thread(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """`asyncio.to_thread`, imported when it is asked for: it takes longer than the rest of this package."""
+    from asyncio import to_thread
+
+    return await to_thread(function, *args, **options)
+
+
 def document_range() -> AtMost:
     """What to ask for of a document: a byte more than it may have tells one that has too many."""
     return AtMost(current_limits().document_size + 1)
@@ -355,6 +381,27 @@ class PrefixStore(Store):
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
         """As the other store's."""
         return self.store.get_parts([(self._key(key), byte_range) for key, byte_range in requests])
+
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """As the other store's."""
+        return self.store.get_first([*map(self._prefix, prefixes)], choices)
+
+    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """As the other store's."""
+        return await self.store.get_many_async([(self._key(key), wish) for key, wish in requests])
+
+    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """As the other store's."""
+        return await self.store.get_parts_async([(self._key(key), wish) for key, wish in requests])
+
+    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """As the other store's."""
+        return await self.store.get_first_async([*map(self._prefix, prefixes)], choices)
+
+    async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """As the other store's."""
+        self.check_writable(key)
+        await self.store.put_async(self._key(key), value)
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`."""
