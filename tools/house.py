@@ -66,6 +66,8 @@ NEVER: list[tuple[str, str]] = [
 HEAVY: dict[str, tuple[str, ...]] = {
     "pluggy": ("zstore.extensions",),
     "fsspec": ("zstore.storage.fsspec",),
+    "obstore": ("zstore.storage.objects",),
+    "botocore": ("zstore.storage.objects",),
     "ml_dtypes": ("zstore.model.types.small", "zstore.codecs.casting"),
     "numcodecs": ("zstore.codecs.blosc", "zstore.codecs.numcodecs", "zstore.integrations.numcodecs"),
     "blosc2": ("zstore.codecs.blosc",),

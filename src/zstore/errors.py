@@ -21,6 +21,8 @@ the code that raised could not know (`locate`).
 
 from __future__ import annotations
 
+from errno import EACCES, EPERM
+
 __all__ = [
     "ChangedError",
     "ChecksumError",
@@ -123,6 +125,11 @@ class ChecksumError(CodecError):
 
 class StoreError(ZstoreError, OSError):
     """The store failed, or was given a key that it cannot take."""
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the store says that this may not be done, by this user at least."""
+        return self.errno in (EACCES, EPERM)
 
 
 class ReadOnlyError(StoreError):

@@ -30,6 +30,8 @@ class Limits:
     read_time      seconds in which a KiB of an HTTP answer, or its end, must come
     total_time     seconds for one HTTP request with its answer
     attempt_count  how often an HTTP request is made that fails in a way that may pass
+    bucket_attempt_count  the same of S3, Google and Azure
+    request_count  requests to web servers and buckets that are under way at once
     """
 
     document_size: int = 32 << 20
@@ -39,6 +41,8 @@ class Limits:
     read_time: float = 20.0
     total_time: float = 900.0
     attempt_count: int = 3
+    bucket_attempt_count: int = 10
+    request_count: int = 64
 
     def decoded_size(self, stored_size: int, plain_size: int) -> int:
         """The most bytes that stored ones may decode to, where only the values say how many.
@@ -60,6 +64,8 @@ class Changes(TypedDict, total=False):
     read_time: float | None
     total_time: float | None
     attempt_count: int | None
+    bucket_attempt_count: int | None
+    request_count: int | None
 
 
 _current: Limits | None = None

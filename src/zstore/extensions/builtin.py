@@ -121,12 +121,16 @@ RESAMPLERS = (
     Offer("gauss", "zstore.resampling.methods:Gauss"),
 )
 
-FSSPEC_SCHEMES = (
-    ("http", ()),
-    ("https", ()),
+# obstore's where it is installed and can; "obstore+" before them asks for it, "fsspec+" for fsspec.
+OBJECT_SCHEMES = (
+    ("http", ("https",)),
     ("s3", ("s3a",)),
     ("gs", ("gcs",)),
     ("az", ("abfs", "abfss", "adl")),
+)
+OBJECT_STORES = ("S3Store", "GCSStore", "AzureStore", "HTTPStore", "LocalStore", "MemoryStore")
+
+FSSPEC_SCHEMES = (
     ("ftp", ()),
     ("sftp", ("ssh",)),
     ("smb", ()),
@@ -147,6 +151,18 @@ STORES = (
     Offer("memory", "zstore.storage.memory:MemoryStore"),
     Offer("file", "zstore.storage.local:LocalStore", ("local",)),
     Offer("zip", "zstore.storage.zip.store:ZipStore"),
+    *(
+        Offer(f"{way}{scheme}", target, tuple(f"{way}{alias}" for alias in aliases))
+        for way, target in (
+            ("", "zstore.storage.objects.store:ObjectStore"),
+            ("obstore+", "zstore.storage.objects.store:ObjectStore"),
+            ("fsspec+", "zstore.storage.fsspec:FsspecStore"),
+        )
+        for scheme, aliases in OBJECT_SCHEMES
+    ),
+    Offer("obstore+file", "zstore.storage.objects.store:ObjectStore"),
+    Offer("obstore+memory", "zstore.storage.objects.store:ObjectStore"),
+    *(Offer(f"obstore.store.{name}", "zstore.storage.objects.store:ObjectStore") for name in OBJECT_STORES),
     *(Offer(scheme, "zstore.storage.fsspec:FsspecStore", aliases) for scheme, aliases in FSSPEC_SCHEMES),
     Offer("zarr.abc.store.Store", "zstore.integrations.zarr_python.stores:ZarrStore"),
 )

@@ -6,7 +6,6 @@ the locks of `zstore.storage.locking`, and `merge_requests` for stores that ask 
 
 from __future__ import annotations
 
-import errno
 import random
 import time
 from abc import ABC, abstractmethod
@@ -33,11 +32,14 @@ __all__ = [
     "Values",
     "check_key",
     "check_prefix",
+    "choose_documents",
+    "document_keys",
     "document_range",
     "get_documents",
     "hold_bytes",
     "hold_file",
     "hold_name",
+    "in_thread",
     "join_key",
     "key_offset",
     "merge_requests",
@@ -48,9 +50,6 @@ __all__ = [
 ATTEMPTS = 32
 FIRST_PAUSE = 0.01
 LAST_PAUSE = 1.0
-
-# How stores say that something may not be read.
-DENIED = {errno.EACCES, errno.EPERM}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -160,21 +159,8 @@ class Store(ABC):
         Raises
             StoreError: the store failed, or nothing is found below a prefix where something may not be read.
         """
-        names = [*dict.fromkeys(name for choice in choices for name in choice)]
-        keys = [f"{prefix}/{name}" if prefix else name for prefix in prefixes for name in names]
-        values, denied = get_documents(self, keys)
-        found: Found = []
-        for at in range(0, len(values), len(names)):
-            here = dict(zip(names, values[at : at + len(names)], strict=True))
-            choice = next((choice for choice in choices if here[choice[0]] is not None), ())
-            found.append({name: value for name in choice if (value := here[name]) is not None})
-            if (
-                not found[-1]
-                and denied
-                and (refused := [key for key in keys[at : at + len(names)] if key in denied])
-            ):
-                raise denied[refused[0]]
-        return found
+        values, denied = get_documents(self, document_keys(prefixes, choices))
+        return choose_documents(prefixes, choices, values, denied)
 
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
         """`get_many`, with every value's size and version as they were when its bytes were read.
@@ -325,13 +311,42 @@ def document_range() -> AtMost:
     return AtMost(current_limits().document_size + 1)
 
 
+def document_keys(prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> list[str]:
+    """What `get_first` asks for: every name of the choices, below each prefix."""
+    names = [*dict.fromkeys(name for choice in choices for name in choice)]
+    return [join_key(prefix, name) for prefix in prefixes for name in names]
+
+
+def choose_documents(
+    prefixes: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    values: Values,
+    denied: Mapping[str, StoreError],
+) -> Found:
+    """What `get_first` gives, of the values of all of `document_keys`.
+
+    Raises
+        StoreError: nothing is found below a prefix where something may not be read.
+    """
+    names = [*dict.fromkeys(name for choice in choices for name in choice)]
+    found: Found = []
+    for at, prefix in enumerate(prefixes):
+        here = dict(zip(names, values[at * len(names) : (at + 1) * len(names)], strict=True))
+        choice = next((choice for choice in choices if here[choice[0]] is not None), ())
+        found.append({name: value for name in choice if (value := here[name]) is not None})
+        refused = [key for name in names if (key := join_key(prefix, name)) in denied]
+        if refused and not found[-1]:
+            raise denied[refused[0]]
+    return found
+
+
 def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, StoreError]]:
     """The values of these keys as far as they may be read, and the errors of those that may not."""
     wish = document_range()
     try:
         return store.get_many([(key, wish) for key in keys]), {}
     except StoreError as error:
-        if error.errno not in DENIED:
+        if not error.is_denied:
             raise
     values: Values = []
     denied = {}
@@ -339,7 +354,7 @@ def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, 
         try:
             values.append(store.get(key, wish))
         except StoreError as error:
-            if error.errno not in DENIED:
+            if not error.is_denied:
                 raise
             denied[key] = error
             values.append(None)

@@ -25,6 +25,7 @@ from zstore.storage.base import (
     merge_requests,
 )
 from zstore.storage.locking import hold_name
+from zstore.storage.objects.options import fsspec_options, kind_of
 from zstore.storage.range_requests import (
     MISSING,
     Request,
@@ -43,6 +44,9 @@ REQUESTS = 64
 
 # Protocols of filesystems whose outermost directories are buckets, which cost money and belong to somebody.
 BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+
+# Before a URL that obstore would be asked for.
+SCHEME = "fsspec+"
 
 # Filesystems of the process that this one was forked from.
 _parents: list[object] = []
@@ -70,16 +74,16 @@ class FsspecStore(Store):
         read_only: bool = False,
         filesystem: Any = None,
     ) -> None:
-        self._url = url
+        self._url, address = url, url.removeprefix(SCHEME)
         self._options = dict(storage_options or {})
         self._targets = self._options.pop("targets", None)
         with _telling("open", url, None):
             if filesystem is None:
                 from fsspec.core import url_to_fs
 
-                filesystem, path = url_to_fs(url, **self._filesystem_options())
+                filesystem, path = url_to_fs(address, **self._filesystem_options(address))
             else:
-                path = filesystem._strip_protocol(url)
+                path = filesystem._strip_protocol(address)
         guard_references(filesystem, self._options, self._targets)
         self._opened, self._process = filesystem, os.getpid()
         protocol = filesystem.protocol
@@ -97,9 +101,9 @@ class FsspecStore(Store):
         self.request_count = REQUESTS if filesystem.async_impl else 1
         self.read_only = read_only or self._is_http
 
-    def _filesystem_options(self) -> dict[str, Any]:
+    def _filesystem_options(self, address: str) -> dict[str, Any]:
         """The storage options; those of HTTP with the times of the limits, unless they say their own."""
-        if not self._url.lower().startswith(("http://", "https://")):
+        if not address.lower().startswith(("http://", "https://")):
             return self._options
         return {
             **self._options,
@@ -110,8 +114,10 @@ class FsspecStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The store at `url`; storage options are the filesystem's."""
-        return cls(url, storage_options, read_only=read_only)
+        """The store at `url`; storage options are the filesystem's, of buckets in obstore's words too."""
+        scheme = url.removeprefix(SCHEME).partition("://")[0].lower()
+        options = fsspec_options(kind_of(scheme), storage_options or {}, url)
+        return cls(url, options, read_only=read_only)
 
     @property
     def _filesystem(self) -> Any:
@@ -409,6 +415,8 @@ def _telling(action: str, url: str, key: str | None) -> Iterator[None]:
 def _failed(action: str, url: str, key: str | None, error: BaseException) -> StoreError:
     own = error.__cause__
     reason = own.message if isinstance(own, StoreError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, ImportError):
+        reason += "; expected the extra 'cloud': pip install 'zstore[cloud]'"
     failure = StoreError(f"cannot {action}: {reason}", path=url, key=key)
     is_denied = isinstance(error, PermissionError) or getattr(error, "status", None) == 403
     failure.errno = errno.EACCES if is_denied else getattr(error, "errno", None)

@@ -1,0 +1,194 @@
+"""obstore's exceptions as zstore's: what may pass, what it means, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
+from zstore.storage import range_requests
+
+__all__ = [
+    "Elsewhere",
+    "changed",
+    "failed",
+    "first_line",
+    "is_changed",
+    "is_unsupported",
+    "missing_bucket",
+    "named_region",
+    "no_bucket",
+    "pause_after",
+    "status_of",
+    "telling",
+]
+
+# What says that somebody else wrote the value, by name: a forked process has classes of its own.
+CHANGED = {"PreconditionError", "AlreadyExistsError"}
+STATUS = re.compile(r"status code: (\d{3})")
+REGION = re.compile(r"<Region>([a-z0-9-]+)</Region>|expecting '([a-z0-9-]+)'")
+# What Amazon answers about a bucket in another region than the one that was asked.
+ELSEWHERE = ("AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION")
+# Of what has no status: a connection that broke, or a body that did.
+BROKEN = ("error sending request", "response body error", "connection closed", "timed out", "kind: Timeout")
+# How often somebody is called who does not answer.
+CALLS = 3
+# A signature in a URL, as Azure's tokens are.
+QUERY = re.compile(r"(https?://[^\s?)\"]+)\?[^\s)\"]+")
+
+# Words of the answer, and what to say of them. `{bucket}` is the place that was opened.
+SENTENCES = (
+    ("169.254.169.254", "there are no credentials for {bucket}; {credentials}"),
+    ("metadata.google", "there are no credentials for {bucket}; {credentials}"),
+    ("InvalidAccessKeyId", "the server does not know this access key; {credentials}"),
+    ("SignatureDoesNotMatch", "the secret does not belong to the access key; {credentials}"),
+    ("ExpiredToken", "the credentials have expired; expected new ones"),
+    ("InvalidToken", "the session token is not valid; {credentials}"),
+    ("RequestTimeTooSkewed", "this machine's clock differs from the server's; expected the right time"),
+    ("dns error", "there is no server of that name; expected a network, and the right {endpoint}"),
+    ("Connection refused", "no server answers there; expected one that runs, and the right {endpoint}"),
+    (
+        "certificate",
+        "the server's certificate is not trusted; expected the storage option root_certificate with the PEM "
+        "file of its authority",
+    ),
+    ("kind: Connect", "the server cannot be reached; expected a network, and the right {endpoint}"),
+)
+CREDENTIALS = {
+    "s3": "expected the storage options key and secret, or profile, AWS_ACCESS_KEY_ID in the environment, or "
+    "anon=True for what is public",
+    "gs": "expected the storage option token (a file of credentials), GOOGLE_APPLICATION_CREDENTIALS in the "
+    "environment, or anon=True for what is public",
+    "az": "expected the storage options account_name and account_key or sas_token, AZURE_STORAGE_ACCOUNT_KEY "
+    "in the environment, or anon=True for what is public",
+    "http": "expected the storage option headers with what the server asks for",
+}
+
+
+class Elsewhere(Exception):
+    """What obstore cannot read of a web server, and fsspec can; says why."""
+
+
+def changed(url: str, key: str) -> ChangedError:
+    return ChangedError(
+        "value was written by somebody else since it was read; nothing was overwritten, do it again",
+        path=url,
+        key=key,
+    )
+
+
+@contextmanager
+def telling(action: str, url: str, key: str | None, kind: str = "") -> Iterator[None]:
+    """Raise StoreError for whatever obstore raises."""
+    try:
+        yield
+    except (ZstoreError, Elsewhere):
+        raise
+    except Exception as error:  # obstore's have no base but this; every one goes on as the cause
+        raise failed(action, url, key, error, kind) from _unsigned(error)
+
+
+def is_changed(error: BaseException) -> bool:
+    """Whether it says that a condition does not hold any more."""
+    return type(error).__name__ in CHANGED
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Whether it says that a store cannot do such a thing at all."""
+    # By name: a forked process has classes of its own.
+    return (
+        isinstance(error, NotImplementedError)
+        or type(error).__name__ == "NotSupportedError"
+        or "non-partial response" in str(error)
+        or status_of(error) == 501
+    )
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status of the answer, where there was one."""
+    found = STATUS.search(str(error))
+    return None if found is None else int(found[1])
+
+
+def named_region(error: BaseException) -> str | None:
+    """The region that the answer names, "" where it says no more than that it is another one, else None."""
+    text = str(error)
+    if not any(word in text for word in ELSEWHERE):
+        return None
+    found = REGION.search(text)
+    return "" if found is None else found[1] or found[2]
+
+
+def missing_bucket(error: BaseException) -> bool:
+    """Whether it is the bucket that is not there, not the key."""
+    text = str(error)
+    return "NoSuchBucket" in text or "ContainerNotFound" in text or "bucket does not exist" in text
+
+
+def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
+    """Seconds to wait before the same is asked again; None where that would help nobody."""
+    status, text = status_of(error), str(error)
+    if status is not None:
+        may_pass = status in range_requests.PASSING or (not is_http and "RequestTimeout" in text)
+    elif "kind: Connect" in text:
+        may_pass = not is_http and attempt < CALLS and "dns error" not in text
+    else:
+        may_pass = isinstance(error, TimeoutError) or any(word in text for word in BROKEN)
+    if not may_pass:
+        return None
+    longest: float = min(range_requests.FIRST_PAUSE * 2**attempt, range_requests.LAST_PAUSE)
+    return random.uniform(0.5, 1) * longest
+
+
+def failed(
+    action: str, url: str, key: str | None, error: BaseException, kind: str = "", *, anonymous: bool = False
+) -> StoreError:
+    """The error that says what failed and what to do about it."""
+    said = _sentence(error, url, kind, anonymous)
+    # obstore shows its own source's structures behind an empty line.
+    reason = f"{type(error).__name__}: {first_line(error)}"
+    failure = StoreError(f"cannot {action}: {f'{said} ({reason})' if said else reason}", path=url, key=key)
+    if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+        # Whoever looks for several documents goes on with those that may be read.
+        failure.errno = errno.EACCES
+    return failure
+
+
+def _sentence(error: BaseException, url: str, kind: str, anonymous: bool) -> str:
+    text = str(error)
+    credentials = CREDENTIALS.get(kind, "expected others")
+    endpoint = "URL" if kind == "http" else "storage option endpoint_url"
+    if (region := named_region(error)) is not None:
+        return f"the bucket is in another region; expected the storage option region={region or '...'!r}"
+    if missing_bucket(error):
+        return f"there is no such bucket; expected the right name, and the right {endpoint}"
+    for word, sentence in SENTENCES:
+        if word in text:
+            return sentence.format(bucket=url, credentials=credentials, endpoint=endpoint)
+    if status_of(error) in (401, 403):
+        if anonymous:
+            return f"the server refuses this to everybody; {credentials.partition(', or anon=True')[0]}"
+        return f"the server refuses this to these credentials; {credentials}"
+    return ""
+
+
+def first_line(error: BaseException) -> str:
+    """What obstore says first, without signatures."""
+    line = QUERY.sub(r"\1?...", str(error).partition("\n\nDebug source")[0])
+    return " ".join(line.split())[:500]
+
+
+def _unsigned(error: Exception) -> Exception | None:
+    """The error as a cause, unless its text holds a signature."""
+    return None if QUERY.search(str(error)) else error
+
+
+def no_bucket(url: str) -> NotFoundError:
+    """What to raise where the bucket itself is missing."""
+    return NotFoundError(
+        "there is no such bucket; expected the right name, and the right storage option endpoint_url",
+        path=url,
+    )

@@ -1,0 +1,147 @@
+"""obstore, as this process can use it, and the event loop on which threads that may wait have it ask.
+
+obstore's threads are started once and do not come along when a process forks: any request in the child would
+wait for them for ever. So a child loads the compiled part again, from a copy, for the loader takes the same
+file for the same library, and starts a loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from importlib.machinery import ExtensionFileLoader
+from types import ModuleType
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from zstore.base.limits import current_limits
+from zstore.base.locks import Lock
+from zstore.errors import StoreError
+
+__all__ = ["ask_all", "forks", "is_installed", "library", "turn", "wait_for"]
+
+COMPILED = "obstore._obstore"
+
+T = TypeVar("T")
+
+_lock = Lock()
+_current: ModuleType | None = None
+_loaded_at = 0
+_forks = 0
+_loop: asyncio.AbstractEventLoop | None = None
+# Loops of the process that this one was forked from. Closing one would take its descriptors out of the epoll
+# descriptor that both processes share.
+_parents: list[object] = []
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[int, asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+def _note_fork() -> None:
+    global _forks, _loop, _turns
+    _forks += 1
+    _parents.append((_loop, _turns))
+    _loop, _turns = None, WeakKeyDictionary()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def forks() -> int:
+    """How many forks lie between the process that imported this and the one that asks."""
+    return _forks
+
+
+def is_installed() -> bool:
+    """Whether obstore is there."""
+    return _current is not None or importlib.util.find_spec("obstore") is not None
+
+
+def library() -> ModuleType:
+    """The package `obstore`, whose threads run in this process.
+
+    Raises
+        StoreError: it is not installed.
+    """
+    global _current, _loaded_at
+    with _lock:
+        if _current is None:
+            try:
+                _current = importlib.import_module("obstore")
+            except ModuleNotFoundError as error:
+                raise StoreError(
+                    "obstore is not installed; expected the extra 'cloud': pip install 'zstore[cloud]'"
+                ) from error
+            _loaded_at = _forks
+        if _loaded_at != _forks:
+            _current = _load_again()
+            _loaded_at = _forks
+        return _current
+
+
+def _load_again() -> ModuleType:
+    source = sys.modules[COMPILED].__spec__
+    assert source is not None
+    assert source.origin is not None
+    copy = os.memfd_create("obstore")
+    # The descriptor stays open: a fork of this process copies from it.
+    with open(source.origin, "rb") as file:
+        left = os.fstat(file.fileno()).st_size
+        while left:
+            left -= os.sendfile(copy, file.fileno(), None, left)
+    path = f"/proc/self/fd/{copy}"
+    spec = importlib.util.spec_from_file_location(COMPILED, path, loader=ExtensionFileLoader(COMPILED, path))
+    assert spec is not None
+    assert spec.loader is not None
+    for name in [name for name in sys.modules if name == "obstore" or name.startswith("obstore.")]:
+        del sys.modules[name]
+    compiled = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(compiled)
+    sys.modules[COMPILED] = compiled
+    return importlib.import_module("obstore")
+
+
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives that runs on the process's own loop, while the calling thread waits."""
+    future = asyncio.run_coroutine_threadsafe(coroutine, _own_loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _own_loop() -> asyncio.AbstractEventLoop:
+    global _loop
+    if _loop is None:
+        with _lock:
+            if _loop is None:
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=loop.run_forever, name="zstore-objects", daemon=True).start()
+                _loop = loop
+    return _loop
+
+
+def turn() -> asyncio.Semaphore:
+    """What to hold during a request: of the running loop, no more than `request_count` are under way."""
+    loop, count = asyncio.get_running_loop(), current_limits().request_count
+    found = _turns.get(loop)
+    if found is None or found[0] != count:
+        found = _turns[loop] = count, asyncio.Semaphore(count)
+    return found[1]
+
+
+async def ask_all(ask: Callable[[Any], Coroutine[Any, Any, T]], items: Sequence[Any]) -> list[T]:
+    """What `ask` gives for each item, all at once; where one fails, the others are called off."""
+    if len(items) == 1:
+        return [await ask(items[0])]
+    tasks = [asyncio.ensure_future(ask(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        raise

@@ -1,0 +1,192 @@
+"""From a URL to obstore's client of its bucket or server, one for the whole process, and the prefix."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from zstore.base.locks import Lock
+from zstore.errors import StoreError
+from zstore.storage.objects.library import forks, library
+from zstore.storage.objects.options import Settings, kind_of
+
+__all__ = ["Place", "find_place", "make_client", "open_directory", "open_memory", "place_of"]
+
+SCHEME = "obstore+"
+# What may stand in a web address and means the same to everybody.
+PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
+# obstore itself asks once: what is asked again, and how often, is the same for all that it reaches.
+ONCE = {"max_retries": 0, "retry_timeout": timedelta(minutes=15)}
+# Clients are kept up to so many; whoever holds one keeps it.
+KEPT = 256
+
+_lock = Lock()
+_clients: dict[Any, Any] = {}
+_clients_of = 0
+_parents: list[object] = []
+_memories: dict[str, Any] = {}
+
+
+class Place(NamedTuple):
+    """`kind` is s3, gs, az, http, file or memory; `bucket` the URL, path or name above the prefix."""
+
+    kind: str
+    bucket: str
+    prefix: str
+
+
+def find_place(url: str) -> Place:
+    """The parts of a URL, with or without "obstore+" before it.
+
+    Raises
+        StoreError: it names no bucket, server or directory.
+    """
+    scheme, mark, rest = url.removeprefix(SCHEME).partition("://")
+    scheme, start = scheme.lower(), url.partition("://")[0]
+    kind = kind_of(scheme)
+    if not mark or not rest.strip("/"):
+        raise StoreError(f"expected {start}://BUCKET/PREFIX", path=url)
+    if kind == "file":
+        if not rest.startswith("/"):
+            raise StoreError(f"expected {start}:///PATH, with an absolute path", path=url)
+        return Place(kind, unquote(rest), "")
+    if kind == "memory":
+        return Place(kind, unquote(rest.strip("/")), "")
+    if kind == "http":
+        address = urlsplit(f"{scheme}://{rest}")
+        if address.query:
+            raise StoreError("obstore cannot ask for URLs that end in a query", path=url)
+        if address.netloc and PLAIN.fullmatch(address.path):
+            return Place(kind, f"{scheme}://{address.netloc}", address.path.strip("/"))
+        # The path may mean anything to a server, so it stays as it is written.
+        return Place(kind, f"{scheme}://{rest.rstrip('/')}", "")
+    bucket, _, prefix = rest.partition("/")
+    if not bucket:
+        raise StoreError(f"expected {start}://BUCKET/PREFIX", path=url)
+    return Place(kind, f"{scheme}://{bucket}", prefix.strip("/"))
+
+
+def place_of(target: Any) -> tuple[Place, str]:
+    """Where one of obstore's own stores lies, as far as it says so, and the URL of that.
+
+    Raises
+        StoreError: it is none that zstore knows.
+    """
+    name = type(target).__name__
+    if name == "MemoryStore":
+        with _lock:
+            _memories[str(id(target))] = target
+        return Place("memory", str(id(target)), ""), f"{SCHEME}memory://{id(target)}"
+    if name == "LocalStore":
+        path = str(target.prefix or "/")
+        return Place("file", path, ""), f"{SCHEME}file://{quote(path)}"
+    if name == "HTTPStore":
+        address = target.url.rstrip("/")
+        return Place("http", address, ""), f"{SCHEME}{address}"
+    kinds = {
+        "S3Store": ("s3", "bucket"),
+        "GCSStore": ("gs", "bucket"),
+        "AzureStore": ("az", "container_name"),
+    }
+    if name not in kinds:
+        raise StoreError(f"expected a store of obstore's, got {target!r}")
+    kind, setting = kinds[name]
+    prefix = str(target.prefix or "").strip("/")
+    bucket = f"{kind}://{target.config[setting]}"
+    # Its paths begin where its own prefix ends.
+    return Place(kind, bucket, ""), f"{SCHEME}{bucket}{prefix and '/'}{prefix}"
+
+
+def make_client(place: Place, settings: Settings, region: str | None = None) -> Any:
+    """obstore's store for the bucket or server of `place`, the same for all who say the same.
+
+    Raises
+        StoreError: obstore is not installed.
+        Exception: whatever obstore says to an option.
+    """
+    global _clients, _clients_of
+    surroundings = sorted(
+        item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_"))
+    )
+    key = _frozen((place.kind, place.bucket, settings, region, surroundings))
+    with _lock:
+        if _clients_of != forks():
+            # Those of the parent are let go of by nobody: their threads are not here.
+            _parents.append(_clients)
+            _clients, _clients_of = {}, forks()
+        found = _clients.pop(key, None)
+        if found is None:
+            while len(_clients) >= KEPT:
+                del _clients[next(iter(_clients))]
+            found = _make(place, settings, region)
+        _clients[key] = found
+        return found
+
+
+def _make(place: Place, settings: Settings, region: str | None) -> Any:
+    store = library().store
+    config, client, retry, provider, _, _ = settings
+    options: dict[str, Any] = {"client_options": client, "retry_config": retry or ONCE}
+    if place.kind == "http":
+        return store.HTTPStore.from_url(place.bucket, **options)
+    if region:
+        config = {**config, "region": region}
+    # A token of the environment belongs to the keys there, not to others.
+    has_token = "session_token" in config or not (os.environ.keys() & {"AWS_SESSION_TOKEN", "AWS_TOKEN"})
+    if provider is None and "access_key_id" in config and not has_token:
+        provider = Keys(config["access_key_id"], config["secret_access_key"])
+    if provider is not None:
+        options["credential_provider"] = provider
+    return store.from_url(place.bucket, config=config, **options)
+
+
+class Keys(NamedTuple):
+    """Credentials that are written down, without a token."""
+
+    access_key_id: str
+    secret_access_key: str
+
+    def __call__(self) -> dict[str, Any]:
+        return {**self._asdict(), "token": None, "expires_at": None}
+
+
+def _frozen(value: Any) -> Any:
+    """The same as something that can be a key."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(key), _frozen(item)) for key, item in value.items()))
+    if isinstance(value, tuple | list):
+        return tuple(map(_frozen, value))
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return type(value).__name__, value
+
+
+def open_directory(path: str, *, read_only: bool) -> Any:
+    """obstore's store of a directory, which is made where it is not there, unless it is for reading."""
+    if read_only and not os.path.isdir(path):  # noqa: PTH112
+        raise StoreError("cannot open: there is no such directory", path=path)
+    return library().store.LocalStore(path, automatic_cleanup=True, mkdir=not read_only)
+
+
+def open_memory(name: str, *, must_exist: bool) -> Any:
+    """obstore's store in memory of that name.
+
+    Raises
+        StoreError: `must_exist`, and this process does not have it.
+    """
+    # Every process that forked goes on with what it had: a store in memory needs none of the threads.
+    with _lock:
+        if name in _memories:
+            return _memories[name]
+    if must_exist:
+        raise StoreError("is the memory of another process", path=f"{SCHEME}memory://{quote(name)}")
+    made = importlib.import_module("obstore.store").MemoryStore()
+    with _lock:
+        return _memories.setdefault(name, made)

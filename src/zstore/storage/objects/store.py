@@ -1,0 +1,362 @@
+"""A store on anything that obstore reaches, with writes that notice what others wrote meanwhile."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from zstore.base.limits import current_limits
+from zstore.errors import StoreError
+from zstore.storage.base import (
+    AtMost,
+    ByteRange,
+    Found,
+    Names,
+    Part,
+    Parts,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+    choose_documents,
+    document_keys,
+    document_range,
+    hold_file,
+    hold_name,
+    in_thread,
+    merge_requests,
+)
+from zstore.storage.claims import hold_claim
+from zstore.storage.fsspec import FsspecStore
+from zstore.storage.objects.bucket import Answer, Bucket, Version, has_aiohttp
+from zstore.storage.objects.failures import Elsewhere, changed, telling
+from zstore.storage.objects.library import ask_all, is_installed, wait_for
+from zstore.storage.objects.options import is_for_fsspec, kind_of
+from zstore.storage.objects.places import SCHEME, find_place, place_of
+
+__all__ = ["ObjectStore"]
+
+# A value that was not read yet under the lock that is held.
+UNREAD: Any = object()
+# `delete` of S3 takes a thousand paths in one request.
+PAGE = 1000
+
+
+class ObjectStore(Store):
+    """The objects below a prefix of a bucket, a directory, a web server or memory, through obstore.
+
+    Every `put` is whole or absent. `lock` excludes the threads of this process, and where the store is a
+    directory every process that locks by zstore's protocol. Elsewhere what was read under the lock is written
+    only if nobody wrote it since, else ChangedError is raised and the value stays as the other left it;
+    `update` reads it again then, and changes that. A server that does not keep such conditions is found out
+    before the first, and refused unless `check_versions=False` says that nobody else writes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        read_only: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        target: Any = None,
+    ) -> None:
+        place = find_place(url) if target is None else place_of(target)[0]
+        self._url = url
+        self._bucket = Bucket(place, url, storage_options or {}, read_only=read_only, target=target)
+        self._is_http, self._is_file = place.kind == "http", place.kind == "file"
+        # What an object store has confirmed is kept.
+        self.durable = place.kind not in ("http", "file", "memory")
+        self.is_bounded = not self._is_http
+        self.request_count = current_limits().request_count
+        self.read_only = read_only or self._is_http
+        self._versions = threading.local()
+        # What `Elsewhere` asks for: fsspec's store of the same address.
+        self._spare: Store | None = None
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> Store:
+        """The store at a URL; of plain schemes fsspec's, where obstore is absent or cannot do that."""
+        scheme, options = url.partition("://")[0].lower(), storage_options or {}
+        if not scheme.startswith(SCHEME):
+            kind = kind_of(scheme)
+            if not is_installed() or (kind == "http" and ("?" in url or is_for_fsspec(options))):
+                return FsspecStore.from_url(url, read_only=read_only, storage_options=options)
+        return cls(url, read_only=read_only, storage_options=options)
+
+    @classmethod
+    def from_object(cls, target: Any, *, read_only: bool = False) -> ObjectStore:
+        """The store around one of obstore's own, whose settings are pickled with it; its `url` lacks them."""
+        return cls(place_of(target)[1], read_only=read_only, target=target)
+
+    @property
+    def url(self) -> str:
+        """The URL it was opened with."""
+        return self._url
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        """The value, or those bytes of it; None when there is no such key."""
+        return self.get_many([(key, byte_range)])[0]
+
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get` for many keys at once; neighbouring ranges of one key become one request."""
+        return [None if part is None else part.data for part in self.get_parts(requests)]
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_many`, with sizes and versions, which come in the same answers."""
+        if self._spare is not None:
+            return self._spare.get_parts(requests)
+        if not requests:
+            return []
+        parts, versions = wait_for(self._get_parts(requests))
+        for key, version in versions.items():
+            self._note_read(key, version)
+        return parts
+
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """As of every store, with all that may be read asked for in one round."""
+        found, versions = wait_for(self._get_first(prefixes, choices))
+        for key, version in versions.items():
+            self._note_read(key, version)
+        return found
+
+    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get_many`, in the caller's own loop."""
+        return [None if part is None else part.data for part in await self.get_parts_async(requests)]
+
+    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_parts`, in the caller's own loop."""
+        return (await self._get_parts(requests))[0]
+
+    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """`get_first`, in the caller's own loop."""
+        return (await self._get_first(prefixes, choices))[0]
+
+    async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """`put`, in the caller's own loop and on no condition."""
+        check_key(key)
+        self.check_writable(key)
+        await self._bucket.put(key, value, "overwrite")
+
+    async def _get_parts(
+        self, requests: Sequence[tuple[str, ByteRange | None]]
+    ) -> tuple[Parts, dict[str, Version | None]]:
+        """The parts, and which version each key had."""
+        if self._spare is None:
+            try:
+                return await self._ask_parts(requests)
+            except Elsewhere as error:
+                self._go_elsewhere(error)
+        assert self._spare is not None
+        return await in_thread(self._spare.get_parts, requests), {}
+
+    async def _ask_parts(
+        self, requests: Sequence[tuple[str, ByteRange | None]]
+    ) -> tuple[Parts, dict[str, Version | None]]:
+        parts: Parts = [None] * len(requests)
+        versions: dict[str, Version | None] = {}
+        fetches = merge_requests(requests, has_ranges=self._bucket.has_ranges)
+        for fetch, answer in zip(fetches, await ask_all(self._bucket.fetch, fetches), strict=True):
+            versions.setdefault(fetch.key, None if answer is None else answer.version)
+            if answer is None:
+                continue
+            for index in fetch.members:
+                parts[index] = self._cut(fetch.key, answer, requests[index][1])
+        return parts, versions
+
+    def _cut(self, key: str, answer: Answer, wish: ByteRange | None) -> Part:
+        begin, end = (wish or ByteRange(0)).resolve(answer.total_size)
+        data = answer.data[max(0, begin - answer.begin) : max(0, end - answer.begin)]
+        if data.nbytes != end - begin:
+            raise StoreError(
+                f"asked for bytes {begin} to {end} of {answer.total_size}, got {data.nbytes} bytes",
+                path=self._url,
+                key=key,
+            )
+        return Part(data, answer.total_size, answer.version.strong)
+
+    async def _get_first(
+        self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]
+    ) -> tuple[Found, dict[str, Version | None]]:
+        keys, wish = document_keys(prefixes, choices), document_range()
+        denied: dict[str, StoreError] = {}
+
+        async def one(key: str) -> tuple[Part | None, dict[str, Version | None]]:
+            try:
+                [part], versions = await self._get_parts([(key, wish)])
+            except StoreError as error:
+                if not error.is_denied:
+                    raise
+                denied[key] = error
+                return None, {key: None}
+            return part, versions
+
+        found = await ask_all(one, keys)
+        values = [part and part.data for part, _ in found]
+        versions = {key: version for _, known in found for key, version in known.items()}
+        return choose_documents(prefixes, choices, values, denied), versions
+
+    def _go_elsewhere(self, error: Elsewhere) -> None:
+        if not has_aiohttp():
+            raise StoreError(
+                f"cannot read: {error}; expected aiohttp, which can: pip install 'zstore[http]'",
+                path=self._url,
+            ) from error
+        options = {name: value for name, value in self._bucket.options.items() if name != "retry_config"}
+        self._spare = FsspecStore.from_url(self._url.removeprefix(SCHEME), storage_options=options)
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the object has; None when there is no such key."""
+        check_key(key)
+        if self._is_http:
+            # Whether an answer is about a directory, only a GET tells.
+            [part] = self.get_parts([(key, AtMost(1))])
+            return part and part.total_size
+        return wait_for(self._bucket.head(key))[0]
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Write the object, whole or not at all.
+
+        Raises
+            ChangedError: the value was read under the lock that this thread holds, and is another one now.
+        """
+        check_key(key)
+        self.check_writable(key)
+        self._note(key, wait_for(self._bucket.put(key, value, self._condition(key))))
+
+    def delete(self, key: str) -> None:
+        """Remove the object, if it is there.
+
+        Raises
+            ChangedError: as `put`; somebody who writes in the very moment of deletion is not noticed.
+        """
+        check_key(key)
+        self.check_writable(key)
+        mode = self._condition(key)
+        if mode != "overwrite":
+            found, version = wait_for(self._bucket.head(key))
+            if (None if found is None else version.mode) != (None if mode == "create" else mode):
+                raise changed(self._url, key)
+        wait_for(self._bucket.delete(key))
+        self._note(key, None)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every object below `prefix`, many at a time."""
+        check_prefix(prefix)
+        self.check_writable(prefix)
+        keys: list[Any] = [*self.list(prefix)]
+        if self.durable:
+            keys = [keys[at : at + PAGE] for at in range(0, len(keys), PAGE)]
+        if keys:
+            wait_for(ask_all(self._bucket.delete, keys))
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below `prefix`, as it is now."""
+        self._check_listing(prefix)
+        if self._is_no_directory(prefix):
+            return iter(())
+        found = wait_for(self._bucket.list(prefix))
+        # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
+        above = {meta["path"].rpartition("/")[0] for meta in found}
+        top, root = self._bucket.path(prefix), self._bucket.path("")
+        skip = len(root) + 1 if root else 0
+        return iter(
+            [
+                meta["path"][skip:]
+                for meta in found
+                if (not top or meta["path"].startswith(f"{top}/"))
+                and (meta["size"] or meta["path"] not in above)
+            ]
+        )
+
+    def list_children(self, prefix: str = "") -> Names:
+        """The sorted names right below `prefix`."""
+        self._check_listing(prefix)
+        if self._is_no_directory(prefix):
+            return []
+        names, top = wait_for(self._bucket.list_children(prefix)), self._bucket.path(prefix)
+        skip = len(top) + 1 if top else 0
+        return sorted(
+            {name[skip:].strip("/") for name in names if not top or name.startswith(f"{top}/")} - {""}
+        )
+
+    def _is_no_directory(self, prefix: str) -> bool:
+        return self._is_file and not stat.S_ISDIR(self._bucket.mode(prefix) or 0)
+
+    def _check_listing(self, prefix: str) -> None:
+        check_prefix(prefix)
+        if self._is_http:
+            raise StoreError(
+                "HTTP has no listing; expected consolidated metadata, or the name of the array",
+                path=self._url,
+                key=prefix or None,
+            )
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Exclude this process's other threads, in a directory everybody; else `put` notices others."""
+        check_key(key)
+        self.check_writable(key)
+        if self._is_file:
+            with ExitStack() as stack:
+                with telling("lock", self._url, key):
+                    stack.enter_context(hold_file(key, self._open_file))
+                yield
+            return
+        with hold_name((self._url, key)):
+            held = self._versions.__dict__.setdefault("held", {})
+            held[key] = UNREAD
+            try:
+                yield
+            finally:
+                del held[key]
+
+    @contextmanager
+    def hold(self, key: str) -> Iterator[None]:
+        """As `lock`; outside of directories, others are kept out by a value at `key`."""
+        if not self._bucket.has_versions:
+            with self.lock(key):
+                yield
+            return
+        with hold_name((self._url, key, "held")), hold_claim(self, key):
+            yield
+
+    def _note_read(self, key: str, version: Version | None) -> None:
+        """As `_note`, for the first of several reads: what is written may be made of that one."""
+        if self._versions.__dict__.get("held", {}).get(key) is UNREAD:
+            self._note(key, version)
+
+    def _note(self, key: str, version: Version | None) -> None:
+        """Keep which version of a value this thread knows, while it holds the value's lock."""
+        held = self._versions.__dict__.get("held", {})
+        if key in held:
+            held[key] = version
+
+    def _condition(self, key: str) -> Any:
+        """On what a change of the value depends, as obstore has it."""
+        version = self._versions.__dict__.get("held", {}).get(key, UNREAD)
+        if not self._bucket.has_versions or version is UNREAD:
+            return "overwrite"
+        if version is None:
+            return "create"
+        return version.mode or "overwrite"
+
+    def as_read_only(self) -> ObjectStore:
+        """The same objects, refusing writes."""
+        view = ObjectStore.__new__(ObjectStore)
+        view.__dict__.update(self.__dict__, read_only=True)
+        return view
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_versions", "_spare")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _versions=threading.local(), _spare=None)
+
+    def _open_file(self, path: str, flags: int) -> int:
+        return os.open(self._bucket.file(path), flags | os.O_CLOEXEC)
