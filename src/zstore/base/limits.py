@@ -30,8 +30,8 @@ class Limits:
     read_time      seconds in which a KiB of an HTTP answer, or its end, must come
     total_time     seconds for one HTTP request with its answer
     attempt_count  how often an HTTP request is made that fails in a way that may pass
-    bucket_attempt_count  the same of S3, Google and Azure
-    request_count  requests to web servers and buckets that are under way at once
+    request_count  HTTP requests that are under way at once
+    bucket_attempt_count, bucket_request_count  the same of S3, Google and Azure
     """
 
     document_size: int = 32 << 20
@@ -41,8 +41,9 @@ class Limits:
     read_time: float = 20.0
     total_time: float = 900.0
     attempt_count: int = 3
-    bucket_attempt_count: int = 10
     request_count: int = 64
+    bucket_attempt_count: int = 10
+    bucket_request_count: int = 128
 
     def decoded_size(self, stored_size: int, plain_size: int) -> int:
         """The most bytes that stored ones may decode to, where only the values say how many.
@@ -64,8 +65,9 @@ class Changes(TypedDict, total=False):
     read_time: float | None
     total_time: float | None
     attempt_count: int | None
-    bucket_attempt_count: int | None
     request_count: int | None
+    bucket_attempt_count: int | None
+    bucket_request_count: int | None
 
 
 _current: Limits | None = None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.request import HTTPErrorProcessor, Request, build_opener
 
 from zstore.base.limits import current_limits
+from zstore.base.locks import Lock
 from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, Fetch, Names, in_thread
 from zstore.storage.objects.failures import (
@@ -31,7 +32,7 @@ from zstore.storage.objects.failures import (
     status_of,
     telling,
 )
-from zstore.storage.objects.library import ask_all, forks, library, turn
+from zstore.storage.objects.library import ask_all, forks, is_direct, library, pause, turn, wait_for
 from zstore.storage.objects.options import read_options
 from zstore.storage.objects.places import Place, make_client, open_directory, open_memory
 
@@ -52,6 +53,7 @@ PROBE = ".zstore-conditions"
 
 # By client, whether its server keeps conditions; what is known of one is known in the whole process.
 _keeps: dict[int, tuple[Any, bool]] = {}
+_probing = Lock()
 # By bucket, the region that it turned out to be in.
 _regions: dict[str, str] = {}
 
@@ -97,6 +99,8 @@ class Bucket:
         self.target = target
         self.has_ranges = True
         self.is_http = place.kind == "http"
+        limits = current_limits()
+        self.request_count = limits.request_count if self.is_http else limits.bucket_request_count
         self.has_versions = place.kind != "file"
         self._is_served = place.kind not in ("file", "memory")
         self._is_anonymous = False
@@ -221,17 +225,17 @@ class Bucket:
         most = limits.attempt_count if self.is_http else limits.bucket_attempt_count
         for attempt in count(1):
             try:
-                async with turn():
+                async with turn(self.request_count):
                     return await ask()
             except (StoreError, Elsewhere, FileNotFoundError):
                 raise
             except Exception as error:
                 if await self._moved(error):
                     continue
-                pause = pause_after(error, attempt, self.is_http)
-                if pause is None or attempt >= most or monotonic() - begin + pause > limits.total_time:
+                wait = pause_after(error, attempt, self.is_http)
+                if wait is None or attempt >= most or monotonic() - begin + wait > limits.total_time:
                     raise
-            await asyncio.sleep(pause)
+            await pause(wait)
         raise AssertionError
 
     async def _moved(self, error: Exception) -> bool:
@@ -241,7 +245,7 @@ class Bucket:
             return False
         self._may_move = False
         bucket = self.place.bucket.partition("://")[2]
-        region = region or await in_thread(_ask_region, bucket)
+        region = region or (_ask_region(bucket) if is_direct() else await in_thread(_ask_region, bucket))
         if region is None:
             return False
         _regions[self.place.bucket] = region
@@ -252,9 +256,13 @@ class Bucket:
 
     async def _do(self, name: str, *arguments: Any, **options: Any) -> Any:
         """What a method of obstore's store gives; memory is asked directly: a forked child has no threads."""
-        if self.place.kind == "memory":
+        if self._is_direct:
             return getattr(self.client, name)(*arguments, **options)
         return await getattr(self.client, f"{name}_async")(*arguments, **options)
+
+    @property
+    def _is_direct(self) -> bool:
+        return self.place.kind == "memory" or is_direct()
 
     async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Answer:
         try:
@@ -270,8 +278,10 @@ class Bucket:
             self._check_answer(key, reply.attributes)
         version = Version(meta.get("e_tag"), meta.get("version"))
         if limit is not None and end - begin > limit:
-            return Answer(await _first_of(reply, limit), begin, meta["size"], version)
-        if self.place.kind == "memory":
+            return Answer(
+                await _first_of(reply, limit, directly=self._is_direct), begin, meta["size"], version
+            )
+        if self._is_direct:
             data = memoryview(reply.bytes())
         elif self.is_http:
             limits = current_limits()
@@ -305,8 +315,6 @@ class Bucket:
             ChangedError: the condition does not hold.
         """
         data = bytes(value)
-        if mode != "overwrite":
-            await self._check_conditions(key)
         attempts = 0
 
         async def put() -> Any:
@@ -330,22 +338,23 @@ class Bucket:
             raise self.failed("write", key, error) from error
         return Version(result.get("e_tag"), result.get("version"))
 
-    async def _check_conditions(self, key: str) -> None:
-        """Find out, once for each client, whether its server keeps conditions.
+    def check_conditions(self, key: str) -> None:
+        """Find out, once for each client, whether its server keeps conditions; called outside of any loop.
 
         Raises
             StoreError: it does not, and would let writers overwrite each other.
         """
+        client = self.client
         if self.place.kind != "s3":
             return
-        client = self.client
-        _, keeps = _keeps.get(id(client), (None, None))
-        if keeps is None:
-            endpoint = str(client.config.get("endpoint") or client.config.get("aws_endpoint") or "")
-            host = endpoint.partition("://")[2].partition("/")[0].partition(":")[0]
-            keeps = not host or host.endswith(CONDITIONAL) or await self._probe()
-            # The client is kept beside it, so that no other one gets its number.
-            _keeps[id(client)] = client, keeps
+        with _probing:
+            _, keeps = _keeps.get(id(client), (None, None))
+            if keeps is None:
+                endpoint = str(client.config.get("endpoint") or client.config.get("aws_endpoint") or "")
+                host = endpoint.partition("://")[2].partition("/")[0].partition(":")[0]
+                keeps = not host or host.endswith(CONDITIONAL) or wait_for(self._probe())
+                # The client is kept beside it, so that no other one gets its number.
+                _keeps[id(client)] = client, keeps
         if not keeps:
             raise self._unconditional(key, "it overwrote in spite of a condition")
 
@@ -404,7 +413,7 @@ class Bucket:
 
     async def _list(self, top: str) -> Any:
         stream = self.client.list(top or None)
-        if self.place.kind == "memory":
+        if self._is_direct:
             return [meta for page in stream for meta in page]
         return await stream.collect_async()
 
@@ -447,13 +456,14 @@ class Bucket:
         return failed(action, self.url, key, error, kind, anonymous=self._is_anonymous)
 
 
-async def _first_of(reply: Any, size: int) -> memoryview:
+async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:
     """The first bytes of a body, of which no more is taken than that."""
-    data = bytearray()
-    async for part in reply.stream(min_chunk_size=1):
-        data += memoryview(part)
-        if len(data) >= size:
+    data, parts = bytearray(), reply.stream(min_chunk_size=1)
+    while len(data) < size:
+        part = next(parts, b"") if directly else await anext(parts, b"")
+        if not part:
             break
+        data += memoryview(part)
     return memoryview(bytes(data[:size]))
 
 

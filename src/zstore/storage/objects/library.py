@@ -13,17 +13,18 @@ import importlib.util
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from importlib.machinery import ExtensionFileLoader
 from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from zstore.base.limits import current_limits
 from zstore.base.locks import Lock
 from zstore.errors import StoreError
 
-__all__ = ["ask_all", "forks", "is_installed", "library", "turn", "wait_for"]
+__all__ = ["ask_all", "forks", "is_direct", "is_installed", "library", "pause", "turn", "wait_for"]
 
 COMPILED = "obstore._obstore"
 
@@ -37,7 +38,8 @@ _loop: asyncio.AbstractEventLoop | None = None
 # Loops of the process that this one was forked from. Closing one would take its descriptors out of the epoll
 # descriptor that both processes share.
 _parents: list[object] = []
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[int, asyncio.Semaphore]] = WeakKeyDictionary()
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()
+_direct = threading.local()
 
 
 def _note_fork() -> None:
@@ -104,14 +106,47 @@ def _load_again() -> ModuleType:
     return importlib.import_module("obstore")
 
 
-def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives that runs on the process's own loop, while the calling thread waits."""
+def wait_for(coroutine: Coroutine[Any, Any, T], *, is_single: bool = False) -> T:
+    """What a coroutine gives that runs on the process's own loop, while the calling thread waits.
+
+    A single request of a thread other than the main one is made by that thread, without any loop: then all
+    that the coroutine awaits asks obstore directly (`is_direct`), so that nobody is woken in between. The
+    main thread has to hear Ctrl-C meanwhile.
+    """
+    if is_single and threading.current_thread() is not threading.main_thread():
+        return _run_directly(coroutine)
     future = asyncio.run_coroutine_threadsafe(coroutine, _own_loop())
     try:
         return future.result()
     except BaseException:
         future.cancel()
         raise
+
+
+def _run_directly(coroutine: Coroutine[Any, Any, T]) -> T:
+    _direct.count = getattr(_direct, "count", 0) + 1
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    finally:
+        _direct.count -= 1
+        coroutine.close()
+    raise AssertionError("something waits for a loop where there is none")
+
+
+def is_direct() -> bool:
+    """Whether this thread runs a coroutine without a loop."""
+    return getattr(_direct, "count", 0) > 0
+
+
+async def pause(seconds: float) -> None:
+    """Wait, on the loop or without one."""
+    if is_direct():
+        time.sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
 
 
 def _own_loop() -> asyncio.AbstractEventLoop:
@@ -125,13 +160,15 @@ def _own_loop() -> asyncio.AbstractEventLoop:
     return _loop
 
 
-def turn() -> asyncio.Semaphore:
-    """What to hold during a request: of the running loop, no more than `request_count` are under way."""
-    loop, count = asyncio.get_running_loop(), current_limits().request_count
-    found = _turns.get(loop)
-    if found is None or found[0] != count:
-        found = _turns[loop] = count, asyncio.Semaphore(count)
-    return found[1]
+def turn(most: int) -> AbstractAsyncContextManager[None]:
+    """What to hold during a request: of a running loop, no more than `most` are under way."""
+    if is_direct():
+        return nullcontext()
+    turns = _turns.setdefault(asyncio.get_running_loop(), {})
+    found = turns.get(most)
+    if found is None:
+        found = turns[most] = asyncio.Semaphore(most)
+    return found
 
 
 async def ask_all(ask: Callable[[Any], Coroutine[Any, Any, T]], items: Sequence[Any]) -> list[T]:

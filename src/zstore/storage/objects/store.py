@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from zstore.base.limits import current_limits
 from zstore.errors import StoreError
 from zstore.storage.base import (
     AtMost,
@@ -71,7 +70,7 @@ class ObjectStore(Store):
         # What an object store has confirmed is kept.
         self.durable = place.kind not in ("http", "file", "memory")
         self.is_bounded = not self._is_http
-        self.request_count = current_limits().request_count
+        self.request_count = self._bucket.request_count
         self.read_only = read_only or self._is_http
         self._versions = threading.local()
         # What `Elsewhere` asks for: fsspec's store of the same address.
@@ -113,7 +112,8 @@ class ObjectStore(Store):
             return self._spare.get_parts(requests)
         if not requests:
             return []
-        parts, versions = wait_for(self._get_parts(requests))
+        is_single = len(requests) == 1 and not self._is_http
+        parts, versions = wait_for(self._get_parts(requests), is_single=is_single)
         for key, version in versions.items():
             self._note_read(key, version)
         return parts
@@ -217,7 +217,7 @@ class ObjectStore(Store):
             # Whether an answer is about a directory, only a GET tells.
             [part] = self.get_parts([(key, AtMost(1))])
             return part and part.total_size
-        return wait_for(self._bucket.head(key))[0]
+        return wait_for(self._bucket.head(key), is_single=True)[0]
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object, whole or not at all.
@@ -227,7 +227,10 @@ class ObjectStore(Store):
         """
         check_key(key)
         self.check_writable(key)
-        self._note(key, wait_for(self._bucket.put(key, value, self._condition(key))))
+        mode = self._condition(key)
+        if mode != "overwrite":
+            self._bucket.check_conditions(key)
+        self._note(key, wait_for(self._bucket.put(key, value, mode), is_single=True))
 
     def delete(self, key: str) -> None:
         """Remove the object, if it is there.
@@ -239,10 +242,10 @@ class ObjectStore(Store):
         self.check_writable(key)
         mode = self._condition(key)
         if mode != "overwrite":
-            found, version = wait_for(self._bucket.head(key))
+            found, version = wait_for(self._bucket.head(key), is_single=True)
             if (None if found is None else version.mode) != (None if mode == "create" else mode):
                 raise changed(self._url, key)
-        wait_for(self._bucket.delete(key))
+        wait_for(self._bucket.delete(key), is_single=True)
         self._note(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
