@@ -9,6 +9,7 @@ import pytest
 import zstore
 from zstore.errors import CodecError, MetadataError
 from zstore.model import v2
+from zstore.model.fill import in_words
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -208,3 +209,19 @@ def test_orders_that_do_not_fit_the_fields_are_refused():
     codec = BytesByField(["little", "big"])
     assert BytesByField.from_configuration(codec.to_configuration()) == codec
     assert v2.ORDER_CODECS[list] == codec.name
+
+
+def test_times_that_numpy_has_no_words_for_are_shown_by_their_bits() -> None:
+    def write(value: np.generic) -> str:
+        raise OverflowError(str(type(value)))
+
+    # So newer releases of numpy say of it by themselves.
+    far = np.array([6 << 56], "i8").view("M8[25us]")[0]
+    assert in_words(far, write) == "0x0000000000000006 of datetime64[25us]"
+    fields = np.array([(far, 1)], [("a", "M8[25us]"), ("b", "i4")])[0]
+    for fill in (far, fields):
+        array = zstore.create_array(MemoryStore(), shape=3, dtype=fill.dtype, fill_value=fill)
+        assert "Fill value : " in array.info
+        assert array[...].tobytes() == 3 * fill.tobytes()
+        with pytest.raises(MetadataError, match=r"fill_value is .* for data type int32"):
+            zstore.create_array(MemoryStore(), shape=3, dtype="i4", fill_value=fill)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,10 +42,18 @@ class FillRule(Protocol):
         """
 
 
+def in_words(value: Any, write: Callable[[Any], str] = repr) -> str:
+    """The value as numpy writes it; its bits, where it has no words for them, as for some times far away."""
+    try:
+        return write(value)
+    except OverflowError:
+        return f"0x{np.asarray(value).tobytes().hex()} of {np.asarray(value).dtype}"
+
+
 def refuse(value: Any, dtype: np.dtype[Any] | str, expected: str) -> MetadataError:
     """The error for a fill value that is none of `dtype`, given itself or by name."""
     name = dtype if isinstance(dtype, str) else dtype.name
-    return MetadataError(f"fill_value is {value!r}; expected {expected} for data type {name}")
+    return MetadataError(f"fill_value is {in_words(value)}; expected {expected} for data type {name}")
 
 
 def parse_bytes(value: Any, dtype: np.dtype[Any] | str) -> bytes:

@@ -22,6 +22,7 @@ from zstore.indexing.fields import Fields, pack_fields, split_fields, take_field
 from zstore.indexing.plans import AnyLayout, plan_basic
 from zstore.indexing.select import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.model.array import ArrayModel
+from zstore.model.fill import in_words
 from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
 from zstore.nodes.lazy import LazyArray
@@ -186,7 +187,7 @@ class Array(Node[ArrayModel]):
             "Chunks": self.chunks,
             "Shards": self.shards,
             "Dimensions": self.dims,
-            "Fill value": self.fill_value,
+            "Fill value": None if self.fill_value is None else in_words(self.fill_value, str),
             "Codecs": ", ".join(codec.name for codec in self._model.codecs),
             "Store": self._store.url,
             "Read-only": self.read_only,

@@ -14,6 +14,7 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.chunking import choose_grid, parse_integers
 from zstore.model.dtype import DataType
+from zstore.model.fill import refuse
 from zstore.model.grid import check_chunk_size, parse_shape
 from zstore.model.keys import ChunkKeys
 from zstore.model.order import ORDER_CODECS, Order, order_of, stored_dtype
@@ -297,7 +298,7 @@ def _fill_value(value: Any, data_type: DataType, zarr_format: int) -> Any:
         return _make_time(value, data_type, zarr_format)
     if dtype.names is not None and isinstance(value, tuple | Mapping | np.void):
         return _make_struct(value, dtype)
-    if isinstance(value, np.generic) and not isinstance(value, np.void):
+    if isinstance(value, np.generic) and value.dtype.kind not in "VMm":
         value = value.item()
     if dtype.kind == "S" or dtype.type is np.void:
         return _make_bytes(value, data_type, zarr_format)
@@ -311,7 +312,7 @@ def _fill_value(value: Any, data_type: DataType, zarr_format: int) -> Any:
 
 
 def _refusal(value: Any, data_type: DataType, expected: str) -> MetadataError:
-    return MetadataError(f"fill_value is {value!r}; expected {expected} for data type {data_type.name}")
+    return refuse(value, data_type.name, expected)
 
 
 def _make_object(value: Any, data_type: DataType) -> Any:
@@ -377,7 +378,7 @@ def _make_struct(value: Any, dtype: np.dtype[Any]) -> Any:
             return np.asarray(value).astype(dtype)[()]
         return np.array([_as_tuple(value, dtype)], dtype)[0]
     except (TypeError, ValueError, OverflowError, KeyError) as error:
-        raise MetadataError(f"fill_value is {value!r}; expected a value for {dtype}: {error}") from None
+        raise refuse(value, dtype, f"a value for each field ({error})") from None
 
 
 def _as_tuple(value: Any, dtype: np.dtype[Any]) -> Any:
