@@ -266,3 +266,19 @@ def test_profiles(tmp_path: Path) -> None:
     run("pyramid", tmp_path / "p", tmp_path / "q", "--levels", 1, "--profile", "multiscale-arrays")
     assert isinstance(zstore.open_group(tmp_path / "q").attrs["multiscales"], list)
     assert "Invalid value for '--profile'" in run("pyramid", tmp_path / "p", "--profile", "x", code=2).output
+
+
+def test_info_names_what_cannot_be_read_beside_the_rest(tmp_path: Path) -> None:
+    group = zstore.create_group(tmp_path / "g")
+    for path in ("good", "bad", "below/worse"):
+        group.create_array(path, data=np.ones((3, 4)))
+    (tmp_path / "g" / "bad" / "zarr.json").write_text('{"zarr_format": 3,')
+    document = tmp_path / "g" / "below" / "worse" / "zarr.json"
+    document.write_text(document.read_text().replace("float64", "float65"))
+    rows = run("info", tmp_path / "g", code=1).output.splitlines()
+    for path, said in (
+        ("good", "3 × 4"),
+        ("bad", "cannot be read: metadata document is not valid"),
+        ("below/worse", "cannot be read: data type 'float65'"),
+    ):
+        assert [row for row in rows if path in row and said in row], path

@@ -31,7 +31,8 @@ from zstore.storage.url import open_store
 def info(path: str, sizes: bool | None) -> None:
     """Say what PATH is: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.
 
-    Where work there is unfinished, this says how to go on with it, and fails.
+    Where work there is unfinished, this says how to go on with it; then, and where a member cannot be read,
+    it fails.
     """
     try:
         node = open_node(path, mode="r")
@@ -58,7 +59,7 @@ def info(path: str, sizes: bool | None) -> None:
         if finding.severity != "note":
             click.echo(f"{finding.severity}: {finding.rule}: {finding.message} ({finding.path or '/'})")
     show_unfinished(report.unfinished)
-    if report.unfinished:
+    if report.unfinished or report.unreadable:
         raise SystemExit(1)
 
 
@@ -80,6 +81,8 @@ def _level_table(report: Report) -> Table:
 
 
 def _array_table(report: Report, with_sizes: bool) -> Table:
+    from zstore.validation.verdict import clean
+
     table = Table(
         "array", "shape", "type", "chunks", "shards", "codecs", "nodata", title="arrays", title_justify="left"
     )
@@ -93,4 +96,6 @@ def _array_table(report: Report, with_sizes: bool) -> Table:
         shape, chunks, shards = map(format_lengths, (array.shape, array.chunks, array.shards or ()))
         sizes = [format_size(stored_size(array)), format_size(array.nbytes)] if with_sizes else []
         table.add_row(path, shape, str(array.dtype), chunks, shards, describe_codecs(array), nodata, *sizes)
+    for path, error in report.unreadable.items():
+        table.add_row(clean(path), "", "", "", "", clean(f"cannot be read: {error.message}"))
     return table

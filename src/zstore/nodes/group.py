@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -165,9 +165,14 @@ class Group(Node[GroupModel]):
         """The names of the group's own groups."""
         return (name for name, model in self._models() if isinstance(model, GroupModel))
 
-    def members(self, max_depth: int | None = 0) -> tuple[tuple[str, Array | Group], ...]:
-        """(path, member) of the group's own members and down to `max_depth` levels further; None for all."""
-        return tuple(self._walk("", max_depth))
+    def members(
+        self, max_depth: int | None = 0, *, unreadable: MutableMapping[str, ZstoreError] | None = None
+    ) -> tuple[tuple[str, Array | Group], ...]:
+        """(path, member) of the group's own members and down to `max_depth` levels further; None for all.
+
+        A member that cannot be read goes, by its path, into `unreadable`; without that it is raised.
+        """
+        return tuple(self._walk("", max_depth, unreadable))
 
     def tree(self, level: int | None = None) -> Tree:
         """The group and what is below it, down to `level` levels, as a drawing (`str` or `repr`).
@@ -361,11 +366,21 @@ class Group(Node[GroupModel]):
     def _models(self) -> Iterator[tuple[str, ArrayModel | GroupModel]]:
         return ((name, load()) for name, load in self._loaders())
 
-    def _walk(self, prefix: str, max_depth: int | None) -> Iterator[tuple[str, Array | Group]]:
-        for name, member in self.items():
+    def _walk(
+        self, prefix: str, max_depth: int | None, unreadable: MutableMapping[str, ZstoreError] | None
+    ) -> Iterator[tuple[str, Array | Group]]:
+        for name, load in self._loaders():
+            try:
+                member = self._open(name, load())
+            except ZstoreError as error:
+                if unreadable is None:
+                    raise
+                unreadable[prefix + name] = error
+                continue
             yield prefix + name, member
             if isinstance(member, Group) and (max_depth is None or max_depth > 0):
-                yield from member._walk(f"{prefix}{name}/", None if max_depth is None else max_depth - 1)
+                below = None if max_depth is None else max_depth - 1
+                yield from member._walk(f"{prefix}{name}/", below, unreadable)
 
 
 def _load(documents: Documents, where: str) -> ArrayModel | GroupModel:

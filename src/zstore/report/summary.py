@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zstore.base.once import once
 from zstore.conventions.base import Finding
 from zstore.conventions.meaning import Meaning, Reading
 from zstore.conventions.model import Band, GeoModel, Level
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.conventions.nodes import HeldArray, HeldGroup
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -27,6 +29,7 @@ class Report:
     dialects  the names of those that the node, its finest level and their arrays speak
     below     where the node lies nowhere itself, the first pyramids below it, by path
     unfinished  work that is under way at or below the node, or was interrupted
+    unreadable  by path, why a member cannot be read
     """
 
     arrays: Mapping[str, Array]
@@ -36,20 +39,34 @@ class Report:
     dialects: tuple[str, ...] = ()
     below: Mapping[str, GeoModel] = field(default_factory=dict)
     unfinished: tuple[Unfinished, ...] = ()
+    unreadable: Mapping[str, ZstoreError] = field(default_factory=dict)
+
+
+class _Readable(HeldGroup):
+    """A group without what cannot be read of it."""
+
+    @once
+    def children(self) -> Mapping[str, Any]:
+        found = sorted(self.node.members(unreadable={}), key=lambda member: member[0])
+        return {
+            name: _Readable(child, self) if isinstance(child, Group) else HeldArray(child, self)
+            for name, child in found
+        }
 
 
 def make_report(node: Array | Group, depth: int | None = None) -> Report:
     """What there is to say of `node`, with the arrays down to `depth` levels below it; None: all of them."""
+    unreadable: dict[str, ZstoreError] = {}
     if isinstance(node, Array):
         arrays, groups = {node.basename: node}, {}
         is_grid = node.ndim > 1
     else:
-        members = dict(node.members(depth))
+        members = dict(node.members(depth, unreadable=unreadable))
         arrays = {path: member for path, member in members.items() if isinstance(member, Array)}
         groups = {path: member for path, member in members.items() if isinstance(member, Group)}
         is_grid = True
     meaning = Meaning()
-    held = meaning.hold(node)
+    held = meaning.hold(_Readable(node) if isinstance(node, Group) else node)
     # Where there is no grid of two dimensions, it is an ordinary group of arrays.
     reading = meaning.read(held) if is_grid else Reading(None, ())
     geo = reading.geo
@@ -62,15 +79,15 @@ def make_report(node: Array | Group, depth: int | None = None) -> Report:
     level = geo.levels[0].path if geo is not None and geo.levels else None
     dialects = tuple(meaning.dialects(held, level))
     below, unfinished = {} if geo else _pyramids(groups), tuple(find_unfinished(node.store, node.path))
-    return Report(arrays, geo, (*reading.findings, *extra), time, dialects, below, unfinished)
+    return Report(arrays, geo, (*reading.findings, *extra), time, dialects, below, unfinished, unreadable)
 
 
 def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
     found: dict[str, GeoModel] = {}
     for path, group in groups.items():
-        meaning = Meaning()
-        if len(found) < MOST_PYRAMIDS and meaning.is_pyramid(group):
-            geo = meaning.read(group).geo
+        meaning, held = Meaning(), _Readable(group)
+        if len(found) < MOST_PYRAMIDS and meaning.is_pyramid(held):
+            geo = meaning.read(held).geo
             # Where there is none, `zstore info` of the group itself says why.
             found |= {} if geo is None else {path: geo}
     return found
