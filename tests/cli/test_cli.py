@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import zstore
 from zstore.conventions.read import read_geo
+from zstore.storage.local import LocalStore
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
 pytest.importorskip("rich", reason="the command line draws with rich")
@@ -282,3 +285,28 @@ def test_info_names_what_cannot_be_read_beside_the_rest(tmp_path: Path) -> None:
         ("below/worse", "cannot be read: data type 'float65'"),
     ):
         assert [row for row in rows if path in row and said in row], path
+
+
+def test_durable_reaches_whatever_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target, levels = (tmp_path / name for name in ("source", "target", "levels"))
+    group = zstore.create_group(source)
+    group.create_array("a", data=np.ones((64, 64), "f4"), chunks=32, dimension_names=("y", "x"))
+    seen, put = set(), LocalStore.put
+
+    def noted(self: LocalStore, *given: Any) -> None:
+        seen.add(self.durable)
+        put(self, *given)
+
+    monkeypatch.setattr(LocalStore, "put", noted)
+    for option in ([], ["--durable"]):
+        for words in (
+            ("convert", source, target, "--format", 2),
+            ("consolidate", target),
+            ("pyramid", source, levels, "--levels", 1),
+            ("pyramid", source, levels, "--update", "y=0:10"),
+        ):
+            seen.clear()
+            run(*option, *words)
+            assert seen == {bool(option)}, words
+        shutil.rmtree(target)
+        shutil.rmtree(levels)

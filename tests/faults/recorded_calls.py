@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,23 @@ from calls import Calls
 import zstore
 from zstore.storage.local import LocalStore
 from zstore.storage.zip.store import ZipStore
+from zstore.validation.fixing.fix import fix
 
 ITEMS = np.arange(16, dtype="i2") + 1
+
+
+def long_work(place: Path, kind: str, durable: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is told by an argument whether it is to be durable; then an array in v3 without a fill value."""
+    source, where = place / "source", str(place / kind / "set")
+    pyramid = f"{where}-pyramid"
+    yield "convert", lambda: zstore.convert(source, where, durable=durable)
+    array = zstore.open_array(source, mode="r")
+    yield "pyramid", lambda: zstore.build_pyramid(array, pyramid, levels=1, durable=durable)
+    yield "update", lambda: zstore.update_pyramid(pyramid, source=array, durable=durable)
+    yield "gather", lambda: zstore.consolidate(pyramid, durable=durable)
+    document = json.loads(Path(where, "zarr.json").read_text())
+    document["fill_value"] = None
+    Path(where, "zarr.json").write_text(json.dumps(document))
 
 
 def main(base: str) -> None:
@@ -45,14 +60,12 @@ def main(base: str) -> None:
         group = zstore.open_group(store, mode="r+")
         record(f"{kind}: consolidate", group.consolidate)
         record(f"{kind}: delete", lambda group=group: group.__delitem__("g"))
+        for name, act in long_work(place, kind, durable):
+            record(f"{kind}: {name}", act)
         zstore.set_durable(durable)
-        where = str(place / kind / "set")
-        record(f"{kind}: convert", lambda where=where, place=place: zstore.convert(place / "source", where))
         record(
-            f"{kind}: pyramid",
-            lambda where=where, place=place: zstore.build_pyramid(
-                zstore.open_array(place / "source", mode="r"), f"{where}-pyramid", levels=1, method="average"
-            ),
+            f"{kind}: fix",
+            lambda where=place / kind / "set": fix(where, fill_value=0, backup=f"{where}-backup"),
         )
         zstore.set_durable(None)
         archive = ZipStore(place / f"{kind}.zip", durable=durable)

@@ -71,7 +71,7 @@ def test_what_a_failed_call_leaves(library, tmp_path, durable, some):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_every_failed_call_leaves(library, tmp_path, operation, layout, durable):
-    run_counted(library, "failing_calls.py", tmp_path, 1, durable, f"{operation}/{layout}")
+    print(run_counted(library, "failing_calls.py", tmp_path, 1, durable, f"{operation}/{layout}"))
 
 
 def check_order(log: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy.typing as npt
 
@@ -102,6 +102,14 @@ class Node(Generic[Model]):
     def attrs(self) -> Attributes:
         """Its attributes; changes go straight to the store."""
         return Attributes(self._store, self._path, lambda: self._model, self._set_model)
+
+    def as_durable(self) -> Self:
+        """The same node, whose changes survive a power cut.
+
+        Raises
+            StoreError: its store cannot promise that.
+        """
+        return type(self)(self._store.as_durable(), self._path, self._model, self._access)
 
     def tile(
         self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any

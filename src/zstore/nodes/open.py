@@ -235,12 +235,16 @@ def create_group(
 
 
 def consolidate(
-    target: Group | StoreLike, path: str | None = None, *, storage_options: Mapping[str, Any] | None = None
+    target: Group | StoreLike,
+    path: str | None = None,
+    *,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Write the metadata of everything below a group into the group's own, and give the group.
 
     Readers then open every array below with one read. Any change that zstore makes below the group removes it
-    again; consolidate when the writing is done.
+    again; consolidate when the writing is done. `durable` as for `open`.
 
     Raises
         NotFoundError: there is no group.
@@ -250,8 +254,9 @@ def consolidate(
         group = target if not path else target[path]
         if not isinstance(group, Group):
             raise MetadataError("an array is there, expected a group", path=place(target.store, group.path))
+        group = group.as_durable() if durable else group
     else:
-        group = open_group(target, path, "r+", storage_options=storage_options)
+        group = open_group(target, path, "r+", durable=durable, storage_options=storage_options)
     return group.consolidate()
 
 

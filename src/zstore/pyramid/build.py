@@ -50,6 +50,7 @@ def build_pyramid(
     profile: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    durable: bool = False,
     memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -84,6 +85,7 @@ def build_pyramid(
     profile      which of `zstore.conventions.profiles.PROFILES` the geography is written for
     overwrite    make those levels anew that are there already
     resume       go on with a build of the same arguments that was interrupted, or begin it
+    durable      the levels survive a power cut from the moment that this returns; refused where they cannot
     memory       bytes to hold at once, about; with an executor, in each of its workers
     executor     what makes the units, e.g. a process pool or a `dask.distributed.Client`; None: threads here
     progress     called with (cells read, cells to read)
@@ -105,7 +107,7 @@ def build_pyramid(
         target = place_of(dataset.root)
     root, level, overall = _target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
-    run = RunOptions(memory, executor, progress)
+    run = RunOptions(memory, executor, progress, durable)
     if grid not in GRIDS:
         raise MetadataError(f"grid is {grid!r}; expected {', '.join(map(repr, GRIDS))}")
     steps = pair_of(factors, "factors")
@@ -148,6 +150,7 @@ def build_tile_pyramid(
     profile: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    durable: bool = False,
     memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -170,8 +173,8 @@ def build_tile_pyramid(
     tile_length      256, 512, ...: a multiple of the set's own; None: the set's own
     tiles_per_shard  how many tiles a shard is wide and high; None: no shards
     tolerance        how many cells of the source the place of a cell may be off; 0: exact everywhere
-    method, mask, compressors, zarr_format, derive, profile, overwrite, resume, memory, executor, progress
-                     as for `build_pyramid`; progress counts cells of the finest level's tiles, and
+    method, mask, compressors, zarr_format, derive, profile, overwrite, resume, durable, memory, executor,
+    progress         as for `build_pyramid`; progress counts cells of the finest level's tiles, and
                      windows are 64 MiB at most with "base", too
 
     Raises
@@ -201,7 +204,9 @@ def build_tile_pyramid(
         layers.append(replace(layer, sampling=_sampling(layer, sampling)))
     _check_empty(layers, dataset.place)
     pyramid = Pyramid.plan(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
-    return build(pyramid, root, RunOptions(memory, executor, progress), overwrite=overwrite, resume=resume)
+    return build(
+        pyramid, root, RunOptions(memory, executor, progress, durable), overwrite=overwrite, resume=resume
+    )
 
 
 def _target(

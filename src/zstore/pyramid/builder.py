@@ -40,11 +40,12 @@ Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the caller wants cells made: within how many bytes, by what, told to whom."""
+    """How the caller wants cells made: within how many bytes, by what, told to whom, surviving what."""
 
     memory: int | None
     executor: Executor | None
     progress: Progress | None
+    durable: bool = False
 
 
 def open_target(
@@ -81,6 +82,7 @@ def build(
     """
     pyramid.rehearse(Budget.of(options.memory))
     group, is_new = _target(target, pyramid.encoding.zarr_format)
+    group = group.as_durable() if options.durable else group
     record, former = _record(pyramid), read_record(group)
     work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
     left = recorded(group.store, group.path)
@@ -142,6 +144,7 @@ def update(
         MetadataError: memory that holds no unit.
         StoreError: the store fails, or other work is unfinished there.
     """
+    group = group.as_durable() if options.durable else group
     pyramid.rehearse(Budget.of(options.memory), group)
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}

@@ -35,6 +35,7 @@ def update_pyramid(
     arrays: Sequence[str] | None = None,
     source: Array | Group | PlaceLike | None = None,
     mask: Array | str | None = None,
+    durable: bool = False,
     memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -53,7 +54,7 @@ def update_pyramid(
              pyramid is brought up to date too
     mask     the array, or its address, that was the mask, if that is neither in the pyramid's store nor in
              the source's
-    memory, executor, progress   as for `build_pyramid`
+    durable, memory, executor, progress   as for `build_pyramid`
 
     Levels stay readable meanwhile: each chunk is the old one or the new one, and levels grow when their new
     cells are there. Until it ends, the levels' attribute `zstore` has a `state`, and `zstore info`,
@@ -81,7 +82,7 @@ def update_pyramid(
     if isinstance(region, Mapping) and not set(region) <= known:
         found, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - known, known))
         raise SelectionError(f"region names {found}; the dimensions are {expected}", path=dataset.place)
-    options = RunOptions(memory, executor, progress)
+    options = RunOptions(memory, executor, progress, durable)
     is_reshaped = has_new_shapes or planned.grid.has_moved
     return update(planned, group, record, boxes, options, is_reshaped=is_reshaped)
 

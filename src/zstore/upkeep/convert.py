@@ -84,6 +84,7 @@ def convert(
     overwrite: bool = False,
     resume: bool = False,
     check: bool = False,
+    durable: bool = False,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -99,6 +100,7 @@ def convert(
                 as for `create_array`, for every array; "same" keeps what it has. A tuple with fewer lengths
                 than an array has dimensions is for the last ones
     check       read both afterwards, and raise where an item differs
+    durable     the target survives a power cut from the moment that this returns; refused where it cannot
     overwrite   replace the node there, or what an interrupted conversion left, and nothing else
     resume      go on with a conversion of the same arguments that was interrupted, or begin it: chunks that
                 it has stored are not made again
@@ -112,6 +114,8 @@ def convert(
     """
     here = _Place(*open_place(source, path, storage_options, read_only=True))
     there = _Place(*open_place(target, target_path, target_options, read_only=False))
+    if durable:
+        there = there._replace(store=there.store.as_durable())
     _check_apart(*here, *there)
     request = Request(
         zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
