@@ -37,7 +37,7 @@ PLAIN, SKIP_VALUE, SKIP_NAN, SKIP_STRAY_NAN = 0, 1, 2, 3
 NAN_BYTES = {name: np.array(np.nan, name).tobytes() for name in ("float32", "float64")}
 RAW_TYPES = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # What a method computes with; integers and floats where nothing is said.
-KINDS = {"mode": "iufbmM", "average": "iufc", "sum": "iufc"}
+KINDS = {"mode": "iufbmM", "average": "iufc", "rms": "iufc", "sum": "iufc"}
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
