@@ -36,6 +36,17 @@ FACTS = ("CRS", "affine", "nodata", "time", "levels")
 # What is wrong: (writer or case, fact or "raster" or "tiles") and why. A test that passes all the same fails,
 # so that the list stays true.
 FAULTS: dict[tuple[str, str], str] = {}
+# The rules that writers break, so that readers go wrong: ndpyramid leaves the finest level's GeoTransform on all
+# levels, eopf-geozarr makes coarser levels of another type and nodata, whose coordinates are half a cell off, and
+# GDAL writes fill values that zarr-python refuses.
+ERRORS = {
+    "ndpyramid": {"MS-28"}, "eopf-geozarr": {"GZ-22", "GZ-29", "GZ-33"}, "GDAL, multidimensional": {"ZS-08"},
+}  # fmt: skip
+# The profile that is found for what each writes; None: several texts' or none's.
+FITTING = {
+    "topozarr": "geozarr-1.0", "eopf-geozarr": "geozarr-1.0", "ome-zarr-py": "ome", "GDAL": "gdal",
+    "GDAL, multidimensional": "gdal", "gdalmdimtranslate": "gdal",
+}  # fmt: skip
 # What each row of the tables is made with.
 PACKAGES = {
     "rioxarray": "rioxarray", "odc-geo": "odc-geo", "cf-xarray": "cf-xarray", "ndpyramid": "ndpyramid",
@@ -168,6 +179,25 @@ def test_a_writers_stores(foreign, outcome, name, zarr_format) -> None:
     cells = outcome.setdefault(name, {})
     cells.setdefault("formats", set()).add(f"v{zarr_format}")
     judge(name, rows, cells)
+
+
+@pytest.mark.parametrize(
+    ("name", "zarr_format"),
+    [
+        *(pytest.param(name, v, id=f"{name}, v{v}") for name, row in WRITERS.items() for v in row[1]),
+        *(pytest.param(name, 3, id=name) for name in hard.CASES),
+    ],
+)
+def test_only_what_misleads_readers_is_an_error(foreign, name, zarr_format) -> None:
+    """By the rules of all texts, and by those of the one text that the writer follows, where there is one."""
+    for truth, _ in foreign(name, zarr_format):
+        group = zstore.open_group(truth.path, truth.node, mode="r")
+        for profile in (None, "auto"):
+            verdict = zstore.validate(group, profile)
+            found = {(f.rule, f.path, f.message) for f in verdict.findings if f.severity == "error"}
+            assert {rule for rule, *_ in found} <= ERRORS.get(name, set()), found
+        if name in WRITERS:
+            assert verdict.profile == FITTING.get(name)
 
 
 EVERY_CASE = [

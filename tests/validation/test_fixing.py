@@ -242,6 +242,14 @@ def test_a_list_becomes_an_object_where_the_draft_is_asked_for() -> None:
     assert "ome" in zstore.open_group(plan_fix(right(3), "ome").store, mode="r").attrs
 
 
+def test_a_list_becomes_a_layout_for_the_release_candidate() -> None:
+    plan = plan_fix(cases.listed(), "geozarr-1.0")
+    stated = zstore.open_group(plan.store, mode="r").attrs["multiscales"]
+    assert [item["asset"] for item in stated["layout"]] == ["0", "1"]
+    assert plan.after.count("error") == 0 and not plan.refused
+    assert plan_fix(plan.store, "geozarr-1.0").changes == {}
+
+
 def test_a_list_without_a_method_is_left() -> None:
     store = cases.listed()
     Documents(store).attributes("", lambda a: a["multiscales"][0].pop("type"))

@@ -59,6 +59,8 @@ NCZARR = (
 )  # fmt: skip
 
 
+# Units of coordinates that count cells, as odc-geo writes them beside a rotated affine.
+CELLS = ("pixel", "pixels")
 # Metres: the false easting of a grid whose zones are numbered in it is 60,500,000 at most.
 FARTHEST = 1e8
 # The most that rounding packed numbers may move a cell, in cells.
@@ -428,6 +430,10 @@ def _unit_factor(coordinate: ArrayNode, crs: Crs | None, findings: list[Finding]
     if crs is None or units is None:
         return 1.0
     factor = _factor_of(units, crs)
+    if units.lower() in CELLS:
+        message = f"coordinates count cells ({units}), which says no place; they are not used"
+        findings.append(Finding("MS-08", "note", coordinate.path, message, crs.units, units))
+        return None
     if factor is None:
         message = f"units are {units!r}, the CRS's {crs.units!r}; these coordinates are not used"
         findings.append(Finding("MS-08", "error", coordinate.path, message, crs.units, units))

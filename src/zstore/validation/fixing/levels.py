@@ -34,6 +34,7 @@ from zstore.validation.view import GroupView
 CONVERSIONS = {
     "geozarr": ("GZ-37", "multiscales written as GeoZarr's object"),
     "multiscales": ("OC-10", "multiscales written as a list"),
+    "zarr_conventions": ("ZC-02", "multiscales written as a layout"),
     "ome": ("OME", "ome added"),
 }
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zstore.conventions.cf import coordinate_attributes, is_longitude_latitude
+from zstore.conventions.cf import CELLS, coordinate_attributes, is_longitude_latitude
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import parse_geotransform
 from zstore.conventions.levels import Grid
@@ -275,6 +275,9 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
         is_view = grid.crs is not None and grid.crs.cf.get("grid_mapping_name") == "geostationary"
         if is_view and isinstance(found, str) and angle_of(found) is not None:
             # CF has scan angles there.
+            continue
+        if found in CELLS and grid.stated_affines:
+            # An affine says the place, which coordinates of a rotated grid cannot.
             continue
         yield Found(coordinate, f"units are {found!r} under this CRS", expected, found)
 
