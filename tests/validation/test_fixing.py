@@ -236,6 +236,10 @@ def test_a_list_becomes_an_object_where_the_draft_is_asked_for() -> None:
     stated = zstore.open_group(plan.store, mode="r").attrs["multiscales"]
     assert [item["asset"] for item in stated["layout"]] == ["0", "1"]
     assert {finding.rule for finding in plan.after.findings} == {"GZ-35"}
+    candidate = plan_fix(store, "geozarr-1.0")
+    stated = zstore.open_group(candidate.store, mode="r").attrs["multiscales"]
+    assert [item["asset"] for item in stated["layout"]] == ["0", "1"]
+    assert candidate.after.count("error") == 0
     back = plan_fix(plan.store, "multiscale-arrays")
     stated = zstore.open_group(back.store, mode="r").attrs["multiscales"]
     assert [item["path"] for item in stated[0]["datasets"]] == ["0/b02", "1/b02"]

@@ -1,4 +1,4 @@
-"""The command `zstore`: starts it, or says what it needs."""
+"""The entry point of the command `zstore`; it says so where a package is missing."""
 
 from __future__ import annotations
 

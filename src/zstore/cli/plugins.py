@@ -1,4 +1,4 @@
-"""`zstore plugins`: what is offered, and the beginnings of an offer of one's own."""
+"""`zstore plugins`: list what is offered, and begin a plugin of your own."""
 
 from __future__ import annotations
 

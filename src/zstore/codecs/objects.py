@@ -20,7 +20,8 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, anything, flag, parse_options
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import MetadataError
+from zstore.extensions.extras import optional
 
 
 def check_objects(name: str, spec: ChunkSpec) -> None:
@@ -146,13 +147,8 @@ class Msgpack(_Document):
     )
 
     def _package(self) -> Any:
-        try:
+        with optional(f"codec {self.name!r} needs the package msgpack", "msgpack", self.name):
             import msgpack
-        except ImportError as error:
-            raise UnsupportedError(
-                f"codec {self.name!r} needs the package 'msgpack': pip install 'zstore[msgpack]'",
-                codec=self.name,
-            ) from error
         return msgpack
 
     def _dump(self, document: list[Any]) -> bytes:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import MetadataError
+from zstore.extensions.extras import optional
 
 Points = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -159,13 +160,8 @@ def cf_number(name: str, value: Any) -> Any:
 
 
 def _pyproj() -> ModuleType:
-    try:
+    with optional("a CRS can be read and written only with pyproj", "geo"):
         import pyproj
-    except ImportError as error:
-        raise UnsupportedError(
-            "a CRS can be read and written only with pyproj, which is not installed; "
-            "expected the extra 'geo': pip install zstore[geo]"
-        ) from error
     return pyproj  # type: ignore[no-any-return,unused-ignore]
 
 

@@ -12,17 +12,6 @@ from zstore.indexing.plans import AnyLayout, Plan, plan_basic, plan_orthogonal, 
 from zstore.indexing.rectilinear import Index
 from zstore.indexing.runs import Runs
 
-__all__ = [
-    "Index",
-    "Selected",
-    "index_array",
-    "mask_positions",
-    "position",
-    "positions",
-    "select_arrays",
-    "slice_axis",
-]
-
 View = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from zstore.errors import SelectionError
 
-__all__ = ["Fields", "pack_fields", "split_fields", "take_fields"]
-
 # One name, which gives the field itself; several, which give items of these fields; or None: whole items.
 Fields = str | tuple[str, ...] | None
 

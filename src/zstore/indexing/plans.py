@@ -10,8 +10,6 @@ from zstore._ext.engine.select import Layout
 from zstore.indexing import rectilinear
 from zstore.indexing.rectilinear import Index, RectilinearLayout
 
-__all__ = ["AnyLayout", "Plan", "plan_basic", "plan_orthogonal", "plan_points"]
-
 AnyLayout = Layout | RectilinearLayout
 
 

@@ -16,17 +16,6 @@ import numpy as np
 from zstore.errors import SelectionError
 from zstore.model.grid import RectilinearGrid
 
-__all__ = [
-    "Index",
-    "Part",
-    "RectilinearLayout",
-    "RectilinearPlan",
-    "fill_ellipsis",
-    "plan_basic",
-    "plan_orthogonal",
-    "plan_points",
-]
-
 Index = np.ndarray[Any, np.dtype[np.int64]]
 Shape = tuple[int, ...]
 

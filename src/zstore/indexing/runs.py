@@ -14,8 +14,6 @@ import numpy as np
 from zstore.indexing.plans import AnyLayout, Plan, plan_orthogonal, plan_points
 from zstore.indexing.rectilinear import Index
 
-__all__ = ["Runs", "Share"]
-
 Axis = tuple[int, int, int] | Index
 
 # A plan for one point takes about as long as to move so many bytes that nobody asked for.

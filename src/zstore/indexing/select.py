@@ -12,7 +12,6 @@ import numpy as np
 
 from zstore.errors import SelectionError
 from zstore.indexing.arrays import (
-    Index,
     Selected,
     index_array,
     mask_positions,
@@ -22,7 +21,7 @@ from zstore.indexing.arrays import (
     slice_axis,
 )
 from zstore.indexing.plans import AnyLayout, plan_basic, plan_orthogonal
-from zstore.indexing.rectilinear import fill_ellipsis
+from zstore.indexing.rectilinear import Index, fill_ellipsis
 from zstore.model.grid import Grid
 
 __all__ = ["Selected", "select", "select_blocks", "select_orthogonal", "select_points"]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, SelectionError, UnsupportedError
+from zstore.extensions.extras import optional
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import Store, join_key
@@ -113,14 +114,9 @@ def from_dask(
 
 
 def _import_dask() -> Any:
-    try:
+    with optional("dask arrays are read and written only with dask", "dask"):
         import dask.array
         import dask.base
-    except ImportError as error:
-        raise UnsupportedError(
-            "dask arrays are read and written only with dask, which is not installed; "
-            "expected the extra 'dask': pip install zstore[dask]"
-        ) from error
     return dask
 
 

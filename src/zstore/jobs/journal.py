@@ -6,8 +6,6 @@ from time import monotonic
 
 from zstore.storage.base import Store, join_key
 
-__all__ = ["Journal"]
-
 # What is held back before it is written.
 WAITING_SECONDS = 0.5
 WAITING_SIZE = 16 << 20

@@ -42,20 +42,6 @@ from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-__all__ = [
-    "JOB",
-    "Job",
-    "Record",
-    "Unfinished",
-    "asked_as",
-    "begin",
-    "begin_new",
-    "find_unfinished",
-    "forget",
-    "read_record",
-    "resumable",
-]
-
 # Below the place of the work: the record, and a journal by the job's name.
 JOB = ".zstore-job"
 RECORD = f"{JOB}/record"

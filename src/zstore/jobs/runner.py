@@ -12,8 +12,6 @@ from uuid import uuid4
 from zstore.engine.pool import thread_count
 from zstore.jobs.journal import Journal
 
-__all__ = ["Executor", "Plan", "Progress", "Runner", "Unit", "counter", "units_at_once"]
-
 # So many units wait in somebody else's executor: enough for some hundred workers.
 UNITS_AHEAD = 512
 

@@ -139,7 +139,7 @@ class ArrayModel:
 
 
 class Parts(NamedTuple):
-    """What a document says of an array, but for its attributes and what zstore does not know."""
+    """What a document states of an array, except for attributes and unknown members."""
 
     shape: tuple[int, ...]
     data_type: DataType
@@ -152,7 +152,7 @@ class Parts(NamedTuple):
     def make(
         self, zarr_format: ZarrFormat, attributes: Mapping[str, Any], extra: Mapping[str, Any]
     ) -> ArrayModel:
-        """The array that has these, and those attributes."""
+        """The array of these parts, with the given attributes and unknown members."""
         return ArrayModel(zarr_format, *self[:6], attributes, self.dimension_names, extra)
 
     def may_be_shared(self) -> bool:

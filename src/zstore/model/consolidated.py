@@ -32,7 +32,7 @@ def check_node_path(path: Any, *, where: str) -> str:
 
 
 class Consolidated(Mapping[str, ArrayModel | GroupModel]):
-    """Path below the group -> model, from documents that were read together.
+    """The models of all nodes below a group, by path, out of documents that were read together.
 
     `documents` holds, per path, the documents of that node by key name; `parse` makes a model of them.
     """

@@ -110,27 +110,20 @@ def render_json(document: Mapping[str, Any]) -> bytes:
 
 
 def _render_members(document: Mapping[str, Any]) -> str:
-    """The document, of which members that were rendered before are had from memory."""
-    parts: list[str] = []
-    lead = "{\n  "
-    for name, item in document.items():
-        parts.append(lead + encode_basestring(name) + ": ")
-        lead = ",\n  "
-        kind = type(item)
-        if kind is str:
-            parts.append(encode_basestring(item))
-            continue
-        if kind is int or (kind is float and math.isfinite(item)):
-            parts.append(repr(item))
-            continue
-        if item is None:
-            parts.append("null")
-            continue
-        if (kind is not dict and kind is not list) or not item:
-            _render(item, "\n  ", parts.append)
-            continue
-        parts.append(_texts.get(item, _render_member))
-    return "".join(parts) + "\n}" if parts else "{}"
+    members = [encode_basestring(name) + ": " + _render_known(item) for name, item in document.items()]
+    return "{\n  " + ",\n  ".join(members) + "\n}" if members else "{}"
+
+
+def _render_known(item: Any) -> str:
+    """A member of a document; one that was rendered before is had from memory."""
+    kind = type(item)
+    if kind is str:
+        return encode_basestring(item)
+    if kind is int:
+        return repr(item)
+    if item is None:
+        return "null"
+    return _texts.get(item, _render_member) if item and kind in (dict, list) else _render_member(item)
 
 
 def _render_member(item: Any) -> str:

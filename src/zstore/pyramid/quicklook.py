@@ -112,7 +112,7 @@ def preview(
 
 
 def _enlarged(image: Image, size: int) -> Image:
-    """Every cell as often, both ways, as fits into `size`."""
+    """The picture with every cell repeated, both ways, as often as fits into `size`."""
     times = max(1, size // max(image.shape[:2]))
     return image.repeat(times, axis=0).repeat(times, axis=1)
 
@@ -126,7 +126,7 @@ def _opaque(image: Image) -> Image:
 
 
 def _windows(levels: Sequence[Dataset], bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
-    """Level by level, the (y, x) to show: all, but of tile matrices about what holds data."""
+    """The (y, x) to show of each level: all of it, or of a tile matrix about the part that holds data."""
     shapes, root = [level.geo.shape for level in levels], levels[0].root
     whole = [(slice(0, rows), slice(0, columns)) for rows, columns in shapes]
     stated = None if root is None else root.attrs.get("multiscales")
@@ -163,13 +163,13 @@ def _scaled(
 
 
 def _span(valid: np.ndarray[Any, Any], axis: int) -> slice:
-    """Where along the other axis there is anything."""
+    """The stretch along the other axis that holds anything."""
     found = np.flatnonzero(valid.any(axis=axis))
     return slice(int(found[0]), int(found[-1]) + 1)
 
 
 def _cropped(image: Image, valid: np.ndarray[Any, Any]) -> tuple[Image, np.ndarray[Any, Any]]:
-    """Without the rows and columns around the data; all of it where there are none."""
+    """The picture without the empty rows and columns around the data; whole where there are no data."""
     if not valid.any():
         return image, valid
     box = _span(valid, 1), _span(valid, 0)

@@ -47,7 +47,7 @@ class GridTransform:
         return _invert(self.target_affine, *self.source_crs.transform(self.target_crs, x, y))
 
     def crop(self, rows: slice, columns: slice) -> GridTransform:
-        """To those cells of the source alone."""
+        """The transform to those cells of the source alone."""
         x, y = self.source_affine.at(columns.start, rows.start)
         return replace(
             self,
@@ -122,7 +122,7 @@ class GridTransform:
         return self.target_crs.transform(self.source_crs, *self.target_affine.at(columns, rows))
 
     def _turned(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
-        """The same places, as many times round the globe as brings them to the source."""
+        """The same places, turned round the globe until they meet the source."""
         if not self.source_crs.is_geographic:
             return columns, rows
         # A grid may begin at any meridian; degrees are for counting round the globe.

@@ -118,7 +118,7 @@ def _checked(group: Group) -> tuple[Record, _Left]:
 
 
 def _is_sound(left: _Left) -> bool:
-    """Whether it is made of lists of numbers, as an update writes it."""
+    """Whether what an update has left is made of lists of numbers, as an update writes it."""
     boxes, grids = left
     if not isinstance(boxes, dict) or not isinstance(grids, list | tuple):
         return False

@@ -29,7 +29,7 @@ GDAL_CODECS = frozenset((
 
 @dataclass(frozen=True)
 class Reader:
-    """A program, what keeps it from opening the data in their place, and else what it mistakes.
+    """A program, and what keeps it from opening the data where they are, or what it would misread.
 
     Both are "" where nothing is known of it.
     """

@@ -12,21 +12,6 @@ import numpy as np
 
 from zstore.resampling.grid import FILTERS
 
-__all__ = [
-    "NONE",
-    "PLAIN",
-    "SKIP_NAN",
-    "SKIP_STRAY_NAN",
-    "Array",
-    "Cells",
-    "check_out",
-    "count_threads",
-    "describe_cells",
-    "is_swapped",
-    "split_complex",
-    "view_raw",
-]
-
 # In the order of the kernels' table.
 CELL_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
 NONE = "none"  # nodata, of an array in which NaN is a value too

@@ -11,22 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "FILTERS",
-    "GRIDS",
-    "WEIGHTED",
-    "Span",
-    "Weights",
-    "are_pairs",
-    "gauss_size",
-    "place_windows",
-    "result_slice",
-    "source_slice",
-    "weigh_filter",
-    "weigh_fractions",
-    "weigh_gauss",
-]
-
 GRIDS = ("aligned", "gdal")
 
 Array = np.ndarray[Any, np.dtype[Any]]

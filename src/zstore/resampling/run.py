@@ -22,8 +22,6 @@ from zstore.resampling.grid import (
     weigh_gauss,
 )
 
-__all__ = ["Run", "gauss_sizes"]
-
 _QUARTERS = {"q1": 1, "med": 2, "q3": 3}
 _PURPOSES = {"average": "mean", "gauss": "mean", "rms": "root mean", "sum": "sum"}
 

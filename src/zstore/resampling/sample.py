@@ -9,8 +9,6 @@ import numpy as np
 from zstore._ext.resample import warp as kernels
 from zstore.resampling.cells import NONE, PLAIN, SKIP_NAN, Array, describe_cells
 
-__all__ = ["SAMPLINGS", "reach_of", "sample"]
-
 SAMPLINGS = tuple(kernels.METHODS)
 # How many cells a kernel reaches to each side where it is not stretched.
 REACHES = {"nearest": 1, "bilinear": 1, "cubic": 2, "average": 1}

@@ -408,7 +408,7 @@ def _answer(ask: Callable[[], Any]) -> Any:
 
 
 def _is_noticed(store: Store, way: AbstractContextManager[None]) -> bool:
-    """Whether something failed while the way was held; what did not fail must be right."""
+    """Whether something failed while the store was broken this way; all other answers must be right."""
     value = TROUBLED["a/b"]
     asked: list[tuple[Callable[[], Any], Any]] = [
         (lambda: store.get("a/b"), value),

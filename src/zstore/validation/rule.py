@@ -1,4 +1,4 @@
-"""What a rule is: a row of facts, and a function that looks for what breaks it."""
+"""What a rule is: the facts of one requirement, and a function that finds what breaks it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import MetadataError
+from zstore.extensions.extras import optional
 
 Values = np.ndarray[Any, Any]
 
@@ -236,11 +237,6 @@ def _zone(text: str | None) -> int:
 
 
 def _import_cftime() -> ModuleType:
-    try:
+    with optional("dates of this calendar can be read only with cftime", "time"):
         import cftime
-    except ImportError as error:
-        raise UnsupportedError(
-            "dates of this calendar can be read only with cftime, which is not installed; "
-            "expected the extra 'time': pip install zstore[time]"
-        ) from error
     return cftime  # type: ignore[no-any-return,unused-ignore]

@@ -18,6 +18,7 @@ import numpy as np
 
 from zstore.conventions.model import Variable
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.extensions.extras import optional
 from zstore.integrations.rasters.classes import write_classes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -40,14 +41,9 @@ UNNAMED = re.compile(r"band_\d+")
 
 def import_rasterio() -> ModuleType:
     """rasterio, or an error that says how to get it."""
-    try:
+    with optional("rasters can be read and written only with rasterio", "raster"):
         import rasterio
         import rasterio.shutil
-    except ImportError as error:
-        raise UnsupportedError(
-            "rasters can be read and written only with rasterio, which is not installed; "
-            "expected the extra 'raster': pip install zstore[raster]"
-        ) from error
     return rasterio  # type: ignore[no-any-return,unused-ignore]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from zstore.engine.pool import ahead
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.extensions.extras import optional
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
 from zstore.integrations.rasters.targets import begin_in, open_place
@@ -151,13 +152,8 @@ def _opened(source: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 def _open_hdf5(path: str) -> Any:
-    try:
+    with optional("NetCDF-4 and HDF5 files can be read only with h5netcdf", "netcdf"):
         import h5netcdf
-    except ImportError as error:
-        raise UnsupportedError(
-            "NetCDF-4 and HDF5 files can be read only with h5netcdf, which is not installed; "
-            "expected the extra 'netcdf': pip install zstore[netcdf]"
-        ) from error
     try:
         return h5netcdf.File(path, "r", decode_vlen_strings=False, phony_dims="sort")
     except OSError as error:

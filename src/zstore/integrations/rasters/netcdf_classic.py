@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import StoreError, UnsupportedError
+from zstore.extensions.extras import optional
 from zstore.integrations.attributes import AttributeWarning
 
 __all__ = ["SIGNATURES", "ClassicFile", "ClassicVariable", "measure"]
@@ -64,13 +65,8 @@ class ClassicFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        try:
+        with optional("NetCDF classic files can be read only with netCDF4", "netcdf"):
             import netCDF4
-        except ImportError as error:
-            raise UnsupportedError(
-                "NetCDF classic files can be read only with netCDF4, which is not installed; "
-                "expected the extra 'netcdf': pip install zstore[netcdf]"
-            ) from error
         self.path = os.fspath(path)
         self.groups: dict[str, Any] = {}
         record_count, _ = measure(self.path)

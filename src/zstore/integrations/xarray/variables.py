@@ -162,7 +162,7 @@ def _is_v2(codec: Any) -> bool:
 def plan_onto(
     name: str, variable: xr.Variable, array: Array, append_dim: Any, region: Mapping[str, slice]
 ) -> VariablePlan:
-    """The variable as values of an array that there is, packed and counted as that array is.
+    """The variable as values for an existing array, packed and in units as that array has them.
 
     Raises
         MetadataError: other dimensions or lengths, or values that the array cannot hold as it is.

@@ -90,7 +90,7 @@ class Place:
 
 
 class Answers(Sequence[dict[str, str]]):
-    """Whether chunks are in a store, looked up when somebody asks, which hardly anybody does."""
+    """Whether chunks are in a store, looked up only when somebody asks."""
 
     def __init__(self, store: Store, batch: Batch) -> None:
         self._store = store

@@ -17,6 +17,7 @@ import numpy as np
 
 from zstore.errors import UnsupportedError
 from zstore.extensions.builtin import SMALL_NUMBERS
+from zstore.extensions.extras import optional
 from zstore.model.dtype import DataType, refuse_configuration
 from zstore.model.fill import HEX, SPECIAL, ComplexFill, IntegerFill, refuse
 from zstore.model.order import Order
@@ -34,12 +35,8 @@ NAN_BITS = {
 
 
 def _ml_dtypes(name: str) -> Any:
-    try:
+    with optional(f"data type {name!r} needs ml_dtypes", "ml-dtypes"):
         import ml_dtypes
-    except ImportError:
-        raise UnsupportedError(
-            f"data type {name!r} needs the package ml_dtypes; expected zstore[ml-dtypes] to be installed"
-        ) from None
     return ml_dtypes
 
 

@@ -58,7 +58,7 @@ def _parsed(value: Any) -> Crs | None:
 
 
 def fix_crs(draft: Draft) -> None:
-    """Every grid's grid mapping variable and `_CRS`, and the `proj:` of groups that have one."""
+    """Fix every grid's grid mapping variable and `_CRS`, and `proj:` of the groups that have it."""
     for grid in draft.hierarchy.grids.values():
         crs = crs_of(draft, grid, refuses=True)
         if crs is None:
@@ -112,7 +112,7 @@ def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
 
 
 def _mapping_there(draft: Draft, group: GroupView, crs: Crs) -> ArrayView | None:
-    """The one grid mapping variable of a group, where it says that CRS."""
+    """The group's one grid mapping variable, if it states that CRS."""
     mappings: list[ArrayView] = list(draft.hierarchy.roles(group).mappings.values())
     says = len(mappings) == 1 and any(
         _means(mappings[0].attrs.get(n), crs) for n in ("crs_wkt", "spatial_ref")
@@ -207,7 +207,7 @@ def _fix_groups(draft: Draft) -> None:
 
 
 def _repeat(draft: Draft, pyramid: Pyramid, held: Mapping[str, tuple[GroupView, list[Crs]]]) -> None:
-    """`proj:` of a multiscale group on its levels, which it does not reach."""
+    """Repeat `proj:` of a multiscale group on its levels, which inherit nothing from it."""
     if not any(name in pyramid.group.attrs for name in CRS_MEMBERS):
         return
     for level in pyramid.levels:

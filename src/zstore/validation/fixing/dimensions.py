@@ -15,7 +15,7 @@ MADE_UP = re.compile(r"(dim|phony_dim)_\d+")
 
 
 def fix_dimensions(draft: Draft) -> None:
-    """Names of dimensions that are missing or made up, and the order of `spatial:dimensions`."""
+    """Name dimensions whose names are missing or made up, and put `spatial:dimensions` in order."""
     for array in draft.hierarchy.arrays:
         known = tuple(array.dims or ()) or (None,) * len(array.shape)
         made_up = [name is not None and bool(MADE_UP.fullmatch(name)) for name in known]
@@ -66,7 +66,7 @@ def _candidates(draft: Draft, array: ArrayView) -> Iterator[tuple[str, ...]]:
 
 
 def _relatives(draft: Draft, array: ArrayView, group: GroupView) -> Iterator[ArrayView]:
-    """Arrays that have the array for a coordinate if it is one."""
+    """The arrays whose coordinate this array would be."""
     yield from group.arrays.values()
     yield from _twins(draft, array, group)
 
@@ -113,7 +113,7 @@ def _fits(array: ArrayView, names: tuple[str, ...], kept: Sequence[str | None]) 
 
 
 def _fix_order(draft: Draft, group: GroupView) -> None:
-    """`spatial:dimensions` with x before y, where the arrays and their coordinates have y before x."""
+    """Put y before x in `spatial:dimensions`, where the arrays and their coordinates have them so."""
     stated = group.attrs.get("spatial:dimensions")
     if not isinstance(stated, list) or len(stated) != 2 or not all(isinstance(n, str) for n in stated):
         return

@@ -21,7 +21,7 @@ from zstore.validation.view import ArrayView
 
 
 def fix_documents(draft: Draft) -> None:
-    """Groups where there are none, members of users among those of the format, and `Conventions`."""
+    """Write missing groups, move users' members into `attributes`, and correct `Conventions`."""
     for group, name in implicit_groups(draft.hierarchy):
         path = join_key(group.path, name)
         if group.zarr_format == 3:
@@ -52,7 +52,7 @@ def fix_documents(draft: Draft) -> None:
 
 
 def fix_methods(draft: Draft) -> None:
-    """Names of resampling methods as the draft spells them."""
+    """Spell the names of resampling methods as the draft does."""
     for pyramid in draft.hierarchy.pyramids:
         attributes = draft.attributes(pyramid.group)
         stated = attributes.get("multiscales")
@@ -109,7 +109,7 @@ def implied_nodata(array: ArrayView) -> int | float | None:
 
 
 def fix_fill_values(draft: Draft) -> None:
-    """`_FillValue` as xarray reads it, and a fill value where Zarr v3 has none."""
+    """Write `_FillValue` as xarray reads it, and a fill value where Zarr v3 has none."""
     for array in draft.hierarchy.arrays:
         if has_no_fill(array):
             _fix_no_fill(draft, array)

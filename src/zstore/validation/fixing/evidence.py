@@ -1,4 +1,4 @@
-"""Where grids lie when what says it disagrees: settled by the weight of what is said, and by the pixels.
+"""Where grids lie when statements contradict each other, settled by their weight and by the cells.
 
 Every axis of a grid is judged by itself. Coordinates, transforms, the layout, tile matrices and bounding
 boxes of all levels of a pyramid are statements about one line: the edge of the finest level's first cell, and
@@ -81,7 +81,7 @@ class Settled:
 
 @dataclass
 class Evidence:
-    """What a hierarchy's statements come to, each grid's and each CRS's worked out once."""
+    """Where grids lie and which CRS they have by all that a hierarchy states, each worked out once."""
 
     hierarchy: Hierarchy
     _places: dict[str, Settled] = field(default_factory=dict)
@@ -201,7 +201,7 @@ def _box_line(bbox: tuple[float, float, float, float], axis: int, count: int) ->
 
 
 def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
-    """Where a raster without levels lies: as it is read, but where its rows or columns may run either way.
+    """Where a raster without levels lies: as it is read, unless its rows or columns may run either way.
 
     Coordinates that contradict transforms count, as those of a raster that was cut do: the transforms were
     left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own content
@@ -372,7 +372,7 @@ def _settle_pyramid(meaning: Meaning, pyramid: Pyramid) -> dict[str, Settled]:
 def _factor_of(
     line: Line, level: int, statements: Sequence[Statement], count: int, factors: Sequence[float]
 ) -> float:
-    """The factor of a level that most of what is said of it bears out."""
+    """The factor of a level that most statements about it support."""
     own = [s for s in statements if s.level == level]
     return max(factors, key=lambda factor: sum(s.says(line.scaled(factor), count) for s in own))
 
@@ -415,7 +415,7 @@ def _pixels_against(
     rewritten: set[int],
     factors: Sequence[Sequence[float]],
 ) -> str | None:
-    """What speaks against a level in its own cells: that they are the finest's in another order."""
+    """Why a level's cells contradict its place: they are the finest level's in another order."""
     if number == 0 or not rewritten & {0, number}:
         return None
     found = compare_pixels(pyramid, levels[number], levels[0], (factors[0][number], factors[1][number]))

@@ -40,7 +40,7 @@ CONVERSIONS = {
 
 
 def fix_levels(draft: Draft) -> None:
-    """Every `multiscales` object, or what the profile has in its place."""
+    """Fix every `multiscales` object, or write what the profile has in its place."""
     for group, names in find_unnamed_levels(draft.hierarchy):
         draft.refuse(
             "MS-15", group, f"nothing says how the levels {names} were made; expected `zstore pyramid`"
@@ -298,7 +298,7 @@ def _holds_all(matrix: dict[str, Any], place: LevelPlace) -> bool:
 
 
 def _fix_limits(stated: dict[str, Any], matrices: Mapping[str, Any]) -> dict[str, Any]:
-    """Both objects of limits: those stated that can be, else all of the tile matrix."""
+    """Both objects of limits: the stated ones where they are valid, else the whole tile matrix."""
     made = {}
     for name, matrix in matrices.items():
         rows, columns = matrix.get("matrixHeight", 1), matrix.get("matrixWidth", 1)

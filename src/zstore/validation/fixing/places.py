@@ -34,7 +34,7 @@ NEAR = 0.02
 
 
 def affine_of(draft: Draft, grid: Grid) -> Affine | None:
-    """Where a grid lies, by the weight of all that says so; None, with a word on it, where none has it."""
+    """Where a grid lies by the weight of all statements; None, with the reason noted, where none wins."""
     place = draft.evidence.pyramid_of(grid)
     settled = draft.evidence.settle(grid)
     if place is None or place[1] is place[0].levels[0] or grid.shape != place[1].shape:
@@ -95,7 +95,7 @@ def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
 
 
 def fix_time(draft: Draft) -> None:
-    """What CF wants said of coordinates of time, as far as their units tell that they are."""
+    """Add what CF asks of time coordinates, where their units show that they are such."""
     for group in draft.hierarchy.groups:
         for coordinate in draft.hierarchy.roles(group).coordinates.values():
             units = coordinate.attrs.get("units")
@@ -108,7 +108,7 @@ def fix_time(draft: Draft) -> None:
 
 
 def fix_places(draft: Draft) -> None:
-    """Coordinates of every grid, and the transforms that are stated of it."""
+    """Fix the coordinates of every grid, and the transforms that are stated of it."""
     done: set[tuple[str, str]] = set()
     for grid in draft.hierarchy.grids.values():
         affine = affine_of(draft, grid)
@@ -181,7 +181,7 @@ def _create_coordinate(
 
 
 def _fix_length(draft: Draft, grid: Grid, coordinate: ArrayView, centres: np.ndarray[Any, Any]) -> None:
-    """Coordinates of another length, where the grid's own is borne out."""
+    """Write coordinates of another length anew, where the grid's own length is confirmed."""
     is_level = draft.evidence.pyramid_of(grid) is not None
     shapes = [coordinate.parent.attrs.get("spatial:shape")] if coordinate.parent is not None else []
     if not is_level and list(grid.shape) not in shapes:
@@ -203,7 +203,7 @@ FULL_CIRCLE = 361.0
 def _fix_description(
     draft: Draft, grid: Grid, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
 ) -> None:
-    """`standard_name`, `units` and `axis` of another CRS or axis, where the numbers are this one's."""
+    """Correct `standard_name`, `units` and `axis` of another CRS, where the numbers are this one's."""
     attributes = draft.attributes(coordinate)
     found = {name: attributes.get(name) for name in ("standard_name", "units", "axis")}
     wrong = {

@@ -1,4 +1,4 @@
-"""What would be changed to fix a hierarchy, and what has to be left; nothing is written."""
+"""The plan of a fix: what would change in a hierarchy, and what is left; nothing is written."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Plan:
-    """What fixing comes to.
+    """What a fix would change, and what it would leave.
 
     changes    by key, what would be stored there; None where the key would be deleted
     fixed     what that fixes; `refused` what is left because it is not mechanical
@@ -304,7 +304,7 @@ def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing
 
 
 def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
-    """What is left, with the reason: what was refused, then every other error that stays."""
+    """What is not fixed, with the reason: what was refused, then all other errors that remain."""
     named = dict.fromkeys((*plan.refused, *broken))
     yield from named
     places = {(fix.rule, fix.path) for fix in named}
@@ -317,7 +317,7 @@ def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
 
 
 def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Fix]:
-    """Errors that come with the plan, but for those of nodes that could not be read before it."""
+    """Errors that the plan itself would cause; those of nodes unreadable before do not count."""
     known = {(f.rule, f.path) for f in plan.before.findings if f.severity == "error"}
     read = {node.path for node in hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
     return [
@@ -328,7 +328,7 @@ def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Fix]:
 
 
 def _unfinished(hierarchy: Hierarchy) -> list[Fix]:
-    """Work that has not ended is not fixed, but gone on with; fixing itself is by fixing again."""
+    """Unfinished work, which is to be continued rather than fixed; a fix is continued by fixing again."""
     others = [work for work in hierarchy.unfinished if work.work != "fix"]
     return [Fix("ZS-09", work.path, f"nothing is changed: {work}") for work in others]
 
@@ -379,7 +379,7 @@ def _is_consolidated(data: bytes | memoryview | None, zarr_format: int) -> bool:
 
 
 def _drop_restyled(store: OverlayStore) -> None:
-    """Forget changes of documents that say what they said before."""
+    """Forget changes that only write a document in another style."""
     for key, value in store.changes().items():
         before = store.base.get(key)
         if value is None or before is None or key.rpartition("/")[2] not in METADATA_NAMES:

@@ -20,7 +20,7 @@ NUMBERS = ("scale_factor", "add_offset")
 
 
 def fix_words(draft: Draft) -> None:
-    """Attributes that are spelt otherwise, text that is an object, numbers as text, lists for words."""
+    """Correct attributes that are misspelt, and text, numbers and lists of the wrong type."""
     for node in draft.hierarchy.nodes:
         stored = node.stored
         spelt = {name: STANDARD_SPELLINGS.get(name.lower().replace("_", ""), name) for name in stored}
@@ -64,7 +64,7 @@ def _fix_types(draft: Draft, array: ArrayView) -> None:
 
 
 def fix_shared(draft: Draft) -> None:
-    """What a variable of a pyramid says at every level, where one level says it otherwise or not at all.
+    """Make the levels of a pyramid say the same of a variable, where one of them says something else.
 
     The cells must bear it out: those of the level have to be what its method makes of the finer ones, as they
     are stored.

@@ -35,14 +35,14 @@ def check_root(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def is_pinned(node: NodeView, name: str) -> bool:
-    """Whether a node has an entry of the convention as version 0.1's schema pins it: what it says is that."""
+    """Whether a node has the convention's entry exactly as version 0.1's schema pins it."""
     wanted = declare([name])[0]
     entries = [e for e in objects(node.attrs.get("zarr_conventions")) if e.get("uuid") == wanted["uuid"]]
     return any(all(wanted.get(key) == value for key, value in entry.items()) for entry in entries)
 
 
 def _undeclared(hierarchy: Hierarchy, name: str) -> Iterator[Found]:
-    """Nodes that use a convention, and are not declared to."""
+    """Nodes that use a convention which neither they nor their group declare."""
     for node in hierarchy.nodes:
         if not uses(node, name):
             continue

@@ -98,7 +98,7 @@ def check_v3_members(node: NodeView) -> Iterator[Found]:
 
 
 def explained(node: NodeView) -> bool:
-    """Whether a rule of its own says why the node cannot be read."""
+    """Whether another rule says why the node cannot be read."""
     if any(not _is_text(data) for data in node.raw.values()):
         return True
     if node.zarr_format == 2:

@@ -283,7 +283,7 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def is_length(units: Any, other: str) -> bool:
-    """Whether units are such as others are converted into: both of length, and both known."""
+    """Whether units can be converted into the others: both are known units of length."""
     return isinstance(units, str) and length_of(units) is not None and length_of(other) is not None
 
 
