@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from zstore.cli.options import PLACE
 from zstore.conventions.profiles import RULED
 
 
@@ -31,12 +32,8 @@ def _number_of(value: str) -> int | float:
     metavar="NUMBER",
     help="What Zarr v3 arrays hold where no chunk is, where they do not say it; GDAL takes it for nodata.",
 )
-@click.option(
-    "--backup", type=click.Path(path_type=Path), help="New directory for copies of what is replaced."
-)
-@click.option(
-    "--restore", type=click.Path(path_type=Path), help="Put back what a backup holds; nothing else."
-)
+@click.option("--backup", **PLACE, help="New directory for copies of what is replaced.")
+@click.option("--restore", **PLACE, help="Put back what a backup holds; nothing else.")
 @click.option("--quiet", is_flag=True, help="Do not show the differences.")
 def fix(
     path: str,

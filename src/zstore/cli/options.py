@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -44,6 +45,8 @@ def _words_of(value: Any) -> Any:
 
 LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "N or Y,X"}
 WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
+FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path)}
+PLACE: dict[str, Any] = {"type": click.Path(path_type=Path)}
 
 
 def _format_of(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import zstore as library
-from zstore.cli.options import LENGTHS, codec_of, cutting_options, show_progress
+from zstore.cli.options import FILE, LENGTHS, codec_of, cutting_options, show_progress
 from zstore.cli.quicklook import write_png
 
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -80,11 +80,7 @@ def _region_of(value: Any) -> Any:
     help="With --tms: how the finest level is sampled.",
 )
 @click.option("--memory", type=_bytes_of, metavar="SIZE", help="About how much to hold at once, like 512M.")
-@click.option(
-    "--preview",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A PNG file for all levels side by side.",
-)
+@click.option("--preview", **FILE, help="A PNG file for all levels side by side.")
 def pyramid(source: str, target: str | None, preview: Path | None, **options: Any) -> None:
     """Make coarser levels of SOURCE: beside its finest level, or with it in TARGET."""
     with show_progress("making levels") as progress:

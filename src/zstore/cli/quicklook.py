@@ -7,14 +7,12 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import WORDS
+from zstore.cli.options import FILE, WORDS
 
 
 @click.command()
 @click.argument("path")
-@click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The PNG file."
-)
+@click.option("-o", "--output", required=True, **FILE, help="The PNG file.")
 @click.option(
     "--size", type=click.IntRange(min=1), default=1024, show_default=True, help="Most pixels a side."
 )

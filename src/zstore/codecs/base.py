@@ -31,7 +31,7 @@ class ChunkSpec(NamedTuple):
 
 
 class Codec(ABC):
-    """What the three kinds of codec share."""
+    """A codec of any of the three kinds below."""
 
     name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()

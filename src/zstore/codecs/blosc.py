@@ -29,7 +29,7 @@ _SNAPPY_FORMAT = 2
 
 
 class _BloscFrames(NativeCodec):
-    """What both configurations share."""
+    """Blosc frames, however they are configured."""
 
     cname: str
     clevel: int

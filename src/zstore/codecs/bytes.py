@@ -23,7 +23,7 @@ from zstore.model.order import Order, order_of, split_swaps, unit_size
 
 @dataclass(frozen=True)
 class Bytes(Serializer):
-    """`endian` is "little", "big", or None for items of one byte.
+    """Items as bytes in C order; `endian` is "little", "big", or None for items of one byte.
 
     swaps  (offset, unit, count) of what lies in an item the other way round than in memory
     """
@@ -92,7 +92,7 @@ def _parse_orders(value: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class BytesByField(Bytes):
-    """`endian` is a list with an order for each field: "little", "big", None, or a list for a nested one."""
+    """Items whose fields have byte orders of their own: `endian` lists them, with lists for nested fields."""
 
     name: ClassVar[str] = "zstore.bytes_by_field"
     options: ClassVar[tuple[Option, ...]] = (Option("endian", "an order for each field", _parse_orders),)

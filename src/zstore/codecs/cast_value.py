@@ -52,7 +52,7 @@ def _parse_maps(value: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class CastValue(ArrayCodec):
-    """`data_type` is the stored type; `source` the chunk's and the maps' scalars are known after `bind`."""
+    """Numbers stored as `data_type`; `source` and the maps' scalars follow from the chunk, in `bind`."""
 
     name: ClassVar[str] = "cast_value"
 

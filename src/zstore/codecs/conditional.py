@@ -25,7 +25,7 @@ from zstore.model.array import CodecModel
 
 @dataclass(frozen=True)
 class Conditional(BytesCodec):
-    """`codecs` by name; `bound` are the codecs themselves, bound to the chunk by `bind`."""
+    """Codecs that are applied where they save bytes: `codecs` by name, `bound` themselves, after `bind`."""
 
     name: ClassVar[str] = "conditional"
 

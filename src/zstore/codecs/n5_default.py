@@ -35,7 +35,7 @@ LARGEST_SIZE = 64 << 20
 
 @dataclass(frozen=True)
 class N5Default(Serializer):
-    """`chain` takes whole blocks, after `bind`."""
+    """The serializer of N5's blocks; `chain` encodes whole ones, after `bind`."""
 
     name: ClassVar[str] = "n5_default"
     options: ClassVar[tuple[Option, ...]] = (codec_list("codecs"),)

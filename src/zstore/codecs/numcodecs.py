@@ -46,15 +46,7 @@ _OWN: dict[str, type[Codec]] = {
     "zstd": NumcodecsZstd,
 }
 _FILTERS = frozenset(
-    {
-        "astype",
-        "bitround",
-        "categorize",
-        "delta",
-        "fixedscaleoffset",
-        "packbits",
-        "quantize",
-    }
+    {"astype", "bitround", "categorize", "delta", "fixedscaleoffset", "packbits", "quantize"}
 )
 _OBJECT_CODECS = frozenset({"json2", "msgpack2", "pickle", "vlen-array", "vlen-bytes", "vlen-utf8"})
 _CHECKSUMS = frozenset({"adler32", "crc32", "fletcher32", "jenkins_lookup3"})
@@ -110,7 +102,7 @@ def adapter(codec_id: str) -> type[Codec]:
 
 
 def _make(codec_id: str, configuration: Mapping[str, Any]) -> Any:
-    """numcodecs' own codec."""
+    """The codec as numcodecs makes it."""
     import numcodecs
 
     name = f"numcodecs.{codec_id}"
@@ -257,11 +249,7 @@ class NumcodecsCodec(BytesCodec):
 
     def _limited(self, decoded: memoryview, size_limit: int) -> memoryview:
         if decoded.nbytes > size_limit:
-            raise CodecError(
-                f"codec {self.name!r} failed: decodes to {decoded.nbytes} bytes,"
-                f" at most {size_limit} allowed",
-                codec=self.name,
-            )
+            raise self.fail(f"decodes to {decoded.nbytes} bytes, at most {size_limit} allowed")
         return decoded
 
     def _decompressor(self) -> Callable[[], _Decompressor] | None:
@@ -282,18 +270,11 @@ class NumcodecsCodec(BytesCodec):
             stream = make()
             part = stream.decompress(data, room + 1)
             if len(part) > room:
-                raise CodecError(
-                    f"codec {self.name!r} failed: decodes to more than the {size_limit} bytes allowed",
-                    codec=self.name,
-                )
+                raise self.fail(f"decodes to more than the {size_limit} bytes allowed")
             is_raw = self._configuration.get("format") == lzma.FORMAT_RAW and self.codec_id == "lzma"
             if not stream.eof and not is_raw:
                 # Room is counted one too large, so a stream that is whole has come to its end by now.
-                raise CodecError(
-                    f"codec {self.name!r} failed: the stream ends after {len(part)} decoded bytes without its"
-                    " end mark",
-                    codec=self.name,
-                )
+                raise self.fail(f"the stream ends after {len(part)} decoded bytes without its end mark")
             parts.append(part)
             room -= len(part)
             data = stream.unused_data

@@ -33,7 +33,7 @@ def check_objects(name: str, spec: ChunkSpec) -> None:
 
 
 class _Document(Serializer):
-    """What the two have in common; the options' defaults are numcodecs'."""
+    """A chunk of objects as one document; the options' defaults are numcodecs'."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self.configuration = parse_options(self.name, self.options, configuration)
@@ -70,7 +70,7 @@ class _Document(Serializer):
         try:
             document = self._load(data)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self.fail(f"{error}") from error
+            raise self.fail(str(error)) from error
         if not isinstance(document, list) or len(document) < 2:
             raise self.fail("expected a list that ends with a dtype and a shape")
         *items, _, shape = document

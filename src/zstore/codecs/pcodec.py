@@ -18,7 +18,8 @@ import numpy as np
 
 from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
 from zstore.codecs.options import Option, choice, integer, parse_options, refuse_option
-from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.errors import CodecError
+from zstore.extensions.extras import optional
 
 # What ends a stream, and what begins a chunk of one.
 END = b"\0"
@@ -27,7 +28,7 @@ DELTAS = ("auto", "none", "no_op", "try_consecutive", "try_lookback")
 
 
 class NumcodecsPcodec(Serializer, BytesCodec):
-    """Takes chunks in the serializer's place, and their bytes behind another serializer, where v2 has it."""
+    """Pcodec in the serializer's place, for chunks, or behind another serializer, for bytes, as in v2."""
 
     name: ClassVar[str] = "numcodecs.pcodec"
     options: ClassVar[tuple[Option, ...]] = (
@@ -66,10 +67,9 @@ class NumcodecsPcodec(Serializer, BytesCodec):
         """
         sizes = {"i": (2, 4, 8), "u": (2, 4, 8), "f": (2, 4, 8)}
         if spec.dtype.itemsize not in sizes.get(spec.dtype.kind, ()) or not spec.dtype.isnative:
-            raise MetadataError(
-                f"codec {self.name!r} takes integers and floats of 16 to 64 bits in native byte order,"
-                f" the chunk's items are {spec.dtype.str}",
-                codec=self.name,
+            raise self.refuse(
+                "takes integers and floats of 16 to 64 bits in native byte order,"
+                f" the chunk's items are {spec.dtype.str}"
             )
         return type(self)(self._configuration, spec)
 
@@ -118,7 +118,7 @@ class NumcodecsPcodec(Serializer, BytesCodec):
         with self._failures("decode", len(data)):
             trouble = _decode_into(bytes(data), items)
         if trouble:
-            raise CodecError(f"codec {self.name!r} failed: {trouble}", codec=self.name)
+            raise self.fail(trouble)
         return items.reshape(shape) if size_limit is None else items.view(np.uint8).data
 
     def _decode_unbound(self, data: bytes, size_limit: int | None) -> Any:
@@ -127,11 +127,7 @@ class NumcodecsPcodec(Serializer, BytesCodec):
             items = _pcodec().standalone.simple_decompress(data)
         decoded = np.empty(0, np.uint8) if items is None else items.view(np.uint8)
         if size_limit is not None and decoded.nbytes > size_limit:
-            raise CodecError(
-                f"codec {self.name!r} failed: decodes to {decoded.nbytes} bytes,"
-                f" at most {size_limit} allowed",
-                codec=self.name,
-            )
+            raise self.fail(f"decodes to {decoded.nbytes} bytes, at most {size_limit} allowed")
         return decoded.data
 
     @contextmanager
@@ -184,11 +180,6 @@ def _header_size(data: bytes) -> int:
 
 
 def _pcodec() -> Any:
-    try:
+    with optional("codec 'numcodecs.pcodec' needs the package pcodec", "pcodec", "numcodecs.pcodec"):
         import pcodec
-    except ImportError as error:
-        raise UnsupportedError(
-            f"codec 'numcodecs.pcodec' needs the package pcodec, zstore[pcodec]: {error}",
-            codec="numcodecs.pcodec",
-        ) from error
     return pcodec

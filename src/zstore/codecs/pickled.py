@@ -26,7 +26,7 @@ from zstore.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class Pickle(Serializer):
-    """`protocol` is pickle's."""
+    """The serializer of pickled chunks; `protocol` is pickle's."""
 
     name: ClassVar[str] = "numcodecs.pickle"
     options: ClassVar[tuple[Option, ...]] = (integer("protocol", -1, 5, 5),)

@@ -20,7 +20,6 @@ import numpy as np
 
 from zstore.codecs.base import ArrayCodec, ChunkSpec
 from zstore.codecs.options import Option
-from zstore.errors import MetadataError
 
 Shape = tuple[int | tuple[int, ...], ...]
 
@@ -43,7 +42,7 @@ def _render_shape(shape: Shape) -> list[Any]:
 
 @dataclass(frozen=True)
 class Reshape(ArrayCodec):
-    """`shape` as configured; `decoded` and `encoded` are the shapes on either side, after `bind`."""
+    """The filter: `shape` as configured, `decoded` and `encoded` the shapes on either side, after `bind`."""
 
     name: ClassVar[str] = "reshape"
     options: ClassVar[tuple[Option, ...]] = (
@@ -67,7 +66,7 @@ class Reshape(ArrayCodec):
         configured = _render_shape(self.shape)
         dimensions = [d for entry in self.shape if isinstance(entry, tuple) for d in entry]
         if dimensions and dimensions[-1] >= len(shape):
-            raise _refuse(f"has shape {configured}, the chunk has {len(shape)} dimensions")
+            raise self.refuse(f"has shape {configured}, the chunk has {len(shape)} dimensions")
         result = [
             prod(shape[d] for d in entry) if isinstance(entry, tuple) else entry for entry in self.shape
         ]
@@ -75,12 +74,14 @@ class Reshape(ArrayCodec):
             known = -prod(result)
             result[result.index(-1)] = prod(shape) // known if known else 0
         if prod(result) != prod(shape):
-            raise _refuse(f"has shape {configured}, which has {prod(result)} items for a chunk of {shape}")
+            raise self.refuse(
+                f"has shape {configured}, which has {prod(result)} items for a chunk of {shape}"
+            )
         for i, entry in enumerate(self.shape):
             if isinstance(entry, tuple) and entry:
                 before, after = prod(shape[: entry[0]]), prod(shape[entry[-1] + 1 :])
                 if prod(result[:i]) != before or prod(result[i + 1 :]) != after:
-                    raise _refuse(
+                    raise self.refuse(
                         f"has shape {configured}, where dimensions {list(entry)} of a chunk of {shape} do not"
                         f" come to lie in place {i} of {result}"
                     )
@@ -96,7 +97,3 @@ class Reshape(ArrayCodec):
     def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         assert self.decoded is not None, "bound before use"
         return chunk.reshape(self.decoded)
-
-
-def _refuse(what: str) -> MetadataError:
-    return MetadataError(f"codec 'reshape' {what}", codec="reshape")

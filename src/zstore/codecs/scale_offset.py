@@ -30,7 +30,7 @@ def _not_null(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ScaleOffset(ArrayCodec):
-    """`offset` and `scale` as configured, None where they are left out; `bind` makes scalars of them."""
+    """The filter; `offset` and `scale` are None where they are left out, and `bind` makes scalars of them."""
 
     name: ClassVar[str] = "scale_offset"
     options: ClassVar[tuple[Option, ...]] = (

@@ -51,7 +51,7 @@ def _parse_shape(value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ShardingIndexed(Serializer):
-    """`chunk_shape` is the inner chunks' shape; `inner` and `index` are bound chains (after `bind`)."""
+    """Shards of inner chunks of `chunk_shape`; `inner` and `index` are their bound chains, after `bind`."""
 
     name: ClassVar[str] = "sharding_indexed"
     options: ClassVar[tuple[Option, ...]] = (

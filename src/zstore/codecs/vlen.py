@@ -64,7 +64,7 @@ def _refuse(name: str, chunk: np.ndarray[Any, Any], fault: tuple[str, int, int],
 
 
 class Vlen(Serializer):
-    """What both have in common. `handles` and `items` are the two halves of `decode`."""
+    """Items of any length; `handles` and `items` are the two halves of `decode`."""
 
     is_text: ClassVar[bool]
     expected: ClassVar[str]
@@ -133,12 +133,12 @@ class VlenBytes(Vlen):
 
 
 class NumcodecsVlenUtf8(VlenUtf8):
-    """The same by numcodecs' name."""
+    """Strings, by numcodecs' name for the codec."""
 
     name: ClassVar[str] = "numcodecs.vlen-utf8"
 
 
 class NumcodecsVlenBytes(VlenBytes):
-    """The same by numcodecs' name."""
+    """Bytes, by numcodecs' name for the codec."""
 
     name: ClassVar[str] = "numcodecs.vlen-bytes"

@@ -20,7 +20,7 @@ from zstore.errors import CodecError
 
 
 class VlenArray(Serializer):
-    """`dtype` is that of the ragged items' own items, byte order included; in memory it is native.
+    """Ragged arrays as items, whose own items are stored as `dtype`; in memory they are in native order.
 
     An item that was never written is the array's fill value, where that is no array an empty one.
     """

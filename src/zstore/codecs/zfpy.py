@@ -19,7 +19,8 @@ import numpy as np
 
 from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
 from zstore.codecs.options import Option, anything, integer, parse_options
-from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.errors import CodecError
+from zstore.extensions.extras import optional
 
 FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5
 # By their number in a header, from 0.
@@ -41,7 +42,7 @@ def _parse_number(value: Any) -> float:
 
 
 class NumcodecsZfpy(Serializer, BytesCodec):
-    """Takes chunks in the serializer's place, and their bytes behind another serializer, where v2 has it."""
+    """zfp in the serializer's place, for chunks, or behind another serializer, for bytes, as in v2."""
 
     name: ClassVar[str] = "numcodecs.zfpy"
     options: ClassVar[tuple[Option, ...]] = (
@@ -72,10 +73,9 @@ class NumcodecsZfpy(Serializer, BytesCodec):
             MetadataError: items or a number of dimensions that zfp does not take.
         """
         if spec.dtype not in ITEM_TYPES or not spec.dtype.isnative or len(spec.shape) > 4:
-            raise MetadataError(
-                f"codec {self.name!r} takes integers and floats of 32 or 64 bits in native byte order and up"
-                f" to 4 dimensions, the chunk has {len(spec.shape)} and items of {spec.dtype.str}",
-                codec=self.name,
+            raise self.refuse(
+                f"takes integers and floats of 32 or 64 bits in native byte order and up"
+                f" to 4 dimensions, the chunk has {len(spec.shape)} and items of {spec.dtype.str}"
             )
         return type(self)(self._configuration, spec)
 
@@ -107,16 +107,11 @@ class NumcodecsZfpy(Serializer, BytesCodec):
         spec = self._spec
         size = prod(header.shape) * header.dtype.itemsize
         if spec is not None and (header.dtype != spec.dtype or prod(header.shape) != prod(spec.shape)):
-            raise CodecError(
-                f"codec {self.name!r} failed: holds {header.dtype} of shape {header.shape},"
-                f" expected {spec.dtype} of shape {spec.shape}",
-                codec=self.name,
+            raise self.fail(
+                f"holds {header.dtype} of shape {header.shape}, expected {spec.dtype} of shape {spec.shape}"
             )
         if size_limit is not None and size > size_limit:
-            raise CodecError(
-                f"codec {self.name!r} failed: decodes to {size} bytes, at most {size_limit} allowed",
-                codec=self.name,
-            )
+            raise self.fail(f"decodes to {size} bytes, at most {size_limit} allowed")
         decompress = zfpy().decompress_numpy
         items = decode_stream(decompress, data, header.shape, header.dtype, header.rate_bits, codec=self.name)
         if size_limit is not None:
@@ -195,10 +190,6 @@ def zfpy() -> Any:
     Raises
         UnsupportedError: it is not installed.
     """
-    try:
+    with optional("codec 'numcodecs.zfpy' needs the package zfpy", "zfpy", "numcodecs.zfpy"):
         import zfpy
-    except ImportError as error:
-        raise UnsupportedError(
-            f"codec 'numcodecs.zfpy' needs the package zfpy, zstore[zfpy]: {error}", codec="numcodecs.zfpy"
-        ) from error
     return zfpy

@@ -34,7 +34,7 @@ Chunk = np.ndarray[Any, Any]
 
 
 class _ChunkContract(OptionContract):
-    """What both kinds have in common."""
+    """The tests for codecs of both kinds."""
 
     # The chunks that the codec is bound to, one after the other.
     specs: ClassVar[tuple[ChunkSpec, ...]] = ()
