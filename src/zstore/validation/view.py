@@ -116,6 +116,11 @@ class ArrayView(NodeView, HeldArray):
         """All values, decoded; None where they cannot be read or are too many."""
         return read_values(self, [])
 
+    def numbers(self) -> np.ndarray[Any, Any] | None:
+        """All values as floats, without their units; None where they are no numbers or cannot be read."""
+        values = self.values() if self.dtype.kind in "iuf" else None
+        return None if values is None else values.astype(np.float64)
+
 
 @dataclass(eq=False)
 class GroupView(NodeView, HeldGroup):

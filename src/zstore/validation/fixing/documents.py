@@ -157,9 +157,6 @@ def _fix_no_fill(draft: Draft, array: ArrayView) -> None:
     except MetadataError as error:
         draft.refuse("ZS-08", array, error.message)
         return
-    key = join_key(array.path, v3.KEY)
-    document = json.loads(bytes(draft.store.get(key) or b"{}"))
-    data_type = array.node.model.data_type
-    document["fill_value"] = data_type.render_fill(array.dtype.type(fitted), 3)
-    draft.store.put(key, render_json(document))
-    draft.note("ZS-08", array, f"fill_value is {document['fill_value']}")
+    rendered = array.node.model.data_type.render_fill(array.dtype.type(fitted), 3)
+    draft.edit(array, {"fill_value": rendered})
+    draft.note("ZS-08", array, f"fill_value is {rendered}")

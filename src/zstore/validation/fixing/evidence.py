@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.conventions.affines import TOLERANCE
 from zstore.conventions.base import LevelEntry
 from zstore.conventions.crs import Crs
 from zstore.conventions.decoding import quantum, rounding_of
@@ -22,8 +23,6 @@ from zstore.conventions.model import Affine
 from zstore.validation.rules.values import compare_pixels
 from zstore.validation.view import ArrayView, Hierarchy, coordinate_of
 
-# In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
-TOLERANCE = 0.1
 # How many statements must stand against one.
 WEIGHT = 3
 COORDINATES = "coordinates"

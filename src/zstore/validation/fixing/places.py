@@ -211,7 +211,7 @@ def _fix_description(
         for name in found
         if name in wanted and found[name] is not None and not _is_said(name, found[name], wanted[name])
     }
-    values = _numbers(coordinate)
+    values = coordinate.numbers()
     is_borne = values is not None and _is_near(coordinate, values, centres)
     projection = None if grid.crs is None else grid.crs.cf.get("grid_mapping_name")
     is_view = projection == "geostationary" and angle_of(str(found["units"])) is not None
@@ -250,12 +250,6 @@ def _is_impossible(found: Mapping[str, Any], values: np.ndarray[Any, Any]) -> bo
     return bool(is_angle or is_named) and bool(np.nanmax(np.abs(values), initial=0.0) > FULL_CIRCLE)
 
 
-def _numbers(coordinate: ArrayView) -> np.ndarray[Any, Any] | None:
-    """The values of a coordinate, as they are without their units; None where they are no numbers."""
-    values = coordinate.values() if coordinate.dtype.kind in "iuf" else None
-    return None if values is None else values.astype(np.float64)
-
-
 def _axis_attributes(draft: Draft, grid: Grid, axis: int) -> dict[str, Any]:
     letter = "YX"[axis]
     stated = coordinate_attributes(grid.crs if crs_of(draft, grid) is not None else None, letter)
@@ -278,7 +272,7 @@ def _off(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: np.ndarra
 def _fix_values(
     draft: Draft, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
 ) -> None:
-    values = _numbers(coordinate)
+    values = coordinate.numbers()
     if values is None or values.shape != centres.shape or _is_near(coordinate, values, centres):
         return
     units = draft.attributes(coordinate).get("units", wanted.get("units"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from typing import Any
 
 from zstore.conventions.levels import SHARED, Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
 from zstore.validation.fixing.documents import nodata_attributes
 from zstore.validation.fixing.plan import Draft
-from zstore.validation.rules.documents import STANDARD_SPELLINGS
+from zstore.validation.rules.documents import STANDARD_SPELLINGS, parse_text
 from zstore.validation.rules.values import is_made_of_finer
 from zstore.validation.view import ArrayView
 
@@ -28,7 +26,7 @@ def fix_words(draft: Draft) -> None:
         if renamed and len(set(renamed.values())) == len(renamed):
             draft.rename("GZ-23", node, renamed)
         for name in STRUCTURED:
-            found = _parsed(stored.get(name))
+            found = parse_text(stored.get(name))
             if found is not None:
                 draft.update("GZ-24", node, f"{name} written as what its text is", {name: found})
         area = stored.get("AREA_OR_POINT")
@@ -38,15 +36,6 @@ def fix_words(draft: Draft) -> None:
             )
         if isinstance(node, ArrayView):
             _fix_types(draft, node)
-
-
-def _parsed(value: Any) -> Any:
-    """What a text is as JSON, where that is an object or a list."""
-    try:
-        found = json.loads(value) if isinstance(value, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict | list) else None
 
 
 def _fix_types(draft: Draft, array: ArrayView) -> None:

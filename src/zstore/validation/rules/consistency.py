@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore.conventions.affines import TOLERANCE
 from zstore.conventions.levels import Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
@@ -14,8 +15,6 @@ from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of
 
 LARGEST_CHUNK = 100 * 1000 * 1000
-# In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
-TOLERANCE = 0.1
 
 
 def _pairs(pyramid: Pyramid) -> Iterator[tuple[LevelPlace, LevelPlace]]:
@@ -69,10 +68,7 @@ def coordinate_corner(grid: Grid) -> tuple[tuple[float, float], tuple[float, flo
 
 
 def _numbers(coordinate: ArrayView) -> np.ndarray[Any, Any] | None:
-    if len(coordinate.shape) != 1 or coordinate.dtype.kind not in "iuf":
-        return None
-    values = coordinate.values()
-    return None if values is None else values.astype(np.float64)
+    return coordinate.numbers() if len(coordinate.shape) == 1 else None
 
 
 @Rule("MS-14", "error", "overviews", "mini spec, Multiscale Dataset",

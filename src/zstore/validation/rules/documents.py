@@ -383,15 +383,17 @@ def check_spelling(node: NodeView) -> Iterator[Found]:
       "Structured metadata are objects, not JSON text in a string.", "write the object itself")  # fmt: skip
 def check_json_text(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, _, value in _attributes(hierarchy):
-        if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and _is_json(value):
+        if parse_text(value) is not None:
             yield Found(node, f"{place} is JSON in a string", "an object or an array", value[:80])
 
 
-def _is_json(text: str) -> bool:
+def parse_text(value: Any) -> Any:
+    """The object or the list that a text is as JSON; None where it is none of both, or no text."""
     try:
-        return isinstance(json.loads(text), dict | list)
+        is_likely = isinstance(value, str) and value.lstrip()[:1] in ("{", "[")
+        return json.loads(value) if is_likely else None
     except (ValueError, RecursionError):
-        return False
+        return None
 
 
 @Rule("GZ-25", "error", "core", "draft 8.1.6", "Serialised blocks are text that its name or form identifies.",

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zstore.conventions.cf import CELLS, coordinate_attributes, is_longitude_latitude
+from zstore.conventions.cf import CELLS, DEGREES, coordinate_attributes, is_longitude_latitude
+from zstore.conventions.content.timeaxis import CALENDARS as KNOWN_CALENDARS
 from zstore.conventions.crs import Crs
 from zstore.conventions.gdal import parse_geotransform
 from zstore.conventions.levels import Grid
@@ -143,14 +144,11 @@ TIME_UNITS = re.compile(
     r"millisecond|msec|ms|microsecond|us|nanosecond|ns)s?\s+since\s+[-+]?\d{1,9}(?:-\d{1,2}){0,2}.*",
     re.IGNORECASE,
 )
-CALENDARS = {
-    "standard", "gregorian", "proleptic_gregorian", "utc", "tai", "noleap", "365_day", "all_leap",
-    "366_day", "360_day", "julian", "none",
-}  # fmt: skip
+CALENDARS = KNOWN_CALENDARS | {"utc", "tai", "none"}
 SYNONYMS = {
     "m": ("m", "metre", "meter", "metres", "meters"),
-    "degrees_east": ("degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"),
-    "degrees_north": ("degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN"),
+    "degrees_east": DEGREES["X"],
+    "degrees_north": DEGREES["Y"],
     "US_survey_foot": ("US_survey_foot", "US_survey_feet", "survey_foot", "survey_feet", "ftUS"),
     "international_foot": ("international_foot", "international_feet", "foot", "feet", "ft"),
     "degrees": ("degrees", "degree"),
