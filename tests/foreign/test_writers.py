@@ -36,9 +36,9 @@ FACTS = ("CRS", "affine", "nodata", "time", "levels")
 # What is wrong: (writer or case, fact or "raster" or "tiles") and why. A test that passes all the same fails,
 # so that the list stays true.
 FAULTS: dict[tuple[str, str], str] = {}
-# The rules that writers break, so that readers go wrong: ndpyramid leaves the finest level's GeoTransform on all
-# levels, eopf-geozarr makes coarser levels of another type and nodata, whose coordinates are half a cell off, and
-# GDAL writes fill values that zarr-python refuses.
+# The rules that writers break, so that readers go wrong: ndpyramid leaves the finest level's GeoTransform on
+# all levels, eopf-geozarr makes coarser levels of another type and nodata, whose coordinates are half a cell
+# off, and GDAL writes fill values that zarr-python refuses.
 ERRORS = {
     "ndpyramid": {"MS-28"}, "eopf-geozarr": {"GZ-22", "GZ-29", "GZ-33"}, "GDAL, multidimensional": {"ZS-08"},
 }  # fmt: skip
