@@ -31,7 +31,7 @@ class FarStore(MemoryStore):
         self.requests: list[tuple[str, str, ByteRange | None]] = []
         self.before_request: Any = None
         self.delay = 0.0
-        self.busy = self.most_busy = 0
+        self.busy = self.most_busy = self.rounds = 0
         self._guard = threading.Lock()
 
     def note(self, verb: str, key: str, byte_range: ByteRange | None = None) -> None:
@@ -52,6 +52,7 @@ class FarStore(MemoryStore):
 
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
         parts: Parts = []
+        self.rounds += 1
         for key, byte_range in requests:
             if self.before_request is not None:
                 self.before_request(key, byte_range)
@@ -77,6 +78,11 @@ class FarStore(MemoryStore):
     def as_read_only(self) -> Any:
         return PrefixStore(self, "", read_only=True)
 
+    def take_rounds(self) -> int:
+        """How many times several values were asked for at once since the last time."""
+        taken, self.rounds = self.rounds, 0
+        return taken
+
     def take(self) -> list[str]:
         """What was asked for since the last time, "verb key"."""
         taken = [f"{verb} {key}" for verb, key, _ in self.requests]
@@ -96,20 +102,44 @@ def again(array: zstore.Array) -> zstore.Array:
     return zstore.open_array(array.store, array.path, mode="r")
 
 
-def test_opening_asks_once_for_every_document() -> None:
+def test_opening_asks_for_v3_and_then_for_what_else_there_may_be() -> None:
     store = FarStore()
     shards(store)
+    for zarr_format in (3, None):
+        store.take()
+        zstore.open_array(store, "a", mode="r", zarr_format=zarr_format)
+        assert store.take() == ["get a/zarr.json"]
+    store = FarStore()
+    zstore.create_array(store, "b", shape=4, dtype="u1", zarr_format=2)
     store.take()
-    zstore.open_array(store, "a", mode="r", zarr_format=3)
-    assert store.take() == ["get a/zarr.json"]
-    zstore.open_array(store, "a", mode="r")
-    assert sorted(store.take()) == [
-        "get a/.zarray",
-        "get a/.zattrs",
-        "get a/.zgroup",
-        "get a/.zmetadata",
-        "get a/zarr.json",
+    zstore.open_array(store, "b", mode="r")
+    assert store.take() == [
+        "get b/zarr.json",
+        *(f"get b/{name}" for name in (".zarray", ".zattrs", ".zgroup", ".zmetadata")),
     ]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_members_by_name_and_all_members_are_asked_for_at_once(zarr_format: Any) -> None:
+    store = FarStore()
+    root = zstore.create_group(store, zarr_format=zarr_format)
+    names = [f"g{i}/a{k}" for i in range(3) for k in range(4)]
+    for name in names:
+        root.create_array(name, shape=4, dtype="u1")
+    store.take_rounds()
+    found = root.open_many([*names, "g1", names[0]])
+    assert [member.path for member in found] == [*names, "g1", names[0]]
+    assert store.take_rounds() == 1
+    with pytest.raises(KeyError, match="'not'"):
+        root.open_many(["g0", "not"])
+    with pytest.raises(TypeError, match="several names"):
+        root.open_many("g0")
+    store.take_rounds()
+    assert [path for path, _ in root.members(None)] == sorted([*names, "g0", "g1", "g2"])
+    assert store.take_rounds() == 2  # of the groups, and of all that is in them
+    assert str(root.tree()).count("a3") == 3
+    assert store.take_rounds() == 2
+    assert [member.path for member in root.consolidate().open_many(names)] == names
 
 
 def test_consolidated_metadata_is_one_request() -> None:

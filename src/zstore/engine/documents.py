@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from zstore.base.writer import has_ended, writing
@@ -19,7 +20,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
-from zstore.storage.base import Store, document_range, join_key
+from zstore.storage.base import DENIED, Store, document_range, join_key
 
 __all__ = [
     "ARRAY_KEYS",
@@ -35,6 +36,7 @@ __all__ = [
     "find_documents",
     "forget_consolidated",
     "is_unfinished",
+    "list_below",
     "list_nodes",
     "node_kind",
     "parse_node",
@@ -129,13 +131,35 @@ def find_documents(
     choices = CHOICES[zarr_format]
     if consolidated and zarr_format in (2, None):
         choices = (*choices[:-1], (*choices[-1], v2.CONSOLIDATED_KEY))
-    found = store.get_first(paths, choices)
-    if zarr_format is None and not all(found):
-        others = [index for index, documents in enumerate(found) if not documents]
-        old = store.get_first([paths[index] for index in others], CHOICES[1])
-        for index, documents in zip(others, old, strict=True):
-            found[index] = documents
+    if zarr_format is not None:
+        return store.get_first(paths, choices)
+    found: list[Documents]
+    if store.request_count > 1:
+        # What is written today is v3: where it is not, another round trip costs less than four requests more.
+        rest = choices[1:]
+        try:
+            found = store.get_first(paths, choices[:1])
+        except StoreError as error:
+            # To those who may not list, servers say this of what is not there too.
+            if error.errno not in DENIED:
+                raise
+            found, rest = [{} for _ in paths], choices
+        _find_others(store, paths, found, rest)
+    else:
+        found = store.get_first(paths, choices)
+    _find_others(store, paths, found, CHOICES[1])
     return found
+
+
+def _find_others(
+    store: Store, paths: Sequence[str], found: list[Documents], choices: Sequence[Sequence[str]]
+) -> None:
+    """Look for these documents where nothing was found yet."""
+    others = [index for index, documents in enumerate(found) if not documents]
+    if others:
+        asked = store.get_first([paths[index] for index in others], choices)
+        for index, documents in zip(others, asked, strict=True):
+            found[index] = documents
 
 
 def _check_format(zarr_format: int | None, store: Store) -> int | None:
@@ -159,13 +183,35 @@ def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Itera
     Raises
         UnsupportedError, StoreError: as `find_documents`.
     """
-    names = [name for name in store.list_children(path) if name not in METADATA_NAMES]
+    names = _list_names(store, path)
 
     def pairs() -> Iterator[tuple[str, Documents]]:
         paths = [join_key(path, name) for name in names]
         yield from zip(names, find_documents(store, paths, zarr_format), strict=True)
 
     return pairs()
+
+
+def list_below(
+    store: Store, paths: Sequence[str], zarr_format: int | None = None
+) -> Sequence[list[tuple[str, Documents]] | None]:
+    """For each of the groups at `paths` what `list_nodes` gives; None where they are better asked one by one.
+
+    Of a store that takes its time, all are listed at once, and the documents of all are asked for at once.
+    """
+    if store.request_count == 1 or len(paths) < 2:
+        return [None] * len(paths)
+    try:
+        listed = map_threads(partial(_list_names, store), paths, waiting_count=store.request_count)
+        below = [join_key(path, name) for path, names in zip(paths, listed, strict=True) for name in names]
+        found = iter(find_documents(store, below, zarr_format))
+    except StoreError:  # it comes up again for the group that it is about
+        return [None] * len(paths)
+    return [list(zip(names, islice(found, len(names)), strict=True)) for names in listed]
+
+
+def _list_names(store: Store, path: str) -> list[str]:
+    return [name for name in store.list_children(path) if name not in METADATA_NAMES]
 
 
 def node_kind(documents: Mapping[str, Any]) -> str | None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from zstore.engine.documents import list_nodes, node_kind, parse_node, place, read_node
+from zstore.engine.documents import (
+    Documents,
+    list_below,
+    list_nodes,
+    node_kind,
+    parse_node,
+    place,
+    read_node,
+)
 from zstore.errors import MetadataError, NotFoundError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
@@ -16,7 +24,8 @@ __all__ = ["Found", "walk_nodes"]
 # Groups within groups; a store whose listing never ends must not be followed for ever.
 DEPTH_LIMIT = 100
 
-Found = tuple[str, ArrayModel | GroupModel | ZstoreError]
+Model = ArrayModel | GroupModel
+Found = tuple[str, Model | ZstoreError]
 
 
 def walk_nodes(store: Store, path: str) -> Iterator[Found]:
@@ -37,7 +46,7 @@ def walk_nodes(store: Store, path: str) -> Iterator[Found]:
     if model is not None:
         yield path, model
         if isinstance(model, GroupModel):
-            yield from _below(store, path, model, model.zarr_format, 0)
+            yield from _below(store, path, model, None, 0)
         return
     found = False
     for entry in _below(store, path, None, None, 0):
@@ -48,13 +57,19 @@ def walk_nodes(store: Store, path: str) -> Iterator[Found]:
 
 
 def _below(
-    store: Store, path: str, group: GroupModel | None, zarr_format: int | None, depth: int
+    store: Store,
+    path: str,
+    group: GroupModel | None,
+    members: Iterable[tuple[str, Documents]] | None,
+    depth: int,
 ) -> Iterator[Found]:
+    """What lies below a group, or below what is no node; `members` where they were read already."""
     if depth == DEPTH_LIMIT:
         yield path, MetadataError(f"groups are nested more than {DEPTH_LIMIT} deep", path=place(store, path))
         return
+    zarr_format = None if group is None else group.zarr_format
     try:
-        members = list_nodes(store, path, zarr_format)
+        members = list_nodes(store, path, zarr_format) if members is None else members
     except ZstoreError:
         # A server that cannot list still has what was gathered for it.
         if group is None or group.consolidated is None:
@@ -62,16 +77,20 @@ def _below(
         for name in group.consolidated:
             yield _load(join_key(path, name), partial(group.consolidated.__getitem__, name))
         return
+    entries: list[tuple[str, Model | ZstoreError | None]] = []
     for name, documents in members:
         child = join_key(path, name)
-        if node_kind(documents) is None:
-            if group is None:
-                yield from _below(store, child, None, None, depth + 1)
-            continue
-        entry = _load(child, partial(parse_node, documents, place(store, child)))
-        yield entry
-        if isinstance(entry[1], GroupModel):
-            yield from _below(store, child, entry[1], entry[1].zarr_format, depth + 1)
+        if node_kind(documents) is not None:
+            entries.append(_load(child, partial(parse_node, documents, place(store, child))))
+        elif group is None:
+            entries.append((child, None))
+    holders = [child for child, model in entries if model is None or isinstance(model, GroupModel)]
+    known = dict(zip(holders, list_below(store, holders, zarr_format), strict=True))
+    for child, model in entries:
+        if model is not None:
+            yield child, model
+        if model is None or isinstance(model, GroupModel):
+            yield from _below(store, child, model, known.pop(child), depth + 1)
 
 
 def _load(path: str, load: Callable[[], ArrayModel | GroupModel | None]) -> Found:
