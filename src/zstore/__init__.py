@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from zstore.integrations.dask import from_dask, to_dask
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
-    from zstore.nodes.open import consolidate, create_array, create_group, open, open_array, open_group
+    from zstore.nodes.open import (
+        consolidate,
+        create_array,
+        create_group,
+        create_hierarchy,
+        open,
+        open_array,
+        open_group,
+    )
     from zstore.pyramid.build import build_pyramid, build_tile_pyramid
     from zstore.pyramid.tiles import open_tiles, read_tile
     from zstore.pyramid.update import update_pyramid
@@ -37,6 +45,7 @@ _HOMES = {
     "convert_metadata": "zstore.upkeep.convert",
     "create_array": "zstore.nodes.open",
     "create_group": "zstore.nodes.open",
+    "create_hierarchy": "zstore.nodes.open",
     "downsample": "zstore.resampling.methods",
     "from_dask": "zstore.integrations.dask",
     "open": "zstore.nodes.open",
@@ -64,6 +73,7 @@ __all__ = [
     "convert_metadata",
     "create_array",
     "create_group",
+    "create_hierarchy",
     "downsample",
     "errors",
     "from_dask",

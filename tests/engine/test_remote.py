@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import zstore
-from zstore.base.byterange import ByteRange
+from zstore.base.byterange import ByteRange, choose_gap, merge_ranges
+from zstore.base.limits import set_limits
 from zstore.engine import fetch
 from zstore.engine.locate import Shard, ShardIndexes, ShardReplacedError
 from zstore.errors import CodecError, StoreError
@@ -401,3 +404,33 @@ def test_reads_from_many_threads_at_once() -> None:
         thread.join(60)
     assert not wrong
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_what_lies_between_is_fetched_only_where_that_spares_a_round() -> None:
+    near = [(0, 100), (4000, 100), (10_000, 100)]
+    assert choose_gap([near]) == 4096
+    assert [(m.start, m.size) for m in merge_ranges(near)] == [(0, 4100), (10_000, 100)]
+    # A thousand requests would be many rounds; the narrowest gaps go first, none that is wider than 1 MiB.
+    many = [(number * 5_000 + number**2, 100) for number in range(1000)]
+    gap = choose_gap([many])
+    assert len(merge_ranges(many, gap_size=gap)) == 256
+    assert len(merge_ranges(many, gap_size=gap - 1)) == 257
+    far = [(number << 22, 100) for number in range(1000)]
+    assert len(merge_ranges(far, gap_size=choose_gap([far]))) == 1000
+    assert choose_gap([[(0, 10), (5, 100), (20, 10)]] * 300) == 4096
+    set_limits(gap_size=1 << 20)
+    try:
+        assert choose_gap([near]) == 1 << 20
+    finally:
+        set_limits(gap_size=None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 22), st.integers(0, 1 << 16)), max_size=400))
+def test_merged_requests_cover_every_wish(ranges: list[tuple[int, int]]) -> None:
+    merged = merge_ranges(ranges, gap_size=choose_gap([ranges]))
+    assert sorted(member for one in merged for member in one.members) == list(range(len(ranges)))
+    for one in merged:
+        for member in one.members:
+            start, size = ranges[member]
+            assert one.start <= start
+            assert start + size <= one.start + one.size

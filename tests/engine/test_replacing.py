@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.documents import UNFINISHED
+from zstore.engine.making import UNFINISHED
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
 from zstore.storage.fsspec import FsspecStore
@@ -69,6 +69,12 @@ CALLS: dict[str, Callable[[Store, int], Any]] = {
     "group": lambda store, f: zstore.create_group(store, "g", zarr_format=f, overwrite=True),
     "root": lambda store, f: zstore.create_group(store, zarr_format=f, overwrite=True),
     "root array": lambda store, f: zstore.create_array(store, zarr_format=f, overwrite=True, **NEW),
+    "hierarchy": lambda store, f: zstore.create_hierarchy(
+        store, {"g": {"attributes": {"is": "new"}}, "g/a": NEW, "g/b/c": NEW}, zarr_format=f, overwrite=True
+    ),
+    "new hierarchy": lambda store, f: zstore.create_hierarchy(
+        store, {"fresh": {}, "fresh/a": NEW, "fresh/b/c": NEW}, zarr_format=f
+    ),
     "convert": lambda store, f: zstore.convert(
         source(), store, target_path="a", zarr_format=f, chunks=(4,), overwrite=True
     ),

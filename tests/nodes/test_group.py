@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from zstore.engine.documents import delete_node, read_node
+from zstore.engine.documents import read_node
+from zstore.engine.making import delete_node
 from zstore.errors import (
     MetadataError,
     NotFoundError,

@@ -32,6 +32,8 @@ class Limits:
     attempt_count  how often an HTTP request is made that fails in a way that may pass
     request_count  HTTP requests that are under way at once
     bucket_attempt_count, bucket_request_count  the same of S3, Google and Azure
+    gap_size       bytes between two wanted stretches of an object that are fetched with them, in one request;
+                   None: 4 KiB, and up to 1 MiB where there would be more than 256 requests
     """
 
     document_size: int = 32 << 20
@@ -44,6 +46,7 @@ class Limits:
     request_count: int = 64
     bucket_attempt_count: int = 10
     bucket_request_count: int = 128
+    gap_size: int | None = None
 
     def decoded_size(self, stored_size: int, plain_size: int) -> int:
         """The most bytes that stored ones may decode to, where only the values say how many.
@@ -68,6 +71,7 @@ class Changes(TypedDict, total=False):
     request_count: int | None
     bucket_attempt_count: int | None
     bucket_request_count: int | None
+    gap_size: int | None
 
 
 _current: Limits | None = None
@@ -88,8 +92,9 @@ def current_limits() -> Limits:
 def set_limits(**changes: Unpack[Changes]) -> None:
     """Change what reading takes at most, from now on; None goes back to the default of the environment.
 
-    The limits are those of `zstore.base.limits.Limits`: `document_size`, `chunk_size` and `value_size` in
-    bytes, `connect_time`, `read_time` and `total_time` of HTTP in seconds, and its `attempt_count`.
+    The limits are those of `zstore.base.limits.Limits`: `document_size`, `chunk_size`, `value_size` and
+    `gap_size` in bytes, `connect_time`, `read_time` and `total_time` of HTTP in seconds, how often and how
+    many at once requests are made (`attempt_count`, `bucket_attempt_count`, `request_count`).
 
     Raises
         ValueError: no positive number.

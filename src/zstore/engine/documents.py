@@ -1,4 +1,4 @@
-"""Nodes in a store: reading, writing, creating and deleting the metadata documents of arrays and groups.
+"""Nodes in a store: reading and writing the metadata documents of arrays and groups.
 
 Nothing that zstore changes is ever hidden by consolidated metadata: before a node is written, created or
 deleted, the consolidated blocks of the groups above it are removed from the store (docs/design/0002).
@@ -6,36 +6,36 @@ deleted, the consolidated blocks of the groups above it are removed from the sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from zstore.base.writer import has_ended, writing
 from zstore.engine.pool import map_threads
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
-from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
-from zstore.model.keys import ChunkKeys
 from zstore.storage.base import DENIED, Store, document_range, join_key
 
 __all__ = [
     "ARRAY_KEYS",
+    "CHOICES",
     "GROUP_KEYS",
     "KEYS",
     "METADATA_NAMES",
+    "V1_KEYS",
     "Documents",
     "ancestors",
     "check_above",
+    "check_format",
+    "check_groups",
     "check_path",
-    "create_node",
-    "delete_node",
     "find_documents",
+    "find_others",
+    "forget",
     "forget_consolidated",
-    "is_unfinished",
     "list_below",
     "list_nodes",
     "node_kind",
@@ -56,10 +56,6 @@ KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
 # A node's own documents, by the first of them: those behind one that is there say nothing.
 ARRAY_AND_GROUP = ((v2.ARRAY_KEY, v2.ATTRIBUTES_KEY), (v2.GROUP_KEY, v2.ATTRIBUTES_KEY))
 CHOICES = {1: (V1_KEYS,), 2: ARRAY_AND_GROUP, 3: ((v3.KEY,),), None: ((v3.KEY,), *ARRAY_AND_GROUP)}
-# Lies where a node is being removed or filled, and is no node: what is there belongs to nobody else.
-UNFINISHED = ".zstore-unfinished"
-# What a new node finds in its place: one, or the rest of one, or attributes that belong to none.
-ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 # Names below a group that are its own documents, never members.
 METADATA_NAMES = frozenset((v3.KEY, *V2_KEYS, v2.CONSOLIDATED_KEY))
 # The document that is an array, and is locked while it or a chunk changes.
@@ -101,7 +97,7 @@ def read_documents(
         UnsupportedError: a format that zstore does not have.
         StoreError: the store failed.
     """
-    zarr_format = _check_format(zarr_format, store)
+    zarr_format = check_format(zarr_format, store)
     names = KEYS[zarr_format]
     if consolidated and zarr_format in (2, None):
         names = (*names, v2.CONSOLIDATED_KEY)
@@ -127,7 +123,7 @@ def find_documents(
     Raises
         UnsupportedError, StoreError: as `read_documents`.
     """
-    zarr_format = _check_format(zarr_format, store)
+    zarr_format = check_format(zarr_format, store)
     choices = CHOICES[zarr_format]
     if consolidated and zarr_format in (2, None):
         choices = (*choices[:-1], (*choices[-1], v2.CONSOLIDATED_KEY))
@@ -144,14 +140,14 @@ def find_documents(
             if error.errno not in DENIED:
                 raise
             found, rest = [{} for _ in paths], choices
-        _find_others(store, paths, found, rest)
+        find_others(store, paths, found, rest)
     else:
         found = store.get_first(paths, choices)
-    _find_others(store, paths, found, CHOICES[1])
+    find_others(store, paths, found, CHOICES[1])
     return found
 
 
-def _find_others(
+def find_others(
     store: Store, paths: Sequence[str], found: list[Documents], choices: Sequence[Sequence[str]]
 ) -> None:
     """Look for these documents where nothing was found yet."""
@@ -162,7 +158,12 @@ def _find_others(
             found[index] = documents
 
 
-def _check_format(zarr_format: int | None, store: Store) -> int | None:
+def check_format(zarr_format: int | None, store: Store) -> int | None:
+    """The format to look for in the store, None for any; that of a store which was opened for one only.
+
+    Raises
+        UnsupportedError: zstore has no such format. MetadataError: the store was opened for another.
+    """
     if zarr_format not in KEYS:
         raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
     if store.zarr_format is None or zarr_format == store.zarr_format:
@@ -294,32 +295,18 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
                 store.delete(join_key(path, name))
 
 
-def _check_names(store: Store, path: str, zarr_format: int) -> None:
-    """Refuse names that no new node may have; those that others gave are read.
-
-    Spec
-        Zarr v3, "Node names": no name of periods only, none that begins with "__".
-    """
-    for name in path.split("/") if path and zarr_format == 3 else ():
-        if name.startswith("__") or not name.strip("."):
-            raise MetadataError(
-                f"cannot create a node named {name!r}; expected no name of periods only, and none that "
-                "begins with '__', which Zarr v3 keeps for itself",
-                path=place(store, path),
-            )
-
-
-def check_above(store: Store, path: str, zarr_format: int, found: Sequence[Documents] | None = None) -> None:
+def check_above(store: Store, path: str, zarr_format: int) -> None:
     """Refuse a node at `path` below an array, or below a node of another format, which would hide it.
-
-    `found` has the documents of the nodes above, where they are known already.
 
     Raises
         MetadataError: something above is no group of that format.
     """
     above = list(ancestors(path))
-    if found is None:
-        found = find_documents(store, above) if above else []
+    check_groups(store, above, find_documents(store, above) if above else [], zarr_format)
+
+
+def check_groups(store: Store, above: Sequence[str], found: Sequence[Documents], zarr_format: int) -> None:
+    """Refuse what stands above new nodes, by its documents, where it is no group of their format."""
     for parent, documents in zip(above, found, strict=True):
         kind = node_kind(documents)
         if kind is None:
@@ -336,184 +323,6 @@ def check_above(store: Store, path: str, zarr_format: int, found: Sequence[Docum
             raise MetadataError(f"cannot create a node below what is no group but {kind!r}", path=where)
 
 
-def create_node(
-    store: Store,
-    path: str,
-    model: Model,
-    *,
-    overwrite: bool = False,
-    fill: Callable[[], None] | None = None,
-) -> None:
-    """Write a new node, and groups above it where there are none.
-
-    `overwrite` replaces the node at `path` with everything below it, and nothing else. `fill` stores what the
-    node holds before its documents make it one; where that fails, what it stored is removed. Whatever
-    interrupts this leaves the old node, the new one, or what the same call clears away.
-
-    Raises
-        StoreError: there is a node already, or what looks like chunks of an array that is gone, or somebody
-            else is just making or removing one.
-        MetadataError: something above is an array, or a node of another Zarr format; or the name is one that
-            Zarr v3 keeps for itself.
-        UnsupportedError: the model cannot be said in its format.
-    """
-    store.check_writable(join_key(path, ARRAY_KEYS.get(model.zarr_format, v3.KEY)))
-    _check_format(model.zarr_format, store)
-    _check_names(store, path, model.zarr_format)
-    encoded = {name: render_json(document) for name, document in render_node(model).items()}
-    above = list(ancestors(path))
-    *found_above, found = store.get_first([*above, path], ANY)
-    check_above(store, path, model.zarr_format, found_above)
-    for parent, documents in zip(above, found_above, strict=True):
-        if UNFINISHED in documents:
-            raise _unfinished(place(store, parent), "a node above", "expected that one to be made or deleted")
-    if UNFINISHED in found:
-        if not overwrite and not has_ended(_marks(found[UNFINISHED]).get("writer")):
-            raise _unfinished(
-                place(store, path), "a node", "expected nothing; pass overwrite=True to replace it"
-            )
-        delete_node(store, path)
-        [found] = store.get_first([path], ANY)
-    if node_kind(found) is not None:
-        if not overwrite:
-            kind = "node" if v3.KEY in found else node_kind(found)
-            kind = "Zarr v1 array" if kind == "v1" else kind
-            raise StoreError(
-                f"cannot create: a {kind} is there already; pass overwrite=True to replace it",
-                path=place(store, path),
-            )
-        delete_node(store, path)
-        found = {}
-    elif overwrite and isinstance(model, ArrayModel):
-        _check_no_chunks(store, path, model)
-    if model.zarr_format == 2:
-        groups = [parent for parent, documents in zip(above, found_above, strict=True) if documents]
-        _forget(store, [join_key(parent, v2.CONSOLIDATED_KEY) for parent in groups])
-    else:
-        known = [documents.get(v3.KEY) for documents in found_above]
-        _forget(store, [join_key(parent, v3.KEY) for parent in above], known)
-    for parent, documents in zip(above, found_above, strict=True):
-        if node_kind(documents) is None and model.zarr_format in GROUP_KEYS:
-            _create_group(store, parent, model.zarr_format)
-    if model.zarr_format == 2 and v2.ATTRIBUTES_KEY in found and v2.ATTRIBUTES_KEY not in encoded:
-        store.delete(join_key(path, v2.ATTRIBUTES_KEY))
-    if fill is None or isinstance(model, GroupModel):
-        _put_documents(store, path, encoded)
-        return
-    with _marked(store, path, {"keys": [model.keys.name, model.keys.separator, model.ndim]}) as mark:
-        try:
-            fill()
-            _put_documents(store, path, encoded)
-        except BaseException:
-            # Whoever cannot clean up either shall hear what went wrong first.
-            with suppress(StoreError):
-                for name in encoded:
-                    store.delete(join_key(path, name))
-                delete_node(store, path)
-            raise
-        with suppress(StoreError):
-            store.delete(mark)  # beside a node it says nothing
-
-
-def _put_documents(store: Store, path: str, encoded: Mapping[str, bytes]) -> None:
-    for name, data in encoded.items():
-        store.put(join_key(path, name), data)
-
-
-def is_unfinished(store: Store, path: str) -> bool:
-    """Whether the removal or the making of a node at `path` was begun, and did not end."""
-    return store.get(join_key(path, UNFINISHED)) is not None
-
-
-def _unfinished(where: str, what: str, expected: str) -> StoreError:
-    return StoreError(
-        f"cannot create: {what} is being made or removed, or that was interrupted; {expected}",
-        path=where,
-        key=UNFINISHED,
-    )
-
-
-def _marks(mark: bytes | memoryview) -> dict[str, Any]:
-    """What a mark says; nothing where it cannot be read."""
-    try:
-        return parse_json(mark, path="", key=UNFINISHED)
-    except MetadataError:
-        return {}
-
-
-@contextmanager
-def _marked(store: Store, path: str, made: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Mark the place of a node that is removed, or that is `made`; gives the mark's key, to delete it."""
-    mark = join_key(path, UNFINISHED)
-    with writing() as writer:
-        store.put(mark, render_json({"writer": writer, "made": made}))
-        yield mark
-
-
-def delete_node(store: Store, path: str) -> None:
-    """Remove the node at `path` and everything below it; siblings stay. Nothing happens where there is none.
-
-    A store that can removes all of it at once. Elsewhere a mark says that what is there is being removed,
-    and goes last: called again, it finishes what was interrupted. Of an array that was not yet one, the
-    chunks go and nothing else.
-
-    Raises
-        ReadOnlyError, StoreError: the store refused.
-    """
-    store.check_writable(join_key(path, v3.KEY))
-    found = read_documents(store, [path], consolidated=True)[0]
-    if node_kind(found) is None:
-        value = store.get(join_key(path, UNFINISHED))
-        if value is None:
-            return
-        if (made := _marks(value).get("made")) is not None:
-            _delete_chunks(store, path, made)
-            store.delete(join_key(path, UNFINISHED))
-            return
-    forget_consolidated(store, path, None)
-    if path and store.removes_whole:
-        store.delete_prefix(path)
-        return
-    with _marked(store, path) as mark:
-        for name in found:
-            store.delete(join_key(path, name))
-        _delete_below(store, path)
-        store.delete(mark)
-
-
-def _delete_chunks(store: Store, path: str, made: Any) -> None:
-    """Remove the chunks of an array that `made` describes, as `create_node` noted it."""
-    try:
-        name, separator, ndim = made["keys"]
-        keys = ChunkKeys(str(name), str(separator))
-        skip = len(path) + 1 if path else 0
-        stored = [key for key in store.list(path) if keys.cell(key[skip:], int(ndim)) is not None]
-    except (TypeError, KeyError, ValueError) as error:
-        raise StoreError(
-            "cannot tell what was being made; expected what zstore writes",
-            path=place(store, path),
-            key=UNFINISHED,
-        ) from error
-    map_threads(store.delete, stored, waiting_count=store.request_count)
-
-
-def _delete_below(store: Store, path: str) -> None:
-    """Remove everything below `path` but the mark there; documents first, so that no array lacks chunks."""
-    delete_all = partial(map_threads, store.delete, waiting_count=store.request_count)
-    if store.removes_whole:
-        names = prefixes = set(store.list_children(path)) - {UNFINISHED}
-    else:
-        keys = list(store.list(path))
-        delete_all([key for key in keys if key.rpartition("/")[2] in {*METADATA_NAMES, *V1_KEYS}])
-        skip = len(path) + 1 if path else 0
-        parts = [key[skip:].partition("/") for key in keys]
-        names = {name for name, slash, _ in parts if not slash} - {UNFINISHED}
-        prefixes = {name for name, slash, _ in parts if slash}
-    for name in sorted(prefixes):
-        store.delete_prefix(join_key(path, name))
-    delete_all([join_key(path, name) for name in sorted(names)])
-
-
 def ancestors(path: str) -> Iterator[str]:
     """The paths above `path`, the root "" first."""
     if not path:
@@ -528,10 +337,10 @@ def ancestors(path: str) -> Iterator[str]:
 def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> None:
     """Remove the consolidated metadata of the groups above `path`, so that none of it can be out of date."""
     names = {2: (v2.CONSOLIDATED_KEY,), None: (v3.KEY, v2.CONSOLIDATED_KEY)}.get(zarr_format, (v3.KEY,))
-    _forget(store, [join_key(parent, name) for parent in ancestors(path) for name in names])
+    forget(store, [join_key(parent, name) for parent in ancestors(path) for name in names])
 
 
-def _forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) -> None:
+def forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) -> None:
     """Remove the consolidated metadata that these keys hold; `values` are theirs, where they are known."""
     if values is None:
         values = store.get_many([(key, None) for key in keys]) if keys else []
@@ -547,33 +356,3 @@ def _forget_within(store: Store, key: str) -> None:
     document = {} if data is None else parse_json(data, path=place(store, ""), key=key)
     if document.pop("consolidated_metadata", None) is not None:
         store.put(key, render_json(document))
-
-
-def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
-    """Refuse to lay a new array over the chunks of one whose metadata is gone: it would show their values."""
-    for name in store.list_children(path):
-        is_chunk = (
-            name == model.keys.prefix
-            or (name[0] in "0123456789" and not model.keys.prefix)
-            or name.startswith("c.")
-        )
-        key = join_key(path, name)
-        # An empty directory holds nothing that could be shown.
-        if is_chunk and (store.size(key) is not None or next(iter(store.list(key)), None) is not None):
-            raise StoreError(
-                f"cannot create: {name!r} is there, which would be read as chunks of the new array; "
-                f"expected nothing or a whole node",
-                path=place(store, path),
-            )
-
-
-def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
-    key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
-
-    def put() -> None:
-        # Somebody else may have made the same group meanwhile, with attributes.
-        if store.get(key) is None:
-            for data in render_node(GroupModel(zarr_format)).values():
-                store.put(key, render_json(data))
-
-    store.update(key, put)

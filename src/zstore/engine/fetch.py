@@ -28,8 +28,9 @@ WINDOW_COUNT = 1024
 WINDOW_SIZE = 64 << 20
 
 # A shard is fetched whole, which spares the round trip for its index, when half of it or more is needed and
-# no more than this is fetched in vain.
-SPARE_SIZE = 4 << 20
+# no more than this is fetched in vain (a millisecond of 64 MB/s), or than a sixteenth of what is needed.
+SPARE_SIZE = 64 << 10
+SPARE_SHARE = 16
 
 
 class Window(NamedTuple):
@@ -144,8 +145,9 @@ class Fetch:
         if 2 * len(tasks) < there:
             return False
         wanted = len({self._plan.inner_cell(task) for task in tasks})
-        spare = (there - wanted) * prod(spec.shape) * spec.dtype.itemsize
-        return 2 * wanted >= there and spare <= SPARE_SIZE
+        size = prod(spec.shape) * spec.dtype.itemsize
+        spare = (there - wanted) * size
+        return 2 * wanted >= there and spare <= max(SPARE_SIZE, wanted * size // SPARE_SHARE)
 
     def _locate(self, numbers: Sequence[int]) -> dict[int, Located]:
         """Where the inner chunks of these shards lie; once more where a shard was replaced meanwhile."""

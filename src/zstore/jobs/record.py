@@ -29,13 +29,13 @@ from zstore.engine.documents import (
     METADATA_NAMES,
     check_above,
     forget_consolidated,
-    is_unfinished,
     list_nodes,
     node_kind,
     parse_node,
     place,
     read_node,
 )
+from zstore.engine.making import is_unfinished
 from zstore.errors import MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.model.array import ArrayModel

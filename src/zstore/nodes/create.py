@@ -10,9 +10,11 @@ from typing import Any
 from zstore.base.content import ByContent
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
-from zstore.engine.documents import create_node, place
+from zstore.engine.documents import check_path, place
+from zstore.engine.making import create_node
 from zstore.engine.publish import publish_nodes
-from zstore.errors import located
+from zstore.errors import MetadataError, located
+from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
@@ -21,7 +23,12 @@ from zstore.nodes.node import Access
 from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
 
-__all__ = ["NewNodes", "draft_array", "make_array"]
+__all__ = ["NewNodes", "draft_array", "make_array", "make_models"]
+
+Model = ArrayModel | GroupModel
+
+# Members of a document that say nothing where they are null.
+MERGED = ("consolidated_metadata", "dimension_names", "storage_transformers")
 
 _bound: ByContent[bool] = ByContent()
 
@@ -57,6 +64,66 @@ def draft_array(store: Store, path: str, request: ArrayRequest, access: Access) 
     if request.data is not None:
         array[...] = request.data
     return array
+
+
+def make_models(
+    store: Store, base: str, nodes: Mapping[str, Any], zarr_format: ZarrFormat | None, access: Access
+) -> dict[str, Model]:
+    """The models of nodes by their paths in the store, given by their paths below `base`.
+
+    Each is a model, a document as it is stored ("zarr_format" in it), what gives one by `to_dict`, as
+    zarr-python's metadata do, or the options of `create_array`; without a shape, those of a group.
+
+    Raises
+        MetadataError, UnsupportedError: what is asked for makes no node.
+        UnknownExtensionError: codecs that do not exist.
+    """
+    models = {}
+    for below, wanted in nodes.items():
+        path = join_key(base, check_path(below))
+        if path in models:
+            raise MetadataError(f"two nodes have the path {path!r}; expected one", path=place(store, path))
+        models[path] = _make_model(store, path, wanted, zarr_format, access)
+    return models
+
+
+def _make_model(
+    store: Store, path: str, wanted: Any, zarr_format: ZarrFormat | None, access: Access
+) -> Model:
+    where = place(store, path)
+    if hasattr(wanted, "to_dict"):
+        wanted = wanted.to_dict()
+    if isinstance(wanted, Mapping) and "zarr_format" in wanted:
+        wanted = _parse_document(wanted, where)
+    if isinstance(wanted, GroupModel):
+        return replace(wanted, consolidated=None)
+    if isinstance(wanted, ArrayModel):
+        with located(where):
+            _check_codecs(wanted, allow_pickle=access.allow_pickle)
+        return wanted
+    if not isinstance(wanted, Mapping) or "data" in wanted:
+        raise MetadataError(
+            f"node is {type(wanted).__name__}; expected metadata, or options of create_array without data",
+            path=where,
+        )
+    options = dict(wanted)
+    if "shape" in options:
+        return _settle(store, path, ArrayRequest(zarr_format=zarr_format or 3, **options), access)[1]
+    attributes = options.pop("attributes", None) or {}
+    if options:
+        raise MetadataError(f"a group has no {min(options)!r}; expected a shape, or attributes", path=where)
+    return GroupModel(zarr_format or 3, check_attributes(attributes, path=where))
+
+
+def _parse_document(document: Mapping[str, Any], where: str) -> Model:
+    """The model of a node's document, with the attributes in it also where the format keeps them apart."""
+    if document["zarr_format"] == 3:
+        return v3.parse_node({v3.KEY: {k: v for k, v in document.items() if k not in MERGED or v}}, where)
+    key = v2.ARRAY_KEY if "shape" in document else v2.GROUP_KEY
+    own = {
+        name: value for name, value in document.items() if name not in ("attributes", "node_type", *MERGED)
+    }
+    return v2.parse_node({key: own, v2.ATTRIBUTES_KEY: document.get("attributes") or {}}, where)
 
 
 class NewNodes:

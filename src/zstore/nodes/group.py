@@ -13,28 +13,26 @@ from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
     Documents,
     check_path,
-    create_node,
-    delete_node,
     find_documents,
-    is_unfinished,
     list_below,
     list_nodes,
     node_kind,
     parse_node,
     place,
 )
+from zstore.engine.making import create_node, create_nodes, delete_node, is_unfinished
 from zstore.errors import MetadataError, NotFoundError, ZstoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
-from zstore.nodes.create import make_array
+from zstore.nodes.create import make_array, make_models
 from zstore.nodes.node import Access, Node
 from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
 
-__all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "node"]
+__all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "make_hierarchy", "node"]
 
 # Names right below a group, and the documents that are there.
 Stored = list[tuple[str, Documents]]
@@ -70,6 +68,30 @@ def make_group(
     model = GroupModel(zarr_format, plain)
     create_node(store, path, model, overwrite=overwrite)
     return Group(store, path, model, access)
+
+
+def make_hierarchy(
+    store: Store,
+    base: str,
+    nodes: Mapping[str, Any],
+    zarr_format: ZarrFormat | None,
+    access: Access,
+    *,
+    overwrite: bool = False,
+) -> Iterator[tuple[str, Array | Group]]:
+    """Make the nodes, given by their paths below `base`; gives each with its path below `base`.
+
+    Raises
+        as `make_models` and `create_nodes`.
+    """
+    models = make_models(store, base, nodes, zarr_format, access)
+    create_nodes(store, models, overwrite=overwrite)
+    return iter(
+        [
+            (below, node(store, path, model, access))
+            for below, (path, model) in zip(nodes, models.items(), strict=True)
+        ]
+    )
 
 
 class Tree:
@@ -120,7 +142,7 @@ class Group(Node[GroupModel]):
             where = self._where()
             models = [parse_node(one, f"{where}/{path}") for path, one in zip(paths, found, strict=True)]
         else:
-            models = [known[path] if path in known else None for path in paths]
+            models = [known.get(path) for path in paths]
         opened = {
             path: self._open(path, model)
             for path, model in zip(paths, models, strict=True)
@@ -291,6 +313,20 @@ class Group(Node[GroupModel]):
         )
         path = join_key(self._path, self._member_path(name))
         return make_array(self._store, path, request, self._to_write(), overwrite=overwrite)
+
+    def create_hierarchy(
+        self, nodes: Mapping[str, Any], *, overwrite: bool = False
+    ) -> Iterator[tuple[str, Array | Group]]:
+        """Make nodes below this group, in few requests; as `zstore.create_hierarchy`.
+
+        Raises
+            StoreError: there is a node already at one of the paths (unless `overwrite`, which replaces it).
+            ReadOnlyError: the group was opened for reading.
+        """
+        for name in nodes:
+            self._member_path(name)
+        access = self._to_write()
+        return make_hierarchy(self._store, self._path, nodes, self.zarr_format, access, overwrite=overwrite)
 
     def require_group(self, name: str, *, overwrite: bool = False) -> Group:
         """The group of that name, made where there is none.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from zstore.engine.documents import check_path, place, read_node
@@ -18,7 +18,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array
-from zstore.nodes.group import Group, make_group, node
+from zstore.nodes.group import Group, make_group, make_hierarchy, node
 from zstore.nodes.near import say_file, say_near
 from zstore.nodes.node import Access, Missing
 from zstore.nodes.request import ArrayRequest
@@ -29,6 +29,7 @@ __all__ = [
     "consolidate",
     "create_array",
     "create_group",
+    "create_hierarchy",
     "open",
     "open_array",
     "open_group",
@@ -232,6 +233,42 @@ def create_group(
     return make_group(
         opened, check_path(path), zarr_format or 3, access, attributes=attributes, overwrite=overwrite
     )
+
+
+def create_hierarchy(
+    store: StoreLike,
+    nodes: Mapping[str, Any],
+    *,
+    zarr_format: ZarrFormat | None = 3,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
+    missing: Missing = "fill",
+    durable: bool = False,
+) -> Iterator[tuple[str, Array | Group]]:
+    """Make many arrays and groups at once, by path in the store; gives (path, node) of each.
+
+    Each node is the options of `create_array` but `data` (those of a group have no `shape`), a document as it
+    is stored, or metadata of zarr-python's; `zarr_format` is for those that do not say theirs. Groups on the
+    way are made where there are none.
+
+    >>> grid = {"shape": (180, 360), "dtype": "f4"}
+    >>> made = dict(create_hierarchy("memory://", {"": {"attributes": {"a": 1}}, "t2m": grid, "u/10": grid}))
+    >>> made["u/10"].shape
+    (180, 360)
+
+    All is there when the call returns. Over a network that takes two rounds of requests: the new places are
+    listed, and the documents put. A new group is seen when all that lies below it is there; until then a
+    key says that it is being made, so that the same call clears away what was interrupted. In a group
+    that is there already, each node comes by itself.
+
+    Raises
+        StoreError: there is a node already (unless `overwrite`, which replaces it and what is below it).
+        MetadataError, UnsupportedError: something makes no node, or an array is to hold nodes.
+    """
+    access = Access(allow_pickle=allow_pickle, missing=missing)
+    opened = open_store(store, storage_options=storage_options, durable=durable)
+    return make_hierarchy(opened, "", nodes, zarr_format, access, overwrite=overwrite)
 
 
 def consolidate(

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
-from zstore.base.byterange import AtMost, ByteRange, merge_ranges
+from zstore.base.byterange import AtMost, ByteRange, choose_gap, merge_ranges
 from zstore.base.limits import current_limits
 from zstore.errors import ChangedError, ReadOnlyError, StoreError
 from zstore.storage.locking import hold_bytes, hold_file, hold_name, key_offset
@@ -524,9 +524,13 @@ def merge_requests(
         limited = limits.get(key, []) if start is None else []
         end = max(limited) if limited and len(limited) == len(members) else None
         fetches.append(Fetch(key, start, end, tuple(members)))
+    stretches = {
+        key: [(start, size or 0) for start, size in ((requests[index][1] or (0, 0))[:2] for index in indexes)]
+        for key, indexes in wishes.items()
+    }
+    gap_size = choose_gap(stretches.values())
     for key, indexes in wishes.items():
-        ranges = [(requests[index][1] or (0, 0))[:2] for index in indexes]
-        for merged in merge_ranges([(start, size or 0) for start, size in ranges]):
+        for merged in merge_ranges(stretches[key], gap_size=gap_size):
             wanted = tuple(indexes[member] for member in merged.members)
             # Nothing cannot be asked for; a byte more says as well whether there is a value.
             fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), wanted))

@@ -17,13 +17,13 @@ from zstore.engine.documents import (
     KEYS,
     ancestors,
     check_above,
-    create_node,
     node_kind,
     place,
     read_documents,
     read_node,
     render_node,
 )
+from zstore.engine.making import create_node
 from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError

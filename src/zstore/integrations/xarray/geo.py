@@ -20,7 +20,8 @@ from zstore.conventions.model import Variable
 from zstore.conventions.order import ReadingWarning
 from zstore.conventions.packing import check_packing_kind, pack_by_codecs
 from zstore.conventions.write import render_geo
-from zstore.engine.documents import ancestors, create_node
+from zstore.engine.documents import ancestors
+from zstore.engine.making import create_node
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
 from zstore.integrations.xarray.write import (
     Options,

@@ -1,0 +1,413 @@
+"""Making and removing nodes: what is there first, which marks say what is under way, what comes last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from zstore.base.writer import has_ended, writing
+from zstore.engine.documents import (
+    ARRAY_KEYS,
+    CHOICES,
+    GROUP_KEYS,
+    METADATA_NAMES,
+    V1_KEYS,
+    Documents,
+    ancestors,
+    check_format,
+    check_groups,
+    find_others,
+    forget,
+    forget_consolidated,
+    node_kind,
+    place,
+    read_documents,
+    render_node,
+)
+from zstore.engine.pool import map_threads
+from zstore.errors import MetadataError, StoreError
+from zstore.model import v2, v3
+from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.document import parse_json, render_json
+from zstore.model.group import GroupModel
+from zstore.model.keys import ChunkKeys
+from zstore.storage.base import DENIED, Store, join_key
+
+__all__ = ["UNFINISHED", "create_node", "create_nodes", "delete_node", "is_unfinished"]
+
+Model = ArrayModel | GroupModel
+
+# Lies where a node is being removed or filled, and is no node: what is there belongs to nobody else.
+UNFINISHED = ".zstore-unfinished"
+# What a new node finds in its place: one, or the rest of one, or attributes that belong to none.
+ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
+NODE_NAMES = frozenset(name for choice in ANY for name in choice)
+
+
+def _check_names(store: Store, path: str, zarr_format: int) -> None:
+    """Refuse names that no new node may have; those that others gave are read.
+
+    Spec
+        Zarr v3, "Node names": no name of periods only, none that begins with "__".
+    """
+    for name in path.split("/") if path and zarr_format == 3 else ():
+        if name.startswith("__") or not name.strip("."):
+            raise MetadataError(
+                f"cannot create a node named {name!r}; expected no name of periods only, and none that "
+                "begins with '__', which Zarr v3 keeps for itself",
+                path=place(store, path),
+            )
+
+
+def create_node(
+    store: Store,
+    path: str,
+    model: Model,
+    *,
+    overwrite: bool = False,
+    fill: Callable[[], None] | None = None,
+) -> None:
+    """Write a new node, and groups above it where there are none.
+
+    `overwrite` replaces the node at `path` with everything below it, and nothing else. `fill` stores what the
+    node holds before its documents make it one; where that fails, what it stored is removed. Whatever
+    interrupts this leaves the old node, the new one, or what the same call clears away.
+
+    Raises
+        as `create_nodes`.
+    """
+    place_of = _clear_places(store, {path: model}, overwrite=overwrite)
+    if fill is None or isinstance(model, GroupModel):
+        _put_documents(store, path, place_of.encoded[path])
+        return
+    with _marked(store, path, {"keys": [model.keys.name, model.keys.separator, model.ndim]}) as mark:
+        try:
+            fill()
+            _put_documents(store, path, place_of.encoded[path])
+        except BaseException:
+            # Whoever cannot clean up either shall hear what went wrong first.
+            with suppress(StoreError):
+                for name in place_of.encoded[path]:
+                    store.delete(join_key(path, name))
+                delete_node(store, path)
+            raise
+        with suppress(StoreError):
+            store.delete(mark)  # beside a node it says nothing
+
+
+def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool = False) -> None:
+    """Write new nodes by their paths, and groups on the way to them and above them where there are none.
+
+    `overwrite` replaces those that are there, with everything below them. A group that is new comes when
+    all that lies below it is there, and until then a mark says so; of nodes in a group that is there, each
+    comes as a whole.
+
+    Raises
+        StoreError: there is a node already, or what looks like chunks of an array that is gone, or somebody
+            else is just making or removing one.
+        MetadataError: something above is an array, or a node of another Zarr format; or a name is one that
+            Zarr v3 keeps for itself.
+        UnsupportedError: a model cannot be said in its format.
+    """
+    complete = dict(models)
+    for path, model in models.items():
+        for above in ancestors(path):
+            if isinstance(complete.get(above), ArrayModel):
+                raise MetadataError("an array holds no nodes; expected a group", path=place(store, above))
+            # Between two of the nodes there are groups; above all of them only where there is none yet.
+            if any(higher in models for higher in (*ancestors(above), above)):
+                complete.setdefault(above, GroupModel(model.zarr_format))
+    if not complete:
+        return
+    places = _clear_places(store, complete, overwrite=overwrite)
+
+    def put(path: str) -> None:
+        _put_documents(store, path, places.encoded[path])
+
+    def put_all(paths: Iterable[str]) -> None:
+        map_threads(put, paths, waiting_count=store.request_count)
+
+    inner = [path for path in complete if any(above in complete for above in ancestors(path))]
+    tops = complete.keys() - inner
+    held = {above for path in inner for above in ancestors(path)} & tops & places.empty
+    with ExitStack() as marks:
+        made = {path: marks.enter_context(_marked(store, path)) for path in held}
+        try:
+            put_all(inner)
+            put_all(tops)
+        except BaseException:
+            with suppress(StoreError):
+                for path in made:
+                    delete_node(store, path)
+            raise
+        with suppress(StoreError):
+            for mark in made.values():
+                store.delete(mark)
+
+
+class _Places(NamedTuple):
+    """Where new nodes are about to be written: their documents, and the paths below which nothing lies."""
+
+    encoded: dict[str, dict[str, bytes]]
+    empty: set[str]
+
+
+def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool) -> _Places:
+    """Refuse nodes that cannot be made, make the groups above them, and remove what is replaced."""
+    zarr_format = next(iter(models.values())).zarr_format
+    check_format(zarr_format, store)
+    encoded = {}
+    for path, model in models.items():
+        if model.zarr_format != zarr_format:
+            message = f"zarr_format is {model.zarr_format}, expected {zarr_format} as of the other nodes"
+            raise MetadataError(message, path=place(store, path))
+        store.check_writable(join_key(path, ARRAY_KEYS.get(zarr_format, v3.KEY)))
+        _check_names(store, path, zarr_format)
+        encoded[path] = {name: render_json(document) for name, document in render_node(model).items()}
+    above = [*dict.fromkeys(parent for path in models for parent in ancestors(path) if parent not in models)]
+    found_above, found, empty = _survey(store, above, list(models), zarr_format)
+    check_groups(store, above, found_above, zarr_format)
+    for parent, documents in zip(above, found_above, strict=True):
+        if UNFINISHED in documents:
+            raise _unfinished(place(store, parent), "a node above", "expected that one to be made or deleted")
+    gone: set[str] = set()
+    replaced = []
+    for path in sorted(found):
+        if gone.intersection(ancestors(path)):
+            gone.add(path)
+            continue
+        _check_free(store, path, found[path], overwrite=overwrite)
+        mark = found[path].get(UNFINISHED)
+        if mark is not None or node_kind(found[path]) is not None:
+            replaced.append(path)
+            if mark is None or _marks(mark).get("made") is None:
+                gone.add(path)
+    for path in replaced:
+        delete_node(store, path)
+        if path not in gone:  # chunks of an array were removed, and what else is there stays
+            [found[path]] = store.get_first([path], ANY)
+            _check_free(store, path, found[path], overwrite=overwrite)
+    for path in found.keys() - gone - empty if overwrite else ():
+        if isinstance(model := models[path], ArrayModel):
+            _check_no_chunks(store, path, model)
+    if zarr_format == 2:
+        groups = [parent for parent, documents in zip(above, found_above, strict=True) if documents]
+        forget(store, [join_key(parent, v2.CONSOLIDATED_KEY) for parent in groups])
+    else:
+        known = [documents.get(v3.KEY) for documents in found_above]
+        forget(store, [join_key(parent, v3.KEY) for parent in above], known)
+    for parent, documents in zip(above, found_above, strict=True):
+        if node_kind(documents) is None and zarr_format in GROUP_KEYS:
+            _create_group(store, parent, zarr_format)
+    if zarr_format == 2:
+        for path in found.keys() - gone:
+            if v2.ATTRIBUTES_KEY in found[path] and v2.ATTRIBUTES_KEY not in encoded[path]:
+                store.delete(join_key(path, v2.ATTRIBUTES_KEY))
+    return _Places(encoded, empty | gone)
+
+
+def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -> None:
+    """Refuse a place that is taken, unless what is there is to be replaced."""
+    if overwrite:
+        return
+    if UNFINISHED in found and not has_ended(_marks(found[UNFINISHED]).get("writer")):
+        raise _unfinished(place(store, path), "a node", "expected nothing; pass overwrite=True to replace it")
+    if (kind := node_kind(found)) is not None:
+        kind = {"v3": "node", "v1": "Zarr v1 array"}.get(kind, kind)
+        raise StoreError(
+            f"cannot create: a {kind} is there already; pass overwrite=True to replace it",
+            path=place(store, path),
+        )
+
+
+def _survey(
+    store: Store, above: list[str], paths: list[str], zarr_format: int
+) -> tuple[list[Documents], dict[str, Documents], set[str]]:
+    """What is at each place above new nodes, and at theirs; and the paths below which nothing lies.
+
+    A store that takes its time, and any for many nodes, is asked for v3's document of each place above, if
+    the nodes are v3's, and lists the new places, by what holds several of them: one request each, where all
+    the documents that there may be are seven.
+    """
+    names: dict[str, set[str]] = {}
+    if store.request_count > 1 or len(paths) > 1:
+        asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
+        found_above: list[Documents] = []
+        asks = [
+            lambda: found_above.extend(store.get_first(above, asked) if above else ()),
+            lambda: _list_places(store, paths, names),
+        ]
+        try:
+            map_threads(lambda ask: ask(), asks, waiting_count=min(2, store.request_count))
+        except StoreError as error:
+            # Who may write and read, but not list, asks for every document.
+            names.clear()
+            if error.errno not in (*DENIED, None):
+                raise
+        else:
+            find_others(store, above, found_above, ANY)
+            taken = [path for path in paths if names[path] & NODE_NAMES]
+            found: dict[str, Documents] = {path: {} for path in paths}
+            found.update(zip(taken, store.get_first(taken, ANY) if taken else (), strict=True))
+            return found_above, found, {path for path in paths if not names[path]}
+    everything = store.get_first([*above, *paths], ANY)
+    return everything[: len(above)], dict(zip(paths, everything[len(above) :], strict=True)), set()
+
+
+def _list_places(store: Store, paths: Sequence[str], names: dict[str, set[str]]) -> None:
+    """The names right below each path, from as few listings as tell them."""
+    parents = Counter(path.rpartition("/")[0] for path in paths if path)
+    for depth in range(-1, max(map(_depth, paths)) + 1):
+        here = [path for path in paths if _depth(path) == depth]
+        if depth >= 0:
+            # What holds several of them is listed itself, where that was not done a level higher.
+            held = {path.rpartition("/")[0] for path in here}
+            _list_all(store, [parent for parent in held if parents[parent] > 1], names)
+            for path in here:
+                parent, _, name = path.rpartition("/")
+                if name not in names.get(parent, {name}):
+                    names[path] = set()
+        _list_all(store, here, names)
+
+
+def _list_all(store: Store, paths: Iterable[str], names: dict[str, set[str]]) -> None:
+    wanted = [path for path in paths if path not in names]
+    listed = map_threads(store.list_children, wanted, waiting_count=store.request_count)
+    names.update(zip(wanted, map(set, listed), strict=True))
+
+
+def _depth(path: str) -> int:
+    """How many names lie above the last; -1 of the root."""
+    return path.count("/") if path else -1
+
+
+def _put_documents(store: Store, path: str, encoded: Mapping[str, bytes]) -> None:
+    for name, data in encoded.items():
+        store.put(join_key(path, name), data)
+
+
+def is_unfinished(store: Store, path: str) -> bool:
+    """Whether the removal or the making of a node at `path` was begun, and did not end."""
+    return store.get(join_key(path, UNFINISHED)) is not None
+
+
+def _unfinished(where: str, what: str, expected: str) -> StoreError:
+    return StoreError(
+        f"cannot create: {what} is being made or removed, or that was interrupted; {expected}",
+        path=where,
+        key=UNFINISHED,
+    )
+
+
+def _marks(mark: bytes | memoryview) -> dict[str, Any]:
+    """What a mark says; nothing where it cannot be read."""
+    try:
+        return parse_json(mark, path="", key=UNFINISHED)
+    except MetadataError:
+        return {}
+
+
+@contextmanager
+def _marked(store: Store, path: str, made: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """Mark the place of a node that is removed, or that is `made`; gives the mark's key, to delete it."""
+    mark = join_key(path, UNFINISHED)
+    with writing() as writer:
+        store.put(mark, render_json({"writer": writer, "made": made}))
+        yield mark
+
+
+def delete_node(store: Store, path: str) -> None:
+    """Remove the node at `path` and everything below it; siblings stay. Nothing happens where there is none.
+
+    A store that can removes all of it at once. Elsewhere a mark says that what is there is being removed,
+    and goes last: called again, it finishes what was interrupted. Of an array that was not yet one, the
+    chunks go and nothing else.
+
+    Raises
+        ReadOnlyError, StoreError: the store refused.
+    """
+    store.check_writable(join_key(path, v3.KEY))
+    found = read_documents(store, [path], consolidated=True)[0]
+    if node_kind(found) is None:
+        value = store.get(join_key(path, UNFINISHED))
+        if value is None:
+            return
+        if (made := _marks(value).get("made")) is not None:
+            _delete_chunks(store, path, made)
+            store.delete(join_key(path, UNFINISHED))
+            return
+    forget_consolidated(store, path, None)
+    if path and store.removes_whole:
+        store.delete_prefix(path)
+        return
+    with _marked(store, path) as mark:
+        for name in found:
+            store.delete(join_key(path, name))
+        _delete_below(store, path)
+        store.delete(mark)
+
+
+def _delete_chunks(store: Store, path: str, made: Any) -> None:
+    """Remove the chunks of an array that `made` describes, as `create_node` noted it."""
+    try:
+        name, separator, ndim = made["keys"]
+        keys = ChunkKeys(str(name), str(separator))
+        skip = len(path) + 1 if path else 0
+        stored = [key for key in store.list(path) if keys.cell(key[skip:], int(ndim)) is not None]
+    except (TypeError, KeyError, ValueError) as error:
+        raise StoreError(
+            "cannot tell what was being made; expected what zstore writes",
+            path=place(store, path),
+            key=UNFINISHED,
+        ) from error
+    map_threads(store.delete, stored, waiting_count=store.request_count)
+
+
+def _delete_below(store: Store, path: str) -> None:
+    """Remove everything below `path` but the mark there; documents first, so that no array lacks chunks."""
+    delete_all = partial(map_threads, store.delete, waiting_count=store.request_count)
+    if store.removes_whole:
+        names = prefixes = set(store.list_children(path)) - {UNFINISHED}
+    else:
+        keys = list(store.list(path))
+        delete_all([key for key in keys if key.rpartition("/")[2] in {*METADATA_NAMES, *V1_KEYS}])
+        skip = len(path) + 1 if path else 0
+        parts = [key[skip:].partition("/") for key in keys]
+        names = {name for name, slash, _ in parts if not slash} - {UNFINISHED}
+        prefixes = {name for name, slash, _ in parts if slash}
+    for name in sorted(prefixes):
+        store.delete_prefix(join_key(path, name))
+    delete_all([join_key(path, name) for name in sorted(names)])
+
+
+def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
+    """Refuse to lay a new array over the chunks of one whose metadata is gone: it would show their values."""
+    for name in store.list_children(path):
+        is_chunk = (
+            name == model.keys.prefix
+            or (name[0] in "0123456789" and not model.keys.prefix)
+            or name.startswith("c.")
+        )
+        key = join_key(path, name)
+        # An empty directory holds nothing that could be shown.
+        if is_chunk and (store.size(key) is not None or next(iter(store.list(key)), None) is not None):
+            raise StoreError(
+                f"cannot create: {name!r} is there, which would be read as chunks of the new array; "
+                f"expected nothing or a whole node",
+                path=place(store, path),
+            )
+
+
+def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
+    key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
+
+    def put() -> None:
+        # Somebody else may have made the same group meanwhile, with attributes.
+        if store.get(key) is None:
+            for data in render_node(GroupModel(zarr_format)).values():
+                store.put(key, render_json(data))
+
+    store.update(key, put)
