@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.base.byterange import ByteRange
 from zstore.errors import CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.record import JOB, find_unfinished
 from zstore.model.order import is_same_type
+from zstore.storage.base import Part, PrefixStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.upkeep import copying
 
 VALUES = np.arange(7 * 9).reshape(7, 9)
 
@@ -587,3 +591,67 @@ class TestCommand:
         make(tmp_path / "from", 2)
         assert "Error" in run(tmp_path / "from", *[tmp_path / w if w[0] == "t" else w for w in words], code=2)
         assert [path.name for path in tmp_path.iterdir()] == ["from"]
+
+
+class Counted(MemoryStore):
+    """A store in memory that notes which values are read, and for which sizes are asked."""
+
+    in_memory = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+        self.sized: list[str] = []
+
+    def get_many(self, requests):
+        self.read += [key for key, _ in requests]
+        return super().get_many(requests)
+
+    def get_parts(self, requests):
+        self.read += [key for key, _ in requests]
+        values = MemoryStore.get_many(self, [(key, None) for key, _ in requests])
+        return [
+            None
+            if value is None
+            else Part(value[slice(*(part or ByteRange(0)).resolve(len(value)))], len(value))
+            for value, (_, part) in zip(values, requests, strict=True)
+        ]
+
+    def size(self, key):
+        self.sized.append(key)
+        return super().size(key)
+
+    def as_read_only(self):
+        return PrefixStore(self, "", read_only=True)
+
+    def take(self) -> dict[str, int]:
+        """How often each chunk was read since the last time."""
+        taken, self.read = Counter(key for key in self.read if key.startswith("c/")), []
+        return taken
+
+
+def test_each_chunk_of_the_source_is_read_once(monkeypatch):
+    source = Counted()
+    array = make(source, 3, chunks=(4, 5))
+    for chunks in ((3, 2), (7, 9), (1, 9)):
+        target = MemoryStore()
+        source.take()
+        assert_same(array, zstore.convert(source, target, chunks=chunks, check=True))
+        assert set(source.take().values()) == {3}  # to see whether bytes are kept or for values, and to check
+    # Where what both grids have in common does not fit, only what lies on an edge is read again.
+    monkeypatch.setattr(copying, "BLOCK_SIZE", 4 * (6 * 6))
+    zstore.convert(source, MemoryStore(), chunks=(3, 2))
+    assert max(source.take().values()) <= 5
+    monkeypatch.setattr(copying, "BLOCK_SIZE", 1)
+    assert_same(array, zstore.convert(source, MemoryStore(), chunks=(3, 2)))
+
+
+def test_verifying_asks_for_no_sizes():
+    store = Counted()
+    array = make(store, 3)
+    make(store, 3, chunks=(2, 2), shards=(4, 4), overwrite=True)
+    for missing in ("fill", "error"):
+        store.sized.clear()
+        assert zstore.verify(store, missing=missing).chunk_count == 6
+        assert not [key for key in store.sized if "c/" in key]
+    assert array.shape == (7, 9)

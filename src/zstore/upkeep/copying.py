@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, product
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
 
 from zstore.engine.objects import single
 from zstore.errors import CodecError, ZstoreError
+from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
 from zstore.storage.base import join_key
-from zstore.upkeep.chunks import Cell, StoredArray, run
+from zstore.upkeep.chunks import MEMORY_SIZE, Box, Cell, StoredArray, run
+
+# Decoded bytes of the chunks that are made together: a quarter of what is held at once, so that a few threads
+# have work.
+BLOCK_SIZE = MEMORY_SIZE // 4
 
 # Takes how many more chunks are done.
 Done = Callable[[int], None]
@@ -76,33 +82,90 @@ def copy_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps: 
 def recode_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps: bool = False) -> None:
     """Encode every chunk of the target that holds something that is stored; `keeps` leaves those there are.
 
+    Chunks of the target that share chunks of the source are made together, as many as BLOCK_SIZE allows: each
+    chunk of the source is read once where the least common multiple of both grids fits in that, along its
+    edges twice where larger chunks do not, and else as often as chunks of the target touch it.
+
     Raises
         CodecError: a chunk of the source is damaged, or one cannot be encoded.
         StoreError: one of the stores failed.
     """
 
-    def recode(cell: Cell) -> None:
-        key = target.key(cell)
-        if keeps and target.store.size(key):
-            return
-        bound = target.chain(cell)
-        items = source.read(target.box(cell))
-        if items.dtype.kind not in "OT":  # v2 has items in the stored byte order
-            items = items.astype(bound.spec.dtype, copy=False)
-        if items.shape != bound.spec.shape:
-            whole = np.empty(bound.spec.shape, items.dtype)
-            whole[...] = single(bound.spec.fill_value, items.dtype)
-            whole[tuple(slice(0, length) for length in items.shape)] = items
-            items = whole
-        try:
-            data = bound.encode(items)
-        except ZstoreError as error:
-            raise error.locate(path=target.store.url, key=key) from error
-        target.store.put(key, data)
+    def recode(cells: list[Cell]) -> int:
+        left = [cell for cell in cells if not (keeps and target.store.size(target.key(cell)))]
+        if left:
+            whole, parts = _around(target, left)
+            items = source.read(whole)
+            for cell, part in zip(left, parts, strict=True):
+                _encode(target, cell, items[part])
+        return len(cells)
 
-    size = _both(source, target)
-    for made in run(recode, touched_cells(source, target), lambda _: size, source.store, target.store):
-        done(len(made))
+    blocks, size = _blocks(source, target, touched_cells(source, target))
+    for made in run(recode, iter(blocks), lambda _: size, source.store, target.store):
+        done(sum(made))
+
+
+def _blocks(source: StoredArray, target: StoredArray, cells: Iterable[Cell]) -> tuple[list[list[Cell]], int]:
+    """These chunks of the target by what is made together, and the decoded bytes that takes at most."""
+    shape = _block_shape(source, target)
+    blocks: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        block = tuple(place // count for place, count in zip(cell, shape, strict=True))
+        blocks.setdefault(block, []).append(cell)
+    return list(blocks.values()), _both(source, target) + 2 * prod(shape) * target.chunk_size
+
+
+def _around(target: StoredArray, cells: Sequence[Cell]) -> tuple[Box, list[Box]]:
+    """The box around these chunks, and where in it each of them lies."""
+    boxes = [target.box(cell) for cell in cells]
+    whole = tuple(
+        slice(min(part.start for part in parts), max(part.stop for part in parts))
+        for parts in zip(*boxes, strict=True)
+    )
+    inside = [
+        tuple(slice(p.start - w.start, p.stop - w.start) for p, w in zip(box, whole, strict=True))
+        for box in boxes
+    ]
+    return whole, inside
+
+
+def _block_shape(source: StoredArray, target: StoredArray) -> tuple[int, ...]:
+    """How many chunks of the target are made together, by axis."""
+    grids = (source.model.grid, target.model.grid)
+    if not all(isinstance(grid, RegularGrid) for grid in grids):
+        return (1,) * target.model.ndim
+    # Of shards that are too large, the inner chunks can be read by themselves.
+    inner = source.model.inner_chunk_shape if source.chunk_size > BLOCK_SIZE else None
+    pairs = [*zip(inner or source.model.grid.chunk_shape, target.model.grid.chunk_shape, strict=True)]
+    most = target.counts
+    # From the most that helps along every axis to the least: whole multiples of both, then of one, then one.
+    once = [min(lcm(old, new) // new, count) for (old, new), count in zip(pairs, most, strict=True)]
+    twice = [min(-(-old // new), count) for (old, new), count in zip(pairs, most, strict=True)]
+    chosen = [1] * len(pairs)
+    for wanted in (twice, once):
+        # The axes on which chunks would be read again most often come first.
+        for axis in sorted(range(len(pairs)), key=lambda axis: -wanted[axis]):
+            larger = [*chosen[:axis], wanted[axis], *chosen[axis + 1 :]]
+            if wanted[axis] > chosen[axis] and prod(larger) * target.chunk_size <= BLOCK_SIZE:
+                chosen = larger
+    return tuple(chosen)
+
+
+def _encode(target: StoredArray, cell: Cell, items: np.ndarray[Any, Any]) -> None:
+    """Put a chunk of the target, from its items as far as the array reaches."""
+    key, bound = target.key(cell), target.chain(cell)
+    if items.dtype.kind not in "OT":  # v2 has items in the stored byte order
+        items = items.astype(bound.spec.dtype, copy=False)
+    if items.shape != bound.spec.shape:
+        whole = np.empty(bound.spec.shape, items.dtype)
+        whole[...] = single(bound.spec.fill_value, items.dtype)
+        whole[tuple(slice(0, length) for length in items.shape)] = items
+        items = whole
+    try:
+        data = bound.encode(np.ascontiguousarray(items))
+    except ZstoreError as error:
+        raise error.locate(path=target.store.url, key=key) from error
+    target.store.put(key, data)
 
 
 def compare(source: StoredArray, target: StoredArray, done: Done) -> None:
@@ -112,20 +175,22 @@ def compare(source: StoredArray, target: StoredArray, done: Done) -> None:
         CodecError: a chunk of the target says something else than the source.
     """
 
-    def check(cell: Cell) -> None:
-        box = target.box(cell)
-        if not _same_items(source.read(box), target.read(box)):
-            raise CodecError(
-                f"chunk differs from {join_key(source.store.url, source.path)!r}, which it was made from",
-                path=target.store.url,
-                key=target.key(cell),
-            )
+    def check(cells: list[Cell]) -> int:
+        whole, parts = _around(target, cells)
+        old, new = source.read(whole), target.read(whole)
+        for cell, part in zip(cells, parts, strict=True):
+            if not _same_items(old[part], new[part]):
+                raise CodecError(
+                    f"chunk differs from {join_key(source.store.url, source.path)!r}, which it was made from",
+                    path=target.store.url,
+                    key=target.key(cell),
+                )
+        return len(cells)
 
     # Chunks that are stored on one side only must read as the other side's fill value.
-    cells = _each_once(chain(touched_cells(source, target), target.cells()))
-    size = _both(source, target)
-    for made in run(check, cells, lambda _: size, source.store, target.store):
-        done(len(made))
+    blocks, size = _blocks(source, target, _each_once(chain(touched_cells(source, target), target.cells())))
+    for made in run(check, iter(blocks), lambda _: size, source.store, target.store):
+        done(sum(made))
 
 
 def _each_once(cells: Iterable[Cell]) -> Iterator[Cell]:

@@ -22,6 +22,11 @@ __all__ = ["Damage", "Verification", "verify"]
 
 # So much damage is described; the rest is counted.
 DAMAGE_LIMIT = 10_000
+# Of a shard whose index takes more than this, the size is asked for first: it may claim what is not there.
+SMALL_INDEX_SIZE = 64 << 10
+
+# A chunk, and whether it is stored, None where the store cannot list.
+Piece = tuple[Cell, bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +115,8 @@ def verify(
                 found.add(Damage(where, None, f"{type(error).__name__}: {error}", "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0
     done = 0
-    pieces = ((checked, cell) for checked in arrays for cell in checked.cells(found))
-    for window in run(lambda piece: piece[0].check(piece[1]), pieces, lambda piece: piece[0].size, store):
+    pieces = ((checked, *piece) for checked in arrays for piece in checked.cells(found))
+    for window in run(lambda piece: piece[0].check(*piece[1:]), pieces, lambda piece: piece[0].size, store):
         for is_stored, damages in window:
             found.chunk_count += is_stored
             found.missing_count += not is_stored
@@ -171,42 +176,46 @@ class _Checked:
             return prod(self._array.counts)
         return sum(map(self._array.holds, stored))
 
-    def cells(self, found: Verification) -> Iterator[Cell]:
+    def cells(self, found: Verification) -> Iterator[Piece]:
         """The chunks to look at; those that are not stored are counted where the store tells so."""
-        stored = None if self._is_complete else self._array.stored()
+        stored = self._array.stored()
         if stored is None:
-            yield from self._array.all_cells()
+            yield from ((cell, None) for cell in self._array.all_cells())
             return
-        found.missing_count += prod(self._array.counts)
+        held = set()
         for cell in stored:
-            if self._array.holds(cell):
-                found.missing_count -= 1
-                yield cell
-            else:
+            if not self._array.holds(cell):
                 found.stray_count += 1
+            elif self._is_complete:
+                held.add(cell)
+            else:
+                found.missing_count -= 1
+                yield cell, True
+        if self._is_complete:
+            yield from ((cell, cell in held) for cell in self._array.all_cells())
+        else:
+            found.missing_count += prod(self._array.counts)
 
-    def check(self, cell: Cell) -> tuple[bool, list[Damage]]:
-        """Whether the chunk is stored, and what is wrong with it."""
+    def check(self, cell: Cell, is_stored: bool | None) -> tuple[bool, list[Damage]]:
+        """Whether the chunk is stored, as far as that is not known yet, and what is wrong with it."""
         key = self._array.key(cell)
-        try:
-            size = self._array.store.size(key)
-        except ZstoreError as error:
-            return True, [self._damage(key, error.message, "chunk")]
-        if size is None:
-            return False, [self._damage(key, "chunk is missing", "missing")] if self._is_complete else []
         box = self._array.box(cell)
-        if self._claims_too_much(size):
-            # Its index is not all there, whatever it is asked for: nothing else of it need be looked at.
-            fault = self._read(_first_item(box))
-            return True, [] if fault is None else [self._damage(key, *fault)]
+        if is_stored is None or self._index_size > SMALL_INDEX_SIZE:
+            try:
+                size = self._array.store.size(key)
+            except ZstoreError as error:
+                return True, [self._damage(key, error.message, "chunk")]
+            is_stored = size is not None
+            if size is not None and size < self._index_size:
+                # Its index is not all there, whatever it is asked for: nothing else of it need be looked at.
+                fault = self._read(_first_item(box))
+                return True, [] if fault is None else [self._damage(key, *fault)]
+        if not is_stored:
+            return False, [self._damage(key, "chunk is missing", "missing")] if self._is_complete else []
         damages: list[Damage] = []
         for part in self._boxes(box, self._step):
             damages += [self._damage(key, *fault) for fault in self._faults(part)]
         return True, damages
-
-    def _claims_too_much(self, size: int) -> bool:
-        """Whether a stored shard has fewer bytes than its index takes."""
-        return self._index_size > size
 
     def _faults(self, box: Box) -> list[tuple[str, str]]:
         """(cause, kind) of all that is wrong with a box, found by halves: what is sound is read once more."""
