@@ -637,7 +637,7 @@ def test_each_chunk_of_the_source_is_read_once(monkeypatch):
         target = MemoryStore()
         source.take()
         assert_same(array, zstore.convert(source, target, chunks=chunks, check=True))
-        assert set(source.take().values()) == {3}  # to see whether bytes are kept or for values, and to check
+        assert set(source.take().values()) == {3}  # to convert, to check, and here
     # Where what both grids have in common does not fit, only what lies on an edge is read again.
     monkeypatch.setattr(copying, "BLOCK_SIZE", 4 * (6 * 6))
     zstore.convert(source, MemoryStore(), chunks=(3, 2))

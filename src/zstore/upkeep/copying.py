@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from zstore.engine.objects import single
+from zstore.engine.pool import map_threads
 from zstore.errors import CodecError, ZstoreError
 from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
 from zstore.storage.base import join_key
-from zstore.upkeep.chunks import MEMORY_SIZE, Box, Cell, StoredArray, run
+from zstore.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, Box, Cell, StoredArray, run
 
 # Decoded bytes of the chunks that are made together: a quarter of what is held at once, so that a few threads
 # have work.
@@ -96,8 +97,12 @@ def recode_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps
         if left:
             whole, parts = _around(target, left)
             items = source.read(whole)
-            for cell, part in zip(left, parts, strict=True):
-                _encode(target, cell, items[part])
+
+            def put(piece: tuple[Cell, Box]) -> None:
+                _encode(target, piece[0], items[piece[1]])
+
+            most = min(REQUEST_COUNT, target.store.request_count)
+            map_threads(put, zip(left, parts, strict=True), waiting_count=most if most > 1 else None)
         return len(cells)
 
     blocks, size = _blocks(source, target, touched_cells(source, target))
