@@ -17,7 +17,7 @@ from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
-from zstore.storage.base import DENIED, Store, document_range, join_key
+from zstore.storage.base import Store, document_range, join_key
 
 __all__ = [
     "ARRAY_KEYS",
@@ -137,7 +137,7 @@ def find_documents(
             found = store.get_first(paths, choices[:1])
         except StoreError as error:
             # To those who may not list, servers say this of what is not there too.
-            if error.errno not in DENIED:
+            if not error.is_denied:
                 raise
             found, rest = [{} for _ in paths], choices
         find_others(store, paths, found, rest)

@@ -34,7 +34,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
-from zstore.storage.base import DENIED, Store, join_key
+from zstore.storage.base import Store, join_key
 
 __all__ = ["UNFINISHED", "create_node", "create_nodes", "delete_node", "is_unfinished"]
 
@@ -245,7 +245,7 @@ def _survey(
         except StoreError as error:
             # Who may write and read, but not list, asks for every document.
             names.clear()
-            if error.errno not in (*DENIED, None):
+            if not error.is_denied and error.errno is not None:
                 raise
         else:
             find_others(store, above, found_above, ANY)
