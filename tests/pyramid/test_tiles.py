@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -639,6 +640,32 @@ def test_memory_executors_and_interruptions_change_nothing(tmp_path: Path) -> No
         zstore.build_tile_pyramid(source, store, **options)
     again = zstore.build_tile_pyramid(source, store, overwrite=True, **options)
     np.testing.assert_array_equal(window(again, "12")[0], window(group, "12")[0])
+
+
+def test_with_little_memory_units_wait_for_each_other_and_what_is_named_is_enough(tmp_path: Path) -> None:
+    source = put_raster(tmp_path / "source", {"b": scene()}, UTM, 32632)
+    options: dict[str, Any] = {"max_zoom": 12, "min_zoom": 4, "method": "med"}
+    with pytest.raises(MetadataError, match="expected at least") as caught:
+        zstore.build_tile_pyramid(source, tmp_path / "no", memory=1 << 16, **options)
+    least = int(re.search(r"at least (\d+)", str(caught.value)).group(1))  # type: ignore[union-attr]
+    while True:
+        try:
+            zstore.build_tile_pyramid(source, tmp_path / "little", memory=least, **options)
+            break
+        except MetadataError as error:
+            # The finest level first, then those made of it.
+            more = int(re.search(r"at least (\d+)", str(error)).group(1))  # type: ignore[union-attr]
+            assert more > least
+            least = more
+    assert least < 20_000_000
+    with pytest.raises(MetadataError, match=f"expected at least {least}"):
+        zstore.build_tile_pyramid(source, tmp_path / "no", memory=least - 1, **options)
+    zstore.build_tile_pyramid(source, tmp_path / "much", **options)
+    little, much = (
+        {name: data for name, data in files_of(tmp_path / place).items() if "/c/" in name}
+        for place in ("little", "much")
+    )
+    assert little == much
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:

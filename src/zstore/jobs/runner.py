@@ -91,17 +91,20 @@ class Runner:
         units: Iterable[Unit],
         take: Callable[[Unit, R], None],
         known: Callable[[Unit], R | None] = lambda unit: None,
+        most: int | None = None,
     ) -> None:
         """Make all units; `take` is called here with each and with what it gave back.
 
         name   of the plan in the journal, where no other plan of the job has it
         known  what a unit gives back, where that is known without making it
+        most   how many are made at a time; None: as many as keep the threads busy
 
         Raises
             Whatever a unit raises, after those that run have ended; StoreError where the store fails.
         """
         # A name that no other run has, so that no executor takes one for the other.
         run, waiting, done = uuid4().hex, dict[Unit, Any](), SimpleQueue[Unit]()
+        ahead = self._ahead if most is None else min(most, self._ahead)
 
         def finish() -> None:
             unit = done.get()
@@ -119,7 +122,7 @@ class Runner:
                 if result is not None:
                     take(unit, result)
                     continue
-                if len(waiting) >= self._ahead:
+                if len(waiting) >= ahead:
                     finish()
                 waiting[unit] = self._pool.submit(_make, plan, unit, run)
                 waiting[unit].add_done_callback(lambda _, unit=unit: done.put(unit))

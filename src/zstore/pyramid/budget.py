@@ -134,6 +134,11 @@ def _cut(work: Pass, budget: Budget, *, can_split: bool) -> Pass | None:
         if can_split and len(work.levels) > 1:
             return None
         if budget.is_firm:
+            for count in range(units_at_once() - 1, 0, -1):
+                slow = [replace(choice, most=count) for choice in choices]
+                costs = [_cost(choice) for choice in slow]
+                if min(costs) <= budget.limit:
+                    return slow[costs.index(min(costs))]
             raise MetadataError(
                 f"memory is {budget.limit} bytes; expected at least {min(costs)}, for units of whole chunks "
                 f"and windows of {'the level before' if work.recipe.is_chained else 'the finest level'}",
@@ -221,7 +226,7 @@ def _cost(work: Pass) -> int:
     cells += read + (3 * tile if work.recipe.mask is not None else 0)
     shared = sum(2 * prod(outer_chunks(array)) for array in work.levels[work.whole_count :])
     item_size = work.source.dtype.itemsize
-    return item_size * (units_at_once() * cells + shared)
+    return item_size * ((work.most or units_at_once()) * cells + shared)
 
 
 def _most_needs(work: Pass, steps: Shape | None = None) -> list[Box]:

@@ -79,6 +79,7 @@ class Pass:
     boxes   what is to be written of the copy and of each level
     unit    cells of the source, per dimension
     tile    as many of them as are read, and made into cells of every level, at a time
+    most    how many units memory holds at a time; None: as many as keep the threads busy
     """
 
     recipe: Recipe
@@ -87,6 +88,7 @@ class Pass:
     boxes: tuple[Box, ...]
     unit: Shape = ()
     tile: Shape = ()
+    most: int | None = None
 
     @property
     def source(self) -> Array:
@@ -345,6 +347,8 @@ class LevelPlan(Plan[list[Items]], Protocol):
 
     @property
     def unit(self) -> Shape: ...
+    @property
+    def most(self) -> int | None: ...
     def units(self) -> Sequence[Shape]: ...
     def shared(self, unit: Shape) -> list[Share]: ...
     def cell_count(self, unit: Shape) -> int: ...
@@ -379,7 +383,7 @@ def run_step(runner: Runner, step: Step, label: str, tick: Callable[[int], None]
             return None
         return [np.full(lengths(box), array.fill_value, array.dtype) for array, _, box in plan.shared(unit)]
 
-    runner.run(plan, f"{label}-{'x'.join(map(str, plan.unit))}", plan.units(), take, known)
+    runner.run(plan, f"{label}-{'x'.join(map(str, plan.unit))}", plan.units(), take, known, plan.most)
 
 
 class _SharedChunks:

@@ -39,6 +39,7 @@ class Reprojection:
     nodata  what sampling leaves out; None: nothing but what the mask does
     scale   (y, x) cells of the level per cell of the source
     window  how many cells of the source are read at a time
+    most    how many units memory holds at a time; None: as many as keep the threads busy
     within  what of the dimensions beside y and x is to be made
     clears  whether units that nothing of the source lies in are written, too: they may hold what did
     tiles   those to make; they stay at home when a unit travels
@@ -53,6 +54,7 @@ class Reprojection:
     mask: Mask | None
     scale: tuple[float, float]
     window: int
+    most: int | None
     within: Box
     clears: bool = False
     tiles: Tiles = field(default_factory=lambda: np.empty((0, 2), np.int64), repr=False, compare=False)
@@ -210,8 +212,8 @@ class Reprojection:
         )
 
 
-def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> int:
-    """How many cells of the source a unit may read at a time.
+def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> tuple[int, int | None]:
+    """(how many cells of the source a unit may read at a time, how many units memory holds; None: enough).
 
     Raises
         MetadataError: the caller's memory does not hold one unit.
@@ -219,8 +221,13 @@ def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> int:
     tile = target.chunks[axes[0]] * target.chunks[axes[1]]
     item_size = target.dtype.itemsize
     own = item_size * math.prod(outer_chunks(target)) + TILE_CELL_SIZE * tile
-    window = (budget.limit // units_at_once() - own) // (item_size + WINDOW_CELL_SIZE)
-    if window < LEAST_WINDOW and budget.is_firm:
-        least = units_at_once() * (own + LEAST_WINDOW * (item_size + WINDOW_CELL_SIZE))
+    cell = item_size + WINDOW_CELL_SIZE
+    usual = units_at_once()
+    for count in range(usual, 0, -1):
+        window = (budget.limit // count - own) // cell
+        if window >= LEAST_WINDOW:
+            return window, None if count == usual else count
+    if budget.is_firm:
+        least = own + LEAST_WINDOW * cell
         raise MetadataError(f"memory is {budget.limit} bytes; expected at least {least}, for whole chunks")
-    return max(window, LEAST_WINDOW)
+    return LEAST_WINDOW, None

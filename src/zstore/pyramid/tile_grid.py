@@ -175,7 +175,7 @@ class TileGrid(LevelGrid):
             0 if recipe.nodata is None and layer.is_mask else recipe.nodata,
             mask,
             self.scale,
-            window_cells(finest, axes, budget),
+            *window_cells(finest, axes, budget),
             whole(recipe.source.shape) if box is None else box,
             clears=self.has_moved,
             tiles=self.every[0],
