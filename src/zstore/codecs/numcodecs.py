@@ -151,11 +151,6 @@ def _rebuild(codec_id: str, configuration: dict[str, Any], spec: ChunkSpec | Non
     return codec if spec is None else codec.bind(spec)
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    """As zarr-python writes it."""
-    return dtype.str if dtype.names else str(dtype)
-
-
 def _as_bytes(result: Any) -> memoryview:
     if isinstance(result, np.ndarray):
         return np.ascontiguousarray(result).reshape(-1).view(np.uint8).data
@@ -172,9 +167,9 @@ class NumcodecsCodec(BytesCodec):
         self._spec = spec
         missing = _FROM_CHUNK.get(self.codec_id)
         if missing is not None and self._configuration.get(missing) is None and spec is not None:
-            self._configuration[missing] = (
-                spec.dtype.itemsize if missing == "elementsize" else _dtype_name(spec.dtype)
-            )
+            # Types are named as zarr-python writes them.
+            named = spec.dtype.str if spec.dtype.names else str(spec.dtype)
+            self._configuration[missing] = spec.dtype.itemsize if missing == "elementsize" else named
         is_complete = missing in (None, "elementsize") or self._configuration.get(missing) is not None
         self._codec = self._make() if is_complete else None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from zstore.conventions.base import Documents
 from zstore.conventions.gdal import CRS_VARIABLE
@@ -61,7 +60,7 @@ def load_profile(name: str | None) -> Profile:
 
 def _finish_draft(geo: GeoModel, zarr_format: int, documents: Documents) -> None:
     # The draft demands TMS 1.0's member beside the 2.0 set; morecantile takes no set that has both.
-    tile_matrix_set = _multiscales(documents).get("tile_matrix_set")
+    tile_matrix_set = documents[""]["attributes"].get("multiscales", {}).get("tile_matrix_set")
     if tile_matrix_set is not None:
         tile_matrix_set["supportedCRS"] = tile_matrix_set["crs"]
 
@@ -102,11 +101,6 @@ def _finish_ome_06(geo: GeoModel, zarr_format: int, documents: Documents) -> Non
     attributes = documents[""]["attributes"]
     if "ome" in attributes:
         attributes["ome"] = to_06(attributes["ome"])
-
-
-def _multiscales(documents: Documents) -> dict[str, Any]:
-    found: dict[str, Any] = documents[""]["attributes"].get("multiscales", {})
-    return found
 
 
 DEFAULT_PROFILE = Profile("default", "what all readers take together")

@@ -159,11 +159,6 @@ def plan_chunks(array: Array, target_size: int) -> tuple[Lengths, ...]:
     return tuple(parts or (0,) for parts in sizes)
 
 
-def _write_edges(array: Array, axis: int) -> np.ndarray[Any, Any]:
-    """The borders of the stored objects along a dimension."""
-    return np.array([0, *accumulate(array.write_chunk_sizes[axis])], np.int64)
-
-
 def is_aligned(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> bool:
     """Whether parts of these lengths, from `begin` on, meet at edges only."""
     meeting = begin + np.cumsum(lengths[:-1], dtype=np.int64)
@@ -199,7 +194,8 @@ def fit_chunks(
     """
     fitting = []
     for axis, (lengths, place) in enumerate(zip(chunks, places, strict=True)):
-        edges = _write_edges(array, axis)
+        # The borders of the stored objects.
+        edges = np.array([0, *accumulate(array.write_chunk_sizes[axis])], np.int64)
         ends = {place.start, place.stop} if is_shared and place.start < place.stop else set()
         if cuts:
             lengths = align_chunks(lengths, edges, place.start)

@@ -33,15 +33,11 @@ class CodecModel:
     must_understand: bool = True
     role: str = field(default="", compare=False, repr=False)
 
-    @property
-    def has_configuration(self) -> bool:
-        """Whether v3 documents say the configuration; zarr-python wants numcodecs' even where empty."""
-        return bool(self.configuration) or self.name.startswith("numcodecs.")
-
     def describe(self) -> dict[str, Any]:
         """The codec as v3 documents have it."""
         document: dict[str, Any] = {"name": self.name}
-        if self.has_configuration:
+        # zarr-python wants a configuration of numcodecs' codecs, even an empty one.
+        if self.configuration or self.name.startswith("numcodecs."):
             document["configuration"] = dict(self.configuration)
         if not self.must_understand:
             document["must_understand"] = False

@@ -156,16 +156,11 @@ def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
             changes[name] = expected
     others = {name: value for name, value in changes.items() if stated.get(name) != value}
     # Parameters of the CRS that was stated before, which this one has not.
-    gone = [name for name in _parameters_of(stated.get("crs_wkt")) if name in stated and name not in crs.cf]
+    former = _parsed(stated.get("crs_wkt"))
+    gone = [name for name in (former.cf if former else ()) if name in stated and name not in crs.cf]
     if gone and "crs_wkt" in others:
         draft.set_attributes(mapping, {name: value for name, value in stated.items() if name not in gone})
     draft.update("OC-05", mapping, f"{', '.join(sorted(others))} say the CRS", others)
-
-
-def _parameters_of(value: Any) -> list[str]:
-    """The names of the grid mapping parameters of a CRS; none where it is no CRS."""
-    found = _parsed(value)
-    return [] if found is None else list(found.cf)
 
 
 def _means(value: Any, crs: Crs) -> bool:

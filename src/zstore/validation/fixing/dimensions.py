@@ -44,7 +44,9 @@ def _candidates(draft: Draft, array: ArrayView) -> Iterator[tuple[str, ...]]:
     if not isinstance(group, GroupView):
         return
     if len(array.shape) == 1:
-        if any(array.name in (other.dims or ()) for other in _relatives(draft, array, group)):
+        # The arrays whose coordinate this one would be.
+        relatives = (*group.arrays.values(), *_twins(draft, array, group))
+        if any(array.name in (other.dims or ()) for other in relatives):
             yield (array.name,)
         return
     for twin in _twins(draft, array, group):
@@ -63,12 +65,6 @@ def _candidates(draft: Draft, array: ArrayView) -> Iterator[tuple[str, ...]]:
         yield (*others, *stated)
     if all(len(names) == 1 for names in by_length):
         yield tuple(names[0] for names in by_length)
-
-
-def _relatives(draft: Draft, array: ArrayView, group: GroupView) -> Iterator[ArrayView]:
-    """The arrays whose coordinate this array would be."""
-    yield from group.arrays.values()
-    yield from _twins(draft, array, group)
 
 
 def _twins(draft: Draft, array: ArrayView, group: GroupView) -> Iterator[ArrayView]:

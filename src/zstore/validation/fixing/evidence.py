@@ -176,18 +176,15 @@ def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _is_point(grid: Grid) -> bool:
-    return bool(grid.node.attrs.get("AREA_OR_POINT") == "Point")
-
-
 def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
     """What coordinates, transforms and bounding boxes say of an axis of one grid."""
     lines = _coordinate_lines(grid, axis)
     if lines:
         yield Statement(level, COORDINATES, lines)
     for source, affine in grid.stated_affines:
-        # The first point's centre may be what a GeoTransform gives then.
-        if not affine.is_rotated and not (_is_point(grid) and source.endswith("GeoTransform")):
+        # A GeoTransform may give the first point's centre where the cells are points.
+        is_point = grid.node.attrs.get("AREA_OR_POINT") == "Point" and source.endswith("GeoTransform")
+        if not (affine.is_rotated or is_point):
             yield Statement(level, source, (_line_of(affine, axis),))
     for facts in grid.facts:
         if facts.bbox is not None:

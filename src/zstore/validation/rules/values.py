@@ -118,7 +118,8 @@ def compare_level(
     shares = []
     if tuple(-(-n // f) for n, f in zip(source.node.shape, steps, strict=True)) == level.node.shape:
         shares = [_share(source, level, steps, method, nodata, grid) for grid in ("aligned", "gdal")]
-    elif _drops_rest(source, level, steps):
+    elif all(m == n // f for n, m, f in zip(source.node.shape, level.node.shape, steps, strict=True)):
+        # The level has only the cells that are whole.
         shares = [_share(source, level, steps, method, nodata, "aligned")]
     return min(shares, default=None)
 
@@ -183,11 +184,6 @@ def compare_pixels(
         if len(fits) == 1:
             return fits[0]
     return None
-
-
-def _drops_rest(source: Grid, level: Grid, factors: Sequence[int]) -> bool:
-    """Whether the level has only the cells that are whole."""
-    return all(m == n // f for n, m, f in zip(source.node.shape, level.node.shape, factors, strict=True))
 
 
 def _share(source: Grid, level: Grid, factors: Sequence[int], method: str, nodata: Any, grid: str) -> float:
