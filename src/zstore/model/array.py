@@ -81,7 +81,7 @@ class ArrayModel:
     __hash__ = None  # type: ignore[assignment]
 
     def _parts(self) -> list[Any]:
-        """Everything that counts; the fill value as its bits, for NaN differs from itself."""
+        """All that arrays are compared by; the fill value as its bits, because NaN differs from itself."""
         parts = {item.name: getattr(self, item.name) for item in fields(self)}
         return [*{**parts, "fill_value": self.data_type.fill_bits(self.fill_value)}.values()]
 

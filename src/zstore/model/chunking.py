@@ -78,7 +78,7 @@ def _rectilinear(value: Any, shape: tuple[int, ...], name: str) -> RectilinearGr
 
 
 def _plain(value: Any) -> Any:
-    """Lists and Python integers of what may be numpy's."""
+    """The value, with numpy's arrays and integers turned into lists and Python's integers."""
     if isinstance(value, np.ndarray | np.integer):
         return value.tolist()
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -120,7 +120,7 @@ class DataType:
 
     @classmethod
     def restore(cls, value: str | Mapping[str, Any]) -> DataType:
-        """The data type that `describe` gave, even where v3 has no such.
+        """The data type that `describe` describes, also where v3 has none.
 
         Raises
             MetadataError, UnsupportedError, ExtensionError: as `from_name`.
@@ -174,7 +174,7 @@ class DataType:
         return np.zeros(1, self.numpy)[0]
 
     def fill_bits(self, value: Any) -> Any:
-        """What two fill values have in common that mean the same: their bytes, or an object itself."""
+        """What fill values that mean the same have in common: their bytes, or the object itself."""
         if value is None or self.is_object:
             return value
         if self.numpy.type in (np.longdouble, np.clongdouble):
@@ -186,7 +186,7 @@ class DataType:
 
 
 class DataTypeMaker(Protocol):
-    """What the class behind an offered data type has.
+    """What the class behind an offered data type must have.
 
     A plugin's `register_data_types` offers it by each name that v3 documents give its types.
     """
@@ -242,7 +242,7 @@ _MAKERS: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=128)
 def _parse_plain(typestr: str) -> tuple[DataType, Order]:
-    """As `from_typestr`; hierarchies have thousands of arrays and a few types."""
+    """As `from_typestr`, and remembered: hierarchies have thousands of arrays and a few types."""
     dtype = parse_typestr(typestr)
     return DataType.from_numpy(dtype), order_of(dtype)
 

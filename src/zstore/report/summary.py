@@ -94,7 +94,7 @@ def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
 
 
 def list_facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]:
-    """(what, how it is), for people, the most important first."""
+    """(name, value) of each fact about the node, as people read them, the most important first."""
     kind = "array" if isinstance(node, Array) else "group"
     yield "what", f"{kind}, Zarr v{node.zarr_format}"
     yield "where", "/".join(filter(None, (node.store.url, node.path)))

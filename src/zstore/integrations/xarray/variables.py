@@ -107,7 +107,7 @@ def _is_text(dtype: np.dtype[Any]) -> bool:
 
 
 def _without_nan(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Without a `missing_value` of NaN: NaN is missing anyway, and JSON has no word for it."""
+    """The attributes without a `missing_value` of NaN, which is missing anyway and no word of JSON."""
     value = attributes.get("missing_value")
     if isinstance(value, float | np.floating) and math.isnan(value):
         return {name: item for name, item in attributes.items() if name != "missing_value"}
@@ -202,7 +202,7 @@ def plan_onto(
 
 
 def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: xr.Variable) -> None:
-    """Values mean in the store what its attributes say, whatever the new ones would have said."""
+    """Refuse values that would mean something else by the store's packing, units or type."""
     for word in PACKING:
         if encoded.attrs.get(word, raw.attrs.get(word)) != raw.attrs.get(word):
             raise MetadataError(
@@ -224,7 +224,7 @@ def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: 
 
 
 def _check_range(name: str, variable: xr.Variable, raw: xr.Variable) -> None:
-    """Numbers that the store's data type has not are never written as others; floats may be rounded.
+    """Refuse numbers that the store's data type cannot hold; floats may be rounded.
 
     What dask has is not computed to look at it: there the data type decides.
     """
@@ -252,7 +252,7 @@ def _check_range(name: str, variable: xr.Variable, raw: xr.Variable) -> None:
 
 
 def _counts_alike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
-    """Whether numbers mean the same times by both, however their units are spelled."""
+    """Whether units and calendars of both count the same times, however they are spelled."""
     moments = []
     for attributes in (one, other):
         stated = {word: attributes[word] for word in TIMES if word in attributes}

@@ -193,7 +193,7 @@ def prepare(dataset: xr.Dataset, place: Place, options: Options) -> Prepared:
 
 @contextmanager
 def located(path: str) -> Iterator[None]:
-    """Errors of what is tried in memory name the place that is meant."""
+    """Let errors of what is tried in memory name the place that is meant."""
     try:
         yield
     except ZstoreError as error:
@@ -238,7 +238,7 @@ def _find_group(place: Place, mode: str) -> tuple[Group | None, ZarrFormat]:
 
 
 def _check_source(dataset: xr.Dataset, place: Place) -> None:
-    """A dataset that still has to be read is never written over itself."""
+    """Refuse to write a dataset over the store that it still has to be read from."""
     unread = [variable for variable in dataset.variables.values() if not variable._in_memory]
     stated = [dataset.encoding.get("source"), *(variable.encoding.get("source") for variable in unread)]
     for source in {named for named in stated if unread and isinstance(named, str)}:
@@ -289,7 +289,7 @@ def _plan(
 
 
 def _cut(plan: VariablePlan, array: Array, options: Options, *, is_shared: bool) -> VariablePlan:
-    """The plan with its dask chunks along the stored objects of the array, or known to be."""
+    """The plan with dask's chunks cut along the array's stored objects, or found to lie so."""
     variable = plan.variable
     if variable.chunks is None or not (options.safe_chunks or options.align_chunks):
         return plan
@@ -360,12 +360,12 @@ def _write_metadata(prepared: Prepared, consolidated: bool | None) -> tuple[Grou
 
 
 def delay(stored: Any, store: Store) -> Any:
-    """What dask will compute: the values, and then what the store keeps back."""
+    """The dask task that computes and writes the values, then flushes the store."""
     import dask
 
     return dask.delayed(_finish)(stored, store)  # type: ignore[attr-defined, no-untyped-call, unused-ignore]
 
 
 def _finish(stored: Any, store: Store) -> None:
-    """The last task: what a store keeps back becomes visible."""
+    """The last task: flush the store, so that all that was written is visible."""
     store.flush()
