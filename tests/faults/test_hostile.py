@@ -33,6 +33,7 @@ ENDS = {
     "vlen_gzip": ("set_limits(chunk_size", 96),
     "vlen_item": ("set_limits(chunk_size", 32),
     "document": ("limit document_size", 64),
+    "document_of_lists": ("the limit document_size", 128),
     "nested_document": ("nested deeper than 256 levels", 32),
     "sparse_chunk": ("none that decodes to this array's has more", 32),
     "sparse_plain_chunk": ("decoded size is", 32),
@@ -41,8 +42,8 @@ ENDS = {
 LONG_ENDS = {
     **ENDS,
     "zip_shard": ("limit value_size", 32),
-    "vlen_gzip": ("set_limits(chunk_size", 576),
-    "document_of_lists": ("read", 1100),
+    "vlen_gzip": ("set_limits(chunk_size", 192),
+    "document_of_lists": ("the limit document_size", 128),
     "sparse_strings": ("none that decodes to this array's has more", 1100),
 }
 

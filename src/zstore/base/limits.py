@@ -21,9 +21,9 @@ PREFIX = "ZSTORE_LIMIT_"
 class Limits:
     """What reading takes at most; `set_limits` changes it, the environment's ZSTORE_LIMIT_* begins with it.
 
-    document_size  bytes of one metadata document
+    document_size  bytes of one metadata document; its lists, objects and items take eight times that at most
     chunk_size     decoded bytes of a chunk whose items are of any length; None: 64 bytes for each item, or,
-                   where that is more, 256 for each stored byte, at least 64 MiB and at most 1 GiB
+                   where that is more, 64 for each stored byte, at least 64 MiB and at most 1 GiB
     value_size     bytes of a value that is inflated out of a zip file, or that a server sends without saying
                    how many there are
     connect_time   seconds until an HTTP server is reached
@@ -55,7 +55,7 @@ class Limits:
         """
         if self.chunk_size is not None:
             return self.chunk_size
-        return max(plain_size, min(1 << 30, max(64 << 20, 256 * stored_size)))
+        return max(plain_size, min(1 << 30, max(64 << 20, 64 * stored_size)))
 
 
 class Changes(TypedDict, total=False):

@@ -25,6 +25,9 @@ from zstore.errors import MetadataError
 MOST_NESTED = 256
 MOST_NESTED_ATTRIBUTES = 240
 
+# What a list or object, and an item, takes in memory (bytes), and how many times the limit that may come to.
+NESTED_SIZE, ITEM_SIZE, HELD = 64, 40, 8
+
 _SCALAR = (str, int, float, type(None))
 _NESTED = (Mapping, list, tuple)
 # What members of documents are rendered as, by their exact content: new arrays of a group share most of it.
@@ -44,6 +47,12 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
     if size > limit:
         reason = f"it has more than {limit} bytes, the limit document_size (zstore.set_limits)"
         raise MetadataError(f"metadata document is too large: {reason}", path=path, key=key)
+    # Two bytes may become a list: what comes of them is counted before it is made, where it can be too much.
+    if NESTED_SIZE * size > HELD * limit and (held := _held_size(bytes(data))) > HELD * limit:
+        reason = f"its items would take {held} bytes, over {HELD} times {limit}, the limit document_size"
+        raise MetadataError(
+            f"metadata document is too large: {reason} (zstore.set_limits)", path=path, key=key
+        )
     try:
         text = str(data, "utf-8")
         document = _parse_text(text)
@@ -62,6 +71,11 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
             return document
         reason = f"expected an object, got {type(document).__name__}"
     raise MetadataError(f"metadata document is not valid: {reason}", path=path, key=key)
+
+
+def _held_size(data: bytes) -> int:
+    """About what the document takes as Python's objects; commas and brackets in texts count too."""
+    return NESTED_SIZE * (data.count(b"[") + data.count(b"{")) + ITEM_SIZE * data.count(b",")
 
 
 def _parse_text(text: str) -> Any:
