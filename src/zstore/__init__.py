@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zstore.nodes import above
 
 if TYPE_CHECKING:
-    from zstore import errors
+    from zstore import aio, errors
     from zstore.base.limits import set_limits
     from zstore.base.settings import set_durable
     from zstore.engine.pool import set_cache_size, set_threads
@@ -66,6 +66,7 @@ _HOMES = {
 __all__ = [
     "Array",
     "Group",
+    "aio",
     "build_pyramid",
     "build_tile_pyramid",
     "consolidate",
@@ -119,8 +120,8 @@ above.read_tile, above.render_html = _read_tile, _render_html
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
     def __getattr__(name: str) -> Any:
-        if name == "errors":
-            return import_module("zstore.errors")
+        if name in ("aio", "errors"):
+            return import_module(f"zstore.{name}")
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module 'zstore' has no attribute {name!r}")

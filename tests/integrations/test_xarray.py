@@ -129,25 +129,33 @@ def test_another_format_takes_its_own_codecs(tmp_path, read, written):
     xr.testing.assert_equal(theirs(tmp_path / "b.zarr"), theirs(path))
 
 
-def test_selections_go_down_to_the_array(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_selections_go_down_to_the_array(tmp_path, monkeypatch, is_awaited):
     make_dataset().zstore.to_zarr(tmp_path / "a.zarr")
-    found = xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE)
+    found = xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE).t.variable
     expected = make_dataset().t.values
     read_items = []
-    real = zstore.Array._read
+    real = zstore.Array._read_selected
     monkeypatch.setattr(
         zstore.Array,
-        "_read",
-        lambda self, selected, *a, **k: (
-            read_items.append(np.prod(selected.shape)) or real(self, selected, *a, **k)
+        "_read_selected",
+        lambda self, door, chunks, selected, *a: (
+            read_items.append((type(door).__name__, np.prod(selected.shape)))
+            or real(self, door, chunks, selected, *a)
         ),
     )
-    np.testing.assert_array_equal(found.t[1, 2:4], expected[1, 2:4])
-    np.testing.assert_array_equal(found.t.isel(time=[4, 0], y=[1, 1, 5]), expected[[4, 0]][:, [1, 1, 5]])
-    points = xr.DataArray([3, 0, 2], dims="point")
-    np.testing.assert_array_equal(found.t.isel(time=points, y=points), expected[[3, 0, 2], [3, 0, 2]])
-    np.testing.assert_array_equal(found.t[::-2, ::3][:, -1], expected[::-2, ::3][:, -1])
-    assert read_items == [2, 6, 3, 3]
+
+    def check(variable, values):
+        if is_awaited:
+            assert asyncio.run(variable.load_async()) is variable
+        np.testing.assert_array_equal(variable, values)
+
+    check(found[1, 2:4], expected[1, 2:4])
+    check(found.isel(time=[4, 0], y=[1, 1, 5]), expected[[4, 0]][:, [1, 1, 5]])
+    points = xr.Variable("point", [3, 0, 2])
+    check(found.isel(time=points, y=points), expected[[3, 0, 2], [3, 0, 2]])
+    check(found[::-2, ::3][:, -1], expected[::-2, ::3][:, -1])
+    assert read_items == [("Awaited" if is_awaited else "Calling", size) for size in (2, 6, 3, 3)]
 
 
 def test_a_lazy_dataset_pickles_and_loads_in_an_event_loop(tmp_path):

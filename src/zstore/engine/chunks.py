@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE
-from zstore.engine.pool import map_threads, thread_count
+from zstore.engine.doors import CALLING, Door, drive
+from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, WINDOWS_AT_ONCE
+from zstore.engine.pool import thread_count
 from zstore.indexing.plans import AnyLayout, Plan
 from zstore.indexing.runs import Runs
 from zstore.model.array import ArrayModel
@@ -30,9 +31,7 @@ Items = np.ndarray[Any, Any]
 WRITTEN_COUNT = 32
 WRITTEN_SIZE = 256 << 20
 
-# Of selections that cannot be read together, so many are read side by side from such a store, and so many
-# bytes that they have fetched.
-READ_COUNT = 32
+# Of selections that are read side by side from such a store, so many bytes that they have fetched.
 READ_SIZE = 256 << 20
 
 
@@ -78,13 +77,17 @@ class Chunks(ABC):
             NotFoundError: a chunk is missing, where the caller said that this is a fault.
             StoreError: the store failed.
         """
-        if isinstance(plan, Runs):
-            self._read_runs(plan, out, missing_is_fault)
-        else:
-            self.read_box(plan, out, missing_is_fault)
+        drive(self.read_by(CALLING, plan, out, missing_is_fault))
 
-    def read_many(
-        self, plans: Sequence[Plan], outs: Sequence[Items], *, missing_is_fault: bool = False
+    async def read_by(self, door: Door, plan: Plan, out: Items, missing_is_fault: bool) -> None:
+        """`read`, through a door."""
+        if isinstance(plan, Runs):
+            await self._read_runs(door, plan, out, missing_is_fault)
+        else:
+            await self._read_box(door, plan, out, missing_is_fault)
+
+    async def read_many_by(
+        self, door: Door, plans: Sequence[Plan], outs: Sequence[Items], missing_is_fault: bool
     ) -> None:
         """Fill each of `outs` with what its plan selects.
 
@@ -92,10 +95,10 @@ class Chunks(ABC):
         """
         pairs = list(zip(plans, outs, strict=True))
         boxes = [pair for pair in pairs if not isinstance(pair[0], Runs)]
-        self._read_many([plan for plan, _ in boxes], [out for _, out in boxes], missing_is_fault)
+        await self._read_many(door, [plan for plan, _ in boxes], [out for _, out in boxes], missing_is_fault)
         for plan, out in pairs:
             if isinstance(plan, Runs):
-                self._read_runs(plan, out, missing_is_fault)
+                await self._read_runs(door, plan, out, missing_is_fault)
 
     def write(self, plan: Plan, value: Items, *, has_fields: bool = False) -> None:
         """Store `value` where the plan (made against `write_layout`) selects.
@@ -110,48 +113,60 @@ class Chunks(ABC):
             CodecError: a chunk that is covered in part is damaged, or cannot be encoded.
             StoreError: the store failed; ReadOnlyError: it is open for reading only.
         """
+        drive(self.write_by(CALLING, plan, value, has_fields))
+
+    async def write_by(self, door: Door, plan: Plan, value: Items, has_fields: bool) -> None:
+        """`write`, through a door."""
         self.store.check_writable(self.path)
         if isinstance(plan, Runs):
             plan, value = plan.by_items(), value.reshape(-1)
-        self._write(plan, value, has_fields)
+        await self._write(door, plan, value, has_fields)
 
-    @abstractmethod
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
-        """`read`, of a plan that `layout` made, as `plan` does: one call less for a small window."""
+        """`read`, of a plan that `layout` made, as `plan` does: a shorter way for a small window."""
+        drive(self._read_box(CALLING, plan, out, missing_is_fault))
 
     @abstractmethod
-    def _write(self, plan: Any, value: Items, has_fields: bool) -> None:
-        """`write`, of a plan that `write_layout` or `field_layout` made."""
+    async def _read_box(self, door: Door, plan: Any, out: Items, missing_is_fault: bool) -> None:
+        """`read_by`, of a plan that `layout` made."""
 
-    def _read_many(self, plans: list[Any], outs: list[Items], missing_is_fault: bool) -> None:
-        """`read_many`, of plans that `layout` made: one read for each, side by side."""
+    @abstractmethod
+    async def _write(self, door: Door, plan: Any, value: Items, has_fields: bool) -> None:
+        """`write_by`, of a plan that `write_layout` or `field_layout` made."""
+
+    async def _read_many(
+        self, door: Door, plans: list[Any], outs: list[Items], missing_is_fault: bool
+    ) -> None:
+        """`read_many_by`, of plans that `layout` made: one read for each, side by side."""
         pairs = list(zip(plans, outs, strict=True))
 
-        def read_one(pair: tuple[Any, Items]) -> None:
-            self.read_box(*pair, missing_is_fault)
+        async def read_one(pair: tuple[Any, Items]) -> None:
+            await self._read_box(door, *pair, missing_is_fault)
 
         if self.store.request_count > 1:
             most = max(1, READ_SIZE // max(1, *map(self._fetched_size, plans)))
-            map_threads(read_one, pairs, waiting_count=min(READ_COUNT, self.store.request_count, most))
-        elif len(pairs) >= thread_count():
-            map_threads(read_one, pairs)
+            await door.each(read_one, pairs, min(door.read_count, self.store.request_count, most))
         else:
-            for pair in pairs:
-                read_one(pair)
+            at_once = thread_count() if len(pairs) >= thread_count() else 1
+            await door.each(read_one, pairs, at_once, waits=False)
 
     def _fetched_size(self, plan: Any) -> int:
-        """The most bytes of fetched chunks that reading a plan holds at once: two windows."""
-        return 2 * WINDOW_SIZE
+        """The most bytes of fetched chunks that reading a plan holds at once."""
+        return WINDOWS_AT_ONCE * WINDOW_SIZE
 
-    def _read_runs(self, runs: Runs, out: Items, missing_is_fault: bool) -> None:
+    async def _read_runs(self, door: Door, runs: Runs, out: Items, missing_is_fault: bool) -> None:
         """Read a plan of points item by item: as boxes, its chunks would be decoded several times."""
         memory = out.reshape(-1)
-        self.read_box(runs.by_items(), memory, missing_is_fault)
+        await self._read_box(door, runs.by_items(), memory, missing_is_fault)
         if not np.may_share_memory(memory, out):
             out[...] = memory.reshape(out.shape)
 
-    def _change_each(
-        self, pieces: Iterable[T], cell: Callable[[T], Cell], act: Callable[[T, threading.Semaphore], None]
+    async def _change_each(
+        self,
+        door: Door,
+        pieces: Iterable[T],
+        cell: Callable[[T], Cell],
+        act: Callable[[T, threading.Semaphore], None],
     ) -> None:
         """Call `act` for every piece, under the lock of the chunk at its cell.
 
@@ -171,4 +186,4 @@ class Chunks(ABC):
 
         left = iter(pieces)
         while window := list(islice(left, WINDOW_COUNT)):
-            map_threads(change_one, window, waiting_count=waiting_count)
+            await door.map(change_one, window, waiting_count=waiting_count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
@@ -11,21 +12,23 @@ from typing import Any, NamedTuple
 from zstore._ext.engine.select import Plan
 from zstore._ext.engine.transfer import covers_outer
 from zstore.base.byterange import ByteRange
+from zstore.engine.doors import Act, Door, drive
 from zstore.engine.layout import BoundLayout
 from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedError, locate
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Part, Parts, Store
 
-__all__ = ["Fetch", "Source", "Window"]
+__all__ = ["Fetch", "Source", "Window", "windows_at_once"]
 
 # An object and a stretch (offset, size) of it, None for all of it; and what was fetched, by that.
 Name = tuple[str, tuple[int, int] | None]
 Values = dict[Name, Any]
 
-# What one window holds at most: as many outer chunks, and as many bytes unless a single one has more. Two
-# windows are in memory at a time, one being fetched and one being decoded.
+# What one window holds at most: as many outer chunks, and as many bytes unless a single one has more. From a
+# store with latency so many windows are in memory at a time, one being fetched and one being decoded.
 WINDOW_COUNT = 1024
 WINDOW_SIZE = 64 << 20
+WINDOWS_AT_ONCE = 2
 
 # A shard is fetched whole, which spares the round trip for its index, when half of it or more is needed and
 # no more than this is fetched in vain (a millisecond of 64 MB/s), or than a sixteenth of what is needed.
@@ -64,10 +67,16 @@ class Source:
         return max(1, prod(self.model.grid.chunk_shape) * self.model.dtype.itemsize)
 
 
+def windows_at_once(store: Store, outer_count: int) -> int:
+    """How many windows to have in memory."""
+    return WINDOWS_AT_ONCE if store.request_count > 1 < outer_count else 1
+
+
 class Fetch:
     """What one plan needs of the stored shards of an array."""
 
-    def __init__(self, source: Source, plan: Plan) -> None:
+    def __init__(self, door: Door, source: Source, plan: Plan) -> None:
+        self._door = door
         self._source = source
         self._store = source.store
         self._plan = plan
@@ -75,8 +84,8 @@ class Fetch:
         self._starts: list[int] = plan.outer_tasks()
         self._keys = [source.key(cell) for cell in self._cells]
 
-    def windows(self) -> Iterator[Window]:
-        """Fetch everything, window by window.
+    async def each_window(self, use: Act[Window]) -> None:
+        """Fetch everything, window by window, and await `use` of each.
 
         Raises
             CodecError: the index of a shard is damaged.
@@ -84,25 +93,38 @@ class Fetch:
         """
         total = len(self._keys)
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // 4 // self._source.bound.shards[0].index_size))
-        for first in range(0, total, count):
-            numbers = range(first, min(first + count, total))
-            whole = {o for o in numbers if self._is_whole(o)}
-            located = self._locate([o for o in numbers if o not in whole])
-            for part in self._portions(numbers, located):
-                yield from self._shard_windows(part, whole, located)
+        ranges = [range(first, min(first + count, total)) for first in range(0, total, count)]
+        at_once = windows_at_once(self._store, total)
+        inside = at_once if len(ranges) == 1 else 1
+        await self._door.each(partial(self._each_of, use, inside), ranges, at_once)
 
-    def again(self, window: Window) -> Window:
+    async def _each_of(self, use: Act[Window], at_once: int, numbers: Sequence[int]) -> None:
+        """`each_window`, of outer chunks that are located together."""
+        whole = {o for o in numbers if self._is_whole(o)}
+        located = await self._locate([o for o in numbers if o not in whole])
+
+        async def fetch(portion: tuple[list[int], int]) -> None:
+            part, size = portion
+            with await self._door.hold(size):
+                values = await self._values(part, whole, located)
+                for window in self._windows(part, whole, located, values):
+                    await use(window)
+
+        await self._door.each(fetch, [*self._portions(numbers, located)], at_once)
+
+    async def again(self, window: Window) -> Window:
         """Fetch a window again, with the shards' indexes, because the first answer may mix two versions."""
         numbers = list(range(window.first, window.last))
         for o in numbers:
             self._source.indexes.drop(self._keys[o])
-        return next(self._shard_windows(numbers, set(), self._locate(numbers)))
+        located = await self._locate(numbers)
+        values = await self._values(numbers, set(), located)
+        return next(self._windows(numbers, set(), located, values))
 
-    def _shard_windows(
-        self, numbers: list[int], whole: set[int], located: dict[int, Located]
+    def _windows(
+        self, numbers: list[int], whole: set[int], located: dict[int, Located], values: Values
     ) -> Iterator[Window]:
-        """What these outer chunks need, fetched together: a window for each run fetched in the same way."""
-        values = self._values(numbers, whole, located)
+        """What was fetched for these outer chunks: a window for each run fetched in the same way."""
         for is_whole, run in groupby(numbers, whole.__contains__):
             members = list(run)
             window = Window(members[0], members[-1] + 1)
@@ -117,20 +139,22 @@ class Fetch:
             is_certain = is_whole or all(one.shard is None or one.shard.version is not None for one in found)
             yield window._replace(inner=inner, names=[key for key, _ in pieces], is_certain=is_certain)
 
-    def _portions(self, numbers: Sequence[int], located: Mapping[int, Located]) -> Iterator[list[int]]:
-        """The outer chunks in portions of WINDOW_SIZE bytes to be fetched."""
+    def _portions(
+        self, numbers: Sequence[int], located: Mapping[int, Located]
+    ) -> Iterator[tuple[list[int], int]]:
+        """The outer chunks in portions of WINDOW_SIZE bytes to be fetched, with those bytes."""
         portion: list[int] = []
         weight = 0
         for o in numbers:
             stretches = located[o].stretches if o in located else [(0, self._source.outer_size)]
             size = sum(stretch[1] for stretch in stretches if stretch is not None)
             if portion and weight + size > WINDOW_SIZE:
-                yield portion
+                yield portion, weight
                 portion, weight = [], 0
             portion.append(o)
             weight += size
         if portion:
-            yield portion
+            yield portion, weight
 
     def _is_whole(self, o: int) -> bool:
         """Whether the shard is better fetched whole."""
@@ -149,7 +173,7 @@ class Fetch:
         spare = (there - wanted) * size
         return 2 * wanted >= there and spare <= max(SPARE_SIZE, wanted * size // SPARE_SHARE)
 
-    def _locate(self, numbers: Sequence[int]) -> dict[int, Located]:
+    async def _locate(self, numbers: Sequence[int]) -> dict[int, Located]:
         """Where the inner chunks of these shards lie; once more where a shard was replaced meanwhile."""
         if not numbers:
             return {}
@@ -161,8 +185,8 @@ class Fetch:
         ]
         for is_last in (False, True):
             try:
-                found = locate(
-                    self._store.get_parts,
+                found = await locate(
+                    partial(self._door.get_parts, self._store),
                     source.bound.shards,
                     keys,
                     cells,
@@ -178,7 +202,7 @@ class Fetch:
                 break
         return dict(zip(numbers, found, strict=True))
 
-    def _values(self, numbers: Sequence[int], whole: set[int], located: dict[int, Located]) -> Values:
+    async def _values(self, numbers: Sequence[int], whole: set[int], located: dict[int, Located]) -> Values:
         """What is to be fetched for these outer chunks, by key and stretch (None: the whole object).
 
         `located` is brought up to date where a shard was replaced since its index was read.
@@ -187,26 +211,29 @@ class Fetch:
         names: list[Name] = [(self._keys[o], None) for o in numbers if o in whole]
         partial = [o for o in numbers if o in located]
         names += _names(located[o] for o in partial)
-        stale = self._get(names, {one.key: one.shard for one in located.values()}, values)
+        stale = await self._get(names, {one.key: one.shard for one in located.values()}, values)
         if not stale:
             return values
         for key in stale:
             self._source.indexes.drop(key)
-        located.update(self._locate([o for o in partial if self._keys[o] in stale]))
+        located.update(await self._locate([o for o in partial if self._keys[o] in stale]))
         names = _names(located[o] for o in partial if self._keys[o] in stale)
-        stale = self._get(names, {one.key: one.shard for one in located.values()}, values)
+        stale = await self._get(names, {one.key: one.shard for one in located.values()}, values)
         if stale:
             raise ShardReplacedError.of(sorted(stale), self._store.url)
         return values
 
-    def _get(self, names: Sequence[Name], shards: Mapping[str, Shard | None], values: Values) -> set[str]:
+    async def _get(
+        self, names: Sequence[Name], shards: Mapping[str, Shard | None], values: Values
+    ) -> set[str]:
         """Fetch these into `values`; gives the keys of shards replaced since their indexes were read."""
         requests = [(key, None if stretch is None else ByteRange(*stretch)) for key, stretch in names]
         stale = set()
         if not any(shard is not None and shard.version is not None for shard in shards.values()):
-            values.update(zip(names, self._store.get_many(requests), strict=True))
+            values.update(zip(names, await self._door.get_many(self._store, requests), strict=True))
         else:
-            for name, part in zip(names, self._store.get_parts(requests), strict=True):
+            parts = await self._door.get_parts(self._store, requests)
+            for name, part in zip(names, parts, strict=True):
                 values[name] = None if part is None else part.data
                 shard = shards.get(name[0])
                 if name[1] is not None and part is not None and shard and not shard.is_source_of(part):
@@ -220,7 +247,7 @@ class Fetch:
     def _open(self, numbers: Sequence[int], values: Values) -> list[Located]:
         """Where the inner chunks lie in shards that were fetched whole."""
 
-        def get_parts(requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        async def get_parts(requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
             parts: Parts = []
             for key, byte_range in requests:
                 data = values[key, None]
@@ -230,7 +257,8 @@ class Fetch:
 
         shards, plan, starts = self._source.bound.shards, self._plan, self._starts
         cells = [[plan.inner_cell(task) for task in range(starts[o], starts[o + 1])] for o in numbers]
-        return locate(get_parts, shards, [self._keys[o] for o in numbers], cells, path=self._store.url)
+        keys = [self._keys[o] for o in numbers]
+        return drive(locate(get_parts, shards, keys, cells, path=self._store.url))
 
 
 def _names(located: Iterable[Located]) -> list[Name]:

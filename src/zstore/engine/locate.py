@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,14 +14,13 @@ from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
 from zstore.errors import CodecError, StoreError, ZstoreError
-from zstore.storage.base import Part, Parts
+from zstore.storage.base import Part, Parts, Request
 
 __all__ = ["Located", "Shard", "ShardIndexes", "ShardReplacedError", "locate"]
 
 MISSING = [EMPTY, EMPTY]
 
-Request = tuple[str, ByteRange | None]
-GetParts = Callable[[Sequence[Request]], Parts]
+GetParts = Callable[[Sequence[Request]], Coroutine[Any, Any, Parts]]
 
 # (how deep the shard is nested, where it begins in the stored object, its size)
 Place = tuple[int, int, int]
@@ -104,7 +103,7 @@ class ShardIndexes:
             self._size -= size
 
 
-def locate(
+async def locate(
     get_parts: GetParts,
     shards: Sequence[ShardingIndexed],
     keys: Sequence[str],
@@ -125,14 +124,14 @@ def locate(
     """
     found = {key: shard for key in keys if known is not None and (shard := known.get(key)) is not None}
     remembered = set(found)
-    located = _descend(get_parts, shards, keys, cells, found, path)
+    located = await _descend(get_parts, shards, keys, cells, found, path)
     doubtful = [
         index for index, one in enumerate(located) if one.key in remembered and not any(one.stretches)
     ]
     if doubtful:
         for index in doubtful:
             found.pop(keys[index], None)
-        again = _descend(
+        again = await _descend(
             get_parts, shards, [keys[i] for i in doubtful], [cells[i] for i in doubtful], found, path
         )
         for index, one in zip(doubtful, again, strict=True):
@@ -144,7 +143,7 @@ def locate(
     return located
 
 
-def _descend(
+async def _descend(
     get_parts: GetParts,
     shards: Sequence[ShardingIndexed],
     keys: Sequence[str],
@@ -152,7 +151,7 @@ def _descend(
     found: dict[str, Shard],
     path: str,
 ) -> list[Located]:
-    _read_outermost(get_parts, shards[0], keys, found, path)
+    await _read_outermost(get_parts, shards[0], keys, found, path)
     starts = np.cumsum([0, *map(len, cells)]).tolist()
     flat = np.array([cell for inner in cells for cell in inner], np.int64).reshape(starts[-1], -1)
     stretches: list[tuple[int, int] | None] = []
@@ -167,7 +166,7 @@ def _descend(
     owners = [key for key, inner in zip(keys, cells, strict=True) for _ in inner]
     for level in range(1, len(shards)):
         places = [None if stretch is None else (level, *stretch) for stretch in stretches]
-        _read_nested(get_parts, shards[level], owners, places, found, path)
+        await _read_nested(get_parts, shards[level], owners, places, found, path)
         slots = _slots(flat, shards, level)
         for number, place in enumerate(places):
             if place is None:
@@ -193,13 +192,14 @@ def _slots(
     return slots
 
 
-def _read_outermost(
+async def _read_outermost(
     get_parts: GetParts, shard: ShardingIndexed, keys: Sequence[str], found: dict[str, Shard], path: str
 ) -> None:
     wanted = [key for key in dict.fromkeys(keys) if key not in found]
     size = shard.index_size
     where = ByteRange(0, size) if shard.index_location == "start" else ByteRange(-size)
-    for key, part in zip(wanted, get_parts([(key, where) for key in wanted]), strict=True):
+    parts = await get_parts([(key, where) for key in wanted])
+    for key, part in zip(wanted, parts, strict=True):
         if part is None:
             continue
         if part.total_size < size:
@@ -214,7 +214,7 @@ def _read_outermost(
         found[key].indexes[place] = _decode(shard, part, place, key, path)
 
 
-def _read_nested(
+async def _read_nested(
     get_parts: GetParts,
     shard: ShardingIndexed,
     owners: Sequence[str],
@@ -240,7 +240,7 @@ def _read_nested(
             )
         begin = offset if shard.index_location == "start" else offset + length - size
         requests.append((key, ByteRange(begin, size)))
-    parts = get_parts(requests)
+    parts = await get_parts(requests)
     replaced = [
         key
         for (key, _), part in zip(ordered, parts, strict=True)

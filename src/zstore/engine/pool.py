@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from zstore._ext.engine.transfer import limit_chunks
 from zstore.base.settings import read_count
 
-__all__ = ["ahead", "map_threads", "set_cache_size", "set_threads", "thread_count"]
+__all__ = ["ahead", "enter_worker", "map_threads", "set_cache_size", "set_threads", "thread_count"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,7 +65,7 @@ def map_threads(
     # Imported here: reads and writes by native codecs never need it.
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(threads, initializer=_enter) as pool:
+    with ThreadPoolExecutor(threads, initializer=enter_worker) as pool:
         futures = [pool.submit(function, item) for item in work]
         try:
             return [future.result() for future in futures]
@@ -74,7 +74,8 @@ def map_threads(
             raise
 
 
-def _enter() -> None:
+def enter_worker() -> None:
+    """Say that the calling thread is one of many: what it maps, it does by itself."""
     _inside.is_worker = True
 
 

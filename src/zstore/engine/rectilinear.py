@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, Items
-from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE
+from zstore.engine.doors import Door
+from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, WINDOWS_AT_ONCE
 from zstore.engine.objects import single
-from zstore.engine.pool import ahead, map_threads
 from zstore.engine.regular import RegularChunks
 from zstore.errors import NotFoundError, ZstoreError, located
 from zstore.indexing.rectilinear import Part, RectilinearLayout, RectilinearPlan, plan_basic
@@ -61,7 +61,7 @@ class RectilinearChunks(Chunks):
             self.model.codecs, ChunkSpec(shape, self.dtype, self.fill_value, self._allow_pickle)
         )
 
-    def read_box(self, plan: RectilinearPlan, out: Items, missing_is_fault: bool) -> None:
+    async def _read_box(self, door: Door, plan: RectilinearPlan, out: Items, missing_is_fault: bool) -> None:
         def scatter(piece: tuple[Part, Any]) -> None:
             part, data = piece
             key = self.key(part.cell)
@@ -74,25 +74,29 @@ class RectilinearChunks(Chunks):
             else:
                 out[part.outer] = self._decode(part, data, key)[part.inner]
 
-        is_remote = self.store.request_count > 1
-        windows = self._windows(plan, is_remote=is_remote)
-        for window in ahead(windows) if is_remote else windows:
-            map_threads(scatter, window)
+        async def read(window: list[Part]) -> None:
+            values: list[Any] = [None] * len(window)
+            with await door.hold(sum(map(self._part_size, window))):
+                if is_remote:
+                    values = list(
+                        await door.get_many(self.store, [(self.key(part.cell), None) for part in window])
+                    )
+                await door.map(scatter, zip(window, values, strict=True))
 
-    def _windows(self, plan: RectilinearPlan, *, is_remote: bool) -> Iterator[list[tuple[Part, Any]]]:
+        is_remote = self.store.request_count > 1
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size)) if is_remote else WINDOW_COUNT
         parts = plan.parts()
-        while window := list(islice(parts, count)):
-            values: list[Any] = [None] * len(window)
-            if is_remote:
-                values = list(self.store.get_many([(self.key(part.cell), None) for part in window]))
-            yield list(zip(window, values, strict=True))
+        windows = iter(lambda: list(islice(parts, count)), [])
+        await door.each(read, windows, WINDOWS_AT_ONCE if is_remote else 1)
+
+    def _part_size(self, part: Part) -> int:
+        return prod(part.shape) * self.dtype.itemsize
 
     def _decode(self, part: Part, data: Any, key: str) -> Items:
         with located(self.store.url, key):
             return self._chain(part.shape).decode(data)
 
-    def _write(self, plan: RectilinearPlan, value: Items, has_fields: bool) -> None:
+    async def _write(self, door: Door, plan: RectilinearPlan, value: Items, has_fields: bool) -> None:
         def write_part(part: Part, turn: threading.Semaphore) -> None:
             key = self.key(part.cell)
             if has_fields:
@@ -107,7 +111,7 @@ class RectilinearChunks(Chunks):
             else:
                 self.store.put(key, data)
 
-        self._change_each(plan.parts(), lambda part: part.cell, write_part)
+        await self._change_each(door, plan.parts(), lambda part: part.cell, write_part)
 
     def _gather(self, part: Part, value: Items, old: Any, key: str) -> Items:
         """The decoded chunk after the write: its stored items, with the new ones put in."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
@@ -20,11 +20,12 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import WRITTEN_SIZE, Cell, Chunks, Items
 from zstore.engine.documents import ARRAY_KEYS
+from zstore.engine.doors import Door
 from zstore.engine.fault import Fault, fault_error
-from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window
+from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window, windows_at_once
 from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
 from zstore.engine.objects import HANDLE, FieldTable, Table, table_to_read, table_to_write
-from zstore.engine.pool import ahead, map_threads, thread_count
+from zstore.engine.pool import thread_count
 from zstore.errors import CodecError, ZstoreError, located
 from zstore.indexing.runs import Runs, Share
 from zstore.model.array import ArrayModel
@@ -93,84 +94,113 @@ class RegularChunks(Chunks):
 
     def read_box(self, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
         folder = self.folder
-        if folder is not None:
-            try:
-                fault = read(
-                    plan, out, folder=folder, threads=thread_count(), missing_is_fault=missing_is_fault
-                )
-            except OSError as error:
-                raise self._gone(error) from error
-            if fault is not None:
-                self._check(fault)
+        if folder is None:
+            super().read_box(plan, out, missing_is_fault)
             return
-        if not self._is_object:
-            self._read_values(plan, out, missing_is_fault, None)
-            return
-        table = table_to_read(self.bound.inner)
-        handles = np.empty(plan.shape, HANDLE)
-        self._read_values(plan, handles, missing_is_fault, table)
-        table.put(handles, out)
-
-    def _read_values(self, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None) -> None:
-        if self.store.in_memory and self.bound.is_native:
-            outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
-            fault = read(plan, out, outer=outer, threads=thread_count(), missing_is_fault=missing_is_fault)
+        try:
+            fault = read(plan, out, folder=folder, threads=thread_count(), missing_is_fault=missing_is_fault)
+        except OSError as error:
+            raise self._gone(error) from error
+        if fault is not None:
             self._check(fault)
-            return
+
+    async def _read_box(self, door: Door, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
+        batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
+        if self.folder is not None:
+            await self._run_files(door, partial(batch, folder=self.folder), plan.outer_count)
+        elif self.store.in_memory and self.bound.is_native:
+            outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
+            self._check(await door.run(partial(batch, outer=outer)))
+        elif not self._is_object:
+            await self._read_values(door, plan, out, missing_is_fault, None)
+        else:
+            table = table_to_read(self.bound.inner)
+            handles = np.empty(plan.shape, HANDLE)
+            await self._read_values(door, plan, handles, missing_is_fault, table)
+            await door.run(partial(table.put, handles, out))
+
+    async def _read_values(
+        self, door: Door, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None
+    ) -> None:
+        batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
         if not self.bound.shards:
-            batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
-            self._run_windows(batch, plan.outer_cells(), table)
+            await self._run_windows(door, batch, plan.outer_cells(), table)
             return
-        fetch = Fetch(self._source, plan)
-        windows = fetch.windows()
-        for window in ahead(windows) if self.store.request_count > 1 < plan.outer_count else windows:
+        fetch = Fetch(door, self._source, plan)
+
+        async def scatter(window: Window) -> None:
+            inner = window.inner
+            if inner is not None and not self.bound.is_native:
+                inner = await self._decode_all(door, inner, window.names or [], table)
+            span = (window.first, window.last)
+            self._check(await door.run(partial(batch, outer=window.outer, inner=inner, window=span)))
+
+        async def use(window: Window) -> None:
             try:
-                self._scatter(plan, window, out, missing_is_fault, table)
+                await scatter(window)
             except CodecError:
                 if window.is_certain:
                     raise
                 # A shard may have been replaced between reading its index and its chunks.
-                self._scatter(plan, fetch.again(window), out, missing_is_fault, table)
+                await scatter(await fetch.again(window))
+
+        await fetch.each_window(use)
 
     def _reads_together(self) -> bool:
         """Whether a chunk that several plans touch is fetched and decoded once."""
         is_near = self.bound.is_native and (self.folder is not None or self.store.in_memory)
         return not self._is_object and (is_near or not self.bound.shards)
 
-    def _read_many(self, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool) -> None:
+    async def _read_many(
+        self, door: Door, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
+    ) -> None:
         if not self._reads_together():
-            super()._read_many(plans, outs, missing_is_fault)
+            await super()._read_many(door, plans, outs, missing_is_fault)
             return
         first = visits = 0
         for k, plan in enumerate(plans):
             if visits and visits + plan.task_count > VISIT_COUNT:
-                self._read_together(plans[first:k], outs[first:k], missing_is_fault)
+                await self._read_together(door, plans[first:k], outs[first:k], missing_is_fault)
                 first, visits = k, 0
             visits += plan.task_count
         if visits:
-            self._read_together(plans[first:], outs[first:], missing_is_fault)
+            await self._read_together(door, plans[first:], outs[first:], missing_is_fault)
 
     def _fetched_size(self, plan: KernelPlan) -> int:
         return min(self.chunk_size * plan.outer_count, super()._fetched_size(plan))
 
-    def _read_together(self, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool) -> None:
+    async def _read_together(
+        self, door: Door, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
+    ) -> None:
         try:
-            bundle = Bundle(plans)
+            bundle = await door.run(partial(Bundle, plans))
         except OverflowError:  # they lie too far from each other
-            super()._read_many(plans, outs, missing_is_fault)
+            await super()._read_many(door, plans, outs, missing_is_fault)
             return
-        batch = partial(read_many, bundle, outs, threads=thread_count(), missing_is_fault=missing_is_fault)
-        if self.folder is not None:
-            self._check(self._in_folder(partial(batch, folder=self.folder)))
-            return
-        self._run_windows(batch, bundle.outer_cells(), None)
+        turn = threading.Lock()
 
-    def _read_runs(self, runs: Runs, out: Items, missing_is_fault: bool) -> None:
+        def batch(**given: Any) -> Fault | None:
+            with turn:  # a bundle serves one call at a time
+                return read_many(bundle, outs, missing_is_fault=missing_is_fault, **given)
+
+        threads = thread_count()
+        if self.folder is not None:
+            run = partial(batch, folder=self.folder, threads=threads)
+            await self._run_files(door, run, bundle.outer_count)
+            return
+        await self._run_windows(door, partial(batch, threads=threads), bundle.outer_cells(), None)
+
+    async def _run_files(self, door: Door, batch: Callable[..., Fault | None], outer_count: int) -> None:
+        """Run the kernels on the array's directory."""
+        for span in door.spans(outer_count, min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))):
+            self._check(await door.run(partial(self._in_folder, partial(batch, window=span))))
+
+    async def _read_runs(self, door: Door, runs: Runs, out: Items, missing_is_fault: bool) -> None:
         """Read the boxes of a plan of points, as many at once as memory allows."""
         if not out.size:
             return
         if not self._reads_together():
-            super()._read_runs(runs, out, missing_is_fault)
+            await super()._read_runs(door, runs, out, missing_is_fault)
             return
         pending: list[tuple[Share, Items]] = []
         size = 0
@@ -182,52 +212,40 @@ class RegularChunks(Chunks):
                 size += memory.nbytes
             pending.append((share, memory))
             if size > BOX_SIZE or len(pending) == BOX_COUNT:
-                self._read_shares(pending, out, missing_is_fault)
+                await self._read_shares(door, pending, out, missing_is_fault)
                 pending, size = [], 0
-        self._read_shares(pending, out, missing_is_fault)
+        await self._read_shares(door, pending, out, missing_is_fault)
 
-    def _read_shares(self, shares: list[tuple[Share, Items]], out: Items, missing_is_fault: bool) -> None:
+    async def _read_shares(
+        self, door: Door, shares: list[tuple[Share, Items]], out: Items, missing_is_fault: bool
+    ) -> None:
         plans: list[Any] = [share.plan for share, _ in shares]
-        self._read_many(plans, [memory for _, memory in shares], missing_is_fault)
+        await self._read_many(door, plans, [memory for _, memory in shares], missing_is_fault)
         for share, memory in shares:
             if share.places is not None:
                 out[share.rows] = memory.reshape(-1, *out.shape[1:])[share.places]
 
-    def _run_windows(
-        self, batch: Callable[..., Fault | None], cells: list[Cell], table: Table | None
+    async def _run_windows(
+        self, door: Door, batch: Callable[..., Fault | None], cells: list[Cell], table: Table | None
     ) -> None:
         """Run the kernels on whole outer chunks, portion by portion; decoded first by codecs in Python."""
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))
 
-        def windows() -> Iterator[tuple[int, list[Any]]]:
-            for first in range(0, len(cells), count):
-                keys = [self.key(cell) for cell in cells[first : first + count]]
-                values: list[Any] = list(self.store.get_many([(key, self._whole) for key in keys]))
-                yield first, values if self.bound.is_native else self._decode_all(values, keys, table)
+        async def run(first: int) -> None:
+            keys = [self.key(cell) for cell in cells[first : first + count]]
+            with await door.hold(self.chunk_size * len(keys)):
+                values: list[Any] = await door.get_many(self.store, [(key, self._whole) for key in keys])
+                if not self.bound.is_native:
+                    values = await self._decode_all(door, values, keys, table)
+                window = (first, first + len(keys))
+                self._check(await door.run(partial(batch, outer=list(values), window=window)))
 
-        is_far = self.store.request_count > 1 < len(cells)
-        for first, values in ahead(windows()) if is_far else windows():
-            self._check(batch(outer=values, window=(first, first + len(values))))
+        await door.each(run, range(0, len(cells), count), windows_at_once(self.store, len(cells)))
 
-    def _decode_all(self, values: list[Any], keys: list[str], table: Table | None) -> list[Any]:
-        return map_threads(partial(self._decode, table), zip(values, keys, strict=True))
-
-    def _scatter(
-        self, plan: KernelPlan, window: Window, out: Items, missing_is_fault: bool, table: Table | None
-    ) -> None:
-        inner = window.inner
-        if inner is not None and not self.bound.is_native:
-            inner = self._decode_all(inner, window.names or [], table)
-        fault = read(
-            plan,
-            out,
-            outer=window.outer,
-            inner=inner,
-            window=(window.first, window.last),
-            threads=thread_count(),
-            missing_is_fault=missing_is_fault,
-        )
-        self._check(fault)
+    async def _decode_all(
+        self, door: Door, values: list[Any], keys: list[str], table: Table | None
+    ) -> list[Any]:
+        return await door.map(partial(self._decode, table), zip(values, keys, strict=True))
 
     def _decode(self, table: Table | None, piece: tuple[Any, str]) -> Any:
         data, key = piece
@@ -240,19 +258,19 @@ class RegularChunks(Chunks):
             items = chain.decode(data) if table is None else table.decode(chain, data)
         return np.ascontiguousarray(items).reshape(-1).view(np.uint8)
 
-    def _write(self, plan: KernelPlan, value: Items, has_fields: bool) -> None:
+    async def _write(self, door: Door, plan: KernelPlan, value: Items, has_fields: bool) -> None:
         table: Table | None = None
         if has_fields:
             table = FieldTable(self.bound.chain.spec, value)
             value = table.handles()
         elif self._is_object:
             table = table_to_write(self.bound.chain)
-            value = table.take_in_broadcast(value)
+            value = await door.run(partial(table.take_in_broadcast, value))
         elif self._writes_natively and self.folder is not None:
-            self._write_files(plan, value, self.folder)
+            await self._write_files(door, plan, value, self.folder)
             return
         elif self._writes_natively and self.store.in_memory:
-            self._write_together(plan, value)
+            await self._write_together(door, plan, value)
             return
         cells = plan.outer_cells()
         threads = thread_count() if len(cells) == 1 else 1
@@ -260,9 +278,9 @@ class RegularChunks(Chunks):
         def write_outer(outer: int, turn: threading.Semaphore) -> None:
             self._write_outer(plan, value, outer, cells[outer], turn, threads, table)
 
-        self._change_each(range(len(cells)), cells.__getitem__, write_outer)
+        await self._change_each(door, range(len(cells)), cells.__getitem__, write_outer)
 
-    def _write_files(self, plan: KernelPlan, value: Items, folder: Folder) -> None:
+    async def _write_files(self, door: Door, plan: KernelPlan, value: Items, folder: Folder) -> None:
         batch = partial(
             write,
             plan,
@@ -273,13 +291,14 @@ class RegularChunks(Chunks):
             skip_empty=self.skip_empty,
             threads=thread_count(),
         )
-        self._check(self._in_folder(batch)[0])
+        await self._run_files(door, lambda **given: batch(**given)[0], plan.outer_count)
 
-    def _write_together(self, plan: KernelPlan, value: Items) -> None:
+    async def _write_together(self, door: Door, plan: KernelPlan, value: Items) -> None:
         """Store outer chunks in memory, as many in one call as may be."""
         cells = plan.outer_cells()
         count = max(1, min(TOGETHER_COUNT, WRITTEN_SIZE // self.chunk_size))
-        for first in range(0, len(cells), count):
+
+        def write_some(first: int) -> None:
             part = cells[first : first + count]
             keys = [self.key(cell) for cell in part]
             with ExitStack() as held:
@@ -288,6 +307,9 @@ class RegularChunks(Chunks):
                 old = [None if covers_outer(plan, c) == 2 else self.store.get(self.key(c)) for c in part]
                 for key, new in zip(keys, self._encode(plan, value, first, old, thread_count()), strict=True):
                     self._keep(key, new)
+
+        for first in range(0, len(cells), count):
+            await door.run(partial(write_some, first))
 
     def _write_outer(
         self,

@@ -14,23 +14,25 @@ import numpy.typing as npt
 
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
+from zstore.engine.doors import CALLING, Door, drive
 from zstore.engine.objects import as_items
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.resize import resize
 from zstore.errors import NotFoundError, SelectionError, located
 from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
-from zstore.indexing.plans import AnyLayout, plan_basic
+from zstore.indexing.plans import AnyLayout, Plan, plan_basic
 from zstore.indexing.select import Selected, select, select_blocks, select_orthogonal, select_points
 from zstore.model.array import ArrayModel
 from zstore.model.fill import in_words
 from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
+from zstore.nodes.indexers import Indexer, awaited_door
 from zstore.nodes.lazy import LazyArray
 from zstore.nodes.node import Access, Missing, Node, is_fault
 from zstore.storage.base import Store
 from zstore.storage.locking import hold_name
 
-__all__ = ["Array", "Indexer"]
+__all__ = ["Array"]
 
 Items: TypeAlias = npt.NDArray[Any]
 Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
@@ -38,22 +40,6 @@ Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
 # Selections that give an array whatever the number of dimensions; others may give a single item.
 _Several: TypeAlias = slice | EllipsisType | list[int] | list[bool] | npt.NDArray[Any] | None
 Several: TypeAlias = _Several | tuple[_Several, ...]
-
-
-class Indexer:
-    """Another way to select from an array: reading and writing by it."""
-
-    __slots__ = ("_read", "_write")
-
-    def __init__(self, read: Callable[[Any], Items], write: Callable[[Any, Any], None]) -> None:
-        self._read = read
-        self._write = write
-
-    def __getitem__(self, selection: Any) -> Items:
-        return self._read(selection)
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self._write(selection, value)
 
 
 class Array(Node[ArrayModel]):
@@ -212,7 +198,7 @@ class Array(Node[ArrayModel]):
             raise SelectionError(str(error), path=self._where()) from None
         if plan is None:
             selected, fields, selection = self._select(chunks, selection)
-            out = self._read(selected, chunks, fields=fields)
+            out = drive(self._read_selected(CALLING, chunks, selected, fields))
         else:
             out = np.empty(plan.shape, chunks.dtype)
             chunks.read_box(plan, out, self._missing_is_fault)
@@ -235,10 +221,21 @@ class Array(Node[ArrayModel]):
             CodecError: a chunk is damaged.
             ValueError: `out` has another shape or dtype.
         """
-        missing_is_fault = self._is_fault(missing)
-        chunks = self._chunks
-        selected, fields, _ = self._select(chunks, selection)
-        return self._read(selected, chunks, out, fields, missing_is_fault)
+        return drive(self._read(CALLING, selection, out=out, missing=missing))
+
+    async def read_async(
+        self, selection: Any = Ellipsis, *, out: Items | None = None, missing: Missing | None = None
+    ) -> Items:
+        """What `read` gives, while the event loop goes on: of any loop, in any thread, many at once.
+
+        Stores are asked on the loop or beside it, and chunks are decoded on the engine's threads. All awaited
+        reads of the process hold at most 256 windows and 256 MiB that are not decoded yet; others wait for
+        their turn. When the task is cancelled, nothing more is asked for, and a window that is being decoded
+        ends first; what `out` holds is undefined then.
+
+        Raises what `read` raises.
+        """
+        return await self._read(awaited_door(), selection, out=out, missing=missing)
 
     def read_many(
         self,
@@ -253,18 +250,42 @@ class Array(Node[ArrayModel]):
         selection, as `read` takes it; none of them may overlap. Raises what `read` raises; then what the
         arrays hold is undefined.
         """
+        return drive(self._read_many(CALLING, selections, out, missing))
+
+    async def read_many_async(
+        self,
+        selections: Iterable[Any],
+        *,
+        out: Sequence[Items] | None = None,
+        missing: Missing | None = None,
+    ) -> list[Any]:
+        """What `read_many` gives, while the event loop goes on; see `read_async`."""
+        return await self._read_many(awaited_door(), selections, out, missing)
+
+    async def _read_many(
+        self,
+        door: Door,
+        selections: Iterable[Any],
+        out: Sequence[Items] | None,
+        missing: Missing | None,
+    ) -> list[Any]:
         missing_is_fault = self._is_fault(missing)
         wanted = list(selections)
         if out is not None and len(out) != len(wanted):
             raise ValueError(f"out has {len(out)} arrays, expected {len(wanted)}, one for each selection")
-        chunks = self._chunks
-        plans, outputs = [], []
-        for k, selection in enumerate(wanted):
-            selected, fields, _ = self._select(chunks, selection)
-            plans.append(selected.plan)
-            outputs.append(_output(selected, chunks.dtype, None if out is None else out[k], fields))
-        chunks.read_many(plans, [memory for memory, _ in outputs], missing_is_fault=missing_is_fault)
-        results = [result() for _, result in outputs]
+
+        def plan() -> tuple[Chunks, list[Any], list[tuple[Items, Callable[[], Items]]]]:
+            chunks = self._chunks
+            plans, outputs = [], []
+            for k, selection in enumerate(wanted):
+                selected, fields, _ = self._select(chunks, selection)
+                plans.append(selected.plan)
+                outputs.append(_output(selected, chunks.dtype, None if out is None else out[k], fields))
+            return chunks, plans, outputs
+
+        chunks, plans, outputs = await door.run(plan)
+        await chunks.read_many_by(door, plans, [memory for memory, _ in outputs], missing_is_fault)
+        results = await door.run(lambda: [result() for _, result in outputs])
         if out is not None:
             return results
         pairs = zip(results, wanted, strict=True)
@@ -286,19 +307,41 @@ class Array(Node[ArrayModel]):
         except SelectionError as error:
             raise error.locate(path=self._where()) from None
 
-    def _read(
+    async def _read(
         self,
-        selected: Selected,
-        chunks: Chunks,
+        door: Door,
+        selection: Any,
+        selector: Selector = select,
         out: Items | None = None,
+        missing: Missing | None = None,
+    ) -> Items:
+        missing_is_fault = self._is_fault(missing)
+
+        def plan() -> tuple[Chunks, Selected, Fields]:
+            chunks = self._chunks
+            selected, fields, _ = self._select(chunks, selection, selector)
+            return chunks, selected, fields
+
+        # What is planned in microseconds need not go to another thread.
+        is_short = self._made is not None and _is_basic(selection)
+        chunks, selected, fields = plan() if is_short else await door.run(plan)
+        return await self._read_selected(door, chunks, selected, fields, out, missing_is_fault)
+
+    async def _read_selected(
+        self,
+        door: Door,
+        chunks: Chunks,
+        selected: Selected,
         fields: Fields = None,
+        out: Items | None = None,
         missing_is_fault: bool | None = None,
     ) -> Items:
         memory, result = _output(selected, chunks.dtype, out, fields)
         if missing_is_fault is None:
             missing_is_fault = self._missing_is_fault
-        chunks.read(selected.plan, memory, missing_is_fault=missing_is_fault)
-        return result()
+        await chunks.read_by(door, selected.plan, memory, missing_is_fault)
+        is_ready = selected.from_plan is None and fields is None and (out is None or out is memory)
+        return result() if is_ready else await door.run(result)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Items:
         if copy is False:
@@ -314,9 +357,32 @@ class Array(Node[ArrayModel]):
     # Writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._write(selection, value)
+        drive(self._write(CALLING, selection, value))
 
-    def _write(self, selection: Any, value: Any, selector: Selector = select) -> None:
+    async def write_async(self, selection: Any, value: Any) -> None:
+        """What `array[selection] = value` does, while the event loop goes on.
+
+        Each chunk is read, changed and put by one thread, under its lock and the store's conditions, as it is
+        by those who call; 32 threads are there for all awaited writes of the process. `value` must not change
+        until the write has ended. When the task is cancelled, chunks that are being written end first, and no
+        others begin: each is as it was or as it is to be.
+
+        Raises
+            CodecError: a chunk that is covered in part is damaged, or cannot be encoded.
+            SelectionError: the selection does not fit the array, or the value does not fit the selection.
+            StoreError: the store failed; ReadOnlyError: it is open for reading only.
+        """
+        await self._write(awaited_door(), selection, value)
+
+    async def _write(self, door: Door, selection: Any, value: Any, selector: Selector = select) -> None:
+        chunks, plan, items, has_fields = await door.run(partial(self._to_write, selection, value, selector))
+        if items.size:
+            await chunks.write_by(door, plan, items, has_fields)
+        else:
+            self._store.check_writable(self._path)
+
+    def _to_write(self, selection: Any, value: Any, selector: Selector) -> tuple[Chunks, Plan, Items, bool]:
+        """The chunks, a plan for them, the items that it takes, and whether they are some fields only."""
         chunks = self._chunks
         selected, fields, _ = self._select(chunks, selection, selector, to_write=True)
         shape = selected.shape
@@ -333,12 +399,9 @@ class Array(Node[ArrayModel]):
                 f"could not broadcast input array from shape {np.shape(items)} into shape {shape}: {error}",
                 path=self._where(),
             ) from None
-        if not items.size:
-            self._store.check_writable(self._path)
-            return
-        if selected.to_plan is not None:
+        if selected.to_plan is not None and items.size:
             items = selected.to_plan(items)
-        chunks.write(selected.plan, items, has_fields=fields is not None)
+        return chunks, selected.plan, items, fields is not None
 
     def _as_items(self, value: Any, shape: tuple[int, ...] | None = None) -> Items:
         """`value` as numpy would assign it to an array of this dtype, to a place of that shape."""
@@ -377,12 +440,7 @@ class Array(Node[ArrayModel]):
         return self._indexer(lambda layout, shape, key: select_blocks(layout, shape, grid, key))
 
     def _indexer(self, selector: Selector) -> Indexer:
-        def read(selection: Any) -> Items:
-            chunks = self._chunks
-            selected, fields, _ = self._select(chunks, selection, selector)
-            return self._read(selected, chunks, fields=fields)
-
-        return Indexer(read, partial(self._write, selector=selector))
+        return Indexer(partial(self._read, selector=selector), partial(self._write, selector=selector))
 
     @property
     def lazy(self) -> LazyArray[Array]:
@@ -470,6 +528,12 @@ class Array(Node[ArrayModel]):
             raise NotFoundError("array is gone", path=self._where())
         self._set_model(model)
         return self
+
+
+def _is_basic(selection: Any) -> bool:
+    """Whether it is made of integers, slices, ellipsis and new axes."""
+    items = selection if isinstance(selection, tuple) else (selection,)
+    return all(item is None or isinstance(item, int | slice | EllipsisType) for item in items)
 
 
 def _has_ellipsis(selection: Any) -> bool:

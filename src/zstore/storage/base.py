@@ -28,6 +28,7 @@ __all__ = [
     "Part",
     "Parts",
     "PrefixStore",
+    "Request",
     "Store",
     "Values",
     "check_key",
@@ -58,6 +59,7 @@ T = TypeVar("T")
 Names = list[str]
 Values = list[bytes | memoryview | None]
 Found = list[dict[str, bytes | memoryview]]
+Request = tuple[str, ByteRange | None]
 
 
 class Part(NamedTuple):

@@ -354,6 +354,11 @@ cdef class Bundle:
         zs_bundle_free(&self.c)
         free(self.part)
 
+    @property
+    def outer_count(self):
+        """How many outer chunks are touched."""
+        return self.c.groups.n_outer
+
     def outer_cells(self):
         """Grid coordinates of every outer chunk touched, in ascending order."""
         cdef int64_t o

@@ -6,9 +6,8 @@ Spec
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -59,7 +58,19 @@ class LazyArray(BackendArray):
 
     async def async_getitem(self, key: Any) -> Any:
         """The same, while the event loop goes on."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        read: Callable[[Any], Awaitable[Any]] = self._array.read_async
+        if isinstance(key, indexing.OuterIndexer):
+            read = self._array.oindex.read_async
+        elif isinstance(key, indexing.VectorizedIndexer):
+            read = self._array.vindex.read_async
+
+        async def values(parts: Any) -> np.ndarray[Any, Any]:
+            return self._values(await read(parts))
+
+        # Versions of xarray that have no such function never come here.
+        return await indexing.async_explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.VECTORIZED, values
+        )
 
     def _values(self, found: Any) -> np.ndarray[Any, Any]:
         return found if isinstance(found, np.ndarray) else np.asarray(found, self.dtype)

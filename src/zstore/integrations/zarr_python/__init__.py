@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Self, TypeVar
 
@@ -167,7 +168,9 @@ class ZstoreCodecPipeline(CodecPipeline):
         store = batch[0][0].store
         if not store._is_open:
             await store._ensure_open()
-        return await CODING.run(work, batch, memory, drop_axes, asyncio.get_running_loop())
+        return await CODING.run(
+            partial(work, batch, memory, drop_axes, asyncio.get_running_loop()), finishes=False
+        )
 
     def _read(self, batch: Batch, memory: Memory, *where: Any) -> Sequence[dict[str, str]] | None:
         found = self._find(batch, memory, *where)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from zarr.abc import store as abc
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
@@ -17,46 +15,22 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from zstore.base.byterange import ByteRange
+from zstore.engine.awaiting import Aside
 from zstore.errors import StoreError
 from zstore.storage import local
-from zstore.storage.base import Names, Part, Parts, Store, Values, check_key, check_prefix
+from zstore.storage.base import Names, Part, Parts, Request, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_name
 from zstore.storage.url import open_store
 
-P = ParamSpec("P")
 T = TypeVar("T")
-Request = tuple[str, ByteRange | None]
 
 # Each waits for another thread most of the time, or runs kernels, which have threads of their own.
 THREADS = 32
 
 
-class Aside:
-    """Threads beside a loop, made when first needed and again in a process that was forked.
-
-    Not the loop's own executor: zarr-python's stores do their work there, and whoever waits for them in the
-    same threads may wait for ever.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._pool: ThreadPoolExecutor | None = None
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        self._pool = None  # its threads stayed with the parent
-
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function gives, called on another thread."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=self._name)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, partial(function, *args, **kwargs))
-
-
 # Chunks are decoded on the one, which may wait for a store that works on the other.
-CODING = Aside("zstore-coding")
-STORING = Aside("zstore-storing")
+CODING = Aside("zstore-coding", lambda: THREADS)
+STORING = Aside("zstore-storing", lambda: THREADS)
 
 
 def adopt(
@@ -417,7 +391,7 @@ class ZstoreStore(abc.Store):
 
     async def _run(self, function: Callable[[], T]) -> T:
         self._is_open = True
-        return await STORING.run(function)
+        return await STORING.run(function, finishes=False)
 
     def __enter__(self) -> Self:
         return self
