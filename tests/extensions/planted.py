@@ -230,6 +230,20 @@ class SizesOfPartsAreTheirOwn(MemoryStore):
         return [None if data is None else Part(data, len(data)) for data in found]
 
 
+@planted(StoreContract, "test_awaited_answers_are_those_of_calls")
+class AwaitedAnswersAreOthers(MemoryStore):
+    async def get_parts_async(self, requests):
+        return self.get_parts(requests[::-1])
+
+
+@planted(StoreContract, "test_arrays_can_be_awaited")
+class AwaitedChunksAreOthers(MemoryStore):
+    in_memory = False
+
+    async def get_many_async(self, requests):
+        return self.get_many(requests[::-1])
+
+
 @planted(StoreContract, "test_read_only_refuses_to_write")
 class ReadOnlyIsAWord(MemoryStore):
     def as_read_only(self):

@@ -13,10 +13,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
-from zstore.engine.doors import Act, Door
+from zstore.engine.doors import Act, Asked, Door
 from zstore.engine.pool import enter_worker, thread_count
 from zstore.storage.base import Parts, Request, Store, Values
 
@@ -205,6 +205,26 @@ class Budget:
                 return
 
 
+class Asking:
+    """That a read asks for something, until the context ends."""
+
+    def __init__(self, asked: Asked, loop: asyncio.AbstractEventLoop, names: set[str]) -> None:
+        self._asked = asked
+        self._names = [(loop, name) for name in names]
+        self._end = loop.create_future()
+        for name in self._names:
+            asked[name] = self._end
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        for name in self._names:
+            del self._asked[name]
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
+            self._end.set_result(None)
+
+
 BUDGET = Budget(AWAITED_COUNT, AWAITED_SIZE)
 
 
@@ -215,11 +235,15 @@ class Awaited(Door):
 
     async def get_many(self, store: Store, requests: Sequence[Request]) -> Values:
         """`store.get_many_async`."""
-        return store.get_many(requests) if store.in_memory else await store.get_many_async(requests)
+        if store.in_memory or not requests:
+            return store.get_many(requests)
+        return await store.get_many_async(requests)
 
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
         """`store.get_parts_async`."""
-        return store.get_parts(requests) if store.in_memory else await store.get_parts_async(requests)
+        if store.in_memory or not requests:
+            return store.get_parts(requests)
+        return await store.get_parts_async(requests)
 
     async def run(self, function: Callable[[], T]) -> T:
         """Call it on one of the engine's threads."""
@@ -265,13 +289,25 @@ class Awaited(Door):
             await asyncio.gather(*tasks)
         except (Exception, asyncio.CancelledError):
             for task in tasks:
-                task.cancel()
+                if not task.cancelling():  # a second time would be not to wait for what has begun
+                    task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
     async def hold(self, size: int) -> AbstractContextManager[None]:
         """Room in what all reads of the process may hold."""
         return await BUDGET.hold(size)
+
+    async def ask_once(self, asked: Asked, unknown: Callable[[], set[str]]) -> AbstractContextManager[None]:
+        """Wait for the reads of this loop that ask for some of that."""
+        loop, wanted = asyncio.get_running_loop(), unknown()
+        if not wanted:
+            return nullcontext()
+        if others := {asked[loop, name] for name in wanted if (loop, name) in asked}:
+            # Once: of what is not there, nothing is known afterwards either.
+            await asyncio.wait(others)
+            return nullcontext()
+        return Asking(asked, loop, wanted)
 
     def spans(self, total: int, count: int) -> Iterator[tuple[int, int]]:
         """Spans of `count`."""

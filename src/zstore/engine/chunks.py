@@ -144,7 +144,7 @@ class Chunks(ABC):
             await self._read_box(door, *pair, missing_is_fault)
 
         if self.store.request_count > 1:
-            most = max(1, READ_SIZE // max(1, *map(self._fetched_size, plans)))
+            most = max(1, READ_SIZE // max([1, *map(self._fetched_size, plans)]))
             await door.each(read_one, pairs, min(door.read_count, self.store.request_count, most))
         else:
             at_once = thread_count() if len(pairs) >= thread_count() else 1

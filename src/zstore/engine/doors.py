@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 from zstore.engine.pool import map_threads
 from zstore.storage.base import Parts, Request, Store, Values
 
-__all__ = ["CALLING", "Act", "Calling", "Door", "drive"]
+__all__ = ["CALLING", "Act", "Asked", "Calling", "Door", "drive"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 Act = Callable[[T], Coroutine[Any, Any, None]]
+# What reads are asking for now, by their loop and its name, and what ends when they have the answer.
+Asked = dict[tuple[Any, str], Any]
 
 # Of selections that cannot be read together, so many are read side by side from a store with latency.
 READ_COUNT = 32
@@ -74,6 +76,14 @@ class Door(ABC):
     @abstractmethod
     async def hold(self, size: int) -> AbstractContextManager[None]:
         """Room for a window of so many bytes, until the context ends."""
+
+    @abstractmethod
+    async def ask_once(self, asked: Asked, unknown: Callable[[], set[str]]) -> AbstractContextManager[None]:
+        """Let one of several reads at a time ask for the same, until the context ends.
+
+        `unknown` says what is to be asked for. Where others ask for some of that, this waits until they have
+        it.
+        """
 
     @abstractmethod
     def spans(self, total: int, count: int) -> Iterable[tuple[int, int]]:
@@ -131,6 +141,10 @@ class Calling(Door):
 
     async def hold(self, size: int) -> AbstractContextManager[None]:
         """Nothing: who calls waits, and so bounds what is held."""
+        return _NOTHING
+
+    async def ask_once(self, asked: Asked, unknown: Callable[[], set[str]]) -> AbstractContextManager[None]:
+        """Nothing: threads do not wait for each other."""
         return _NOTHING
 
     def spans(self, total: int, count: int) -> Iterable[tuple[int, int]]:

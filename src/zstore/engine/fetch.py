@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zstore._ext.engine.select import Plan
 from zstore._ext.engine.transfer import covers_outer
 from zstore.base.byterange import ByteRange
-from zstore.engine.doors import Act, Door, drive
+from zstore.engine.doors import Act, Asked, Door, drive
 from zstore.engine.layout import BoundLayout
 from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedError, locate
 from zstore.model.array import ArrayModel
@@ -60,6 +60,7 @@ class Source:
     bound: BoundLayout
     key: Callable[[tuple[int, ...]], str]
     indexes: ShardIndexes = field(default_factory=ShardIndexes)
+    asked: Asked = field(default_factory=dict)
 
     @property
     def outer_size(self) -> int:
@@ -185,14 +186,15 @@ class Fetch:
         ]
         for is_last in (False, True):
             try:
-                found = await locate(
-                    partial(self._door.get_parts, self._store),
-                    source.bound.shards,
-                    keys,
-                    cells,
-                    path=self._store.url,
-                    known=source.indexes,
-                )
+                with await self._door.ask_once(source.asked, partial(source.indexes.unknown, keys)):
+                    found = await locate(
+                        partial(self._door.get_parts, self._store),
+                        source.bound.shards,
+                        keys,
+                        cells,
+                        path=self._store.url,
+                        known=source.indexes,
+                    )
             except ShardReplacedError as error:
                 if is_last:
                     raise

@@ -76,6 +76,12 @@ class ShardIndexes:
         self._size = 0
         self._kept: OrderedDict[str, tuple[Shard, int]] = OrderedDict()
         self._lock = Lock()
+        self._are_kept = True
+
+    def unknown(self, keys: Sequence[str]) -> set[str]:
+        """Those of `keys` that are known once somebody has asked for them: none where nothing is kept."""
+        with self._lock:
+            return {key for key in keys if key not in self._kept} if self._are_kept else set()
 
     def get(self, key: str) -> Shard | None:
         """What is known of the object under `key`."""
@@ -88,6 +94,7 @@ class ShardIndexes:
     def keep(self, key: str, shard: Shard) -> None:
         """Remember a shard that has a version; those that were not used for longest are forgotten."""
         if shard.version is None:
+            self._are_kept = False
             return
         size = shard.memory_size
         with self._lock:

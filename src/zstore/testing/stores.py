@@ -10,6 +10,7 @@ the flag that names it, where everybody can see it.
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
 from collections.abc import Callable
@@ -23,6 +24,7 @@ import pytest
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
+from zstore.nodes.open import create_array
 from zstore.storage.base import Part, Store, check_key
 from zstore.storage.url import open_store
 from zstore.testing.contract import broken_attributes, broken_calls, broken_files, needs
@@ -175,6 +177,58 @@ class StoreContract(StoreSharing):
             (b"", 0),
             (b"", 10),
         ]
+
+    def test_awaited_answers_are_those_of_calls(self, filled: Any) -> None:
+        values = {"a/x": b"0123456789", "a/y": b"of a", "b/y": b"of b", "b/z": b""}
+        store = filled(values)
+        requests = [("a/x", ByteRange(2, 3)), ("nothing", None), ("b/z", None), ("a/x", ByteRange(-2))]
+        choices = ["a", "b", "c"], [["x"], ["y", "z"]]
+
+        async def ask() -> list[Any]:
+            return await asyncio.gather(
+                store.get_many_async(requests),
+                store.get_parts_async(requests),
+                store.get_first_async(*choices),
+                *(store.get_many_async([(key, None)]) for key in values),
+            )
+
+        many, parts, first, *single = asyncio.run(ask())
+        assert [value and bytes(value) for value in many] == [b"234", None, b"", b"89"]
+        assert [part and (bytes(part.data), part.total_size) for part in parts] == [
+            (b"234", 10),
+            None,
+            (b"", 0),
+            (b"89", 10),
+        ]
+        assert [{name: bytes(value) for name, value in found.items()} for found in first] == [
+            {"x": b"0123456789"},
+            {"y": b"of b", "z": b""},
+            {},
+        ]
+        assert [bytes(value) for [value] in single] == [*values.values()]
+        if self.can_write:
+            asyncio.run(store.put_async("b/z", b"new"))
+            assert bytes(store.get("b/z")) == b"new"
+            with pytest.raises(ReadOnlyError):
+                asyncio.run(store.as_read_only().put_async("b/z", b"newer"))
+
+    def test_arrays_can_be_awaited(self, filled: Any) -> None:
+        if not self.can_write:
+            return
+        store = filled()
+        items = np.arange(400, dtype="i4").reshape(20, 20)
+        for shards in (None, (10, 10)):
+            array = create_array(store, f"{shards}", data=items, chunks=(5, 5), shards=shards)
+
+            async def use(array: Any = array) -> Any:
+                await asyncio.gather(*(array.write_async(np.s_[n, n:], -n) for n in range(20)))
+                return await asyncio.gather(*(array.read_async(np.s_[n : n + 7]) for n in range(20)))
+
+            expected = items.copy()
+            for n in range(20):
+                expected[n, n:] = -n
+            for n, found in enumerate(asyncio.run(use())):
+                assert np.array_equal(found, expected[n : n + 7])
 
     @pytest.mark.parametrize("key", UNICODE_KEYS)
     def test_keys_are_any_text(self, filled: Any, key: str) -> None:
