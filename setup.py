@@ -42,6 +42,7 @@ KERNELS = {
     "engine.files": {},
     "engine.select": {},
     "engine.transfer": {"extra_link_args": ["-pthread"]},
+    "reduce.fold": TEMPLATES,
     "resample.warp": {"extra_link_args": ["-pthread", "-lm"]},
 }
 DIRECTIVES = {

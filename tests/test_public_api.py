@@ -25,6 +25,7 @@ KERNELS = [
     "zstore._ext.engine.files",
     "zstore._ext.engine.select",
     "zstore._ext.engine.transfer",
+    "zstore._ext.reduce.fold",
     "zstore._ext.resample.blocks",
     "zstore._ext.resample.warp",
 ]

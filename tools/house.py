@@ -42,6 +42,7 @@ FLOORS: dict[str, int] = {
     "zstore.nodes": 6,
     "zstore.conventions": 7,
     "zstore.pyramid": 8,
+    "zstore.reduction": 8,
     "zstore.validation": 8,
     "zstore.upkeep": 8,
     "zstore.report": 9,

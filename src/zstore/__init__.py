@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from zstore.pyramid.build import build_pyramid, build_tile_pyramid
     from zstore.pyramid.tiles import open_tiles, read_tile
     from zstore.pyramid.update import update_pyramid
+    from zstore.reduction.reduce import reduce
     from zstore.resampling.methods import downsample
     from zstore.upkeep.convert import convert, convert_metadata
     from zstore.upkeep.verify import verify
@@ -53,6 +54,7 @@ _HOMES = {
     "open_group": "zstore.nodes.open",
     "open_tiles": "zstore.pyramid.tiles",
     "read_tile": "zstore.pyramid.tiles",
+    "reduce": "zstore.reduction.reduce",
     "set_cache_size": "zstore.engine.pool",
     "set_limits": "zstore.base.limits",
     "set_durable": "zstore.base.settings",
@@ -84,6 +86,7 @@ __all__ = [
     "open_group",
     "open_tiles",
     "read_tile",
+    "reduce",
     "set_cache_size",
     "set_durable",
     "set_limits",
@@ -108,6 +111,12 @@ def _read_tile(*given: Any, **named: Any) -> Any:
     return read_tile(*given, **named)
 
 
+def _reduce(*given: Any, **named: Any) -> Any:
+    from zstore.reduction.reduce import reduce
+
+    return reduce(*given, **named)
+
+
 def _render_html(node: Any) -> str:
     from zstore.report.notebook import render_html
 
@@ -115,7 +124,7 @@ def _render_html(node: Any) -> str:
 
 
 # What nodes show of what is built on them.
-above.read_tile, above.render_html = _read_tile, _render_html
+above.read_tile, above.reduce, above.render_html = _read_tile, _reduce, _render_html
 
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 

@@ -16,7 +16,8 @@ from zstore.jobs.record import asked_as
 
 # Each command is a function of its name in a module of its name.
 COMMANDS = (
-    "consolidate", "convert", "fix", "info", "plugins", "pyramid", "quicklook", "tree", "validate", "verify",
+    "consolidate", "convert", "fix", "info", "plugins", "pyramid", "quicklook", "reduce", "tree", "validate",
+    "verify",
 )  # fmt: skip
 
 

@@ -79,6 +79,7 @@ WORKS = {
     "netcdf_to_zarr": Work(
         "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "overwrite"
     ),
+    "reduce": Work("a reduction", "zstore.reduce", "overwrite"),
     "fix": Work("the fixing of documents", "zstore.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")

@@ -26,6 +26,7 @@ from zstore.model.array import ArrayModel
 from zstore.model.fill import in_words
 from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
+from zstore.nodes import above
 from zstore.nodes.indexers import Indexer, awaited_door
 from zstore.nodes.lazy import LazyArray
 from zstore.nodes.node import Access, Missing, Node, is_fault
@@ -353,6 +354,14 @@ class Array(Node[ArrayModel]):
         # Stores in memory can share a name, or have none.
         held = id(self._store) if self._store.in_memory else None
         return ("zstore.Array", self._store.url, held, self._path, repr(self._model))
+
+    def reduce(self, method: str, axis: Any = None, **options: Any) -> Any:
+        """What numpy's reduction gives of the array, or of dimensions by number or name, in one pass over the
+        chunks and without the whole array in memory: `array.reduce("mean", axis="time")`.
+
+        See `zstore.reduce` for the methods and options.
+        """
+        return above.reduce(self, method, axis, **options)
 
     # Writing
 

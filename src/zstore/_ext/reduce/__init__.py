@@ -1,0 +1,1 @@
+"""Items folded into the cells of reductions."""

@@ -1,0 +1,597 @@
+/* fold.h - items of a box folded into the cells of a reduction: sums, extremes, counts, moments.
+ *
+ * A box is contiguous, in C order, aligned and in native byte order. Every dimension says how far a step along it moves
+ * in the cells (0 where it is reduced), in the labels (0 where they do not vary) and in the number of an item among
+ * those of its cell. What lies side by side along the last dimension goes one of three ways: `keep`, item i to cell i,
+ * with all rows of the dimension before; `run`, all items to one cell; `each`, items to the cells of their labels.
+ *
+ * Sums of floats are compensated (Knuth's two-sum: `a` holds the sum, `b` what rounding took from it), so that no order
+ * of additions shows but in the last digit; the order is that of the box all the same. Deviations are those of Welford,
+ * Chan, Golub and LeVeque: `a` is the mean, `b` the sum of squared deviations from it.
+ */
+#ifndef ZS_FOLD_H
+#define ZS_FOLD_H
+
+#include "resample/block.h"
+
+/* The loops over items are compiled for two machines: a third would take as long again and gain nothing. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(__SANITIZE_ADDRESS__) && defined(__OPTIMIZE__)
+#define ZS_TWO_CLONES __attribute__((target_clones("default", "arch=x86-64-v3")))
+#else
+#define ZS_TWO_CLONES
+#endif
+
+enum { ZS_FOLD_DIMS = 66, ZS_FOLD_WIDTH = 512 };
+enum { ZS_SUM, ZS_WIDE_SUM, ZS_LEAST, ZS_GREATEST, ZS_COUNTS, ZS_MOMENTS, ZS_SPREAD, ZS_FIRST_LEAST,
+       ZS_FIRST_GREATEST, ZS_FOLD_COUNT };
+
+typedef struct {
+    int dims;
+    int64_t size[ZS_FOLD_DIMS], cell_step[ZS_FOLD_DIMS], label_step[ZS_FOLD_DIMS], number_step[ZS_FOLD_DIMS];
+    const char *items;
+    const int32_t *labels; /* NULL where there are no groups; a label that is none of the groups is left out */
+    int64_t groups, group_step, first_number;
+    int skip;
+    uint64_t nodata;
+    char *a, *b;
+    uint32_t *count; /* of valid items; NULL where all are */
+} zs_fold_job;
+
+typedef __int128 zs_wide; /* in cells at multiples of 16 bytes */
+
+/* Where neighbouring items go: `rows` of `n` items, and the number of the first. */
+typedef struct {
+    int64_t cell, n, rows, number, row_numbers, item_numbers;
+} zs_place;
+
+ZS_INLINE void zs_two_sum(double *sum, double *rest, double x) {
+    const double s = *sum, t = s + x, back = t - s;
+    *rest += (s - (t - back)) + (x - back);
+    *sum = t;
+}
+
+template <class T> ZS_INLINE double zs_value(T item, int keep) { return zs_keep((double)item, keep); }
+
+/* ---- sums ---- */
+
+template <class T, int skip> struct zs_whole_sum {
+    using Item = T;
+    using Total = std::conditional_t<sizeof(T) == 8, zs_wide, int64_t>;
+    using Part = std::conditional_t<sizeof(T) <= 2, std::conditional_t<zs_is_signed<T>, int32_t, uint32_t>, Total>;
+    static constexpr int64_t most = sizeof(T) <= 2 ? 32768 : INT64_MAX;
+
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        Total *total = (Total *)j->a + p->cell;
+        const T nodata = zs_cell<T>(j->nodata);
+        Part sum[ZS_FOLD_WIDTH];
+        uint32_t valid[ZS_FOLD_WIDTH];
+        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
+            for (int64_t begin = 0; begin < p->rows; begin += most) {
+                const int64_t end = p->rows - begin < most ? p->rows : begin + most;
+                for (int64_t i = 0; i < w; i++) sum[i] = 0, valid[i] = 0;
+                for (int64_t r = begin; r < end; r++) {
+                    const T *row = x + r * p->n + first;
+                    for (int64_t i = 0; i < w; i++) {
+                        const int ok = zs_is_valid<skip>(row[i], nodata);
+                        sum[i] += (Part)(ok ? row[i] : (T)0);
+                        if (skip) valid[i] += (uint32_t)ok;
+                    }
+                }
+                for (int64_t i = 0; i < w; i++) total[first + i] += sum[i];
+                if (skip)
+                    for (int64_t i = 0; i < w; i++) j->count[p->cell + first + i] += valid[i];
+            }
+        }
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        const T nodata = zs_cell<T>(j->nodata);
+        Total total = 0;
+        uint32_t valid = 0;
+        for (int64_t begin = 0; begin < p->n; begin += 32768) {
+            const int64_t end = p->n - begin < 32768 ? p->n : begin + 32768;
+            Part sum = 0;
+            for (int64_t i = begin; i < end; i++) {
+                const int ok = zs_is_valid<skip>(x[i], nodata);
+                sum += (Part)(ok ? x[i] : (T)0);
+                if (skip) valid += (uint32_t)ok;
+            }
+            total += sum;
+        }
+        ((Total *)j->a)[p->cell] += total;
+        if (skip) j->count[p->cell] += valid;
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        (void)number;
+        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
+        ((Total *)j->a)[cell] += x;
+        if (skip) j->count[cell]++;
+    }
+};
+
+/* The same of 32 bits, where a cell gets so many items that 64 bits might not hold their sum. */
+template <class T, int skip> struct zs_wide_sum {
+    using Item = T;
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        for (int64_t r = 0; r < p->rows; r++)
+            for (int64_t i = 0; i < p->n; i++) one(j, p->cell + i, x[r * p->n + i], 0);
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        const T nodata = zs_cell<T>(j->nodata);
+        zs_wide total = 0;
+        uint32_t valid = 0;
+        for (int64_t i = 0; i < p->n; i++) {
+            const int ok = zs_is_valid<skip>(x[i], nodata);
+            total += ok ? x[i] : (T)0;
+            valid += (uint32_t)ok;
+        }
+        ((zs_wide *)j->a)[p->cell] += total;
+        if (skip) j->count[p->cell] += valid;
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        (void)number;
+        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
+        ((zs_wide *)j->a)[cell] += x;
+        if (skip) j->count[cell]++;
+    }
+};
+
+/* A run in so many sums side by side, the last of the items behind them. */
+enum { ZS_LANES = 16 };
+
+template <class T, int skip>
+ZS_INLINE uint32_t zs_sum_run(const T *restrict x, int64_t n, T nodata, double *sum, double *rest) {
+    double sums[ZS_LANES] = {0}, rests[ZS_LANES] = {0};
+    uint32_t valid[ZS_LANES] = {0}, all = 0;
+    int64_t i = 0;
+    for (; i + ZS_LANES <= n; i += ZS_LANES)
+        for (int l = 0; l < ZS_LANES; l++) {
+            const int ok = zs_is_valid<skip>(x[i + l], nodata);
+            zs_two_sum(&sums[l], &rests[l], zs_value(x[i + l], ok));
+            if (skip) valid[l] += (uint32_t)ok;
+        }
+    for (int l = 0; i < n; i++, l++) {
+        const int ok = zs_is_valid<skip>(x[i], nodata);
+        zs_two_sum(&sums[l], &rests[l], zs_value(x[i], ok));
+        if (skip) valid[l] += (uint32_t)ok;
+    }
+    for (int l = 0; l < ZS_LANES; l++) {
+        zs_two_sum(sum, rest, sums[l]);
+        *rest += rests[l];
+        all += valid[l];
+    }
+    return skip ? all : (uint32_t)n;
+}
+
+template <class T, int skip> struct zs_float_sum {
+    using Item = T;
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        double *total = (double *)j->a + p->cell, *left = (double *)j->b + p->cell;
+        const T nodata = zs_cell<T>(j->nodata);
+        double sum[ZS_FOLD_WIDTH], rest[ZS_FOLD_WIDTH];
+        uint32_t valid[ZS_FOLD_WIDTH];
+        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
+            for (int64_t i = 0; i < w; i++) sum[i] = total[first + i], rest[i] = left[first + i], valid[i] = 0;
+            for (int64_t r = 0; r < p->rows; r++) {
+                const T *row = x + r * p->n + first;
+                for (int64_t i = 0; i < w; i++) {
+                    const int ok = zs_is_valid<skip>(row[i], nodata);
+                    zs_two_sum(&sum[i], &rest[i], zs_value(row[i], ok));
+                    if (skip) valid[i] += (uint32_t)ok;
+                }
+            }
+            for (int64_t i = 0; i < w; i++) total[first + i] = sum[i], left[first + i] = rest[i];
+            if (skip)
+                for (int64_t i = 0; i < w; i++) j->count[p->cell + first + i] += valid[i];
+        }
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        double *sum = (double *)j->a + p->cell, *rest = (double *)j->b + p->cell;
+        const uint32_t valid = zs_sum_run<T, skip>(x, p->n, zs_cell<T>(j->nodata), sum, rest);
+        if (skip) j->count[p->cell] += valid;
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        (void)number;
+        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
+        zs_two_sum((double *)j->a + cell, (double *)j->b + cell, (double)x);
+        if (skip) j->count[cell]++;
+    }
+};
+
+template <class T, int skip> using zs_sum = std::conditional_t<zs_is_float<T>, zs_float_sum<T, skip>,
+                                                                zs_whole_sum<T, skip>>;
+
+/* ---- extremes: a cell that has had no valid item holds nodata, NaN, or the bound that any item is within ---- */
+
+template <bool greatest, class T> ZS_INLINE int zs_is_better(T x, T best) { return greatest ? x > best : x < best; }
+
+template <bool greatest, int skip, class T> ZS_INLINE int zs_takes(T x, T best, T nodata) {
+    if (skip == ZS_SKIP_NAN) return (x == x) & !(greatest ? best >= x : best <= x);
+    const int wins = zs_is_better<greatest>(x, best) | zs_is_nan(x);
+    return skip == ZS_PLAIN ? wins : (x != nodata) & (wins | (best == nodata));
+}
+
+template <bool greatest, int skip, class T> ZS_INLINE T zs_best_of(const T *restrict x, int64_t n, T best, T nodata) {
+    constexpr int lanes = 64 / sizeof(T) < ZS_LANES ? ZS_LANES : 64 / sizeof(T);
+    T bests[lanes];
+    int64_t i = 0;
+    for (int l = 0; l < lanes; l++) bests[l] = best;
+    for (; i + lanes <= n; i += lanes)
+        for (int l = 0; l < lanes; l++) bests[l] = zs_takes<greatest, skip>(x[i + l], bests[l], nodata) ? x[i + l] : bests[l];
+    for (; i < n; i++) best = zs_takes<greatest, skip>(x[i], best, nodata) ? x[i] : best;
+    for (int l = 0; l < lanes; l++) best = zs_takes<greatest, skip>(bests[l], best, nodata) ? bests[l] : best;
+    return best;
+}
+
+template <class T, int skip, bool greatest> struct zs_extreme {
+    using Item = T;
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        T *best = (T *)j->a + p->cell;
+        const T nodata = zs_cell<T>(j->nodata);
+        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
+            T *restrict cells = best + first;
+            for (int64_t r = 0; r < p->rows; r++) {
+                const T *restrict row = x + r * p->n + first;
+                for (int64_t i = 0; i < w; i++)
+                    cells[i] = zs_takes<greatest, skip>(row[i], cells[i], nodata) ? row[i] : cells[i];
+            }
+        }
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        T *best = (T *)j->a + p->cell;
+        *best = zs_best_of<greatest, skip>(x, p->n, *best, zs_cell<T>(j->nodata));
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        T *best = (T *)j->a + cell;
+        (void)number;
+        if (zs_takes<greatest, skip>(x, *best, zs_cell<T>(j->nodata))) *best = x;
+    }
+};
+template <class T, int skip> using zs_least_item = zs_extreme<T, skip, false>;
+template <class T, int skip> using zs_greatest_item = zs_extreme<T, skip, true>;
+
+/* The same, and in `b` the number of the first item that is it; -1 where there was none. */
+template <class T, int skip, bool greatest> struct zs_first_extreme {
+    using Item = T;
+    ZS_INLINE int takes(T x, int64_t number, T best, int64_t found, T nodata) {
+        const int is_same = (x == best) | (zs_is_nan(x) & zs_is_nan(best));
+        const int wins = zs_is_better<greatest>(x, best) | (zs_is_nan(x) & !zs_is_nan(best));
+        return zs_is_valid<skip>(x, nodata) & ((found < 0) | wins | (is_same & (number < found)));
+    }
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        T *best = (T *)j->a + p->cell;
+        int64_t *found = (int64_t *)j->b + p->cell;
+        const T nodata = zs_cell<T>(j->nodata);
+        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
+            for (int64_t r = 0; r < p->rows; r++) {
+                const T *restrict row = x + r * p->n + first;
+                const int64_t number = p->number + r * p->row_numbers;
+                T *restrict bests = best + first;
+                int64_t *restrict numbers = found + first;
+                for (int64_t i = 0; i < w; i++) {
+                    const int takes_it = takes(row[i], number, bests[i], numbers[i], nodata);
+                    bests[i] = takes_it ? row[i] : bests[i];
+                    numbers[i] = takes_it ? number : numbers[i];
+                }
+            }
+        }
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        const T nodata = zs_cell<T>(j->nodata), none = greatest ? zs_lowest<T> : zs_highest<T>;
+        const T start = skip == ZS_PLAIN ? none : nodata;
+        const T best = zs_best_of<greatest, skip>(x, p->n, start, nodata);
+        int64_t i = 0;
+        if (!zs_is_valid<skip>(best, nodata)) return;
+        if (!takes(best, p->number, ((T *)j->a)[p->cell], ((int64_t *)j->b)[p->cell], nodata)) return;
+        while (i < p->n && !((x[i] == best) | (zs_is_nan(x[i]) & zs_is_nan(best)))) i++;
+        if (i < p->n) one(j, p->cell, x[i], p->number + i * p->item_numbers);
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        T *best = (T *)j->a + cell;
+        int64_t *found = (int64_t *)j->b + cell;
+        if (takes(x, number, *best, *found, zs_cell<T>(j->nodata))) *best = x, *found = number;
+    }
+};
+template <class T, int skip> using zs_first_least = zs_first_extreme<T, skip, false>;
+template <class T, int skip> using zs_first_greatest = zs_first_extreme<T, skip, true>;
+
+/* ---- counts: of valid items, and in `a` of those among them that are not zero ---- */
+
+template <class T, int skip> struct zs_counts {
+    using Item = T;
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        uint32_t *restrict nonzero = (uint32_t *)j->a + p->cell, *restrict count = j->count + p->cell;
+        const T nodata = zs_cell<T>(j->nodata);
+        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+            const int64_t end = p->n - first < ZS_FOLD_WIDTH ? p->n : first + ZS_FOLD_WIDTH;
+            for (int64_t r = 0; r < p->rows; r++) {
+                const T *restrict row = x + r * p->n;
+                for (int64_t i = first; i < end; i++) {
+                    const int ok = zs_is_valid<skip>(row[i], nodata);
+                    nonzero[i] += (uint32_t)(ok & (row[i] != 0));
+                    if (skip) count[i] += (uint32_t)ok;
+                }
+            }
+        }
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        const T nodata = zs_cell<T>(j->nodata);
+        uint32_t found = 0, valid = 0;
+        for (int64_t i = 0; i < p->n; i++) {
+            const int ok = zs_is_valid<skip>(x[i], nodata);
+            found += (uint32_t)(ok & (x[i] != 0));
+            valid += (uint32_t)ok;
+        }
+        ((uint32_t *)j->a)[p->cell] += found;
+        if (skip) j->count[p->cell] += valid;
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        const int ok = zs_is_valid<skip>(x, zs_cell<T>(j->nodata));
+        (void)number;
+        ((uint32_t *)j->a)[cell] += (uint32_t)(ok & (x != 0));
+        if (skip) j->count[cell] += (uint32_t)ok;
+    }
+};
+
+/* ---- two exact moments, of 8 and 16 bits: `a` the sum, `b` the sum of squares ---- */
+
+template <class T, int skip> struct zs_two_moments {
+    using Item = T;
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        int64_t *total = (int64_t *)j->a + p->cell, *squares = (int64_t *)j->b + p->cell;
+        const T nodata = zs_cell<T>(j->nodata);
+        int32_t sum[ZS_FOLD_WIDTH];
+        int64_t square[ZS_FOLD_WIDTH];
+        uint32_t valid[ZS_FOLD_WIDTH];
+        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
+            for (int64_t begin = 0; begin < p->rows; begin += 32768) {
+                const int64_t end = p->rows - begin < 32768 ? p->rows : begin + 32768;
+                for (int64_t i = 0; i < w; i++) sum[i] = 0, square[i] = 0, valid[i] = 0;
+                for (int64_t r = begin; r < end; r++) {
+                    const T *row = x + r * p->n + first;
+                    for (int64_t i = 0; i < w; i++) {
+                        const int ok = zs_is_valid<skip>(row[i], nodata);
+                        const int32_t value = ok ? row[i] : 0;
+                        sum[i] += value;
+                        square[i] += (uint32_t)value * (uint32_t)value;
+                        if (skip) valid[i] += (uint32_t)ok;
+                    }
+                }
+                for (int64_t i = 0; i < w; i++) total[first + i] += sum[i], squares[first + i] += square[i];
+                if (skip)
+                    for (int64_t i = 0; i < w; i++) j->count[p->cell + first + i] += valid[i];
+            }
+        }
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        const T nodata = zs_cell<T>(j->nodata);
+        int64_t total = 0, squares = 0;
+        uint32_t valid = 0;
+        for (int64_t i = 0; i < p->n; i++) {
+            const int ok = zs_is_valid<skip>(x[i], nodata);
+            const int32_t value = ok ? x[i] : 0;
+            total += value;
+            squares += (uint32_t)value * (uint32_t)value;
+            valid += (uint32_t)ok;
+        }
+        ((int64_t *)j->a)[p->cell] += total;
+        ((int64_t *)j->b)[p->cell] += squares;
+        if (skip) j->count[p->cell] += valid;
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        const int32_t value = x;
+        (void)number;
+        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
+        ((int64_t *)j->a)[cell] += value;
+        ((int64_t *)j->b)[cell] += (uint32_t)value * (uint32_t)value;
+        if (skip) j->count[cell]++;
+    }
+};
+
+/* ---- deviations ---- */
+
+/* A mean and its deviations, joined by those of others. */
+ZS_INLINE void zs_join(double *mean, double *deviations, uint32_t *count, double other, double others, uint32_t n) {
+    const double old = *count, more = n, share = more / (old + more), way = other - *mean;
+    const double joined = *deviations + (others + way * way * (old * share)), between = *mean + way * share;
+    *deviations = n == 0 ? *deviations : old == 0 ? others : joined;
+    *mean = n == 0 ? *mean : old == 0 ? other : between;
+    *count += n;
+}
+
+template <class T, int skip> struct zs_deviations {
+    using Item = T;
+    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
+        double *mean = (double *)j->a + p->cell, *squares = (double *)j->b + p->cell;
+        uint32_t *count = j->count + p->cell;
+        const T nodata = zs_cell<T>(j->nodata);
+        double middle[ZS_FOLD_WIDTH], off[ZS_FOLD_WIDTH], square[ZS_FOLD_WIDTH];
+        uint32_t valid[ZS_FOLD_WIDTH];
+        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
+            for (int64_t i = 0; i < w; i++) middle[i] = off[i] = square[i] = 0, valid[i] = 0;
+            for (int64_t r = 0; r < p->rows; r++) {
+                const T *row = x + r * p->n + first;
+                for (int64_t i = 0; i < w; i++) {
+                    const int ok = zs_is_valid<skip>(row[i], nodata);
+                    middle[i] += zs_value(row[i], ok);
+                    valid[i] += (uint32_t)ok;
+                }
+            }
+            if (p->rows > 1) {
+                for (int64_t i = 0; i < w; i++) middle[i] /= valid[i] ? (double)valid[i] : 1.0;
+                for (int64_t r = 0; r < p->rows; r++) {
+                    const T *row = x + r * p->n + first;
+                    for (int64_t i = 0; i < w; i++) {
+                        const double way =
+                            zs_keep((double)row[i] - middle[i], zs_is_valid<skip>(row[i], nodata));
+                        off[i] += way;
+                        square[i] += way * way;
+                    }
+                }
+                for (int64_t i = 0; i < w; i++) {
+                    const double more = off[i] / (valid[i] ? (double)valid[i] : 1.0);
+                    square[i] -= off[i] * more;
+                    middle[i] += more;
+                }
+            } else if (zs_is_float<T>) { /* of one item there is no deviation, unless it is not finite */
+                for (int64_t i = 0; i < w; i++) square[i] = middle[i] - middle[i];
+            }
+            for (int64_t i = 0; i < w; i++)
+                zs_join(&mean[first + i], &squares[first + i], &count[first + i], middle[i], square[i], valid[i]);
+        }
+    }
+    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
+        const T nodata = zs_cell<T>(j->nodata);
+        double sum = 0, rest = 0, offs[ZS_LANES] = {0}, squares[ZS_LANES] = {0}, off = 0, square = 0;
+        const uint32_t valid = zs_sum_run<T, skip>(x, p->n, nodata, &sum, &rest);
+        const double middle = (sum + rest) / (valid ? (double)valid : 1.0);
+        int64_t i = 0;
+        for (; i + ZS_LANES <= p->n; i += ZS_LANES)
+            for (int l = 0; l < ZS_LANES; l++) {
+                const double way = zs_keep((double)x[i + l] - middle, zs_is_valid<skip>(x[i + l], nodata));
+                offs[l] += way;
+                squares[l] += way * way;
+            }
+        for (int l = 0; i < p->n; i++, l++) {
+            const double way = zs_keep((double)x[i] - middle, zs_is_valid<skip>(x[i], nodata));
+            offs[l] += way;
+            squares[l] += way * way;
+        }
+        for (int l = 0; l < ZS_LANES; l++) off += offs[l], square += squares[l];
+        const double more = off / (valid ? (double)valid : 1.0);
+        zs_join((double *)j->a + p->cell, (double *)j->b + p->cell, j->count + p->cell, middle + more,
+                square - off * more, valid);
+    }
+    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        const double value = (double)x;
+        (void)number;
+        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
+        zs_join((double *)j->a + cell, (double *)j->b + cell, j->count + cell, value, value - value, 1);
+    }
+};
+
+/* ---- the way through a box ---- */
+
+template <class Fold>
+ZS_TWO_CLONES static void zs_keep_rows(const zs_fold_job *j, const zs_place *p, const typename Fold::Item *x) {
+    Fold::keep(j, p, x);
+}
+template <class Fold>
+ZS_TWO_CLONES static void zs_run_row(const zs_fold_job *j, const zs_place *p, const typename Fold::Item *x) {
+    Fold::run(j, p, x);
+}
+/* Items to the cells of their labels; those that lie side by side are a run. */
+template <class Fold>
+static void zs_fold_each(const zs_fold_job *j, const zs_place *p, const typename Fold::Item *x, const int32_t *labels,
+                         int64_t label_step, int64_t cell_step) {
+    for (int64_t i = 0, end; i < p->n; i = end) {
+        const int32_t group = labels[i * label_step];
+        end = i + 1;
+        if (!cell_step)
+            while (end < p->n && labels[end * label_step] == group) end++;
+        if (group < 0 || group >= j->groups) continue;
+        zs_place run = *p;
+        run.cell += i * cell_step + group * j->group_step;
+        run.n = end - i;
+        run.number += i * p->item_numbers;
+        if (run.n < 2 * ZS_LANES)
+            for (; i < end; i++, run.number += p->item_numbers) Fold::one(j, run.cell, x[i], run.number);
+        else zs_run_row<Fold>(j, &run, x + i);
+    }
+}
+
+template <class Fold> static void zs_fold_rows(const zs_fold_job *j, zs_place p, const typename Fold::Item *x,
+                                                  const int32_t *label, int last) {
+    const int has_rows = last > 0;
+    const int64_t rows = has_rows ? j->size[last - 1] : 1, row_cells = has_rows ? j->cell_step[last - 1] : 0;
+    const int64_t row_labels = has_rows ? j->label_step[last - 1] : 0, item_labels = j->label_step[last];
+    const int64_t item_cells = j->cell_step[last], first_cell = p.cell, first_number = p.number;
+    for (int64_t r = 0; r < rows; r += p.rows) {
+        const int32_t *at = label ? label + r * row_labels : NULL;
+        p.rows = 1;
+        p.number = first_number + r * p.row_numbers;
+        if (at && item_labels) {
+            p.cell = first_cell + r * row_cells;
+            zs_fold_each<Fold>(j, &p, x + r * p.n, at, item_labels, item_cells);
+            continue;
+        }
+        p.cell = first_cell + r * row_cells;
+        if (item_cells && !row_cells) /* as many rows as go to the same cells */
+            while (r + p.rows < rows && (!at || at[p.rows * row_labels] == *at)) p.rows++;
+        if (at) {
+            if (*at < 0 || *at >= j->groups) continue;
+            p.cell += *at * j->group_step;
+        }
+        if (item_cells) zs_keep_rows<Fold>(j, &p, x + r * p.n);
+        else zs_run_row<Fold>(j, &p, x + r * p.n);
+    }
+}
+
+template <class Fold> static void zs_fold_box(const zs_fold_job *j) {
+    const int last = j->dims - 1, outer = last > 0 ? last - 1 : 0;
+    const int64_t size = j->size[last] * (last > 0 ? j->size[last - 1] : 1);
+    const typename Fold::Item *x = (const typename Fold::Item *)j->items;
+    int64_t at[ZS_FOLD_DIMS] = {0}, label = 0;
+    zs_place p = {0, j->size[last], 1, j->first_number, last > 0 ? j->number_step[last - 1] : 0, j->number_step[last]};
+    for (;;) {
+        int d = outer - 1;
+        zs_fold_rows<Fold>(j, p, x, j->labels ? j->labels + label : NULL, last);
+        x += size;
+        for (; d >= 0; d--) {
+            p.cell += j->cell_step[d];
+            p.number += j->number_step[d];
+            label += j->label_step[d];
+            if (++at[d] < j->size[d]) break;
+            p.cell -= j->size[d] * j->cell_step[d];
+            p.number -= j->size[d] * j->number_step[d];
+            label -= j->size[d] * j->label_step[d];
+            at[d] = 0;
+        }
+        if (d < 0) return;
+    }
+}
+
+typedef void (*zs_folding)(const zs_fold_job *job);
+
+template <template <class, int> class Fold, class T> static void zs_fold(const zs_fold_job *job) {
+    if (job->skip == ZS_PLAIN) return zs_fold_box<Fold<T, ZS_PLAIN>>(job);
+    if constexpr (zs_is_float<T>)
+        if (job->skip == ZS_SKIP_NAN) return zs_fold_box<Fold<T, ZS_SKIP_NAN>>(job);
+    zs_fold_box<Fold<T, ZS_SKIP_VALUE>>(job);
+}
+
+#define ZS_FOLDS(FOLD)                                                                                      \
+    {zs_fold<FOLD, uint8_t>, zs_fold<FOLD, int8_t>,   zs_fold<FOLD, uint16_t>, zs_fold<FOLD, int16_t>,      \
+     zs_fold<FOLD, uint32_t>, zs_fold<FOLD, int32_t>, zs_fold<FOLD, uint64_t>, zs_fold<FOLD, int64_t>,      \
+     zs_fold<FOLD, float>,   zs_fold<FOLD, double>}
+
+static const int64_t zs_fold_item_size[10] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8};
+
+/* By fold and type; NULL where there is none. */
+static const zs_folding zs_foldings[ZS_FOLD_COUNT][10] = {
+    ZS_FOLDS(zs_sum),
+    {NULL, NULL, NULL, NULL, zs_fold<zs_wide_sum, uint32_t>, zs_fold<zs_wide_sum, int32_t>,
+     zs_fold<zs_wide_sum, uint64_t>, zs_fold<zs_wide_sum, int64_t>, NULL, NULL},
+    ZS_FOLDS(zs_least_item),
+    ZS_FOLDS(zs_greatest_item),
+    /* whether an integer is zero, or nodata, does not depend on its sign */
+    {zs_fold<zs_counts, uint8_t>, zs_fold<zs_counts, uint8_t>, zs_fold<zs_counts, uint16_t>,
+     zs_fold<zs_counts, uint16_t>, zs_fold<zs_counts, uint32_t>, zs_fold<zs_counts, uint32_t>,
+     zs_fold<zs_counts, uint64_t>, zs_fold<zs_counts, uint64_t>, zs_fold<zs_counts, float>,
+     zs_fold<zs_counts, double>},
+    {zs_fold<zs_two_moments, uint8_t>, zs_fold<zs_two_moments, int8_t>, zs_fold<zs_two_moments, uint16_t>,
+     zs_fold<zs_two_moments, int16_t>},
+    {NULL, NULL, NULL, NULL, zs_fold<zs_deviations, uint32_t>, zs_fold<zs_deviations, int32_t>,
+     zs_fold<zs_deviations, uint64_t>, zs_fold<zs_deviations, int64_t>, zs_fold<zs_deviations, float>,
+     zs_fold<zs_deviations, double>},
+    ZS_FOLDS(zs_first_least),
+    ZS_FOLDS(zs_first_greatest),
+};
+
+#endif

@@ -1,0 +1,467 @@
+"""What each way of reducing keeps of the items it has seen, how that is joined, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zstore._ext.reduce import fold as kernels
+from zstore.errors import UnsupportedError
+
+__all__ = ["METHODS", "Cells", "Items", "Method", "make_method"]
+
+Items = np.ndarray[Any, Any]
+
+METHODS = ("sum", "mean", "min", "max", "count", "std", "var", "any", "all", "argmin", "argmax")
+
+# The types that kernels know, in the order of their table.
+ITEM_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
+# What is done with floats, with complex numbers (part by part), and with moments and lengths of time.
+OF_COMPLEX = ("sum", "mean", "count")
+OF_TIMES = ("min", "max", "count", "argmin", "argmax")
+NONE = "none"
+# So many cells are joined and finished at a time.
+STRETCH = 1 << 15
+# More items of 32 bits than this might not fit a sum of 64, nor the squares of 16 bits.
+MANY = 1 << 31
+
+FOLDS = {
+    "sum": "sum",
+    "mean": "sum",
+    "min": "least",
+    "max": "greatest",
+    "count": "counts",
+    "any": "counts",
+    "all": "counts",
+    "argmin": "first_least",
+    "argmax": "first_greatest",
+}
+TURNED = {"min": "max", "max": "min", "argmin": "argmax", "argmax": "argmin"}
+WIDE = np.dtype([("low", np.uint64), ("high", np.int64)])
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What is kept for each cell of a result: two numbers, as far as the method has them, and a count.
+
+    count   of the valid items; None where none is left out
+    """
+
+    a: Items
+    b: Items | None
+    count: Items | None
+
+    def part(self, cells: slice) -> Cells:
+        """Those of some cells."""
+        b, count = (None if plane is None else plane[cells] for plane in (self.b, self.count))
+        return Cells(self.a[cells], b, count)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way of reducing items of one type.
+
+    name        in `METHODS`
+    dtype       of the items as they are stored
+    folded      the type that the kernels are told: as `dtype`, or what stands for it
+    lanes       numbers in an item: 2 of complex ones
+    fold        the kernel's name for what it does
+    skip        which items are left out: "none", "value" or "nan"
+    nodata      the item that is left out, as `folded`
+    result      the type of what comes out
+    many        whether a cell may get more items than a count of 32 bits holds
+    scale, offset  what is done to stored values
+    ddof        what is taken from the count of items, for `var` and `std`
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    folded: np.dtype[Any]
+    lanes: int
+    fold: str
+    skip: str
+    nodata: Items
+    result: np.dtype[Any]
+    many: bool
+    scale: float = 1.0
+    offset: float = 0.0
+    ddof: int = 0
+
+    # What is kept
+
+    @property
+    def _planes(self) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
+        is_float = self.folded.kind == "f"
+        whole = WIDE if self.folded.itemsize == 8 else np.dtype(np.int64)
+        planes: dict[str, tuple[Any, Any]] = {
+            "sum": (np.float64, np.float64) if is_float else (whole, None),
+            "wide_sum": (WIDE, None),
+            "least": (self.folded, None),
+            "greatest": (self.folded, None),
+            "counts": (np.uint32, None),
+            "moments": (np.int64, np.int64),
+            "spread": (np.float64, np.float64),
+            "first_least": (self.folded, np.int64),
+            "first_greatest": (self.folded, np.int64),
+        }
+        a, b = planes[self.fold]
+        return np.dtype(a), None if b is None else np.dtype(b)
+
+    @property
+    def _has_count(self) -> bool:
+        has_extremes = self.fold in ("least", "greatest", "first_least", "first_greatest")
+        return self.fold == "spread" or (self.skip != NONE and not has_extremes)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether it matters which item of its cell an item is."""
+        return self.name in ("argmin", "argmax")
+
+    @property
+    def cell_size(self) -> int:
+        """Bytes that are kept for a cell."""
+        a, b = self._planes
+        size = a.itemsize + (0 if b is None else b.itemsize) + (4 if self._has_count else 0)
+        return size * self.lanes
+
+    def make(self, count: int) -> Cells:
+        """`count` cells that have had no item."""
+        a, b = self._planes
+        count *= self.lanes
+        first = np.zeros(count, a)
+        if self.fold in ("least", "greatest"):
+            first[...] = self.nodata if self.skip != NONE else _bound(a, is_least=self.fold == "greatest")
+        second = None if b is None else np.zeros(count, b)
+        if second is not None and self.has_numbers:
+            second[...] = -1
+        return Cells(first, second, np.zeros(count, np.uint32) if self._has_count else None)
+
+    def put(
+        self,
+        cells: Cells,
+        items: Items,
+        cell_steps: tuple[int, ...],
+        labels: Items | None,
+        label_steps: tuple[int, ...],
+        number_steps: tuple[int, ...],
+        *,
+        groups: int,
+        group_step: int,
+        first_number: int,
+    ) -> None:
+        """Fold a box of items into the cells they concern; of labels, see `fold.h`."""
+        shape, lanes = items.shape, self.lanes
+        if lanes > 1:
+            if self.skip == "nan":
+                # A number that is NaN in one part is left out in both.
+                items[np.isnan(items)] = complex(np.nan, np.nan)
+            shape = (*shape, lanes)
+            cell_steps = (*(step * lanes for step in cell_steps), 1)
+            label_steps, number_steps = (*label_steps, 0), (*number_steps, 0)
+        if items.dtype.kind in "bmMc":
+            items = items.reshape(-1).view(self.folded)
+        elif items.dtype != self.folded:
+            items = items.astype(self.folded)
+        kernels.fold(
+            items,
+            shape,
+            cells.a,
+            cells.b,
+            cells.count,
+            labels,
+            method=kernels.FOLDS[self.fold],
+            item_type=ITEM_TYPES.index(self.folded.name),
+            skip=kernels.SKIPS[self.skip],
+            nodata=self.nodata.tobytes(),
+            cell_steps=cell_steps,
+            label_steps=label_steps,
+            number_steps=number_steps,
+            groups=groups,
+            group_step=group_step * lanes,
+            first_number=first_number,
+        )
+
+    def begin(self, cells: Cells) -> Cells:
+        """The cells, with room for the items of all that is to be joined to them."""
+        if not self.many:
+            return cells
+        a = cells.a.astype(np.int64) if self.fold == "counts" else cells.a
+        return Cells(a, cells.b, None if cells.count is None else cells.count.astype(np.int64))
+
+    def join(self, cells: Cells, others: Cells) -> None:
+        """Put into the cells what others have kept of later items."""
+        for first in range(0, len(cells.a), STRETCH):
+            some = slice(first, first + STRETCH)
+            self._join(cells.part(some), others.part(some))
+
+    def _join(self, cells: Cells, others: Cells) -> None:
+        a, b, count = cells.a, cells.b, cells.count
+        c, d, more = others.a, others.b, others.count
+        if self.fold in ("least", "greatest"):
+            self._join_extremes(a, c)
+        elif self.has_numbers and b is not None and d is not None:
+            self._join_firsts(a, b, c, d)
+        elif a.dtype == WIDE:
+            low = a["low"] + c["low"]
+            a["high"] += c["high"] + (low < c["low"])
+            a["low"] = low
+        elif self.fold == "spread" and b is not None and count is not None and more is not None:
+            # Chan, Golub and LeVeque: two means and their deviations.
+            old, new = count.astype(np.float64), more.astype(np.float64)
+            with np.errstate(all="ignore"):
+                way, share = c - a, new / np.maximum(old + new, 1)
+                joined = b + (d + way * way * (old * share))
+                mean = a + way * share
+            b[...] = np.where(new == 0, b, np.where(old == 0, d, joined))
+            a[...] = np.where(new == 0, a, np.where(old == 0, c, mean))
+        elif self.folded.kind == "f" and self.fold == "sum" and b is not None:
+            with np.errstate(all="ignore"):
+                total = a + c
+                back = total - a
+                b += d + ((a - (total - back)) + (c - back))
+            a[...] = total
+        else:
+            a += c
+            if b is not None:
+                b += d
+        if count is not None:
+            count += more
+
+    def _join_extremes(self, a: Items, c: Items) -> None:
+        choose: Any = np.minimum if self.fold == "least" else np.maximum
+        if self.skip == "nan":
+            choose = np.fmin if self.fold == "least" else np.fmax
+        best = choose(a, c)
+        if self.skip == "value":
+            best = np.where(c == self.nodata, a, np.where(a == self.nodata, c, best))
+        a[...] = best
+
+    def _join_firsts(self, a: Items, b: Items, c: Items, d: Items) -> None:
+        is_better = c < a if self.fold == "first_least" else c > a
+        is_same = c == a
+        if a.dtype.kind == "f":
+            is_better |= np.isnan(c) & ~np.isnan(a)
+            is_same |= np.isnan(c) & np.isnan(a)
+        takes = (d >= 0) & ((b < 0) | is_better | (is_same & (d < b)))
+        np.copyto(a, c, where=takes)
+        np.copyto(b, d, where=takes)
+
+    # What comes of it
+
+    def finish(self, cells: Cells, sizes: Items, where: str, out: Items) -> None:
+        """Put the result of every cell into `out`; of n groups, one behind the other, `sizes` says how many
+        items each of their cells got, valid or not.
+
+        Raises
+            OverflowError: a sum that the result's type cannot hold.
+            ValueError: the least or greatest of no items.
+        """
+        each = max(1, len(out) // max(1, len(sizes)))
+        for first in range(0, len(out), STRETCH):
+            last = min(first + STRETCH, len(out))
+            with np.errstate(all="ignore"):
+                here = sizes[np.arange(first, last) // each] if len(sizes) > 1 else sizes
+                made = self._finish(cells.part(slice(first * self.lanes, last * self.lanes)), here, where)
+                out[first:last] = self._fit(made, where)
+
+    def _fit(self, made: Items, where: str) -> Items:
+        to = self.result
+        if to.kind in "iu" and made.dtype.kind in "iuf" and made.dtype != to:
+            limits = np.iinfo(to)
+            if made.dtype.kind == "f":
+                is_held = (made >= float(limits.min)) & (made < float(limits.max) + 1)
+            else:
+                is_held = (made >= limits.min) & (made <= limits.max)
+            if not is_held.all():
+                raise OverflowError(f"{self.name} {made[~is_held][0]!r} of {where} does not fit {to}")
+        return made.astype(to, copy=False)
+
+    def _finish(self, cells: Cells, sizes: Items, where: str) -> Items:
+        a, b, count = cells.a, cells.b, cells.count
+        valid = sizes if count is None else count[:: self.lanes]
+        name, lanes = self.name, self.lanes
+        if name == "count":
+            return valid
+        if name in ("any", "all"):
+            return a > 0 if name == "any" else a == valid
+        if name in ("argmin", "argmax") and b is not None:
+            return b
+        if name in ("min", "max"):
+            return self._finish_extremes(a, sizes, where)
+        if name in ("var", "std"):
+            return self._finish_deviations(cells, valid)
+        total: Items
+        if b is not None:  # sums of floats
+            total = np.where(np.isfinite(a), a + b, a)
+            if lanes > 1:
+                total = total.view(np.complex128)
+        elif a.dtype == WIDE:
+            total = self._whole(a, where)
+        else:
+            total = a
+        if name == "mean":
+            total = total / valid
+            return total * self.scale + self.offset if self._is_packed else total
+        return total * self.scale + self.offset * valid if self._is_packed else total
+
+    @property
+    def _is_packed(self) -> bool:
+        return self.scale != 1 or self.offset != 0
+
+    def _whole(self, a: Items, where: str) -> Items:
+        """Sums of 128 bits as 64, where such a result is wanted; else as floats."""
+        low, high = a["low"], a["high"]
+        if self.name == "sum" and self.result.kind in "iu" and not self._is_packed:
+            wanted = low.view(np.int64) if self.result.kind == "i" else low
+            is_held = high == (wanted >> 63 if self.result.kind == "i" else 0)
+            if not is_held.all():
+                at = int(np.flatnonzero(~is_held)[0])
+                value = (int(high[at]) << 64) + int(low[at])
+                raise OverflowError(f"sum {value} of {where} does not fit {self.result}")
+            return wanted
+        is_negative = high < 0
+        least = np.where(is_negative, ~low + np.uint64(1), low)
+        most = np.where(is_negative, ~high + (low == 0), high)
+        size = most * 2.0**64 + least.astype(np.float64)
+        return np.where(is_negative, -size, size)
+
+    def _finish_extremes(self, a: Items, sizes: Items, where: str) -> Items:
+        if self.skip == NONE and (sizes == 0).any():
+            raise ValueError(f"{self.name} of no items of {where}; expected one at least, or nodata")
+        made = a.view(self.dtype) if self.dtype.kind in "bmM" else a
+        if not self._is_packed:
+            return made.astype(self.dtype, copy=False)
+        values = made * self.scale + self.offset
+        if self.skip == "value":
+            values = np.where(a == self.nodata, np.nan, values)
+        return values
+
+    def _finish_deviations(self, cells: Cells, valid: Items) -> Items:
+        a, b = cells.a, cells.b
+        if self.fold == "moments" and b is not None:
+            # About a whole number near the mean, all but the last step is exact, in 64 bits.
+            n = valid.astype(np.int64)
+            middle = np.rint(a / np.maximum(n, 1)).astype(np.int64)
+            rest = a - n * middle
+            square = (b - 2 * middle * a + n * middle * middle).astype(np.float64)
+            deviations = square - rest.astype(np.float64) ** 2 / n
+        else:
+            deviations = b if b is not None else a
+        variance = deviations / np.maximum(valid.astype(np.float64) - self.ddof, 0)
+        made: Items = variance * self.scale**2 if self._is_packed else variance
+        return made if self.name == "var" else np.sqrt(made)
+
+
+def _bound(dtype: np.dtype[Any], *, is_least: bool) -> Any:
+    if dtype.kind == "f":
+        return -np.inf if is_least else np.inf
+    return np.iinfo(dtype).min if is_least else np.iinfo(dtype).max
+
+
+def make_method(
+    name: str,
+    dtype: np.dtype[Any],
+    most: int,
+    *,
+    nodata: Any = None,
+    scale: float = 1.0,
+    offset: float = 0.0,
+    result: Any = None,
+    ddof: int = 0,
+) -> Method:
+    """How items of a type, in native byte order, are reduced, at most `most` of them to one cell.
+
+    Raises
+        ValueError: there is no such method, or nodata is no value of the type.
+        UnsupportedError: the method has no meaning for the type, or for packed values.
+    """
+    if name not in METHODS:
+        raise ValueError(f"method {name!r}, expected one of {', '.join(METHODS)}")
+    _check_type(name, dtype)
+    is_packed = scale != 1 or offset != 0
+    if is_packed and name in ("any", "all"):
+        raise UnsupportedError(
+            f"{name} of packed values has no meaning that zstore knows; expected unpack=False"
+        )
+    folded = np.dtype(
+        {"?": "u1", "m": "i8", "M": "i8", "e": "f4", "F": "f4", "D": "f8"}.get(dtype.char, dtype)
+    )
+    asked = TURNED.get(name, name) if scale < 0 else name
+    if name in ("var", "std"):
+        is_small = folded.kind in "iu" and folded.itemsize <= 2
+        if is_small and most >= MANY:
+            folded, is_small = np.dtype(f"{folded.kind}4"), False
+        kernel = "moments" if is_small else "spread"
+    else:
+        kernel = FOLDS[asked]
+    if kernel == "sum" and folded.kind in "iu" and folded.itemsize == 4 and most >= MANY:
+        kernel = "wide_sum"
+    skip, hole = _nodata(nodata, dtype, folded)
+    return Method(
+        name,
+        dtype,
+        folded,
+        2 if dtype.kind == "c" else 1,
+        kernel,
+        skip,
+        hole,
+        np.dtype(result) if result is not None else _result(name, dtype, is_packed=is_packed),
+        most >= 1 << 32,
+        scale,
+        offset,
+        ddof,
+    )
+
+
+def _check_type(name: str, dtype: np.dtype[Any]) -> None:
+    fits = {
+        "b": METHODS,
+        "i": METHODS,
+        "u": METHODS,
+        "f": METHODS,
+        "c": OF_COMPLEX,
+        "m": OF_TIMES,
+        "M": OF_TIMES,
+    }
+    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    if name not in fits.get(dtype.kind, ()) or size > 8:
+        raise UnsupportedError(f"{name} of data type {dtype} has no meaning that zstore knows")
+
+
+def _result(name: str, dtype: np.dtype[Any], *, is_packed: bool) -> np.dtype[Any]:
+    """The type that numpy gives the result; of packed values float64."""
+    if name in ("count", "argmin", "argmax"):
+        return np.dtype(np.int64)
+    if name in ("any", "all"):
+        return np.dtype(np.bool_)
+    if is_packed:
+        return np.dtype(np.float64)
+    if name in ("min", "max"):
+        return dtype
+    if name == "sum" and dtype.kind in "biu":
+        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    return dtype if dtype.kind in "fc" else np.dtype(np.float64)
+
+
+def _nodata(nodata: Any, dtype: np.dtype[Any], folded: np.dtype[Any]) -> tuple[str, Items]:
+    """Which items are left out, and the one that is."""
+    hole = np.zeros((), folded)
+    if dtype.kind in "mM":
+        if nodata is not None:
+            raise UnsupportedError(f"nodata {nodata!r} of times; expected None, which leaves out NaT")
+        return "value", np.full((), np.iinfo(np.int64).min, folded)
+    if isinstance(nodata, str) and nodata == NONE:
+        return NONE, hole
+    if nodata is None or (dtype.kind in "fc" and np.asarray(nodata).dtype.kind == "f" and np.isnan(nodata)):
+        return ("nan", np.full((), np.nan, folded)) if dtype.kind in "fc" else (NONE, hole)
+    given = np.asarray(nodata)
+    if given.ndim == 0 and dtype.kind != "c" and given.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            held = given.astype(dtype)
+        if dtype.kind == "f" and np.isfinite(held) == np.isfinite(given):
+            return "value", held.astype(folded)
+        if dtype.kind != "f" and held.item() == given.item():
+            return "value", held.astype(folded)
+    raise ValueError(f"nodata {nodata!r} is not a value of data type {dtype}")

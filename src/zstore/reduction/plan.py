@@ -1,0 +1,257 @@
+"""How an array is gone through: boxes of whole chunks, and which part of the result each concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Box", "Groups", "Plan", "Tile", "make_groups", "make_plan"]
+
+Box = tuple[slice, ...]
+Items = np.ndarray[Any, Any]
+
+# Decoded bytes that are read at once: as much as the next cache beside a core holds; more where a chunk is
+# larger, or where as much is kept for the cells, which then are gone through less often. Chunks larger than
+# the last of these are read in parts.
+BOX_SIZE = 2 << 20
+BOX_BESIDE = 8 << 20
+BOX_LIMIT = 16 << 20
+# What is kept for the cells of a tile: so much where chunks leave a choice, and so much at most.
+TILE_SIZE = 4 << 20
+TILE_LIMIT = 24 << 20
+# Decoded bytes of a unit: enough that joining its cells to those of others is little beside.
+UNIT_SIZE = 16 << 20
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which group every item along the reduced dimensions belongs to.
+
+    names   the labels, in order
+    codes   the number of a label, -1 for none; as many dimensions as the array, of length 1 where it does not
+            depend on them
+    sizes   how many items of the reduced dimensions belong to each
+    """
+
+    names: Items
+    codes: Items
+    sizes: Items
+
+    @property
+    def count(self) -> int:
+        """How many groups."""
+        return len(self.names)
+
+    def of(self, box: Box) -> tuple[Items, tuple[int, ...]]:
+        """The codes of a box, contiguous, and how far a step along each dimension moves in them."""
+        lengths = self.codes.shape
+        part = np.ascontiguousarray(
+            self.codes[tuple(slice(0, 1) if n == 1 else span for n, span in zip(lengths, box, strict=True))]
+        )
+        steps = (step // 4 if n > 1 else 0 for n, step in zip(lengths, part.strides, strict=True))
+        return part, tuple(steps)
+
+
+def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], order: Sequence[int]) -> Groups:
+    """Groups of labels for the reduced `axes`; `order` is that in which the labels have them.
+
+    Labels that are NaN, NaT or masked make no group.
+
+    Raises
+        ValueError: the labels do not fit the axes, or cannot be put in order.
+    """
+    mask = np.ma.getmaskarray(labels) if isinstance(labels, np.ma.MaskedArray) else None
+    given = np.asarray(labels)
+    lengths = tuple(shape[axis] for axis in order)
+    fits = given.ndim <= len(order) and all(
+        n in (1, length) for n, length in zip(given.shape[::-1], lengths[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"groups have the shape {given.shape}, expected labels for axes {tuple(order)} of shape {lengths}"
+        )
+    try:
+        names, codes = np.unique(given, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"groups of data type {given.dtype} cannot be put in order: {error}") from error
+    codes = codes.reshape(given.shape).astype(np.int32)
+    if names.dtype.kind in "fmMc":
+        known = np.count_nonzero(~np.isnat(names) if names.dtype.kind in "mM" else ~np.isnan(names))
+        names = names[:known]
+        codes[codes >= known] = -1
+    if mask is not None:
+        codes[mask] = -1
+        kept = np.unique(codes[codes >= 0])
+        codes = np.where(codes >= 0, np.searchsorted(kept, codes), -1).astype(np.int32)
+        names = names[kept]
+    codes = codes.reshape((1,) * (len(order) - codes.ndim) + codes.shape)
+    sizes = np.bincount(codes[codes >= 0].reshape(-1), minlength=len(names)).astype(np.int64)
+    sizes *= prod(length for n, length in zip(codes.shape, lengths, strict=True) if n == 1)
+    codes = codes.transpose([list(order).index(axis) for axis in axes])
+    full = [1] * len(shape)
+    for axis, n in zip(axes, codes.shape, strict=True):
+        full[axis] = n
+    return Groups(names, np.ascontiguousarray(codes.reshape(full)), sizes)
+
+
+class Tile(NamedTuple):
+    """A part of the result that is made at once.
+
+    kept     its spans along the dimensions that are not reduced
+    groups   those that are in it
+    units    boxes of the array that concern it, as they are read by one thread
+    """
+
+    kept: Box
+    groups: slice
+    units: list[list[Box]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tiles of a result, and how the array is cut along each dimension.
+
+    shape    of the array
+    axes     that are reduced, in order
+    spans    of the boxes, per dimension
+    group_spans  the groups of the tiles
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    spans: tuple[tuple[slice, ...], ...]
+    item_size: int
+    cell_size: int
+    groups: Groups | None
+    group_spans: tuple[slice, ...]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The dimensions that are not reduced."""
+        return tuple(d for d in range(len(self.shape)) if d not in self.axes)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups; 1 where there are none."""
+        return 1 if self.groups is None else self.groups.count
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The longest box."""
+        return tuple(max((s.stop - s.start for s in spans), default=0) for spans in self.spans)
+
+    @property
+    def box_size(self) -> int:
+        """Decoded bytes of the largest box."""
+        return prod(self.lengths) * self.item_size
+
+    @property
+    def tile_size(self) -> int:
+        """Bytes that are kept for the cells of the largest tile."""
+        groups = max((s.stop - s.start for s in self.group_spans), default=0)
+        return groups * prod(self.lengths[d] for d in self.kept) * self.cell_size
+
+    def tiles(self) -> Iterator[Tile]:
+        """All of them; together they have every cell of the result once."""
+        reduced = [self.spans[axis] for axis in self.axes]
+        for groups in self.group_spans:
+            for kept in product(*(self.spans[d] for d in self.kept)):
+                yield Tile(kept, groups, self._units(kept, groups, reduced))
+
+    def _units(self, kept: Box, groups: slice, reduced: list[tuple[slice, ...]]) -> list[list[Box]]:
+        most = max(UNIT_SIZE, 8 * self.tile_size)
+        units, size = [list[Box]()], 0
+        for spans in product(*reduced):
+            box = self._box(kept, spans)
+            if len(self.group_spans) > 1 and not self._concerns(box, groups):
+                continue
+            boxed = prod(s.stop - s.start for s in box) * self.item_size
+            if size and size + boxed > most:
+                units.append([])
+                size = 0
+            units[-1].append(box)
+            size += boxed
+        return [unit for unit in units if unit]
+
+    def _box(self, kept: Box, reduced: Box) -> Box:
+        box = [slice(0, 0)] * len(self.shape)
+        for axis, span in (*zip(self.kept, kept, strict=True), *zip(self.axes, reduced, strict=True)):
+            box[axis] = span
+        return tuple(box)
+
+    def _concerns(self, box: Box, groups: slice) -> bool:
+        codes, _ = self.groups.of(box) if self.groups is not None else (np.zeros(1, np.int32), ())
+        return bool(((codes >= groups.start) & (codes < groups.stop)).any())
+
+
+def make_plan(
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    chunks: Sequence[Sequence[int]],
+    item_size: int,
+    cell_size: int,
+    groups: Groups | None = None,
+) -> Plan:
+    """The plan for an array cut into chunks of those lengths, per dimension.
+
+    A tile has the cells of one chunk or of several, and each chunk is read once, as long as what is kept for
+    its cells fits `TILE_LIMIT`. Where there are too many groups for that, a tile has some of them, and the
+    chunks that have none of those are not read for it; else chunks are read in parts.
+    """
+    kept = [d for d in range(len(shape)) if d not in axes]
+    lengths = [max(1, *row) if row else 1 for row in chunks]
+    edges = [(0, *accumulate(row)) for row in chunks]
+    count = 1 if groups is None else groups.count
+    at_once = count
+
+    def tile_size() -> int:
+        return at_once * prod(lengths[d] for d in kept) * cell_size
+
+    def box_size() -> int:
+        return prod(lengths) * item_size
+
+    if tile_size() > TILE_LIMIT and groups is not None and _is_cut_by(groups, edges):
+        at_once = max(1, TILE_LIMIT // (tile_size() // at_once))
+    for d in kept:  # the outermost first: what is left of a chunk then lies together
+        if tile_size() > TILE_LIMIT:
+            lengths[d] = max(1, lengths[d] * TILE_LIMIT // tile_size())
+    for d in range(len(shape)):
+        if box_size() > BOX_LIMIT:
+            lengths[d] = max(1, lengths[d] * BOX_LIMIT // box_size())
+    for d in (*reversed(kept), *reversed(axes)):
+        if at_once < count and groups is not None and groups.codes.shape[d] > 1:
+            continue  # chunks that no group of a tile needs are not to be read along with others
+        if d in kept:
+            room = min(BOX_SIZE // box_size(), TILE_SIZE // max(1, tile_size()))
+        else:
+            room = max(BOX_SIZE, min(BOX_BESIDE, tile_size(), TILE_LIMIT - tile_size())) // box_size()
+        lengths[d] *= max(1, min(room, shape[d] // lengths[d] + 1))
+    spans = tuple(_cut(row, most) for row, most in zip(edges, lengths, strict=True))
+    group_spans = tuple(slice(g, min(g + at_once, count)) for g in range(0, count, max(1, at_once)))
+    return Plan(shape, axes, spans, item_size, cell_size, groups, group_spans)
+
+
+def _is_cut_by(groups: Groups, edges: Sequence[Sequence[int]]) -> bool:
+    """Whether hardly any chunk has items of several groups: labels along one dimension only."""
+    [*labelled] = (d for d, n in enumerate(groups.codes.shape) if n > 1)
+    if len(labelled) != 1:
+        return False
+    codes, row = groups.codes.reshape(-1), edges[labelled[0]]
+    pairs = list(pairwise(row))
+    return sum(len(np.unique(codes[a:b])) for a, b in pairs) <= 2 * len(pairs)
+
+
+def _cut(edges: Sequence[int], most: int) -> tuple[slice, ...]:
+    """Spans of whole chunks, of `most` items at most; parts of a chunk that is longer."""
+    spans: list[slice] = []
+    for first, last in pairwise(edges):
+        if spans and last - spans[-1].start <= most:
+            spans[-1] = slice(spans[-1].start, last)
+        else:
+            spans += [slice(at, min(at + most, last)) for at in range(first, last, most)]
+    return tuple(spans)

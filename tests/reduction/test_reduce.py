@@ -1,0 +1,495 @@
+"""Reductions beside numpy's, whatever the shape, the chunks, the types, what is left out, and the threads."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import zstore
+from zstore.errors import CodecError, NotFoundError, StoreError, UnsupportedError
+from zstore.reduction import plan, reduce
+from zstore.storage.memory import MemoryStore
+
+INTEGERS = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+FLOATS = ("float16", "float32", "float64")
+COMPLEX = ("complex64", "complex128")
+METHODS = ("sum", "mean", "min", "max", "var", "std", "any", "all", "argmin", "argmax", "count")
+# Of mean, var and std, in units of the last place of numpy's own float64 result. numpy sums along one axis
+# item by item, so that most of it is numpy's.
+ULPS = 64
+
+
+@pytest.fixture(autouse=True)
+def _plain_numpy():
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+def make(values: np.ndarray, chunks=None, shards=None, **options) -> zstore.Array:
+    cut = {"chunks": chunks} if chunks is not None else {}
+    array = zstore.create_array(
+        MemoryStore(), shape=values.shape, dtype=values.dtype, shards=shards, **cut, **options
+    )
+    if values.size:
+        array[...] = values
+    return array
+
+
+@st.composite
+def arrays(draw, dtypes=INTEGERS + FLOATS, least=0):
+    """(values, chunks, shards): small arrays cut anyhow, ordinary numbers and edges of the type together."""
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 16, 37]), max_size=4)))
+    shape = shape if draw(st.integers(0, 9)) else (*shape, least)
+    dtype = np.dtype(draw(st.sampled_from(dtypes)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        whole = draw(st.booleans())
+        few = min(int(limits.max), 1000)
+        values = rng.integers(max(int(limits.min), -few), few, shape, dtype, endpoint=True)
+        if whole:
+            values = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+            values //= dtype.type(max(1, values.size)) if dtype.itemsize == 8 else dtype.type(1)
+    elif dtype.kind == "b":
+        values = rng.random(shape) < 0.5
+    else:
+        values = rng.normal(3, 10, shape)
+        values = np.asarray(values + 1j * rng.normal(0, 5, shape) if dtype.kind == "c" else values, dtype)
+        values[rng.random(shape) < draw(st.sampled_from([0, 0.1, 0.6]))] = np.nan
+    values = np.asarray(values, dtype)
+    inner = tuple(draw(st.integers(1, max(1, n + 1))) for n in shape)
+    shards = None
+    if shape and draw(st.booleans()):
+        shards = tuple(n * draw(st.integers(1, 3)) for n in inner)
+    return values, inner, shards
+
+
+@st.composite
+def some_axes(draw, ndim: int):
+    if ndim == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from([None, ()]))
+    found = draw(st.lists(st.integers(0, ndim - 1), min_size=1, max_size=ndim, unique=True))
+    found = [d - ndim if draw(st.booleans()) else d for d in found]
+    return found[0] if len(found) == 1 and draw(st.booleans()) else tuple(found)
+
+
+def expected(values: np.ndarray, method: str, axis, nodata=None, keepdims: bool = False):
+    """What numpy makes of it, with what is left out masked."""
+    if nodata is None and values.dtype.kind in "fc":
+        hole = np.isnan(values)
+    elif nodata is None or (isinstance(nodata, str) and nodata == "none"):
+        hole = np.zeros(values.shape, bool)
+    else:
+        hole = values == nodata
+    if method == "count":
+        return np.sum(~hole, axis=axis, keepdims=keepdims)
+    exact = values
+    if method in ("mean", "var", "std", "sum") and values.dtype.kind in "fc":
+        exact = values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+    if method == "sum":
+        return np.sum(np.where(hole, exact.dtype.type(0), exact), axis=axis, keepdims=keepdims)
+    if method in ("any", "all"):
+        return getattr(np, method)(np.where(hole, method == "all", values != 0), axis=axis, keepdims=keepdims)
+    if method in ("mean", "var", "std"):
+        return getattr(np, method)(exact, axis=axis, where=~hole, keepdims=keepdims)
+    raise AssertionError(method)
+
+
+def close(made, wanted, dtype: np.dtype, scale: float) -> None:
+    made, wanted = np.asarray(made), np.asarray(wanted)
+    assert made.shape == wanted.shape
+    most = np.finfo(np.float64).eps * ULPS * max(scale, 1)
+    if dtype.kind in "fc" and dtype.itemsize < (16 if dtype.kind == "c" else 8):
+        most += np.finfo(dtype).eps * max(scale, 1)
+        wanted = wanted.astype(dtype)
+    np.testing.assert_allclose(made, wanted, rtol=np.finfo(made.dtype).eps, atol=most)
+
+
+@settings(max_examples=120, deadline=None)
+@given(arrays(), st.data())
+def test_numbers_are_reduced_as_numpy_does(drawn, data):
+    values, chunks, shards = drawn
+    axis = data.draw(some_axes(values.ndim))
+    keepdims = data.draw(st.booleans())
+    array = make(values, chunks, shards)
+    for method in ("sum", "mean", "var", "std", "any", "all", "count"):
+        made = array.reduce(method, axis, keepdims=keepdims)
+        wanted = expected(values, method, axis, keepdims=keepdims)
+        if values.dtype.kind not in "f" or method in ("any", "all", "count"):
+            if method in ("mean", "var", "std"):
+                close(made, wanted, np.dtype(np.float64), float(np.nanmax(np.abs(wanted), initial=1)))
+                continue
+            np.testing.assert_array_equal(made, wanted, err_msg=method)
+            assert np.asarray(made).dtype == np.asarray(wanted).dtype
+            continue
+        size = float(np.nansum(np.abs(values.astype(np.float64)))) + 1
+        close(made, wanted, values.dtype, size if method == "sum" else 500)
+        assert np.asarray(made).dtype == values.dtype
+
+
+@settings(max_examples=80, deadline=None)
+@given(arrays(least=1), st.data())
+def test_extremes_are_numpys(drawn, data):
+    values, chunks, shards = drawn
+    axis = data.draw(some_axes(values.ndim))
+    array = make(values, chunks, shards)
+    for method in ("min", "max"):
+        choose = {"min": np.fmin, "max": np.fmax}[method]
+        np.testing.assert_array_equal(
+            array.reduce(method, axis), choose.reduce(values, axis=axis), err_msg=method
+        )
+        plain = array.reduce(method, axis, nodata="none")
+        np.testing.assert_array_equal(plain, getattr(np, method)(values, axis=axis), err_msg=method)
+        assert np.asarray(plain).dtype == values.dtype
+    if values.ndim == 0 or not (axis is None or isinstance(axis, int)):
+        return
+    for method in ("argmin", "argmax"):
+        wanted = getattr(np, method)(values, axis=axis)
+        np.testing.assert_array_equal(array.reduce(method, axis, nodata="none"), wanted, err_msg=method)
+        if values.dtype.kind == "f":
+            bound = np.inf if method == "argmin" else -np.inf
+            filled = np.where(np.isnan(values), bound, values)
+            wanted = np.where(np.isnan(values).all(axis), -1, getattr(np, method)(filled, axis=axis))
+            np.testing.assert_array_equal(array.reduce(method, axis), wanted, err_msg=method)
+
+
+@settings(max_examples=50, deadline=None)
+@given(arrays(dtypes=("uint8", "int16", "uint32", "int64", "float16", "float32", "float64")), st.data())
+def test_nodata_is_left_out(drawn, data):
+    values, chunks, shards = drawn
+    axis = data.draw(some_axes(values.ndim))
+    rng = np.random.default_rng(1)
+    hole = data.draw(st.sampled_from([0, 7]))
+    values[rng.random(values.shape) < 0.4] = hole
+    values = np.nan_to_num(values)
+    array = make(values, chunks, shards)
+    for method in ("sum", "mean", "any", "count"):
+        made, wanted = array.reduce(method, axis, nodata=hole), expected(values, method, axis, hole)
+        if method == "mean" or (method == "sum" and values.dtype.kind == "f"):
+            close(made, wanted, np.asarray(made).dtype, float(np.abs(values.astype(float)).sum()) + 1)
+        else:
+            np.testing.assert_array_equal(made, wanted, err_msg=method)
+    masked = np.ma.masked_equal(values, hole)
+    for method in ("min", "max"):
+        if axis != () and values.size:
+            wanted = np.ma.filled(getattr(masked, method)(axis=axis), hole)
+            np.testing.assert_array_equal(array.reduce(method, axis, nodata=hole), wanted, err_msg=method)
+
+
+@settings(max_examples=30, deadline=None)
+@given(arrays(dtypes=COMPLEX), st.data())
+def test_complex_numbers_have_sums_and_means(drawn, data):
+    values, chunks, shards = drawn
+    axis = data.draw(some_axes(values.ndim))
+    array = make(values, chunks, shards)
+    np.testing.assert_array_equal(array.reduce("count", axis), expected(values, "count", axis))
+    for method in ("sum", "mean"):
+        made = array.reduce(method, axis)
+        close(made, expected(values, method, axis), values.dtype, float(np.nansum(np.abs(values))) + 1)
+        assert np.asarray(made).dtype == values.dtype
+    with pytest.raises(UnsupportedError, match="min of data type complex"):
+        array.reduce("min")
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(dtypes=("uint8", "int32", "uint64", "float32", "float64"), least=1), st.data())
+def test_groups_are_what_their_items_alone_would_be(drawn, data):
+    values, chunks, shards = drawn
+    if not values.ndim:
+        return
+    axis = data.draw(some_axes(values.ndim).filter(lambda found: found != ()))
+    order = range(values.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    order = [d % values.ndim for d in order]
+    lengths = tuple(values.shape[d] for d in order)
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    held = tuple(n if data.draw(st.booleans()) else 1 for n in lengths)
+    labels = np.array([-5, 2, 2**40, 9])[rng.integers(0, 4, held)]
+    array = make(values, chunks, shards)
+    whole = np.broadcast_to(labels, lengths)
+    axes = sorted(order)
+    spread = np.broadcast_to(
+        np.expand_dims(whole.transpose(np.argsort(order)), [d for d in range(values.ndim) if d not in axes]),
+        values.shape,
+    )
+    names = np.unique(labels)
+    for method in ("sum", "count", "max", "mean", "var", "argmin"):
+        made = array.reduce(method, axis, groups=labels)
+        assert made.shape[axes[0]] == len(names)
+        for k, name in enumerate(names):
+            part = made.take(k, axis=axes[0])
+            within = spread == name
+            valid = within if values.dtype.kind != "f" else within & ~np.isnan(values)
+            if method == "count":
+                np.testing.assert_array_equal(part, valid.sum(axis=tuple(axes)))
+            elif method == "sum" and values.dtype.kind in "iu":
+                np.testing.assert_array_equal(part, np.sum(values, axis=tuple(axes), where=within))
+            elif method == "max":
+                low = -np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).min
+                wanted = np.where(valid, values, values.dtype.type(low)).max(axis=tuple(axes))
+                wanted = (
+                    np.where(valid.any(axis=tuple(axes)), wanted, np.nan)
+                    if values.dtype.kind == "f"
+                    else wanted
+                )
+                np.testing.assert_array_equal(part, wanted)
+            elif method in ("mean", "var", "sum"):
+                wanted = getattr(np, method)(values.astype(np.float64), axis=tuple(axes), where=valid)
+                size = float(np.nansum(np.abs(values.astype(np.float64)))) + 1
+                scale = size if method == "sum" else max(1.0, float(np.nanmax(np.abs(wanted), initial=1)))
+                close(part, wanted, np.asarray(part).dtype, scale)
+            elif method == "argmin":
+                moved = np.moveaxis(values, axes, range(-len(axes), 0)).reshape(*part.shape, -1)
+                ok = np.moveaxis(valid, axes, range(-len(axes), 0)).reshape(*part.shape, -1)
+                for at in np.ndindex(part.shape):
+                    found = [n for n in range(moved.shape[-1]) if ok[(*at, n)]]
+                    first = min(found, key=lambda n, at=at: (moved[(*at, n)], n), default=-1)
+                    assert part[at] == first
+
+
+def test_labels_that_are_nothing_make_no_group():
+    array = make(np.arange(6.0), (2,))
+    labels = np.array([1.0, np.nan, 0, 1, np.nan, 0])
+    np.testing.assert_array_equal(array.reduce("sum", groups=labels), [7, 3])
+    days = np.array(["2020-01", "2020-02", "NaT", "2020-01", "2020-02", "2020-02"], "M8[M]")
+    np.testing.assert_array_equal(array.reduce("sum", groups=days), [3, 10])
+    masked = np.ma.array([1, 2, 3, 1, 2, 3], mask=[0, 1, 0, 0, 1, 0])
+    np.testing.assert_array_equal(array.reduce("sum", groups=masked), [3, 7])
+    np.testing.assert_array_equal(array.reduce("max", groups=list("abcabc")), [3, 4, 5])
+
+
+def test_many_groups_of_large_maps_are_made_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(plan, "TILE_LIMIT", 4 << 10)
+    monkeypatch.setattr(plan, "BOX_SIZE", 1 << 10)
+    values = np.random.default_rng(0).integers(0, 100, (24, 16, 16)).astype("u2")
+    array = make(values, (1, 16, 16))
+    months = np.arange(24) % 12
+    planned = reduce.plan_reduction(array, "mean", 0, groups=months)
+    assert len(planned.plan.group_spans) > 1
+    boxes = [box for tile in planned.plan.tiles() for unit in tile.units for box in unit]
+    assert len(boxes) == len({str(box) for box in boxes}) == 24, "a map is read once"
+    made = array.reduce("mean", 0, groups=months)
+    np.testing.assert_array_equal(made, [values[months == m].mean(0) for m in range(12)])
+
+
+@pytest.mark.parametrize("limit", ["TILE_LIMIT", "TILE_SIZE", "BOX_SIZE", "BOX_LIMIT", "UNIT_SIZE"])
+def test_results_and_chunks_of_any_size_are_gone_through_in_parts(monkeypatch, limit):
+    values = np.random.default_rng(0).integers(-99, 99, (40, 30, 20)).astype("i4")
+    array = make(values, (7, 30, 11))
+    monkeypatch.setattr(plan, limit, 1 << 10)
+    for axis, method in itertools.product([0, 1, (0, 2), None], ["sum", "argmax", "std"]):
+        if method == "argmax" and axis == (0, 2):
+            continue
+        made, wanted = array.reduce(method, axis), getattr(np, method)(values, axis=axis)
+        np.testing.assert_allclose(made, wanted, rtol=1e-14)
+
+
+def test_chunks_of_any_lengths_and_chunks_that_are_not_stored():
+    values = np.random.default_rng(0).normal(size=(10, 12)).astype("f4")
+    array = make(values, [[3, 3, 4], [1, 5, 6]])
+    np.testing.assert_allclose(array.reduce("mean", 1), values.mean(1, dtype=float), rtol=1e-6)
+    empty = zstore.create_array(MemoryStore(), shape=(5, 4), chunks=(2, 2), dtype="i2", fill_value=3)
+    empty[0, 0] = 5
+    assert empty.reduce("sum") == 62
+    with pytest.raises(NotFoundError):
+        zstore.reduce(empty, "sum", missing="error")
+
+
+def test_byte_orders_and_orders_of_memory():
+    values = np.arange(60, dtype=">f8").reshape(6, 10)
+    for options in ({"order": "F"}, {"zarr_format": 2}, {"zarr_format": 2, "order": "F"}):
+        array = make(values, (4, 3), **options)
+        np.testing.assert_array_equal(array.reduce("sum", 0), values.sum(0))
+        np.testing.assert_array_equal(array.reduce("argmax", 1), values.argmax(1))
+
+
+def test_times_have_extremes():
+    days = np.array(["2020-03-01", "NaT", "2019-01-02", "2024-05-05"], "M8[s]").reshape(2, 2)
+    array = make(days, (1, 2))
+    assert array.reduce("min") == np.datetime64("2019-01-02")
+    assert array.reduce("max", 0).tolist() == [days[0, 0].item(), days[1, 1].item()]
+    assert array.reduce("count") == 3
+    assert array.reduce("argmin") == 2
+    assert np.isnat(make(np.array(["NaT"], "M8[s]")).reduce("max"))
+    with pytest.raises(UnsupportedError, match="mean of data type datetime64"):
+        array.reduce("mean")
+    with pytest.raises(UnsupportedError, match="expected None"):
+        array.reduce("max", nodata="none")
+
+
+@pytest.mark.parametrize("dtype", ["<U3", "S2", [("a", "i4")], str])
+def test_what_is_no_number_is_refused(dtype):
+    array = zstore.create_array(MemoryStore(), shape=(3,), dtype=np.dtype(dtype) if dtype is not str else str)
+    with pytest.raises(UnsupportedError, match="sum of data type"):
+        array.reduce("sum")
+
+
+def test_a_sum_that_does_not_fit_is_an_error():
+    array = make(np.full(3, 2**62), (1,))
+    with pytest.raises(OverflowError, match=str(3 * 2**62)):
+        array.reduce("sum")
+    assert array.reduce("sum", dtype="float64") == 3 * 2.0**62
+    assert array.reduce("mean") == 2.0**62
+    assert make(np.full(3, 2**62, "u8"), (1,)).reduce("sum") == 3 * 2**62
+    minus = make(np.array([-(2**63), -(2**63), 2**62, 2**62, 2**62, -5]), (2,))
+    assert minus.reduce("sum") == -(2**62) - 5
+    assert make(np.array([-(2**63), 2**63 - 1, -4])).reduce("mean") == -5 / 3
+    assert make(np.array([300, 2], "u2")).reduce("sum", dtype="u2") == 302
+    with pytest.raises(OverflowError, match="does not fit uint8"):
+        make(np.array([300, 2], "u2")).reduce("sum", dtype="u1")
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "i4"])
+def test_cells_of_very_many_items_use_wider_sums(monkeypatch, dtype):
+    from zstore.reduction import methods
+
+    values = np.random.default_rng(0).integers(0, 120, (50, 40)).astype(dtype)
+    monkeypatch.setattr(methods, "MANY", 8)
+    array = make(values, (16, 16))
+    for axis, method in itertools.product([0, 1, None], ["sum", "mean", "var"]):
+        np.testing.assert_allclose(
+            array.reduce(method, axis), getattr(np, method)(values, axis=axis), rtol=1e-14
+        )
+    groups = np.arange(40) % 3
+    np.testing.assert_array_equal(
+        array.reduce("sum", 1, groups=groups), np.stack([values[:, groups == g].sum(1) for g in range(3)], 1)
+    )
+
+
+def test_packed_values_are_unpacked_where_asked():
+    stored = np.array([[100, 200, -1], [300, -1, -1]], "i2")
+    said = {"scale_factor": -0.5, "add_offset": 10.0, "_FillValue": -1}
+    array = make(stored, (1, 3), attributes=said)
+    meant = np.where(stored == -1, np.nan, stored * -0.5 + 10)
+    for method in ("sum", "mean", "min", "max", "var", "std"):
+        made = array.reduce(method, 0, unpack=True)
+        np.testing.assert_allclose(made[:2], getattr(np, f"nan{method}")(meant, axis=0)[:2])
+        assert made[2] == 0 if method == "sum" else np.isnan(made[2])
+    assert array.reduce("argmin", unpack=True) == np.nanargmin(meant)
+    assert array.reduce("count", unpack=True) == 3
+    assert array.reduce("sum") == 597, "stored values, where nothing is asked"
+    with pytest.raises(UnsupportedError, match="unpack=False"):
+        array.reduce("any", unpack=True)
+
+
+def test_sums_of_floats_lose_nothing():
+    values = np.array([1e16, 1.0, -1e16, 3.0] * 1000)
+    for shape, chunks in [((4000,), (7,)), ((1000, 4), (3, 4)), ((4, 1000), (1, 100))]:
+        array = make(values.reshape(shape), chunks)
+        assert array.reduce("sum") == 4000 if shape[0] != 4 else True
+    assert make(values.reshape(1000, 4).T.copy(), (1, 100)).reduce("sum") == 4000
+    assert make(np.array([np.inf, 1.0, 2.0])).reduce("sum") == np.inf
+    assert np.isnan(make(np.array([np.inf, -np.inf])).reduce("sum"))
+    shifted = np.random.default_rng(0).normal(1e9, 1, 20000)
+    np.testing.assert_allclose(make(shifted, (999,)).reduce("var"), np.var(shifted), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["sum", "mean", "var", "argmax"])
+def test_the_number_of_threads_shows_nowhere(monkeypatch, method):
+    monkeypatch.setattr(plan, "UNIT_SIZE", 1 << 12)
+    monkeypatch.setattr(plan, "BOX_SIZE", 1 << 11)
+    values = np.random.default_rng(0).normal(size=(64, 40, 10)) * 10.0 ** np.arange(10)
+    array = make(values, (4, 20, 10))
+    made = set()
+    try:
+        for threads in (1, 2, 3, 8):
+            zstore.set_threads(threads)
+            for axis in (None, 0, 1, (0, 2)):
+                if method != "argmax" or not isinstance(axis, tuple):
+                    made.add((axis, np.asarray(array.reduce(method, axis)).tobytes()))
+    finally:
+        zstore.set_threads(None)
+    assert len(made) == len({axis for axis, _ in made})
+
+
+def test_axes_by_name_and_what_is_kept():
+    values = np.arange(24, dtype="u1").reshape(2, 3, 4)
+    array = make(values, (1, 2, 4), dimension_names=["time", "y", "x"])
+    np.testing.assert_array_equal(array.reduce("sum", "time"), values.sum(0))
+    np.testing.assert_array_equal(array.reduce("sum", ["x", 0]), values.sum((0, 2)))
+    assert array.reduce("sum", "y", keepdims=True).shape == (2, 1, 4)
+    for axis, words in [("z", "one of the dimensions"), (3, "3 dimensions"), ((0, -3), "twice")]:
+        with pytest.raises(ValueError, match=words):
+            array.reduce("sum", axis)
+    with pytest.raises(ValueError, match="expected one of sum, mean"):
+        array.reduce("median")
+    with pytest.raises(ValueError, match="nodata 300"):
+        array.reduce("sum", nodata=300)
+    with pytest.raises(ValueError, match="expected labels"):
+        array.reduce("sum", 0, groups=[1, 2, 3])
+    with pytest.raises(ValueError, match="min of no items"):
+        make(np.zeros((0, 3), "i2")).reduce("min", 0)
+
+
+def test_results_go_where_they_are_wanted(tmp_path):
+    values = np.random.default_rng(0).integers(0, 99, (20, 30, 10)).astype("u2")
+    array = make(values, (5, 7, 10), dimension_names=["t", "y", "x"])
+    memory = np.full((30, 10), -1.0)
+    assert array.reduce("mean", 0, out=memory) is memory
+    np.testing.assert_array_equal(memory, values.mean(0))
+    turned = np.zeros((10, 30)).T
+    np.testing.assert_array_equal(array.reduce("mean", 0, out=turned), values.mean(0))
+    stored = zstore.create_array(tmp_path / "there", shape=(30, 10), chunks=(4, 4), dtype="f8")
+    assert array.reduce("mean", 0, out=stored) is stored
+    np.testing.assert_array_equal(stored[...], values.mean(0))
+    for out in (np.zeros((30, 11)), np.zeros((30, 10), "i4")):
+        with pytest.raises(ValueError, match="expected"):
+            array.reduce("mean", 0, out=out)
+    new = zstore.reduce(array, "sum", "t", out=tmp_path / "new")
+    assert (new.dims, new.dtype) == (("y", "x"), np.uint64)
+    np.testing.assert_array_equal(new[...], values.sum(0))
+    with pytest.raises(StoreError, match="already"):
+        zstore.reduce(array, "sum", "t", out=tmp_path / "new")
+    new = zstore.reduce(array, "sum", "t", out=tmp_path / "new", overwrite=True, groups=["a", "b"] * 10)
+    assert new.attrs["groups"] == ["a", "b"]
+    np.testing.assert_array_equal(new[...], [values[::2].sum(0), values[1::2].sum(0)])
+    assert zstore.reduce(array, "sum", out=tmp_path / "one")[...] == values.sum()
+
+
+def test_damage_is_an_error_and_leaves_no_array(tmp_path):
+    values = np.random.default_rng(0).integers(0, 99, (8, 50)).astype("u2")
+    array = zstore.create_array(tmp_path / "a", shape=values.shape, chunks=(1, 50), dtype="u2")
+    array[...] = values
+    (tmp_path / "a" / "c" / "5" / "0").write_bytes(b"nothing of this")
+    with pytest.raises(CodecError, match="c/5/0"):
+        zstore.reduce(tmp_path / "a", "sum", 0, out=tmp_path / "made")
+    with pytest.raises(NotFoundError):
+        zstore.open_array(tmp_path / "made", mode="r")
+    [work] = zstore.verify(tmp_path / "made").unfinished
+    assert "overwrite=True" in work.again or "overwrite" in work.again
+    (tmp_path / "a" / "c" / "5" / "0").unlink()
+    assert zstore.reduce(tmp_path / "a", "sum", 0, out=tmp_path / "made", overwrite=True).shape == (50,)
+
+
+def test_an_interrupt_ends_it(tmp_path):
+    program = f"""
+import os, signal, threading, numpy as np, zstore
+a = zstore.create_array({str(tmp_path / "a")!r}, shape=(600, 256, 256), chunks=(1, 256, 256), dtype="f4")
+a[...] = 1
+print("ready", flush=True)
+seen = []
+def progress(done, total):
+    if not seen:
+        seen.append(done)
+        os.kill(os.getpid(), signal.SIGINT)
+try:
+    a.reduce("std", 0, progress=progress)
+except KeyboardInterrupt:
+    print("interrupted", threading.active_count())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ready", "interrupted", "1"]
+
+
+def test_progress_comes_to_all_items():
+    seen = []
+    array = make(np.zeros((30, 8), "u1"), (4, 8))
+    array.reduce("sum", 0, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (240, 240)
