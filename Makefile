@@ -47,9 +47,11 @@ JOBS ?= auto
 test: $(BUILT)
 	$(BIN)/python -m pytest -q --known-skips --dist loadfile --maxprocesses 8 -n $(JOBS)
 
-# The longer forms of the drills in tests/faults.
+# The longer forms of the drills, for hours; `make drill PART=tests/faults/test_calls.py` runs those of one file or folder
+# (docs/reliability.md says what each takes). They are quicker where the disk is memory: `make drill TMPDIR=/dev/shm`.
+PART ?= tests
 drill: $(BUILT)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow --dist load --maxprocesses 8 -n $(JOBS) $(PART)
 
 # Every parser and decoder, fed with damaged input for FUZZ_SECONDS; with `make fuzz GUIDED=1` the parsers of documents,
 # each for its share, guided by what they reach (extra `fuzz`). FUZZ_TARGET names one.

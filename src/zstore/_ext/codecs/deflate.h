@@ -75,8 +75,9 @@ static const int16_t zs_efforts[10][4] = {
 /*
  * The level whose method zlib-ng needs to get as far as zlib's `level`, by a sample from the middle. Below 9 it is
  * quick because it looks for matches of four bytes, where counting numbers of 4 bytes then take twice the room; from
- * 4 to 6 it gains little where nearly everything matches. Its level 1 is a method of its own, 40 % larger on numeric
- * chunks than zlib's level 1; its level 2 is as small as that and still faster.
+ * 4 to 6 it gains little where nearly everything matches, as in what repeats every 256 bytes. Its level 1 is a method
+ * of its own, 40 % larger on numeric chunks than zlib's level 1; its level 2 is as small as that and still faster.
+ * Its level 3 is 23 % larger than zlib's on texts of fixed length; its level 4 is 4 %, and faster than zlib's 3.
  */
 static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
     if (level == 0 || level == 9) return level;
@@ -96,8 +97,8 @@ static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
         *slot = (uint16_t)(at + 1);
     }
     if (short_count * 4 > size && short_count > 2 * long_count) return 9;
-    if (long_count * 50 > size * 49 && (level < 0 || level > 3)) return level == 8 ? 8 : 7;
-    return level == 1 ? 2 : level;
+    if (long_count * 10 > size * 9 && (level < 0 || level > 3)) return level == 8 ? 8 : 7;
+    return level == 1 ? 2 : level == 3 ? 4 : level;
 }
 
 /* The stream at its beginning, searching as its level says. */
