@@ -347,6 +347,14 @@ def test_fixing_that_fails_is_old_or_new_and_done_by_the_same_call(
         pytest.fail("the call never came to an end")
 
 
+@pytest.mark.parametrize("shape", [True, 7, "128", [[1]], {"a": 1}])
+def test_a_shape_that_is_none_is_no_witness(shape) -> None:
+    store = right(3)
+    Documents(store).set("", spatial__shape=shape)
+    plan = plan_fix(store)
+    assert plan.after.count("error") <= plan.before.count("error")
+
+
 def counted(store, put):
     """What puts into another store, as a change of `store` that may fail."""
 

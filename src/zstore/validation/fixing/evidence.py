@@ -395,7 +395,7 @@ def _pyramid_statements(
                 yield Statement(n, "tile matrix", (_line_of(tiles, axis),))
     group = pyramid.group.attrs.get("spatial:shape")
     for facts in meaning.facts(pyramid.group):
-        if group is not None and list(grids[0].shape) != list(group):
+        if group is not None and group != list(grids[0].shape):
             continue
         for source, affine in facts.affines:
             if not affine.is_rotated:
