@@ -208,7 +208,7 @@ V2 = [
         "zstd": [{}, {"level": 9}, {"level": 2, "checksum": True}, {"checksum": False}],
     }.items()
     for configuration in configurations
-    # Numbers that count up, as text, are an eighth larger at level 1, which is the default, than zlib makes them.
+    # Numbers that count up, as text, are an eighth larger than zlib makes them at level 1, the default.
     if not (dtype == "S5" and name in DEFLATE and not configuration)
 ] + [
     ("filters", dtype, name, configuration)
