@@ -20,6 +20,7 @@ from zstore.conventions.decoding import quantum, rounding_of
 from zstore.conventions.levels import Grid, LevelPlace, cell_count
 from zstore.conventions.meaning import Meaning, Pyramid
 from zstore.conventions.model import Affine
+from zstore.errors import MetadataError
 from zstore.validation.rules.values import compare_pixels
 from zstore.validation.view import ArrayView, Hierarchy, coordinate_of
 
@@ -184,11 +185,23 @@ def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
     for source, affine in grid.stated_affines:
         # A GeoTransform may give the first point's centre where the cells are points.
         is_point = grid.node.attrs.get("AREA_OR_POINT") == "Point" and source.endswith("GeoTransform")
-        if not (affine.is_rotated or is_point):
-            yield Statement(level, source, (_line_of(affine, axis),))
+        plain = _unrotated(affine)
+        if plain is not None and not is_point:
+            yield Statement(level, source, (_line_of(plain, axis),))
     for facts in grid.facts:
         if facts.bbox is not None:
             yield Statement(level, "bbox", (_box_line(facts.bbox, axis, grid.shape[axis]),), is_box=True)
+
+
+def _unrotated(affine: Affine) -> Affine | None:
+    """The affine, or its six numbers in the other order that is in use; None where either is rotated."""
+    if not affine.is_rotated:
+        return affine
+    try:
+        other = Affine.from_user(affine.geotransform)
+    except MetadataError:
+        return None
+    return None if other.is_rotated else other
 
 
 def _box_line(bbox: tuple[float, float, float, float], axis: int, count: int) -> Line:
@@ -203,16 +216,24 @@ def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
     left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own content
     tells which is right.
     """
-    if read is None or read.is_rotated or any(affine.is_rotated for _, affine in grid.stated_affines):
+    if read is None or read.is_rotated or not all(_unrotated(affine) for _, affine in grid.stated_affines):
         return Settled(read)
     lines: list[Line] = []
+    said = [list(_own_statements(grid, 0, axis)) for axis in (0, 1)]
     for axis in (0, 1):
-        count = grid.shape[axis]
-        statements = list(_own_statements(grid, 0, axis))
-        chosen, trouble = _settle_axis(statements, [count], [(1.0,)], _line_of(read, axis))
+        chosen, trouble = _settle_axis(said[axis], [grid.shape[axis]], [(1.0,)], _line_of(read, axis))
         if chosen is None:
             return Settled(None, trouble)
         lines.append(chosen)
+    for axis in (0, 1):
+        # What is wrong about one axis is no witness for the other, where it is the only one.
+        borne_out, wrong = (
+            {s.source for s in said[n] if s.says(lines[n], grid.shape[n]) is is_right}
+            for n, is_right in ((axis, True), (1 - axis, False))
+        )
+        if borne_out and borne_out <= wrong:
+            only = f"{', '.join(sorted(borne_out))} alone says where {'columns' if axis else 'rows'} lie"
+            return Settled(None, f"{only}, and is wrong about the {'rows' if axis else 'columns'}")
     return Settled(Affine(lines[1].step, 0.0, lines[1].first, 0.0, lines[0].step, lines[0].first))
 
 
