@@ -73,6 +73,7 @@ class Elsewhere(Exception):
 
 
 def changed(url: str, key: str) -> ChangedError:
+    """The error to raise where somebody else has written a value since it was read."""
     return ChangedError(
         "value was written by somebody else since it was read; nothing was overwritten, do it again",
         path=url,
