@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import WORDS, codec_of, cutting_options, show_progress
+from zstore.cli.options import WORDS, codec_of, cutting_options, show_progress, storage_options
 from zstore.report.summary import format_size
 
 RASTER_SUFFIXES = (".tif", ".tiff")
@@ -18,6 +18,7 @@ RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profi
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCE... [TARGET]")
+@storage_options
 @cutting_options
 @click.option(
     "--metadata-only", is_flag=True, help="Zarr to Zarr: write other documents over the same chunks."

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from zstore.cli.options import PLACE
+from zstore.cli.options import PLACE, storage_options
 from zstore.conventions.profiles import RULED
 
 
@@ -20,6 +20,7 @@ def _number_of(value: str) -> int | float:
 
 @click.command()
 @click.argument("path")
+@storage_options
 @click.option("--write", is_flag=True, help="Write the changes; without it they are only shown.")
 @click.option(
     "--profile", type=click.Choice(RULED), help="Convert `multiscales` to what this document wants."

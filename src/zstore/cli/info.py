@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 from rich.table import Table
 
-from zstore.cli.options import show_table, show_unfinished
+from zstore.cli.options import show_table, show_unfinished, storage_options
 from zstore.errors import NotFoundError
 from zstore.jobs.record import find_unfinished
 from zstore.nodes.open import open as open_node
@@ -27,6 +27,7 @@ from zstore.storage.url import open_store
 
 @click.command()
 @click.argument("path")
+@storage_options
 @click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
 def info(path: str, sizes: bool | None) -> None:
     """Say what PATH is: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from rich.text import Text
 
 from zstore.conventions.profiles import PROFILES
 from zstore.jobs.record import Unfinished
+from zstore.storage.url import use_storage_options
 
 PIPED_WIDTH = 200
 
@@ -77,6 +78,43 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _use_options(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> None:
+    options = {}
+    for value in values:
+        name, mark, said = value.partition("=")
+        if not mark or not name.strip():
+            raise click.BadParameter("expected NAME=VALUE, as in region=eu-central-1 or anon=true")
+        options[name.strip()] = said
+    context.with_resource(use_storage_options(options))
+
+
+def storage_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option of every command that opens a store: how to reach buckets and web servers."""
+    option = click.option(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        multiple=True,
+        expose_value=False,
+        callback=_use_options,
+        help="How to reach a bucket or web server: anon=true, region=..., endpoint_url=..., profile=...",
+    )
+    return option(command)
+
+
+def hide_options(words: Iterable[str]) -> Iterator[str]:
+    """The words of a command without the values of its storage options, which may be secret."""
+    is_next = False
+    for word in words:
+        start, mark, said = word.partition("=")
+        if is_next and mark:
+            yield f"{start}=..."
+        elif start == "--storage-option" and mark:
+            yield f"{start}={said.partition('=')[0]}=..."
+        else:
+            yield word
+        is_next = word == "--storage-option"
 
 
 def codec_of(name: str | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import zstore as library
-from zstore.cli.options import FILE, LENGTHS, codec_of, cutting_options, show_progress
+from zstore.cli.options import FILE, LENGTHS, codec_of, cutting_options, show_progress, storage_options
 from zstore.cli.quicklook import write_png
 
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -43,6 +43,7 @@ def _region_of(value: Any) -> Any:
 @click.command()
 @click.argument("source")
 @click.argument("target", required=False)
+@storage_options
 @cutting_options
 @click.option(
     "--method", "methods", multiple=True, help="average, nearest, mode, ... for all, or NAME=METHOD."

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, WORDS
+from zstore.cli.options import FILE, WORDS, storage_options
 
 
 @click.command()
 @click.argument("path")
+@storage_options
 @click.option("-o", "--output", required=True, **FILE, help="The PNG file.")
 @click.option(
     "--size", type=click.IntRange(min=1), default=1024, show_default=True, help="Most pixels a side."

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import zstore as library
+from zstore.cli.options import hide_options
 from zstore.errors import ZstoreError
 from zstore.jobs.record import asked_as
 
@@ -35,7 +36,7 @@ class _Commands(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         # What the words begin says, as long as it is unfinished, how to go on with it.
-        with asked_as(["zstore", *(sys.argv[1:] if args is None else args)]):
+        with asked_as(["zstore", *hide_options(sys.argv[1:] if args is None else args)]):
             return super().main(args, *others, **options)
 
     def invoke(self, ctx: click.Context) -> Any:

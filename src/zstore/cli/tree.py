@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from zstore.cli.options import storage_options
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 
 
 @click.command()
 @click.argument("path")
+@storage_options
 @click.option("--level", type=click.IntRange(min=0), help="How deep to go.")
 def tree(path: str, level: int | None) -> None:
     """Draw what is at PATH and below it."""

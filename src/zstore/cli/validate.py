@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from zstore.cli.options import FILE, WORDS
+from zstore.cli.options import FILE, WORDS, storage_options
 from zstore.conventions.profiles import AUTO, RULED
 from zstore.validation.rule import ALL_CLASSES
 
 
 @click.command()
 @click.argument("path")
+@storage_options
 @click.option(
     "--profile", type=click.Choice((*RULED, AUTO)), help="Rules of one document, as severe as it has them."
 )

@@ -7,11 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from zstore.cli.options import show_progress, show_unfinished
+from zstore.cli.options import show_progress, show_unfinished, storage_options
 
 
 @click.command()
 @click.argument("path")
+@storage_options
 @click.option("--array", "inside", metavar="NAME", help="Only the array or group of this name below PATH.")
 @click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

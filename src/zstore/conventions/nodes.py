@@ -186,6 +186,8 @@ def group_above(node: Any) -> Group | None:
         if node.path:
             above = open_node(node.store, node.path.rpartition("/")[0], mode="r")
             return above if isinstance(above, Group) else None
+        if node.store.request_count > 1:
+            return None  # what lies above a place elsewhere was not named, and may be another's
         scheme, _, rest = node.store.url.rstrip("/").partition("://")
         above_place = rest.rpartition("/")[0]
         # "memory://name" and "s3://bucket" have nothing above them.

@@ -28,7 +28,10 @@ def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
     """
     key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
     store.check_writable(key)
-    with store.lock(key):
+    made: GroupModel | None = None
+
+    def gather() -> None:
+        nonlocal made
         model = read_node(store, path, zarr_format)
         if not isinstance(model, GroupModel):
             raise NotFoundError("there is no group to consolidate", path=place(store, path), key=key)
@@ -38,7 +41,11 @@ def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
         model = replace(model, consolidated=Consolidated(nodes, parse, base=place(store, path)))
         name = v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY
         store.put(join_key(path, name), render_json(render_node(model)[name]))
-    return model
+        made = model
+
+    store.update(key, gather)
+    assert made is not None
+    return made
 
 
 def _gather(store: Store, base: str, below: str, zarr_format: int, nodes: dict[str, dict[str, Any]]) -> None:

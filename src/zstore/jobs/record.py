@@ -153,7 +153,10 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if _asked.get() is not None:
             return function(*args, **kwargs)
-        given = {name: _plain(value) for name, value in signature.bind(*args, **kwargs).arguments.items()}
+        given = {
+            name: _plain(_hidden(value) if name.endswith("_options") else value)
+            for name, value in signature.bind(*args, **kwargs).arguments.items()
+        }
         token = _asked.set(_Asked({"call": function.__name__, "arguments": given}))
         try:
             return function(*args, **kwargs)
@@ -161,6 +164,11 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
             _asked.reset(token)
 
     return call
+
+
+def _hidden(options: Any) -> Any:
+    """Storage options without their values: a record is for everybody who may read the store."""
+    return dict.fromkeys(options, "...") if isinstance(options, Mapping) else options
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,8 @@ from zstore.pyramid.tile_grid import TileGrid
 from zstore.pyramid.transform import TOLERANCE
 from zstore.resampling.grid import GRIDS
 from zstore.resampling.sample import SAMPLINGS
+from zstore.storage.base import Store
+from zstore.storage.url import with_storage_options
 
 Lengths: TypeAlias = int | Sequence[int]
 
@@ -31,6 +33,7 @@ UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
 
 @resumable
+@with_storage_options
 def build_pyramid(
     source: Array | Group | PlaceLike,
     target: Group | PlaceLike | None = None,
@@ -54,6 +57,7 @@ def build_pyramid(
     memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """The group at `target`, with the levels of `source` as groups: "0" as it is, "1", "2", ... coarser.
 
@@ -89,6 +93,7 @@ def build_pyramid(
     memory       bytes to hold at once, about; with an executor, in each of its workers
     executor     what makes the units, e.g. a process pool or a `dask.distributed.Client`; None: threads here
     progress     called with (cells read, cells to read)
+    storage_options  how to reach buckets and web servers that are named by URL
 
     The source is read once, and all levels are made of that: reading, resampling and writing go on side by
     side. Every chunk or shard is written once and whole. (Where windows overlap, neighbouring units read
@@ -104,7 +109,7 @@ def build_pyramid(
     """
     dataset = _open(source)
     if target is None and dataset.root is not None and not isinstance(source, Array | Group):
-        target = place_of(dataset.root)
+        target = source if isinstance(source, Store) else place_of(dataset.root)
     root, level, overall = _target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
     run = RunOptions(memory, executor, progress, durable)
@@ -130,6 +135,7 @@ def build_pyramid(
 
 
 @resumable
+@with_storage_options
 def build_tile_pyramid(
     source: Array | Group | PlaceLike,
     target: Group | PlaceLike,
@@ -154,6 +160,7 @@ def build_tile_pyramid(
     memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """The group at `target`, with `source` on the grids of a tile matrix set: one group for each zoom level.
 
@@ -174,7 +181,8 @@ def build_tile_pyramid(
     tiles_per_shard  how many tiles a shard is wide and high; None: no shards
     tolerance        how many cells of the source the place of a cell may be off; 0: exact everywhere
     method, mask, compressors, zarr_format, derive, profile, overwrite, resume, durable, memory, executor,
-    progress         as for `build_pyramid`; progress counts cells of the finest level's tiles, and
+    progress, storage_options
+                     as for `build_pyramid`; progress counts cells of the finest level's tiles, and
                      windows are 64 MiB at most with "base", too
 
     Raises

@@ -350,11 +350,14 @@ def grow(array: Array, shape: tuple[int, ...]) -> None:
     if array.shape == shape:
         return
     key = join_key(array.path, ARRAY_KEYS[array.zarr_format])
-    with array.store.lock(key):
+
+    def say() -> None:
         stored = read_node(array.store, array.path, array.zarr_format)
         if not isinstance(stored, ArrayModel):
             raise NotFoundError("array is gone", path=place_of(array))
         write_node(array.store, array.path, stored.with_shape(shape), previous=stored)
+
+    array.store.update(key, say)
 
 
 def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, Any]:

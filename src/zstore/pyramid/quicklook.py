@@ -18,6 +18,7 @@ from zstore.pyramid.boxes import lengths
 from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
 from zstore.pyramid.masks import find_mask
 from zstore.pyramid.tiles import open_tiles
+from zstore.storage.url import with_storage_options
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -31,18 +32,21 @@ PROBE = 512
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 
 
+@with_storage_options
 def quicklook(
     source: Array | Group | PlaceLike,
     *,
     size: int = 1024,
     bands: Sequence[str] | None = None,
     level: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Image:
     """A picture of `source`, at most `size` cells high and wide.
 
     bands   one array's name for grey, three for red, green and blue; numbers count from 1; None: the arrays
             that say they are red, green and blue, else the first
     level   of the pyramid; None: the finest that fits, else the coarsest, thinned out
+    storage_options   how to reach a bucket or web server that `source` names by URL
 
     Every band is stretched from its 2nd to its 98th percentile; a colour table is used as it is. Cells
     without data, and those that a mask or alpha leaves out, are transparent. Of levels that span tile
@@ -83,8 +87,13 @@ def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Se
     return _north_up(image, dataset.geo.affine)
 
 
+@with_storage_options
 def preview(
-    source: Array | Group | PlaceLike, *, size: int = 256, bands: Sequence[str] | None = None
+    source: Array | Group | PlaceLike,
+    *,
+    size: int = 256,
+    bands: Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Image:
     """The levels of `source` side by side, finest first, each enlarged or thinned out to about `size` cells.
 

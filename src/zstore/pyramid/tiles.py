@@ -19,6 +19,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 from zstore.pyramid.dataset import PlaceLike, place_of
+from zstore.storage.url import with_storage_options
 
 Items = np.ndarray[Any, np.dtype[Any]]
 
@@ -112,7 +113,8 @@ class TileReader:
         return found
 
 
-def open_tiles(pyramid: Group | PlaceLike) -> TileReader:
+@with_storage_options
+def open_tiles(pyramid: Group | PlaceLike, *, storage_options: Mapping[str, Any] | None = None) -> TileReader:
     """What reads tiles of the pyramid; for more than one, that is quicker than `read_tile`.
 
     Raises
@@ -129,12 +131,14 @@ def open_tiles(pyramid: Group | PlaceLike) -> TileReader:
     return TileReader(node)
 
 
+@with_storage_options
 def read_tile(
     pyramid: Array | Group | PlaceLike,
     z: int | str,
     x: int,
     y: int,
     array: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **indexers: Any,
 ) -> Items:
     """One tile of a pyramid on a tile matrix set: that in column `x` and row `y` of tile matrix `z`.
@@ -143,6 +147,7 @@ def read_tile(
 
     pyramid   the multiscale group, or an array or a level of it
     array     the name of the array; None: that of `pyramid` if it is one, else the only one there is
+    storage_options  how to reach a bucket or web server that `pyramid` names by URL
     indexers  by dimension, an integer or a slice: what to read of dimensions other than y and x
 
     Shapes

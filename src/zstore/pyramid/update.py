@@ -23,11 +23,13 @@ from zstore.pyramid.levels import Encoding, Pyramid
 from zstore.pyramid.record import Record, read_record
 from zstore.pyramid.tile_grid import TileGrid
 from zstore.storage.base import Store
+from zstore.storage.url import with_storage_options
 
 Region: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
 @resumable
+@with_storage_options
 def update_pyramid(
     pyramid: Group | PlaceLike,
     region: Region = None,
@@ -39,6 +41,7 @@ def update_pyramid(
     memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """The pyramid that `build_pyramid` or `build_tile_pyramid` made, after its data have changed or grown.
 
@@ -54,7 +57,7 @@ def update_pyramid(
              pyramid is brought up to date too
     mask     the array, or its address, that was the mask, if that is neither in the pyramid's store nor in
              the source's
-    durable, memory, executor, progress   as for `build_pyramid`
+    durable, memory, executor, progress, storage_options   as for `build_pyramid`
 
     Levels stay readable meanwhile: each chunk is the old one or the new one, and levels grow when their new
     cells are there. Until it ends, the levels' attribute `zstore` has a `state`, and `zstore info`,

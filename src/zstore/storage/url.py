@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from zstore.errors import StoreError, UnknownExtensionError, UnsupportedError
@@ -13,13 +16,42 @@ from zstore.extensions.registry import stores
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore
 
-__all__ = ["SCHEME", "open_store"]
+__all__ = ["SCHEME", "open_store", "use_storage_options", "with_storage_options"]
 
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
 # "file:///x.zip|zip:a/b|zarr3:c": a URL, then what is done with what it leads to, from left to right.
 STAGE = re.compile(r"\|([A-Za-z][A-Za-z0-9+.-]*):")
 FORMATS = {"zarr2": 2, "zarr3": 3}
+# What `use_storage_options` is about: object storage and web servers.
+REMOTE = re.compile(r"(?:obstore\+|fsspec\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_options: ContextVar[Mapping[str, Any] | None] = ContextVar("storage_options", default=None)
+
+
+def with_storage_options(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which opens whatever its arguments name by URL with its `storage_options`."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given: Any = kwargs.get("storage_options")
+        with use_storage_options(given):
+            return function(*args, **kwargs)
+
+    return call
+
+
+@contextmanager
+def use_storage_options(options: Mapping[str, Any] | None) -> Iterator[None]:
+    """Open buckets and web servers with these options meanwhile, wherever no others are given."""
+    token = _options.set(options or _options.get())
+    try:
+        yield
+    finally:
+        _options.reset(token)
 
 
 def open_store(
@@ -67,6 +99,8 @@ def open_store(
     if scheme is None:
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme[1].lower())
+    if storage_options is None and REMOTE.fullmatch(scheme[1].lower()) and "::" not in text:
+        storage_options = _options.get()
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)
 
 

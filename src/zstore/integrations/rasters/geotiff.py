@@ -25,6 +25,7 @@ from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
 from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
 from zstore.pyramid.masks import find_mask, is_alpha
+from zstore.storage.url import with_storage_options
 
 __all__ = ["WIDE", "import_rasterio", "usual_colours", "zarr_to_raster"]
 
@@ -47,6 +48,7 @@ def import_rasterio() -> ModuleType:
     return rasterio  # type: ignore[no-any-return,unused-ignore]
 
 
+@with_storage_options
 def zarr_to_raster(
     source: Array | Group | PlaceLike,
     target: str | os.PathLike[str],
@@ -57,6 +59,7 @@ def zarr_to_raster(
     compress: str | None = "deflate",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
 

@@ -31,6 +31,7 @@ from zstore.nodes.open import open_group
 from zstore.pyramid.dataset import place_of
 from zstore.pyramid.levels import rehearse
 from zstore.storage.base import Store
+from zstore.storage.url import with_storage_options
 
 __all__ = ["is_netcdf", "netcdf_to_zarr"]
 
@@ -58,6 +59,7 @@ def is_netcdf(path: str | os.PathLike[str]) -> bool:
 
 
 @resumable
+@with_storage_options
 def netcdf_to_zarr(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str] | Store | Group,
@@ -68,6 +70,7 @@ def netcdf_to_zarr(
     compressors: Any = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """The group at `target`, with the variables and groups of a NetCDF or HDF5 file.
 

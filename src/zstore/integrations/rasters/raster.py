@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -33,6 +33,7 @@ from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
 from zstore.pyramid.masks import MASK_MEANINGS, MASK_VALUES
+from zstore.storage.url import with_storage_options
 
 __all__ = ["TILE_LENGTH", "RasterWarning", "choose_names", "describe_raster", "raster_to_zarr"]
 
@@ -41,6 +42,7 @@ NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
 
 
 @resumable
+@with_storage_options
 def raster_to_zarr(
     source: RasterPath,
     target: Group | PlaceLike,
@@ -56,6 +58,7 @@ def raster_to_zarr(
     profile: str | None = None,
     packing: Packing = "attributes",
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """The group at `target`, with one array per band of the raster at `source`, and where it all lies.
 

@@ -29,6 +29,7 @@ from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
 from zstore.pyramid.masks import MASK_MEANINGS, MASK_VALUES
+from zstore.storage.url import with_storage_options
 
 __all__ = ["STACKS", "Stack", "rasters_to_zarr"]
 
@@ -40,6 +41,7 @@ ALIGNMENT = 1e-3
 
 
 @resumable
+@with_storage_options
 def rasters_to_zarr(
     sources: Sequence[RasterPath],
     target: Group | PlaceLike,
@@ -57,6 +59,7 @@ def rasters_to_zarr(
     profile: str | None = None,
     packing: Packing = "attributes",
     progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """The group at `target`, with all of the rasters in it.
 

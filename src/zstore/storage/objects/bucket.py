@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
@@ -377,7 +378,8 @@ class Bucket:
         try:
             return all(await ask_all(holds, ["create", {"e_tag": '"zstore"'}]))
         finally:
-            await self.delete(probe)
+            with suppress(StoreError):  # whoever may not delete may write
+                await self.delete(probe)
 
     def _unconditional(self, key: str, reason: str) -> StoreError:
         return StoreError(

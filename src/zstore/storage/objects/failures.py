@@ -51,7 +51,7 @@ SENTENCES = (
     ("dns error", "there is no server of that name; expected a network, and the right {endpoint}"),
     ("Connection refused", "no server answers there; expected one that runs, and the right {endpoint}"),
     (
-        "certificate",
+        "Certificate",
         "the server's certificate is not trusted; expected the storage option root_certificate with the PEM "
         "file of its authority",
     ),

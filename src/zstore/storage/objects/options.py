@@ -225,6 +225,10 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
         endpoint = found.get("endpoint", "")
     else:
         endpoint = url if kind == "http" else ""
+    if _flag(found.get("skip_signature", False)):
+        # Where nothing is signed, keys are of no use, and half of them an error.
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            found.pop(name, None)
     client = {name: found.pop(name) for name in [*found] if name in CLIENT}
     return Settings(found, _client(client, str(endpoint), kind), retry, provider, check_versions, is_named)
 
@@ -310,7 +314,8 @@ def _known(kind: str, name: str, value: Any, url: str) -> tuple[str, Any] | None
             f"storage option {name!r} is fsspec's own; expected a URL that begins with 'fsspec+', to have it",
             path=url,
         )
-    every = [*names, *(other for others in names.values() for other in others), *client, *OTHERS]
+    tables = (names, client)
+    every = [name for table in tables for known, others in table.items() for name in (known, *others)]
     near = difflib.get_close_matches(plain, every, 3, 0.6)
     expected = " or ".join(map(repr, near)) if near else ", ".join(every) or "none"
     raise StoreError(f"no storage option {name!r}; expected {expected}", path=url)

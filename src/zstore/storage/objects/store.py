@@ -41,6 +41,7 @@ __all__ = ["ObjectStore"]
 
 # A value that was not read yet under the lock that is held.
 UNREAD: Any = object()
+_Locks = list[dict[str, Version | None]]
 # `delete` of S3 takes a thousand paths in one request.
 PAGE = 1000
 
@@ -49,10 +50,10 @@ class ObjectStore(Store):
     """The objects below a prefix of a bucket, a directory, a web server or memory, through obstore.
 
     Every `put` is whole or absent. `lock` excludes the threads of this process, and where the store is a
-    directory every process that locks by zstore's protocol. Elsewhere what was read under the lock is written
-    only if nobody wrote it since, else ChangedError is raised and the value stays as the other left it;
-    `update` reads it again then, and changes that. A server that does not keep such conditions is found out
-    before the first, and refused unless `check_versions=False` says that nobody else writes.
+    directory every process that locks by zstore's protocol. Elsewhere what was read under a lock, whatever
+    its key, is written only if nobody wrote it since, else ChangedError is raised and the value stays as the
+    other left it; `update` reads it again then, and changes that. A server that does not keep such conditions
+    is found out before the first, and refused unless `check_versions=False` says that nobody else writes.
     """
 
     def __init__(
@@ -217,7 +218,9 @@ class ObjectStore(Store):
             # Whether an answer is about a directory, only a GET tells.
             [part] = self.get_parts([(key, AtMost(1))])
             return part and part.total_size
-        return wait_for(self._bucket.head(key), is_single=True)[0]
+        found, version = wait_for(self._bucket.head(key), is_single=True)
+        self._note_read(key, None if found is None else version)
+        return found
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object, whole or not at all.
@@ -312,12 +315,12 @@ class ObjectStore(Store):
                 yield
             return
         with hold_name((self._url, key)):
-            held = self._versions.__dict__.setdefault("held", {})
-            held[key] = UNREAD
+            read: dict[str, Version | None] = {key: UNREAD}
+            self._locks.append(read)
             try:
                 yield
             finally:
-                del held[key]
+                self._locks[:] = [other for other in self._locks if other is not read]
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
@@ -329,20 +332,27 @@ class ObjectStore(Store):
         with hold_name((self._url, key, "held")), hold_claim(self, key):
             yield
 
+    @property
+    def _locks(self) -> _Locks:
+        """By key, what was read under each of the locks that this thread holds, the innermost last."""
+        locks: _Locks = self._versions.__dict__.setdefault("locks", [])
+        return locks
+
     def _note_read(self, key: str, version: Version | None) -> None:
-        """As `_note`, for the first of several reads: what is written may be made of that one."""
-        if self._versions.__dict__.get("held", {}).get(key) is UNREAD:
-            self._note(key, version)
+        """Keep the version of the first of several reads: what is written may be made of that one."""
+        for read in self._locks:
+            if read.get(key, UNREAD) is UNREAD and (key in read or read is self._locks[-1]):
+                read[key] = version
 
     def _note(self, key: str, version: Version | None) -> None:
-        """Keep which version of a value this thread knows, while it holds the value's lock."""
-        held = self._versions.__dict__.get("held", {})
-        if key in held:
-            held[key] = version
+        """Keep the version of a value that this thread has written."""
+        for read in self._locks:
+            if key in read:
+                read[key] = version
 
     def _condition(self, key: str) -> Any:
         """On what a change of the value depends, as obstore has it."""
-        version = self._versions.__dict__.get("held", {}).get(key, UNREAD)
+        version = next((read[key] for read in reversed(self._locks) if key in read), UNREAD)
         if not self._bucket.has_versions or version is UNREAD:
             return "overwrite"
         if version is None:

@@ -60,8 +60,11 @@ def write_plan(plan: Plan, store: Store, backup: Path) -> None:
     _make_backup(backup, plan, store, before)
     job = begin(store, plan.path, "fix", {}, name=name_job({}), replace=plan.is_left)
     for key in keys:
-        value = plan.changes[key]
+        value, planned = plan.changes[key], before[key]
         with store.lock(key):
+            found = store.get(key)
+            if (None if found is None else bytes(found)) != (None if planned is None else bytes(planned)):
+                raise StoreError("changed since the plan was made; expected nobody else to write", key=key)
             if value is None:
                 store.delete(key)
             else:

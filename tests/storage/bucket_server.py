@@ -1,0 +1,185 @@
+"""A small server that speaks S3 and plain HTTP: it counts, forbids and fails as the test asks it to."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+
+class BucketServer:
+    """Values by path ("/bucket/key"), for as long as the `with` block lasts.
+
+    `allowed` is the prefix of paths beyond which everything is 403; `region` the only one that is right;
+    `keeps` whether conditions are kept; `faults` maps "503", "reset", "cut" or "hang" to how probable they
+    are; `buckets`, where there are any, the only ones. `requests` has method and path of each request.
+    """
+
+    def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
+        self.values: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.anonymous: list[bool] = []
+        self.allowed = ""
+        self.denied = ("AccessDenied", "no")
+        self.region = ""
+        self.buckets: set[str] = set()
+        self.keeps = True
+        self.faults: dict[str, float] = {}
+        self.faulty: Counter[str] = Counter()
+        self.random = random.Random(7)
+        self.lock = threading.Lock()
+        self.tags: dict[str, str] = {}
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = 30
+
+            def serve(self) -> None:
+                try:
+                    server.serve(self)
+                except OSError:
+                    self.close_connection = True
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = serve
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.httpd.daemon_threads = True
+        self.scheme = "http"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self.httpd.socket = context.wrap_socket(self.httpd.socket, server_side=True)
+            self.scheme = "https"
+        self.url = f"{self.scheme}://127.0.0.1:{self.httpd.server_port}"
+        self.thread = threading.Thread(target=self.httpd.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> BucketServer:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.httpd.shutdown()
+        self.thread.join()
+        self.httpd.server_close()
+
+    def options(self, **others: Any) -> dict[str, Any]:
+        return {"endpoint_url": self.url, "key": "k", "secret": "s", "region": "us-east-1", **others}
+
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        size = int(request.headers.get("Content-Length", 0))
+        body = request.rfile.read(size)
+        address = urlsplit(request.path)
+        path, query = unquote(address.path), dict(parse_qsl(address.query, keep_blank_values=True))
+        listed = f"{path}/{query.get('prefix', '')}" if "list-type" in query else path
+        with self.lock:
+            self.requests.append((request.command, listed))
+            self.anonymous.append("Authorization" not in request.headers)
+            fault = next((name for name, p in self.faults.items() if self.random.random() < p), "")
+            self.faulty[fault] += 1
+        if fault == "reset":
+            request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            request.connection.close()
+            request.close_connection = True
+            return
+        if fault == "hang":
+            time.sleep(3)
+        if fault == "503":
+            status, headers, data = 503, {}, _error("SlowDown")
+        else:
+            with self.lock:
+                status, headers, data = self.answer(request, path, listed, query, body)
+        request.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        if request.command == "HEAD":
+            return
+        if fault == "cut" and status < 300:
+            data = data[: len(data) // 2]
+            request.close_connection = True
+        request.wfile.write(data)
+
+    def answer(
+        self, request: Any, path: str, listed: str, query: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        bucket = path.split("/")[1]
+        signed = re.search(r"/\d+/([a-z0-9-]+)/s3/", request.headers.get("Authorization", ""))
+        if self.region and signed and signed[1] != self.region:
+            return 400, {}, _error("AuthorizationHeaderMalformed", f"<Region>{self.region}</Region>")
+        if self.buckets and bucket not in self.buckets:
+            return 404, {}, _error("NoSuchBucket")
+        if request.command == "POST" and "delete" in query:
+            keys = re.findall(r"<Key>(.*?)</Key>", body.decode())
+            for key in keys:
+                self.values.pop(f"/{bucket}/{key}", None)
+            done = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+            return 200, {}, f"<DeleteResult>{done}</DeleteResult>".encode()
+        if not listed.startswith(self.allowed):
+            return 403, {}, _error(*self.denied)
+        if "list-type" in query:
+            return 200, {}, self.listing(bucket, query)
+        found = self.values.get(path)
+        if request.command == "PUT":
+            wanted, others = request.headers.get("If-Match"), request.headers.get("If-None-Match")
+            if self.keeps and wanted and (found is None or wanted != self.tags[path]):
+                return 412, {}, _error("PreconditionFailed")
+            if self.keeps and others and found is not None:
+                return 412, {}, _error("PreconditionFailed")
+            self.values[path] = body
+            self.tags[path] = f'"{hashlib.md5(body + str(len(self.requests)).encode()).hexdigest()}"'
+            return 200, {"ETag": self.tags[path]}, b""
+        if request.command == "DELETE":
+            self.values.pop(path, None)
+            return 204, {}, b""
+        if found is None:
+            return 404, {}, _error("NoSuchKey")
+        headers = {"ETag": self.tags.setdefault(path, f'"{hashlib.md5(found).hexdigest()}"')}
+        span = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("Range", ""))
+        if span is None:
+            return 200, {**headers, "Content-Length": str(len(found))}, found
+        begin = int(span[1]) if span[1] else max(0, len(found) - int(span[2]))
+        end = min(len(found), int(span[2]) + 1) if span[1] and span[2] else len(found)
+        if begin >= end:
+            return 416, {"Content-Range": f"bytes */{len(found)}"}, _error("InvalidRange")
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(found)}"
+        return 206, headers, found[begin:end]
+
+    def listing(self, bucket: str, query: dict[str, str]) -> bytes:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        keys, above = [], set()
+        for path in sorted(self.values):
+            key = path.removeprefix(f"/{bucket}/")
+            if path.startswith(f"/{bucket}/") and key.startswith(prefix):
+                rest = key[len(prefix) :]
+                if delimiter and delimiter in rest:
+                    above.add(prefix + rest.partition(delimiter)[0] + delimiter)
+                else:
+                    keys.append(key)
+        items = "".join(
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            f"<Size>{len(self.values[f'/{bucket}/{key}'])}</Size></Contents>"
+            for key in keys
+        )
+        names = "".join(
+            f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>" for p in sorted(above)
+        )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}{names}</ListBucketResult>".encode()
+
+
+def _error(code: str, more: str = "") -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{code}</Message>{more}</Error>".encode()

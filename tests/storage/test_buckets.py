@@ -1,0 +1,534 @@
+"""Buckets as users meet them: options, errors of the first minute, permissions, faults, writers that meet."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.base.byterange import ByteRange
+from zstore.errors import NotFoundError, StoreError, ZstoreError
+from zstore.pyramid.quicklook import quicklook
+from zstore.storage import range_requests
+from zstore.storage.base import Store
+from zstore.storage.objects.options import fsspec_options, read_options
+from zstore.storage.objects.store import ObjectStore
+from zstore.storage.url import open_store, use_storage_options
+
+from .bucket_server import BucketServer
+
+pytest.importorskip("obstore", reason="the package behind the store")
+
+ITEMS = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
+    monkeypatch.setattr(range_requests, "FIRST_PAUSE", 0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[BucketServer]:
+    with BucketServer() as server:
+        yield server
+
+
+# Options
+
+SPELLINGS = [
+    {"endpoint_url": "{}", "key": "k", "secret": "s", "client_kwargs": {"region_name": "us-east-1"}},
+    {"client_kwargs": {"endpoint_url": "{}", "region_name": "us-east-1"}, "key": "k", "secret": "s"},
+    {"endpoint": "{}", "access_key_id": "k", "secret_access_key": "s", "region": "us-east-1"},
+    {"AWS_ENDPOINT": "{}", "aws_access_key_id": "k", "aws_secret_access_key": "s"},
+    {
+        "endpoint": "{}",
+        "access_key_id": "k",
+        "secret_access_key": "s",
+        "client_options": {"allow_http": True},
+    },
+    {"endpoint_url": "{}", "anon": True},
+    {"endpoint": "{}", "skip_signature": "true", "default_block_size": 5},
+]
+
+
+def filled(options: Any, url: str) -> Any:
+    if isinstance(options, dict):
+        return {name: filled(value, url) for name, value in options.items()}
+    return url if options == "{}" else options
+
+
+@pytest.mark.parametrize("options", SPELLINGS)
+def test_either_librarys_words_reach_a_bucket(server: BucketServer, options: dict[str, Any]) -> None:
+    store = open_store("s3://b/x", storage_options=filled(options, server.url))
+    assert isinstance(store, ObjectStore)
+    store.put("a", b"1")
+    assert bytes(pickle.loads(pickle.dumps(store)).get("a")) == b"1"
+    assert {*server.anonymous} == {"anon" in options or "skip_signature" in options}
+
+
+@pytest.mark.parametrize("options", SPELLINGS)
+def test_either_librarys_words_reach_a_bucket_through_s3fs(
+    server: BucketServer, options: dict[str, Any]
+) -> None:
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    found = fsspec_options("s3", filled(options, server.url), "s3://b")
+    assert found.get("endpoint_url", found.get("client_kwargs", {}).get("endpoint_url")) == server.url
+    assert ("anon" in found) == ("anon" in options or "skip_signature" in options)
+    assert "anon" in found or (found["key"], found["secret"]) == ("k", "s")
+    store = open_store("fsspec+s3://b/x", storage_options=filled(options, server.url))
+    store.put("a", b"1")
+    assert bytes(store.get("a") or b"") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "config"),
+    [
+        ("gs", {"token": "anon"}, {"skip_signature": True}),
+        ("gs", {"token": {"a": 1}}, {"service_account_key": '{"a": 1}'}),
+        ("gs", {"token": "/key.json", "project": "p"}, {"application_credentials": "/key.json"}),
+        (
+            "gs",
+            {"google_bearer_token": "t", "endpoint_url": "http://h"},
+            {"bearer_token": "t", "base_url": "http://h"},
+        ),
+        ("az", {"account_name": "n", "sas_token": "?a=b"}, {"account_name": "n", "sas_key": "a=b"}),
+        (
+            "az",
+            {"connection_string": "AccountName=n;AccountKey=k==;BlobEndpoint=http://h/n"},
+            {"account_name": "n", "account_key": "k==", "endpoint": "http://h/n"},
+        ),
+        ("az", {"anon": True, "account_host": "n.h"}, {"skip_signature": True, "endpoint": "https://n.h"}),
+    ],
+)
+def test_words_of_google_and_azure(kind: str, given: dict[str, Any], config: dict[str, Any]) -> None:
+    found = read_options(kind, given, f"{kind}://b")
+    assert found.config == config
+    assert found.client["allow_http"] == any(str(v).startswith("http://") for v in config.values())
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "expected"),
+    [
+        ("s3://b", {"endpont_url": "x"}, "no storage option 'endpont_url'; expected 'endpoint_url'"),
+        ("fsspec+s3://b", {"endpont_url": "x"}, "no storage option 'endpont_url'; expected 'endpoint_url'"),
+        ("gs://b", {"tokne": "x"}, "expected 'token'"),
+        ("az://b", {"account": "a", "account_nam": "x"}, "expected 'account_name'"),
+        ("https://h", {"header": {}}, "expected 'headers'"),
+        (
+            "s3://b",
+            {"version_aware": True},
+            "'version_aware' is fsspec's own; expected a URL that begins",
+        ),
+        ("s3://b", {"key": "a", "access_key_id": "b"}, "contradicts another name of 'access_key_id'"),
+        ("s3://b", {"root_certificate": "/nothing.pem"}, "cannot read the certificates '/nothing.pem'"),
+    ],
+)
+def test_what_is_misspelt_is_named(url: str, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(StoreError, match=expected.replace("+", r"\+")) as caught:
+        open_store(url, storage_options=options)
+    assert "x" not in str(caught.value).replace("expected", "").replace("fsspec", "").split()
+
+
+def test_a_profile_is_read_from_home(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id=k\naws_secret_access_key=s\n[other]\naws_access_key_id=o\n"
+        "aws_secret_access_key=s\n"
+    )
+    (tmp_path / "config").write_text(
+        f"[default]\nregion = eu-west-3\nendpoint_url = {server.url}\n[profile other]\nregion = eu-west-1\n"
+        f"endpoint_url = {server.url}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for options, region in (({}, "eu-west-3"), ({"profile": "other"}, "eu-west-1")):
+        server.region = region
+        store = open_store("s3://b/x", storage_options=options)
+        store.put("a", b"1")
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    open_store("s3://b/x").put("a", b"1")
+    with pytest.raises(StoreError, match=r"no AWS profile 'othr'.* expected one of default, other"):
+        open_store("s3://b/x", storage_options={"profile": "othr"})
+
+
+def test_one_client_for_all_who_say_the_same(server: BucketServer) -> None:
+    options = server.options()
+    first = open_store("s3://b/x", storage_options=options)
+    second = open_store("s3://b/y/z", storage_options=dict(reversed(options.items())))
+    other = open_store("s3://b/x", storage_options=server.options(region="eu-west-1"))
+    clients = [store._bucket.client for store in (first, pickle.loads(pickle.dumps(first)), second, other)]
+    assert clients[0] is clients[1] is clients[2] is not clients[3]
+
+
+def test_another_region_is_found_out(server: BucketServer) -> None:
+    server.region = "eu-north-1"
+    options = {name: value for name, value in server.options().items() if name != "region"}
+    store = open_store("s3://moved/x", storage_options=options)
+    store.put("a", b"1")
+    assert bytes(open_store("s3://moved/x", storage_options=options).get("a") or b"") == b"1"
+    assert len(server.requests) == 3
+
+
+# The first minute
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "state", "expected"),
+    [
+        ("s3://nobody/x", {}, {"buckets": {"b"}}, "there is no such bucket; expected the right name"),
+        ("s3://b/x", {"region": "eu-west-1"}, {"region": "us-east-1"}, "storage option region='us-east-1'"),
+        (
+            "s3://b/x",
+            {},
+            {"denied": ("InvalidAccessKeyId",)},
+            "does not know this access key; expected the storage",
+        ),
+        (
+            "s3://b/x",
+            {},
+            {"denied": ("SignatureDoesNotMatch",)},
+            "the secret does not belong to the access key",
+        ),
+        ("s3://b/x", {}, {"denied": ("ExpiredToken",)}, "the credentials have expired"),
+        ("s3://b/x", {}, {"denied": ("AccessDenied",)}, "refuses this to these credentials; .*anon=True"),
+        (
+            "s3://b/x",
+            {"anon": True, "key": None},
+            {"denied": ("AccessDenied",)},
+            "refuses this to everybody; expected",
+        ),
+        ("s3://b/x", {"endpoint_url": "http://127.0.0.1:9"}, {}, "no server answers there; .* endpoint_url"),
+        ("s3://b/x", {"endpoint_url": "http://nowhere.invalid"}, {}, "there is no server of that name"),
+    ],
+)
+def test_errors_say_what_to_do(
+    server: BucketServer, place: str, options: dict[str, Any], state: dict[str, Any], expected: str
+) -> None:
+    for name, value in state.items():
+        setattr(server, name, value)
+    if "denied" in state:
+        server.allowed = "/nowhere"
+    given = {name: value for name, value in server.options(**options).items() if value is not None}
+    with pytest.raises(ZstoreError, match=expected) as caught:
+        zstore.open(place, storage_options=given)
+    assert "NotFound" not in str(caught.value) or isinstance(caught.value, NotFoundError)
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zstore.storage.objects import library, store
+
+    monkeypatch.setattr(library, "_current", None)
+    monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(StoreError, match=r"pip install 'zstore\[cloud\]'"):
+        open_store("obstore+s3://b/x")
+    with pytest.raises(StoreError, match=r"pip install 'zstore\[cloud\]'"):
+        open_store("gs://b/x")
+    assert store.is_installed() is False
+
+
+def test_no_error_and_no_name_holds_a_secret(server: BucketServer) -> None:
+    server.allowed = "/nowhere"
+    store = open_store("s3://b/x", storage_options=server.options(secret="hush-hush", token="hush-token"))
+    with pytest.raises(StoreError) as caught:
+        store.get("a")
+    said = f"{caught.value!r} {caught.value} {store!r} {store.url} {caught.value.__cause__}"
+    assert "hush" not in said
+
+
+# Permissions
+
+
+def test_nothing_above_the_prefix_is_asked_for(server: BucketServer, tmp_path: Path) -> None:
+    server.allowed = "/b/mine/"
+    options = server.options()
+    url = "s3://b/mine/p.zarr"
+    group = zstore.create_group(url, storage_options=options)
+    names = {"dimension_names": ["y", "x"]}
+    level = group.create_group("0")
+    level.create_array("v", data=ITEMS, chunks=(16, 16), **names)
+    server.requests.clear()
+    # All that is opened elsewhere would be Amazon's.
+    built = zstore.build_pyramid(url, storage_options=options, levels=1)
+    assert [*built] == ["0", "1"]
+    again = zstore.build_pyramid(
+        zstore.open_group(url, "0", storage_options=options),
+        "s3://b/mine/q.zarr",
+        levels=1,
+        storage_options=options,
+    )
+    assert "1" in again
+    zstore.update_pyramid(url, {"y": slice(0, 8)}, storage_options=options)
+    quicklook(url, storage_options=options)
+    array = zstore.open_array(f"{url}/0/v", storage_options=options)
+    quicklook(array)
+    assert "64" in repr(array)
+    zstore.validate(url, storage_options=options)
+    assert zstore.verify(url, storage_options=options).is_sound
+    made = zstore.convert(url, tmp_path / "c.zarr", storage_options=options)
+    assert np.array_equal(made["0/v"][...], ITEMS)
+    outside = {path for _, path in server.requests if not path.startswith("/b/mine/")} - {"/b"}
+    assert outside == set()
+    kept = b"".join(server.values.values())
+    assert b'"secret": "s"' not in kept
+
+
+def test_options_go_with_every_command(server: BucketServer, tmp_path: Path) -> None:
+    pytest.importorskip("click", reason="the command line is not installed")
+    from click.testing import CliRunner
+
+    from zstore.cli.options import hide_options
+    from zstore.cli.root import zstore as command
+
+    server.allowed = "/b/mine/"
+    url, options = "s3://b/mine/p.zarr", server.options()
+    group = zstore.create_group(url, storage_options=options)
+    group.create_group("0").create_array("v", data=ITEMS, chunks=(16, 16), dimension_names=["y", "x"])
+    words = [word for name, value in options.items() for word in ("--storage-option", f"{name}={value}")]
+    for line in (
+        ["pyramid", url, "--levels", "1"],
+        ["info", url],
+        ["tree", url],
+        ["consolidate", url],
+        ["verify", url],
+        ["convert", url, "s3://b/mine/c.zarr"],
+        ["quicklook", url, "-o", str(tmp_path / "a.png")],
+        ["fix", url],
+    ):
+        result = CliRunner().invoke(command, [*line, *words])
+        assert result.exit_code == 0, (line, result.output)
+    refused = CliRunner().invoke(command, ["info", url, "--storage-option", "anon"])
+    assert "expected NAME=VALUE" in refused.output
+    hidden = [*hide_options(["info", url, *words, "--storage-option=key=k"])]
+    assert f"endpoint_url={server.url}" not in hidden
+    assert hidden[-1] == "--storage-option=key=..."
+    assert "secret=..." in hidden
+
+
+def test_options_that_are_used_meanwhile_reach_urls_only(server: BucketServer, tmp_path: Path) -> None:
+    with use_storage_options(server.options()):
+        open_store("s3://b/x").put("a", b"1")
+        open_store(str(tmp_path)).put("a", b"1")
+        open_store("memory://x").put("a", b"1")
+    with pytest.raises(StoreError):
+        open_store("s3://b/x", storage_options={"endpoint_url": "http://127.0.0.1:9", "anon": True}).get("a")
+
+
+# Faults
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "cut", "hang"])
+def test_reads_are_right_and_writes_whole_in_spite_of_faults(server: BucketServer, fault: str) -> None:
+    zstore.set_limits(read_time=0.5)
+    try:
+        server.faults = {fault: 0.2 if fault != "hang" else 0.04}
+        options = server.options()
+        array = zstore.create_array(
+            "s3://b/x",
+            "a",
+            shape=(64, 64),
+            dtype="i4",
+            chunks=(8, 8),
+            shards=(32, 32),
+            storage_options=options,
+        )
+        array[...] = ITEMS
+        array[3:40, 5:50] = -ITEMS[3:40, 5:50]
+        array.attrs["n"] = 1
+        expected = ITEMS.copy()
+        expected[3:40, 5:50] *= -1
+        array = zstore.open_array("s3://b/x", "a", storage_options=options)
+        assert np.array_equal(array[...], expected)
+        assert np.array_equal(array[1:60:7, ::3], expected[1:60:7, ::3])
+        assert dict(array.attrs) == {"n": 1}
+    finally:
+        zstore.set_limits(read_time=None)
+    assert server.faulty[fault] > 0
+
+
+def test_what_does_not_pass_ends(server: BucketServer) -> None:
+    zstore.set_limits(bucket_attempt_count=4)
+    try:
+        server.faults = {"503": 1.0}
+        with pytest.raises(StoreError, match="503"):
+            open_store("s3://b/x", storage_options=server.options()).get("a")
+        assert len(server.requests) == 4
+    finally:
+        zstore.set_limits(bucket_attempt_count=None)
+
+
+def test_no_more_requests_at_once_than_the_limit(server: BucketServer) -> None:
+    under_way, most, guard, answer = 0, 0, threading.Lock(), server.serve
+
+    def serve(request: Any) -> None:
+        nonlocal under_way, most
+        with guard:
+            under_way += 1
+            most = max(most, under_way)
+        threading.Event().wait(0.01)
+        answer(request)
+        with guard:
+            under_way -= 1
+
+    server.serve = serve  # type: ignore[method-assign]
+    zstore.set_limits(bucket_request_count=5)
+    try:
+        store = open_store("s3://b/x", storage_options=server.options())
+        assert store.get_many([(f"k{i}", None) for i in range(40)]) == [None] * 40
+    finally:
+        zstore.set_limits(bucket_request_count=None)
+    assert 1 < most <= 5
+
+
+def test_a_put_whose_answer_is_lost_is_no_conflict(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store("s3://b/x", storage_options=server.options())
+    store.put("a", b"old")
+    answer, lost = server.answer, iter([True])
+
+    def lose(request: Any, path: str, *others: Any) -> Any:
+        found = answer(request, path, *others)
+        is_lost = request.command == "PUT" and path == "/b/x/a" and next(lost, False)
+        return (503, {}, b"") if is_lost else found
+
+    with store.lock("a"):
+        store.get("a")
+        store.put("other", b"")
+        monkeypatch.setattr(server, "answer", lose)
+        store.put("a", b"new")
+    assert bytes(store.get("a") or b"") == b"new"
+    assert next(lost, None) is None
+
+
+# Conditions
+
+
+def test_a_server_without_conditions_is_found_out_before_anything_is_lost(server: BucketServer) -> None:
+    server.keeps = False
+    options = server.options()
+    array = zstore.create_array("s3://b/x", data=ITEMS, chunks=(64, 64), storage_options=options)
+    before = dict(server.values)
+    with pytest.raises(StoreError, match=r"does not keep such conditions.*check_versions=False"):
+        array[0, 0] = 1
+    assert server.values == before
+    count = len(server.requests)
+    with pytest.raises(StoreError, match="does not keep such conditions"):
+        array.attrs["a"] = 1
+    # The second time it is known.
+    assert not any("conditions" in path for _, path in server.requests[count:])
+    array = zstore.open_array("s3://b/x", mode="r+", storage_options={**options, "check_versions": False})
+    array[0, 0] = 1
+    assert array[0, 0] == 1
+
+
+def meeting(first: Store, second: Store, change: Callable[[Store], None], name: str) -> None:
+    """Let `second` change something right after `first` has read what it is about to change, once."""
+    turns, read = iter([1]), getattr(type(first), name)
+
+    def meanwhile(self: Any, *args: Any) -> Any:
+        found = read(self, *args)
+        if self is first and first._locks and next(turns, None):
+            change(second)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(first), name, meanwhile)
+        change(first)
+    assert next(turns, None) is None
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("kind", ["array", "group"])
+def test_attributes_of_two_writers_are_both_kept(server: BucketServer, zarr_format: Any, kind: str) -> None:
+    options = server.options()
+    first, second = (open_store(url, storage_options=options) for url in ("s3://b/x", "s3://b/x/"))
+    if kind == "array":
+        zstore.create_array(first, "a", data=ITEMS, zarr_format=zarr_format)
+    else:
+        zstore.create_group(first, "a", zarr_format=zarr_format)
+
+    def change(store: Store) -> None:
+        zstore.open(store, "a", mode="r+").attrs["first" if store is first else "second"] = 1
+
+    meeting(first, second, change, "get_first")
+    assert dict(zstore.open(first, "a").attrs) == {"first": 1, "second": 1}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_meets_a_consolidation_is_done_again(server: BucketServer, zarr_format: Any) -> None:
+    options = server.options()
+    first, second = (open_store(url, storage_options=options) for url in ("s3://b/x", "s3://b/x/"))
+    group = zstore.create_group(first, zarr_format=zarr_format)
+    group.create_array("a", data=ITEMS)
+
+    def change(store: Store) -> None:
+        if store is first:
+            zstore.consolidate(store)
+        else:
+            zstore.open_group(store, mode="r+").attrs["n"] = 1
+
+    meeting(first, second, change, "get_first")
+    assert dict(zstore.open_group(first).attrs) == {"n": 1}
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    place = tmp_path_factory.mktemp("tls")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    own = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    for words in (
+        ["-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"],
+        [
+            "-subj",
+            "/CN=me",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            *own,
+        ],
+    ):
+        subprocess.run([*made, *words], cwd=place, check=True, capture_output=True)
+    return place
+
+
+def test_an_authority_of_ones_own(authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with BucketServer(certificate=(authority / "cert.pem", authority / "key.pem")) as server:
+        server.values["/b/x/a"] = b"12345"
+        with pytest.raises(StoreError, match="is not trusted; expected the storage option root_certificate"):
+            open_store("s3://b/x", storage_options=server.options()).get("a")
+        for name, value in (
+            ("root_certificate", str(authority / "ca.pem")),
+            ("verify", (authority / "ca.pem").read_text()),
+        ):
+            for url in ("s3://b/x", f"{server.url}/b/x"):
+                options = server.options() if url.startswith("s3") else {}
+                store = open_store(url, storage_options={**options, name: value})
+                assert bytes(store.get("a", ByteRange(1, 2)) or b"") == b"23"
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority / "ca.pem"))
+        assert open_store("s3://b/x", storage_options=server.options()).size("a") == 5
