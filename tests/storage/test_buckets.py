@@ -496,7 +496,16 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("openssl is not installed")
     place = tmp_path_factory.mktemp("tls")
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    own = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    own = [
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+    ]
     for words in (
         ["-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"],
         [
