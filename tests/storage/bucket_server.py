@@ -18,6 +18,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256
+
+
 class BucketServer:
     """Values by path ("/bucket/key"), for as long as the `with` block lasts.
 
@@ -57,7 +61,7 @@ class BucketServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.httpd = _Server(("127.0.0.1", 0), Handler)
         self.httpd.daemon_threads = True
         self.scheme = "http"
         if certificate is not None:

@@ -135,7 +135,9 @@ def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
     if status is not None:
         may_pass = status in range_requests.PASSING or (not is_http and "RequestTimeout" in text)
     elif "kind: Connect" in text:
-        may_pass = not is_http and attempt < CALLS and "dns error" not in text
+        is_nobody = "dns error" in text or "Certificate" in text
+        is_busy = attempt < CALLS or "Refused" not in text
+        may_pass = not is_http and not is_nobody and is_busy
     else:
         may_pass = isinstance(error, TimeoutError) or any(word in text for word in BROKEN)
     if not may_pass:
