@@ -32,9 +32,9 @@ $(BUILT): $(STAMP) setup.py $(KERNEL_SOURCES)
 build: $(BUILT)
 
 # Our own headers, without the code that Cython makes: the compiler has nothing to say about any of them. Those of
-# resample/ are templates, but for the one of the warp kernel.
+# reduce/ and resample/ are templates, but for the one of the warp kernel.
 WARNINGS := -fsyntax-only -Wall -Wextra -Wshadow -Werror -Wno-unused-function -D_GNU_SOURCE -I$(EXT) -I$(EXT)/include
-TEMPLATES := $(filter-out %/warp.h,$(wildcard $(EXT)/resample/*.h))
+TEMPLATES := $(filter-out %/warp.h,$(wildcard $(EXT)/reduce/*.h $(EXT)/resample/*.h))
 headers:
 	$(CC) -x c $(WARNINGS) $(filter-out $(TEMPLATES),$(filter %.h,$(KERNEL_SOURCES)))
 	$(CXX) -x c++ -std=gnu++17 $(WARNINGS) $(TEMPLATES)

@@ -64,7 +64,7 @@ class Method:
     """One way of reducing items of one type.
 
     name        in `METHODS`
-    dtype       of the items as they are stored
+    dtype       of the items, in native byte order
     folded      the type that the kernels are told: as `dtype`, or what stands for it
     lanes       numbers in an item: 2 of complex ones
     fold        the kernel's name for what it does
@@ -371,7 +371,7 @@ def make_method(
     result: Any = None,
     ddof: int = 0,
 ) -> Method:
-    """How items of a type, in native byte order, are reduced, at most `most` of them to one cell.
+    """How items of a type are reduced, at most `most` of them to one cell.
 
     Raises
         ValueError: there is no such method, or nodata is no value of the type.
@@ -380,6 +380,7 @@ def make_method(
     if name not in METHODS:
         raise ValueError(f"method {name!r}, expected one of {', '.join(METHODS)}")
     _check_type(name, dtype)
+    dtype = dtype.newbyteorder("=")
     is_packed = scale != 1 or offset != 0
     if is_packed and name in ("any", "all"):
         raise UnsupportedError(

@@ -167,9 +167,9 @@ def plan_reduction(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Reduction:
     """What `reduce` would do with those arguments; raises what it raises before it reads anything."""
-    array = (
-        source if isinstance(source, Array) else open_array(source, mode="r", storage_options=storage_options)
-    )
+    array = source
+    if not isinstance(array, Array):
+        array = open_array(source, mode="r", storage_options=storage_options)
     order = _axes(array, axis)
     axes = tuple(sorted(order))
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
@@ -178,7 +178,7 @@ def plan_reduction(
     packing = _packing(array, nodata) if unpack else {"nodata": nodata}
     chosen = make_method(
         method,
-        array.dtype.newbyteorder("="),
+        array.dtype,
         prod(array.shape[axis] for axis in axes),
         result=dtype,
         ddof=ddof,

@@ -22,7 +22,8 @@
 #define ZS_TWO_CLONES
 #endif
 
-enum { ZS_FOLD_DIMS = 66, ZS_FOLD_WIDTH = 512 };
+enum { ZS_FOLD_DIMS = 66 };
+constexpr int64_t ZS_FOLD_WIDTH = 512; /* cells that are gone through at a time */
 enum { ZS_SUM, ZS_WIDE_SUM, ZS_LEAST, ZS_GREATEST, ZS_COUNTS, ZS_MOMENTS, ZS_SPREAD, ZS_FIRST_LEAST,
        ZS_FIRST_GREATEST, ZS_FOLD_COUNT };
 
@@ -156,11 +157,14 @@ ZS_INLINE uint32_t zs_sum_run(const T *restrict x, int64_t n, T nodata, double *
         zs_two_sum(&sums[l], &rests[l], zs_value(x[i], ok));
         if (skip) valid[l] += (uint32_t)ok;
     }
-    for (int l = 0; l < ZS_LANES; l++) {
-        zs_two_sum(sum, rest, sums[l]);
-        *rest += rests[l];
-        all += valid[l];
-    }
+    for (int half = ZS_LANES / 2; half; half /= 2)
+        for (int l = 0; l < half; l++) {
+            zs_two_sum(&sums[l], &rests[l], sums[l + half]);
+            rests[l] += rests[l + half];
+        }
+    zs_two_sum(sum, rest, sums[0]);
+    *rest += rests[0];
+    for (int l = 0; l < ZS_LANES; l++) all += valid[l];
     return skip ? all : (uint32_t)n;
 }
 
@@ -214,14 +218,24 @@ template <bool greatest, int skip, class T> ZS_INLINE int zs_takes(T x, T best, 
 }
 
 template <bool greatest, int skip, class T> ZS_INLINE T zs_best_of(const T *restrict x, int64_t n, T best, T nodata) {
-    constexpr int lanes = 64 / sizeof(T) < ZS_LANES ? ZS_LANES : 64 / sizeof(T);
-    T bests[lanes];
+    /* Written as vectors: of floats, compilers leave the loop as it is. */
+    typedef T vector __attribute__((vector_size(64)));
+    constexpr int lanes = 64 / sizeof(T);
+    vector bests = best - vector{}, item;
     int64_t i = 0;
-    for (int l = 0; l < lanes; l++) bests[l] = best;
-    for (; i + lanes <= n; i += lanes)
-        for (int l = 0; l < lanes; l++) bests[l] = zs_takes<greatest, skip>(x[i + l], bests[l], nodata) ? x[i + l] : bests[l];
+    for (; i + lanes <= n; i += lanes) {
+        memcpy(&item, x + i, sizeof item);
+        if constexpr (skip == ZS_SKIP_NAN)
+            bests = (item == item) & ~(greatest ? bests >= item : bests <= item) ? item : bests;
+        else if constexpr (skip == ZS_PLAIN)
+            bests = (greatest ? item > bests : item < bests) | (item != item) ? item : bests;
+        else
+            bests = (item != nodata) & ((greatest ? item > bests : item < bests) | (item != item) | (bests == nodata))
+                        ? item
+                        : bests;
+    }
     for (; i < n; i++) best = zs_takes<greatest, skip>(x[i], best, nodata) ? x[i] : best;
-    for (int l = 0; l < lanes; l++) best = zs_takes<greatest, skip>(bests[l], best, nodata) ? bests[l] : best;
+    for (int l = 0; l < lanes; l++) best = zs_takes<greatest, skip>((T)bests[l], best, nodata) ? (T)bests[l] : best;
     return best;
 }
 

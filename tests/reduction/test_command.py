@@ -1,0 +1,60 @@
+"""`zstore reduce`: what it makes, prints and refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+
+testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
+from zstore.cli.root import zstore as command  # noqa: E402
+
+VALUES = np.random.default_rng(0).integers(0, 99, (6, 5, 4)).astype("u2")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    zstore.create_array(tmp_path / "a", data=VALUES, chunks=(2, 5, 4), dimension_names=["t", "y", "x"])
+    return tmp_path / "a"
+
+
+def run(*words: object, code: int = 0) -> str:
+    result = testing.CliRunner().invoke(command, ["reduce", *map(str, words)])
+    if result.exit_code != code:
+        raise AssertionError(f"exit code {result.exit_code}: {result.output}") from result.exception
+    return str(result.output)
+
+
+def test_a_result_is_stored_or_printed(source: Path, tmp_path: Path) -> None:
+    assert run(source, tmp_path / "m", "--axis", "t") == f"{tmp_path / 'm'} (5, 4) float64\n"
+    made = zstore.open_array(tmp_path / "m")
+    assert made.dims == ("y", "x")
+    np.testing.assert_array_equal(made[...], VALUES.mean(0))
+    assert run(source, "--method", "sum") == f"{VALUES.sum()}\n"
+    run(source, tmp_path / "m", "--axis=-1,0", "--method", "max", "--overwrite", "--keepdims")
+    np.testing.assert_array_equal(zstore.open_array(tmp_path / "m")[...], VALUES.max((0, 2), keepdims=True))
+    zstore.create_array(tmp_path / "zones", data=np.repeat([[1, 2]], 5, 0).repeat(2, 1))
+    run(source, tmp_path / "z", "--axis", "y,x", "--groups", tmp_path / "zones", "--dtype", "f4")
+    zones = np.stack([VALUES[:, :, :2].mean((1, 2)), VALUES[:, :, 2:].mean((1, 2))], 1)
+    np.testing.assert_array_equal(zstore.open_array(tmp_path / "z")[...], zones.astype("f4"))
+
+
+def test_a_dry_run_says_what_would_be_done(source: Path, tmp_path: Path) -> None:
+    said = run(source, tmp_path / "m", "--axis", "t", "--dry-run").splitlines()
+    assert said[0] == "result  (5, 4) float64"
+    assert said[1].startswith("reads   240 bytes") or said[1].startswith("reads   240 B")
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_cannot_be_is_one_line(source: Path, tmp_path: Path) -> None:
+    assert "axis 'z', expected one of the dimensions" in run(source, "--axis", "z", code=1)
+    assert "nodata -1 is not a value" in run(source, "--nodata", "-1", code=1)
+    assert "neither a number nor none" in run(source, "--nodata", "much", code=2)
+    run(source, tmp_path / "m")
+    assert "already" in run(source, tmp_path / "m", code=1)
+    zstore.create_array(tmp_path / "s", data=np.array(["a", "b"]))
+    assert "no meaning" in run(tmp_path / "s", code=1)
