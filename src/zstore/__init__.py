@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zstore.pyramid.update import update_pyramid
     from zstore.reduction.reduce import reduce
     from zstore.resampling.methods import downsample
+    from zstore.storage.cached import CachedStore
     from zstore.upkeep.convert import convert, convert_metadata
     from zstore.upkeep.verify import verify
     from zstore.validation.run import validate
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 # Where each public name lives; imported when first asked for.
 _HOMES = {
     "Array": "zstore.nodes.array",
+    "CachedStore": "zstore.storage.cached",
     "Group": "zstore.nodes.group",
     "build_pyramid": "zstore.pyramid.build",
     "build_tile_pyramid": "zstore.pyramid.build",
@@ -67,6 +69,7 @@ _HOMES = {
 
 __all__ = [
     "Array",
+    "CachedStore",
     "Group",
     "aio",
     "build_pyramid",

@@ -1,0 +1,338 @@
+"""What was read from afar, kept on the disk of this machine for as long as it is the same there."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zstore.base.byterange import ByteRange
+from zstore.base.locks import Lock
+from zstore.storage.base import Found, Part, Parts, PrefixStore, Store, Values, check_key, in_thread
+from zstore.storage.url import open_store
+
+__all__ = ["CachedStore"]
+
+FILE = "zstore-ranges-1.sqlite3"
+# What a range takes beside its bytes, and how much is left when the cache was full.
+ROW_SIZE = 256
+LEFT_SHARE = 0.9
+# A value of which a range takes more than this share of the cache is not kept.
+LARGEST_SHARE = 0.25
+# When something was used is written down this seldom (seconds): else every hit would be a change of the file.
+USED_TIME = 60
+# How long another process that changes the file is waited for (seconds).
+WAITING_TIME = 5.0
+# What tells servers of one URL apart, among storage options and in the environment.
+ENDPOINTS = ("endpoint", "account", "host", "base_url")
+VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME")
+
+# An object is one version of a value: another version is another row, whose number is never used again, so
+# that what is looked up by the number is of that version whoever changes the file meanwhile.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS objects (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, place TEXT NOT NULL, key TEXT NOT NULL,
+    version TEXT NOT NULL, total INTEGER NOT NULL, UNIQUE (place, key, version, total)
+);
+CREATE TABLE IF NOT EXISTS ranges (
+    object INTEGER NOT NULL, first INTEGER NOT NULL, size INTEGER NOT NULL, sum INTEGER NOT NULL,
+    used INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (object, first, size)
+);
+CREATE INDEX IF NOT EXISTS ranges_by_use ON ranges (used);
+CREATE TABLE IF NOT EXISTS held (size INTEGER NOT NULL);
+INSERT INTO held SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM held);
+CREATE TRIGGER IF NOT EXISTS range_comes AFTER INSERT ON ranges
+    BEGIN UPDATE held SET size = size + new.size + 256; END;
+CREATE TRIGGER IF NOT EXISTS range_goes AFTER DELETE ON ranges
+    BEGIN UPDATE held SET size = size - old.size - 256; END;
+"""
+
+Request = tuple[str, ByteRange | None]
+
+
+class _Known(NamedTuple):
+    """A version of a value of which ranges are kept."""
+
+    number: int
+    version: str
+    total_size: int
+
+
+class CachedStore(PrefixStore):
+    """Another store, whose values are kept on disk in the ranges that were read: to read again from afar.
+
+    Every read asks the store which version a value has (one byte, with others at once), and takes from the
+    disk only what is of that version: what is out of date is never given. Values of stores that do not say
+    versions are read as without a cache. Of several processes all share one `directory`, which holds at
+    most `limit_size` bytes of values; what was not used for longest goes. A process that is killed harms
+    nothing. Where the disk fails, the store is read as without a cache.
+
+    `name` tells the store from others of the same URL; by default the endpoints among the options do.
+
+    >>> import tempfile
+    >>> store = CachedStore("memory://", tempfile.mkdtemp())
+    >>> store.get("nothing") is None
+    True
+
+    Raises
+        StoreError: the store cannot be opened.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | Store,
+        directory: str | os.PathLike[str],
+        *,
+        limit_size: int = 1 << 30,
+        name: str | None = None,
+        read_only: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        opened = open_store(store, read_only=read_only, storage_options=storage_options)
+        super().__init__(opened, "", read_only=read_only)
+        said = name if name is not None else repr(sorted(_endpoints(storage_options or {})))
+        self.directory = Path(directory).expanduser().absolute()
+        self.limit_size = limit_size
+        self._place = sha256(f"{opened.url}\n{said}".encode()).hexdigest()
+        self._set_up()
+
+    def _set_up(self) -> None:
+        self._lock = Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._abandoned: sqlite3.Connection | None = None
+        self._process = os.getpid()
+        self._has_failed = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_lock", "_connection", "_abandoned", "_process", "_has_failed")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._set_up()
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        """The value, or those bytes of it; None when there is no such key."""
+        return self.get_many([(key, byte_range)])[0]
+
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        """`get` for many keys, asked for at once where they are not kept."""
+        return [None if part is None else part.data for part in self.get_parts(requests)]
+
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """As `Store.get_first`; documents are kept, too."""
+        return Store.get_first(self, prefixes, choices)
+
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
+        """`get_many`, with sizes and versions; all of one round where nothing has changed."""
+        for key, _ in requests:
+            check_key(key)
+        known, kept = self._look_up(requests)
+        asked = [index for index in range(len(requests)) if index not in kept]
+        told = {requests[index][0] for index in asked}
+        # Where nothing else of a value is asked for, a byte tells its version.
+        probed = [key for key in dict.fromkeys(requests[index][0] for index in kept) if key not in told]
+        answers = self.store.get_parts(
+            [*(requests[index] for index in asked), *((key, ByteRange(0, 1)) for key in probed)]
+        )
+        parts: Parts = [None] * len(requests)
+        now: dict[str, Part | None] = dict(zip(probed, answers[len(asked) :], strict=True))
+        for index, part in zip(asked, answers, strict=False):
+            parts[index] = part
+            now[requests[index][0]] = part
+        changed = []
+        for index, data in kept.items():
+            key = requests[index][0]
+            part = now[key]
+            if part is not None and (part.version, part.total_size) == known[key][1:]:
+                parts[index] = Part(data, part.total_size, part.version)
+            elif part is not None:
+                changed.append(index)
+        again = self.store.get_parts([requests[index] for index in changed]) if changed else []
+        for index, part in zip(changed, again, strict=True):
+            parts[index] = part
+        self._keep([(requests[index], parts[index]) for index in (*asked, *changed)])
+        return parts
+
+    async def get_many_async(self, requests: Sequence[Request]) -> Values:
+        """`get_many`, in a thread."""
+        return await in_thread(self.get_many, requests)
+
+    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
+        """`get_parts`, in a thread."""
+        return await in_thread(self.get_parts, requests)
+
+    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """`get_first`, in a thread."""
+        return await in_thread(self.get_first, prefixes, choices)
+
+    def as_read_only(self) -> Store:
+        """The same store and cache, refusing writes."""
+        return PrefixStore(self, "", read_only=True)
+
+    def as_durable(self) -> Store:
+        """The same cache of the store, if that can be durable."""
+        view = CachedStore.__new__(CachedStore)
+        view.__setstate__({**self.__getstate__(), "store": self.store.as_durable(), "durable": True})
+        return view
+
+    def close(self) -> None:
+        """Flush the store, and let go of the cache's file; it is opened again when it is used."""
+        with self._lock:
+            self._let_go()
+        super().close()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and self._process == os.getpid():
+            connection.close()
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection | None]:
+        """The cache's file, in a transaction; None where it cannot be used. What fails there is no error."""
+        with self._lock:
+            connection = self._connect()
+            if connection is None:
+                yield None
+                return
+            try:
+                with connection:
+                    yield connection
+            except sqlite3.OperationalError:
+                # Another process holds it for long, or the disk is full: next time it may be otherwise.
+                pass
+            except sqlite3.Error:
+                self._has_failed = True
+                self._let_go()
+
+    def _connect(self) -> sqlite3.Connection | None:
+        if self._process != os.getpid():  # a parent's connection must not be touched, closed neither
+            self._abandoned, self._connection, self._process = self._connection, None, os.getpid()
+        if self._connection is not None or self._has_failed:
+            return self._connection
+        connection = None
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self.directory / FILE
+            connection = sqlite3.connect(path, WAITING_TIME, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.executescript(SCHEMA)
+        except (sqlite3.Error, OSError):
+            self._has_failed = True
+            if connection is not None:
+                connection.close()
+            return None
+        self._connection = connection
+        return connection
+
+    def _look_up(self, requests: Sequence[Request]) -> tuple[dict[str, _Known], dict[int, memoryview]]:
+        """The versions of which something is kept, and what is kept of what is asked for, by its place."""
+        known: dict[str, _Known] = {}
+        kept: dict[int, memoryview] = {}
+        with self._opened() as file:
+            if file is None:
+                return known, kept
+            for key in dict.fromkeys(key for key, _ in requests):
+                row = file.execute(
+                    "SELECT id, version, total FROM objects WHERE place = ? AND key = ? ORDER BY id DESC",
+                    (self._place, key),
+                ).fetchone()
+                if row is not None:
+                    known[key] = _Known(*row)
+            now = int(time.time())
+            used = []
+            for index, (key, byte_range) in enumerate(requests):
+                if key not in known:
+                    continue
+                number, _, total_size = known[key]
+                begin, end = (byte_range or ByteRange(0)).resolve(total_size)
+                row = file.execute(
+                    "SELECT first, size, sum, used, data FROM ranges"
+                    " WHERE object = ? AND first <= ? AND first + size >= ? LIMIT 1",
+                    (number, begin, end),
+                ).fetchone()
+                if begin >= end or row is None:
+                    continue
+                first, size, checksum, used_at, data = row
+                if type(data) is not bytes or len(data) != size or zlib.crc32(data) != checksum:
+                    file.execute("DELETE FROM ranges WHERE object = ? AND first = ?", (number, first))
+                    continue
+                kept[index] = memoryview(data)[begin - first : end - first]
+                if used_at + USED_TIME < now:
+                    used.append((now, number, first, size))
+            file.executemany("UPDATE ranges SET used = ? WHERE object = ? AND first = ? AND size = ?", used)
+        return known, kept
+
+    def _keep(self, answers: Sequence[tuple[Request, Part | None]]) -> None:
+        """Keep what came, instead of other versions of the same values."""
+        wanted = [
+            (key, byte_range, part)
+            for (key, byte_range), part in answers
+            if part is not None
+            and part.version is not None
+            and 0 < len(part.data) <= self.limit_size * LARGEST_SHARE
+        ]
+        if not wanted:
+            return
+        now = int(time.time())
+        with self._opened() as file:
+            if file is None:
+                return
+            for key, byte_range, part in wanted:
+                whole = (self._place, key, part.version, part.total_size)
+                others = "place = ? AND key = ? AND NOT (version = ? AND total = ?)"
+                file.execute(
+                    f"DELETE FROM ranges WHERE object IN (SELECT id FROM objects WHERE {others})", whole
+                )
+                file.execute(f"DELETE FROM objects WHERE {others}", whole)
+                file.execute(
+                    "INSERT OR IGNORE INTO objects (place, key, version, total) VALUES (?, ?, ?, ?)", whole
+                )
+                begin, end = (byte_range or ByteRange(0)).resolve(part.total_size)
+                data = bytes(part.data)
+                if len(data) != end - begin:
+                    continue
+                file.execute(
+                    "INSERT OR IGNORE INTO ranges SELECT id, ?, ?, ?, ?, ? FROM objects"
+                    " WHERE place = ? AND key = ? AND version = ? AND total = ?",
+                    (begin, len(data), zlib.crc32(data), now, data, *whole),
+                )
+            self._make_room(file)
+
+    def _make_room(self, file: sqlite3.Connection) -> None:
+        """Remove what was not used for longest, until there is room again."""
+        [held] = file.execute("SELECT size FROM held").fetchone()
+        if held <= self.limit_size:
+            return
+        with closing(file.execute("SELECT rowid, size FROM ranges ORDER BY used, rowid")) as rows:
+            going = []
+            for row, size in rows:
+                if held <= self.limit_size * LEFT_SHARE:
+                    break
+                going.append((row,))
+                held -= size + ROW_SIZE
+        file.executemany("DELETE FROM ranges WHERE rowid = ?", going)
+        file.execute("DELETE FROM objects WHERE id NOT IN (SELECT object FROM ranges)")
+
+
+def _endpoints(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What of the storage options, and of the environment, tells servers of one URL apart."""
+    for variable in VARIABLES:
+        if os.environ.get(variable):
+            yield variable, os.environ[variable]
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _endpoints(value)
+        elif isinstance(value, str) and any(word in name.lower() for word in ENDPOINTS):
+            yield name, value
