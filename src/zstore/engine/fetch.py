@@ -1,11 +1,11 @@
-"""The stored bytes that a plan needs of shards in a store that the kernels cannot open, in few requests."""
+"""The stored bytes that plans need of shards in a store that the kernels cannot open, in few requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -37,12 +37,13 @@ SPARE_SHARE = 16
 
 
 class Window(NamedTuple):
-    """Neighbouring outer chunks of a plan, `first` to `last`, and their bytes.
+    """Neighbouring outer chunks of the plan of that number, `first` to `last`, and their bytes.
 
     Those of each (`outer`), or of each inner chunk that is needed (`inner`, from the objects under `names`).
     is_certain says that no shard can have been replaced between reading its index and its inner chunks.
     """
 
+    plan: int
     first: int
     last: int
     outer: list[Any] | None = None
@@ -74,16 +75,24 @@ def windows_at_once(store: Store, outer_count: int) -> int:
 
 
 class Fetch:
-    """What one plan needs of the stored shards of an array."""
+    """What plans need of the stored shards of an array, each stretch once.
 
-    def __init__(self, door: Door, source: Source, plan: Plan) -> None:
+    The outer chunks of all plans are numbered one after the other.
+    """
+
+    def __init__(self, door: Door, source: Source, plans: Sequence[Plan]) -> None:
         self._door = door
         self._source = source
         self._store = source.store
-        self._plan = plan
-        self._cells: list[tuple[int, ...]] = plan.outer_cells()
-        self._starts: list[int] = plan.outer_tasks()
-        self._keys = [source.key(cell) for cell in self._cells]
+        self._plans = plans
+        self._firsts = [0]
+        # For each outer chunk, its plan's number, where it lies, and its inner chunks as the plan has them.
+        self._outers: list[tuple[int, tuple[int, ...], range]] = []
+        for number, plan in enumerate(plans):
+            for cell, (first, last) in zip(plan.outer_cells(), pairwise(plan.outer_tasks()), strict=True):
+                self._outers.append((number, cell, range(first, last)))
+            self._firsts.append(len(self._outers))
+        self._keys = [source.key(cell) for _, cell, _ in self._outers]
 
     async def each_window(self, use: Act[Window]) -> None:
         """Fetch everything, window by window, and await `use` of each.
@@ -101,7 +110,8 @@ class Fetch:
 
     async def _each_of(self, use: Act[Window], at_once: int, numbers: Sequence[int]) -> None:
         """`each_window`, of outer chunks that are located together."""
-        whole = {o for o in numbers if self._is_whole(o)}
+        keys = {self._keys[o] for o in numbers if self._is_whole(o)}
+        whole = {o for o in numbers if self._keys[o] in keys}
         located = await self._locate([o for o in numbers if o not in whole])
 
         async def fetch(portion: tuple[list[int], int]) -> None:
@@ -115,7 +125,8 @@ class Fetch:
 
     async def again(self, window: Window) -> Window:
         """Fetch a window again, with the shards' indexes, because the first answer may mix two versions."""
-        numbers = list(range(window.first, window.last))
+        begin = self._firsts[window.plan]
+        numbers = list(range(begin + window.first, begin + window.last))
         for o in numbers:
             self._source.indexes.drop(self._keys[o])
         located = await self._locate(numbers)
@@ -126,9 +137,10 @@ class Fetch:
         self, numbers: list[int], whole: set[int], located: dict[int, Located], values: Values
     ) -> Iterator[Window]:
         """What was fetched for these outer chunks: a window for each run fetched in the same way."""
-        for is_whole, run in groupby(numbers, whole.__contains__):
+        for (plan, is_whole), run in groupby(numbers, lambda o: (self._outers[o][0], o in whole)):
             members = list(run)
-            window = Window(members[0], members[-1] + 1)
+            begin = self._firsts[plan]
+            window = Window(plan, members[0] - begin, members[-1] + 1 - begin)
             if is_whole and self._source.bound.is_native:
                 yield window._replace(outer=[values[self._keys[o], None] for o in members])
                 continue
@@ -159,17 +171,18 @@ class Fetch:
 
     def _is_whole(self, o: int) -> bool:
         """Whether the shard is better fetched whole."""
-        if covers_outer(self._plan, self._cells[o]):
+        number, cell, tasks = self._outers[o]
+        plan = self._plans[number]
+        if covers_outer(plan, cell):
             return True
         model, spec = self._source.model, self._source.bound.inner.spec
-        lengths = zip(self._cells[o], model.grid.chunk_shape, model.shape, spec.shape, strict=True)
+        lengths = zip(cell, model.grid.chunk_shape, model.shape, spec.shape, strict=True)
         there = prod(
             -(-(min((c + 1) * outer, length) - c * outer) // inner) for c, outer, length, inner in lengths
         )
-        tasks = range(self._starts[o], self._starts[o + 1])
         if 2 * len(tasks) < there:
             return False
-        wanted = len({self._plan.inner_cell(task) for task in tasks})
+        wanted = len({plan.inner_cell(task) for task in tasks})
         size = prod(spec.shape) * spec.dtype.itemsize
         spare = (there - wanted) * size
         return 2 * wanted >= there and spare <= max(SPARE_SIZE, wanted * size // SPARE_SHARE)
@@ -180,10 +193,7 @@ class Fetch:
             return {}
         source = self._source
         keys = [self._keys[o] for o in numbers]
-        cells = [
-            [self._plan.inner_cell(task) for task in range(self._starts[o], self._starts[o + 1])]
-            for o in numbers
-        ]
+        cells = [self._inner_cells(o) for o in numbers]
         for is_last in (False, True):
             try:
                 with await self._door.ask_once(source.asked, partial(source.indexes.unknown, keys)):
@@ -210,7 +220,7 @@ class Fetch:
         `located` is brought up to date where a shard was replaced since its index was read.
         """
         values: Values = {}
-        names: list[Name] = [(self._keys[o], None) for o in numbers if o in whole]
+        names: list[Name] = list(dict.fromkeys((self._keys[o], None) for o in numbers if o in whole))
         partial = [o for o in numbers if o in located]
         names += _names(located[o] for o in partial)
         stale = await self._get(names, {one.key: one.shard for one in located.values()}, values)
@@ -257,10 +267,16 @@ class Fetch:
                 parts.append(None if data is None else Part(memoryview(data)[begin:end], len(data)))
             return parts
 
-        shards, plan, starts = self._source.bound.shards, self._plan, self._starts
-        cells = [[plan.inner_cell(task) for task in range(starts[o], starts[o + 1])] for o in numbers]
+        shards = self._source.bound.shards
+        cells = [self._inner_cells(o) for o in numbers]
         keys = [self._keys[o] for o in numbers]
         return drive(locate(get_parts, shards, keys, cells, path=self._store.url))
+
+    def _inner_cells(self, o: int) -> list[tuple[int, ...]]:
+        """The inner chunks that are needed of an outer one."""
+        number, _, tasks = self._outers[o]
+        plan = self._plans[number]
+        return [plan.inner_cell(task) for task in tasks]
 
 
 def _names(located: Iterable[Located]) -> list[Name]:

@@ -122,18 +122,31 @@ class RegularChunks(Chunks):
     async def _read_values(
         self, door: Door, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None
     ) -> None:
-        batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
-        if not self.bound.shards:
-            await self._run_windows(door, batch, plan.outer_cells(), table)
+        if self.bound.shards:
+            await self._read_shards(door, [plan], [out], missing_is_fault, table)
             return
-        fetch = Fetch(door, self._source, plan)
+        batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
+        await self._run_windows(door, batch, plan.outer_cells(), table)
+
+    async def _read_shards(
+        self,
+        door: Door,
+        plans: list[KernelPlan],
+        outs: list[Items],
+        missing_is_fault: bool,
+        table: Table | None,
+    ) -> None:
+        """Read what plans need of shards, asked for together."""
+        fetch = Fetch(door, self._source, plans)
+        batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
 
         async def scatter(window: Window) -> None:
             inner = window.inner
             if inner is not None and not self.bound.is_native:
                 inner = await self._decode_all(door, inner, window.names or [], table)
+            run = partial(batch, plans[window.plan], outs[window.plan])
             span = (window.first, window.last)
-            self._check(await door.run(partial(batch, outer=window.outer, inner=inner, window=span)))
+            self._check(await door.run(partial(run, outer=window.outer, inner=inner, window=span)))
 
         async def use(window: Window) -> None:
             try:
@@ -155,7 +168,10 @@ class RegularChunks(Chunks):
         self, door: Door, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
     ) -> None:
         if not self._reads_together():
-            await super()._read_many(door, plans, outs, missing_is_fault)
+            if self.bound.shards and not self._is_object and self.store.request_count > 1:
+                await self._read_shards(door, plans, outs, missing_is_fault, None)
+            else:
+                await super()._read_many(door, plans, outs, missing_is_fault)
             return
         first = visits = 0
         for k, plan in enumerate(plans):
