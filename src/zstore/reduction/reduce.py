@@ -167,9 +167,9 @@ def plan_reduction(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Reduction:
     """What `reduce` would do with those arguments; raises what it raises before it reads anything."""
+    if not isinstance(source, Array):
+        source = open_array(source, mode="r", storage_options=storage_options)
     array = source
-    if not isinstance(array, Array):
-        array = open_array(source, mode="r", storage_options=storage_options)
     order = _axes(array, axis)
     axes = tuple(sorted(order))
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
