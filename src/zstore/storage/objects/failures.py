@@ -55,7 +55,7 @@ SENTENCES = (
         "the server's certificate is not trusted; expected the storage option root_certificate with the PEM "
         "file of its authority",
     ),
-    ("kind: Connect", "the server cannot be reached; expected a network, and the right {endpoint}"),
+    ("kind: Connect,", "the server cannot be reached; expected a network, and the right {endpoint}"),
 )
 CREDENTIALS = {
     "s3": "expected the storage options key and secret, or profile, AWS_ACCESS_KEY_ID in the environment, or "
@@ -134,7 +134,7 @@ def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
     status, text = status_of(error), str(error)
     if status is not None:
         may_pass = status in range_requests.PASSING or (not is_http and "RequestTimeout" in text)
-    elif "kind: Connect" in text:
+    elif "kind: Connect," in text:
         is_nobody = "dns error" in text or "Certificate" in text
         is_busy = attempt < CALLS or "Refused" not in text
         may_pass = not is_http and not is_nobody and is_busy
