@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs plugins clean
+.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs plugins clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -142,6 +142,12 @@ $(WRITERS)/.installed: $(READERS_NEED)
 	$(WRITERS)/bin/pip install --quiet -e ".[writers]"
 	touch $@
 
+# Buckets as Azure has them: Azurite, from npm.
+CLOUDS := .clouds
+clouds: $(BUILT)
+	npm install --silent --no-audit --no-fund --prefix $(CLOUDS) azurite
+	ZSTORE_AZURITE=$(CLOUDS)/node_modules/.bin/azurite-blob $(BIN)/python -m pytest -q tests/storage/test_azurite.py
+
 lint: $(STAMP) headers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -201,4 +207,4 @@ bench-pyramids: $(BUILT)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .venv-* .readers .readers-new .writers .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so
+	rm -rf $(VENV) .venv-* .clouds .readers .readers-new .writers .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so

@@ -180,7 +180,8 @@ class Bucket:
         except (StoreError, Elsewhere):
             raise
         except Exception as error:  # sorted out here: a range that holds nothing is refused by every server
-            is_refused = status_of(error) == 416 or is_unsupported(error) or not self._is_served
+            is_outside = status_of(error) == 416 or "Wanted range" in str(error)
+            is_refused = is_outside or is_unsupported(error) or not self._is_served
             size, version = await self.head(key) if start is not None and is_refused else (None, Version())
             if start is not None and is_refused and size is None:
                 return None
