@@ -9,8 +9,9 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from operator import index
 from typing import Any, TypedDict, Unpack
+
+from zstore.base.settings import check_number
 
 __all__ = ["Limits", "current_limits", "set_limits"]
 
@@ -127,12 +128,5 @@ def _default_limits() -> Limits:
 
 def _checked(what: str, name: str, value: Any) -> Any:
     kind = _kinds()[name]
-    try:
-        # A fraction is no whole number, but as text it is none to `int` either.
-        number = index(value) if kind is int and not isinstance(value, str) else kind(value)
-    except (TypeError, ValueError, OverflowError):
-        number = 0
-    if not 0 < number < math.inf:
-        unit = "a number of seconds" if kind is float else "a whole number"
-        raise ValueError(f"{what} is {value!r}; expected {unit} above 0")
-    return number
+    unit = "a number of seconds" if kind is float else "a whole number"
+    return check_number(what, value, kind, lambda number: 0 < number < math.inf, f"{unit} above 0")

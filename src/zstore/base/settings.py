@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from operator import index
+from typing import Any, TypeVar
 
-__all__ = ["is_durable", "read_count", "set_durable"]
+N = TypeVar("N", int, float)
+
+__all__ = ["check_number", "is_durable", "read_count", "set_durable"]
 
 WORDS = {
     "1": True,
@@ -29,9 +34,30 @@ def read_count(variable: str, default: int, *, least: int) -> int:
     text = os.environ.get(variable, "").strip()
     if not text:
         return default
-    if text.isascii() and text.isdecimal() and int(text) >= least:
-        return int(text)
-    raise ValueError(f"{variable} is {text!r}; expected a whole number of {least} or more")
+    expected = f"a whole number of {least} or more"
+    return check_number(variable, text, int, lambda number: number >= least, expected)
+
+
+def check_number(what: str, value: Any, kind: type[N], is_right: Callable[[N], bool], expected: str) -> N:
+    """The number that a setting is, given as one or as text.
+
+    Raises
+        ValueError: it is something else; `what` and `expected` say so.
+    """
+    number: Any = None
+    try:
+        if kind is float:
+            number = float(value)
+        elif not isinstance(value, str):
+            number = index(value)  # a fraction is no whole number
+        elif value.isascii() and value.isdecimal():
+            number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or not is_right(number):
+        raise ValueError(f"{what} is {value!r}; expected {expected}")
+    found: N = number
+    return found
 
 
 def is_durable() -> bool:
