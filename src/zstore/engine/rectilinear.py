@@ -15,7 +15,7 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, Items
 from zstore.engine.doors import Door
-from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, WINDOWS_AT_ONCE
+from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, windows_at_once
 from zstore.engine.objects import single
 from zstore.engine.regular import RegularChunks
 from zstore.errors import NotFoundError, ZstoreError, located
@@ -87,7 +87,7 @@ class RectilinearChunks(Chunks):
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size)) if is_remote else WINDOW_COUNT
         parts = plan.parts()
         windows = iter(lambda: list(islice(parts, count)), [])
-        await door.each(read, windows, WINDOWS_AT_ONCE if is_remote else 1)
+        await door.each(read, windows, windows_at_once(self.store, None, self.chunk_size))
 
     def _part_size(self, part: Part) -> int:
         return prod(part.shape) * self.dtype.itemsize

@@ -256,7 +256,9 @@ class RegularChunks(Chunks):
                 window = (first, first + len(keys))
                 self._check(await door.run(partial(batch, outer=list(values), window=window)))
 
-        await door.each(run, range(0, len(cells), count), windows_at_once(self.store, len(cells)))
+        await door.each(
+            run, range(0, len(cells), count), windows_at_once(self.store, len(cells), self.chunk_size)
+        )
 
     async def _decode_all(
         self, door: Door, values: list[Any], keys: list[str], table: Table | None
