@@ -25,7 +25,7 @@ Name = tuple[str, tuple[int, int] | None]
 Values = dict[Name, Any]
 
 # What one window holds at most: as many outer chunks, and as many bytes unless a single one has more. From a
-# store with latency so many windows are in memory at a time, some being fetched and some being decoded: 24 MiB
+# store with latency so many windows are in memory at a time, some being fetched and some decoded; 24 MiB
 # under way are 800 MB/s at 30 ms. Of larger chunks, two.
 WINDOW_COUNT = 1024
 WINDOW_SIZE = 6 << 20
