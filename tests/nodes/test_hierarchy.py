@@ -53,7 +53,7 @@ def test_metadata_comes_as_models_documents_and_objects() -> None:
     document = {
         "zarr_format": 3,
         "node_type": "array",
-        "shape": [4, 6],
+        "shape": (4, 6),
         "data_type": "int16",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},

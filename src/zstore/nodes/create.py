@@ -16,7 +16,7 @@ from zstore.engine.publish import publish_nodes
 from zstore.errors import MetadataError, located
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.document import check_attributes
+from zstore.model.document import check_attributes, parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.node import Access
@@ -117,6 +117,8 @@ def _make_model(
 
 def _parse_document(document: Mapping[str, Any], where: str) -> Model:
     """The model of a node's document, with the attributes in it also where the format keeps them apart."""
+    # Tuples for lists are zarr-python's; what JSON has no words for is refused here.
+    document = parse_json(render_json(document), path=where, key="zarr.json")
     if document["zarr_format"] == 3:
         return v3.parse_node({v3.KEY: {k: v for k, v in document.items() if k not in MERGED or v}}, where)
     key = v2.ARRAY_KEY if "shape" in document else v2.GROUP_KEY
