@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,58 @@ def test_all_read_the_same(url: str) -> None:
     for name, selection in SELECTIONS.values():
         expected = read_zstore(url, name, selection)
         np.testing.assert_array_equal(read_tensorstore(url, name, selection), expected)
+
+
+# A thousand inner chunks, awaited at once: requests × latency / requests at once is the least it can take.
+WINDOWS = [
+    np.s_[128 * y : 128 * y + 128, 128 * x : 128 * x + 128]
+    for y, x in np.random.default_rng(3).integers(0, 32, (1000, 2)).tolist()
+]
+Awaiting = Callable[[Any], Awaitable[Any]]
+
+
+async def await_zstore(url: str) -> Awaiting:
+    import zstore
+
+    array = await zstore.aio.open_array(f"{url}/shards", mode="r", zarr_format=3)
+    return array.read_async
+
+
+async def await_tensorstore(url: str) -> Awaiting:
+    tensorstore = pytest.importorskip("tensorstore")
+    spec = {"driver": "zarr3", "kvstore": {"driver": "http", "base_url": f"{url}/shards/"}}
+    array = await tensorstore.open(spec, read=True)
+
+    async def read(window: Any) -> Any:
+        return await array[window].read()
+
+    return read
+
+
+async def await_zarr(url: str) -> Awaiting:
+    obstore = pytest.importorskip("obstore", reason="obstore is not installed")
+    import zarr
+    from zarr.api.asynchronous import open_array
+    from zarr.storage import ObjectStore
+
+    store = obstore.store.HTTPStore.from_url(f"{url}/shards", client_options={"allow_http": True})
+    zarr.config.set({"async.concurrency": 128})
+    return (await open_array(store=ObjectStore(store, read_only=True), mode="r")).getitem
+
+
+AWAITING = {"zstore": await_zstore, "tensorstore": await_tensorstore, "zarr-python on obstore": await_zarr}
+
+
+@pytest.mark.parametrize("reader", AWAITING)
+def test_await(benchmark: Any, url: str, reader: str) -> None:
+    async def run() -> list[Any]:
+        read = await AWAITING[reader](url)
+        return await asyncio.gather(*(asyncio.ensure_future(read(window)) for window in WINDOWS))
+
+    benchmark.group = "1,000 inner chunks, awaited"
+    found = benchmark.pedantic(lambda: asyncio.run(run()), rounds=5, warmup_rounds=1)
+    for items, window in [*zip(found, WINDOWS, strict=True)][::100]:
+        np.testing.assert_array_equal(items, read_zstore(url, "shards", window))
 
 
 if __name__ == "__main__":

@@ -57,8 +57,11 @@ class Door(ABC):
         """`store.get_parts`."""
 
     @abstractmethod
-    async def run(self, function: Callable[[], T]) -> T:
-        """What a function gives that computes, or works on files."""
+    async def run(self, function: Callable[[], T], size: int | None = None) -> T:
+        """What a function gives that computes, or works on files.
+
+        With `size` it does no more than to decode so many bytes by native codecs.
+        """
 
     @abstractmethod
     async def map(
@@ -104,7 +107,7 @@ class Calling(Door):
         """`store.get_parts`."""
         return store.get_parts(requests)
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], size: int | None = None) -> T:
         """Call it."""
         return function()
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -110,7 +111,7 @@ class RegularChunks(Chunks):
             await self._run_files(door, partial(batch, folder=self.folder), plan.outer_count)
         elif self.store.in_memory and self.bound.is_native:
             outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
-            self._check(await door.run(partial(batch, outer=outer)))
+            self._check(await door.run(partial(batch, outer=outer), self._decoded_size(len(outer))))
         elif not self._is_object:
             await self._read_values(door, plan, out, missing_is_fault, None)
         else:
@@ -137,7 +138,9 @@ class RegularChunks(Chunks):
         table: Table | None,
     ) -> None:
         """Read what plans need of shards, asked for together."""
-        fetch = Fetch(door, self._source, plans)
+        # Some 1,000 outer chunks are told in the time that decoding takes.
+        outer_count = sum(plan.outer_count for plan in plans)
+        fetch = await door.run(partial(Fetch, door, self._source, plans), 64 * outer_count)
         batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
 
         async def scatter(window: Window) -> None:
@@ -146,7 +149,9 @@ class RegularChunks(Chunks):
                 inner = await self._decode_all(door, inner, window.names or [], table)
             run = partial(batch, plans[window.plan], outs[window.plan])
             span = (window.first, window.last)
-            self._check(await door.run(partial(run, outer=window.outer, inner=inner, window=span)))
+            work = partial(run, outer=window.outer, inner=inner, window=span)
+            size = self._decoded_size(span[1] - span[0], None if inner is None else len(inner))
+            self._check(await door.run(work, size))
 
         async def use(window: Window) -> None:
             try:
@@ -254,11 +259,19 @@ class RegularChunks(Chunks):
                 if not self.bound.is_native:
                     values = await self._decode_all(door, values, keys, table)
                 window = (first, first + len(keys))
-                self._check(await door.run(partial(batch, outer=list(values), window=window)))
+                work = partial(batch, outer=list(values), window=window)
+                self._check(await door.run(work, self._decoded_size(len(keys))))
 
         await door.each(
             run, range(0, len(cells), count), windows_at_once(self.store, len(cells), self.chunk_size)
         )
+
+    def _decoded_size(self, outer_count: int, inner_count: int | None = None) -> int:
+        """The bytes of so many chunks."""
+        if inner_count is None:
+            return self.chunk_size * outer_count
+        spec = self.bound.inner.spec
+        return inner_count * prod(spec.shape) * spec.dtype.itemsize
 
     async def _decode_all(
         self, door: Door, values: list[Any], keys: list[str], table: Table | None
