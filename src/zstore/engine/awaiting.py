@@ -33,7 +33,7 @@ AWAITED_SIZE = 256 << 20
 # Threads that wait for stores, all together: each writes a chunk, opens or makes a node.
 WAITING_COUNT = 32
 
-# So many bytes are decoded by native codecs (in some 50 µs, without the GIL) in less time than it takes to hand
+# So many bytes are decoded by native codecs (50 µs or so, without the GIL) in less time than it takes to hand
 # the work to a thread and to take its result.
 SHORT_SIZE = 64 << 10
 
