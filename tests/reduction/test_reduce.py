@@ -451,6 +451,19 @@ def test_results_go_where_they_are_wanted(tmp_path):
     assert zstore.reduce(array, "sum", out=tmp_path / "one")[...] == values.sum()
 
 
+def test_what_is_read_is_never_replaced(tmp_path):
+    group = zstore.create_group(tmp_path / "g")
+    array = group.create_array("a", data=np.arange(4))
+    for place in (tmp_path / "g", tmp_path / "g" / "a", tmp_path / "g" / "a" / "below", array.store):
+        with pytest.raises(StoreError, match="into itself"):
+            zstore.reduce(array, "sum", out=place, overwrite=True)
+    assert zstore.reduce(array, "sum", out=tmp_path / "g" / "b")[...] == 6
+    memory = make(np.arange(4))
+    with pytest.raises(StoreError, match="into itself"):
+        zstore.reduce(memory, "sum", out=memory.store, overwrite=True)
+    assert array.reduce("sum") == memory.reduce("sum") == 6
+
+
 def test_damage_is_an_error_and_leaves_no_array(tmp_path):
     values = np.random.default_rng(0).integers(0, 99, (8, 50)).astype("u2")
     array = zstore.create_array(tmp_path / "a", shape=values.shape, chunks=(1, 50), dtype="u2")

@@ -16,7 +16,7 @@ import numpy as np
 from zstore.conventions.variables import parse_variable
 from zstore.engine.documents import place as node_place
 from zstore.engine.pool import thread_count
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.record import begin_new
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
@@ -24,6 +24,7 @@ from zstore.nodes.node import Missing
 from zstore.nodes.open import StoreLike, open_array
 from zstore.reduction.methods import Cells, Items, Method, make_method
 from zstore.reduction.plan import Box, Plan, Tile, make_groups, make_plan
+from zstore.storage.base import Store
 from zstore.storage.url import open_store
 
 __all__ = ["Reduction", "plan_reduction", "reduce"]
@@ -238,6 +239,7 @@ def _store(
 ) -> Array:
     """The result in a new array; its document is written last."""
     store = open_store(target)
+    _check_apart(planned.array, store)
     array, attributes = planned.array, dict[str, Any]()
     source = node_place(array.store, array.path)
     said = {"source": source, "method": planned.method.name, "shape": planned.shape}
@@ -259,6 +261,24 @@ def _store(
     new.publish()
     job.end()
     return open_array(store)
+
+
+def _check_apart(array: Array, target: Store) -> None:
+    """Refuse to replace what is read, or what holds it."""
+    here, there = array.store.local_path(array.path), target.local_path("")
+    if here is not None and there is not None:
+        is_within = here.resolve().is_relative_to(there.resolve()) or there.resolve().is_relative_to(
+            here.resolve()
+        )
+    elif array.store.in_memory or target.in_memory:
+        is_within = array.store is target
+    else:
+        held, place = node_place(array.store, array.path), node_place(target, "")
+        is_within = f"{held}/".startswith(f"{place.rstrip('/')}/") or f"{place}/".startswith(f"{held}/")
+    if is_within:
+        raise StoreError(
+            "cannot reduce an array into itself; expected a target elsewhere", path=node_place(target, "")
+        )
 
 
 def _word(label: Any) -> Any:

@@ -139,7 +139,7 @@ template <class T, int skip> struct zs_wide_sum {
 };
 
 /* A run in so many sums side by side, the last of the items behind them. */
-enum { ZS_LANES = 16 };
+enum { ZS_LANES = 32 };
 
 template <class T, int skip>
 ZS_INLINE uint32_t zs_sum_run(const T *restrict x, int64_t n, T nodata, double *sum, double *rest) {
@@ -218,24 +218,31 @@ template <bool greatest, int skip, class T> ZS_INLINE int zs_takes(T x, T best, 
 }
 
 template <bool greatest, int skip, class T> ZS_INLINE T zs_best_of(const T *restrict x, int64_t n, T best, T nodata) {
-    /* Written as vectors: of floats, compilers leave the loop as it is. */
-    typedef T vector __attribute__((vector_size(64)));
-    constexpr int lanes = 64 / sizeof(T);
-    vector bests = best - vector{}, item;
+    constexpr int lanes = sizeof(T) == 8 ? 32 : 128 / sizeof(T);
+    constexpr T none = greatest ? zs_lowest<T> : zs_highest<T>;
+    T bests[lanes];
+    zs_bits<T> has_nan[lanes], has_valid[lanes], any_nan = 0, any_valid = 0;
     int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-        memcpy(&item, x + i, sizeof item);
-        if constexpr (skip == ZS_SKIP_NAN)
-            bests = (item == item) & ~(greatest ? bests >= item : bests <= item) ? item : bests;
-        else if constexpr (skip == ZS_PLAIN)
-            bests = (greatest ? item > bests : item < bests) | (item != item) ? item : bests;
-        else
-            bests = (item != nodata) & ((greatest ? item > bests : item < bests) | (item != item) | (bests == nodata))
-                        ? item
-                        : bests;
+    /* NaN is neither less nor greater, so that it changes no lane; whether there was any is asked beside. */
+    for (int l = 0; l < lanes; l++) bests[l] = none, has_nan[l] = has_valid[l] = 0;
+    for (; i + lanes <= n; i += lanes)
+        for (int l = 0; l < lanes; l++) {
+            T item = x[i + l];
+            if (skip == ZS_SKIP_VALUE) {
+                has_valid[l] |= (zs_bits<T>)(item != nodata);
+                item = item != nodata ? item : none;
+            }
+            if (zs_is_float<T> && skip == ZS_SKIP_NAN) has_valid[l] |= (zs_bits<T>)(item == item);
+            if (zs_is_float<T> && skip != ZS_SKIP_NAN) has_nan[l] |= (zs_bits<T>)(item != item);
+            bests[l] = zs_is_better<greatest>(item, bests[l]) ? item : bests[l];
+        }
+    for (int l = 0; l < lanes; l++) any_nan |= has_nan[l], any_valid |= has_valid[l];
+    if (i > 0 && (skip == ZS_PLAIN || any_valid)) {
+        for (int l = 1; l < lanes; l++) bests[0] = zs_is_better<greatest>(bests[l], bests[0]) ? bests[l] : bests[0];
+        if (zs_is_float<T> && any_nan) bests[0] = zs_limits<T>::quiet_NaN();
+        best = zs_takes<greatest, skip>(bests[0], best, nodata) ? bests[0] : best;
     }
     for (; i < n; i++) best = zs_takes<greatest, skip>(x[i], best, nodata) ? x[i] : best;
-    for (int l = 0; l < lanes; l++) best = zs_takes<greatest, skip>((T)bests[l], best, nodata) ? (T)bests[l] : best;
     return best;
 }
 
