@@ -264,20 +264,20 @@ def test_labels_that_are_nothing_make_no_group():
 
 
 def test_many_groups_of_large_maps_are_made_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(plan, "TILE_LIMIT", 4 << 10)
+    monkeypatch.setattr(plan, "PATCH_LIMIT", 4 << 10)
     monkeypatch.setattr(plan, "BOX_SIZE", 1 << 10)
     values = np.random.default_rng(0).integers(0, 100, (24, 16, 16)).astype("u2")
     array = make(values, (1, 16, 16))
     months = np.arange(24) % 12
     planned = reduce.plan_reduction(array, "mean", 0, groups=months)
     assert len(planned.plan.group_spans) > 1
-    boxes = [box for tile in planned.plan.tiles() for unit in tile.units for box in unit]
+    boxes = [box for patch in planned.plan.patches() for unit in patch.units for box in unit]
     assert len(boxes) == len({str(box) for box in boxes}) == 24, "a map is read once"
     made = array.reduce("mean", 0, groups=months)
     np.testing.assert_array_equal(made, [values[months == m].mean(0) for m in range(12)])
 
 
-@pytest.mark.parametrize("limit", ["TILE_LIMIT", "TILE_SIZE", "BOX_SIZE", "BOX_LIMIT", "UNIT_SIZE"])
+@pytest.mark.parametrize("limit", ["PATCH_LIMIT", "PATCH_SIZE", "BOX_SIZE", "BOX_LIMIT", "UNIT_SIZE"])
 def test_results_and_chunks_of_any_size_are_gone_through_in_parts(monkeypatch, limit):
     values = np.random.default_rng(0).integers(-99, 99, (40, 30, 20)).astype("i4")
     array = make(values, (7, 30, 11))

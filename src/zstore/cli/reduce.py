@@ -83,9 +83,9 @@ def reduce(
 def _show(planned: Any) -> None:
     plan = planned.plan
     units = boxes = items = 0
-    for tile in plan.tiles():
-        units += len(tile.units)
-        for box in (box for unit in tile.units for box in unit):
+    for patch in plan.patches():
+        units += len(patch.units)
+        for box in (box for unit in patch.units for box in unit):
             boxes += 1
             size = 1
             for span in box:

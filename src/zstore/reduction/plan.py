@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Box", "Groups", "Plan", "Tile", "make_groups", "make_plan"]
+__all__ = ["Box", "Groups", "Patch", "Plan", "make_groups", "make_plan"]
 
 Box = tuple[slice, ...]
 Items = np.ndarray[Any, Any]
@@ -21,9 +21,9 @@ Items = np.ndarray[Any, Any]
 BOX_SIZE = 2 << 20
 BOX_BESIDE = 8 << 20
 BOX_LIMIT = 16 << 20
-# What is kept for the cells of a tile: so much where chunks leave a choice, and so much at most.
-TILE_SIZE = 4 << 20
-TILE_LIMIT = 24 << 20
+# What is kept for the cells of a patch: so much where chunks leave a choice, and so much at most.
+PATCH_SIZE = 4 << 20
+PATCH_LIMIT = 24 << 20
 # Decoded bytes of a unit: enough that joining its cells to those of others is little beside.
 UNIT_SIZE = 16 << 20
 
@@ -99,7 +99,7 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
     return Groups(names, np.ascontiguousarray(codes.reshape(full)), sizes)
 
 
-class Tile(NamedTuple):
+class Patch(NamedTuple):
     """A part of the result that is made at once.
 
     kept     its spans along the dimensions that are not reduced
@@ -114,12 +114,12 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The tiles of a result, and how the array is cut along each dimension.
+    """The patches of a result, and how the array is cut along each dimension.
 
     shape    of the array
     axes     that are reduced, in order
     spans    of the boxes, per dimension
-    group_spans  the groups of the tiles
+    group_spans  the groups of the patches
     """
 
     shape: tuple[int, ...]
@@ -151,20 +151,20 @@ class Plan:
         return prod(self.lengths) * self.item_size
 
     @property
-    def tile_size(self) -> int:
-        """Bytes that are kept for the cells of the largest tile."""
+    def patch_size(self) -> int:
+        """Bytes that are kept for the cells of the largest patch."""
         groups = max((s.stop - s.start for s in self.group_spans), default=0)
         return groups * prod(self.lengths[d] for d in self.kept) * self.cell_size
 
-    def tiles(self) -> Iterator[Tile]:
+    def patches(self) -> Iterator[Patch]:
         """All of them; together they have every cell of the result once."""
         reduced = [self.spans[axis] for axis in self.axes]
         for groups in self.group_spans:
             for kept in product(*(self.spans[d] for d in self.kept)):
-                yield Tile(kept, groups, self._units(kept, groups, reduced))
+                yield Patch(kept, groups, self._units(kept, groups, reduced))
 
     def _units(self, kept: Box, groups: slice, reduced: list[tuple[slice, ...]]) -> list[list[Box]]:
-        most = max(UNIT_SIZE, 8 * self.tile_size)
+        most = max(UNIT_SIZE, 8 * self.patch_size)
         units, size = [list[Box]()], 0
         for spans in product(*reduced):
             box = self._box(kept, spans)
@@ -199,8 +199,8 @@ def make_plan(
 ) -> Plan:
     """The plan for an array cut into chunks of those lengths, per dimension.
 
-    A tile has the cells of one chunk or of several, and each chunk is read once, as long as what is kept for
-    its cells fits `TILE_LIMIT`. Where there are too many groups for that, a tile has some of them, and the
+    A patch has the cells of one chunk or of several, and each chunk is read once, as long as what is kept for
+    its cells fits `PATCH_LIMIT`. Where there are too many groups for that, a patch has some of them, and the
     chunks that have none of those are not read for it; else chunks are read in parts.
     """
     kept = [d for d in range(len(shape)) if d not in axes]
@@ -209,27 +209,27 @@ def make_plan(
     count = 1 if groups is None else groups.count
     at_once = count
 
-    def tile_size() -> int:
+    def patch_size() -> int:
         return at_once * prod(lengths[d] for d in kept) * cell_size
 
     def box_size() -> int:
         return prod(lengths) * item_size
 
-    if tile_size() > TILE_LIMIT and groups is not None and _is_cut_by(groups, edges):
-        at_once = max(1, TILE_LIMIT // (tile_size() // at_once))
+    if patch_size() > PATCH_LIMIT and groups is not None and _is_cut_by(groups, edges):
+        at_once = max(1, PATCH_LIMIT // (patch_size() // at_once))
     for d in kept:  # the outermost first: what is left of a chunk then lies together
-        if tile_size() > TILE_LIMIT:
-            lengths[d] = max(1, lengths[d] * TILE_LIMIT // tile_size())
+        if patch_size() > PATCH_LIMIT:
+            lengths[d] = max(1, lengths[d] * PATCH_LIMIT // patch_size())
     for d in range(len(shape)):
         if box_size() > BOX_LIMIT:
             lengths[d] = max(1, lengths[d] * BOX_LIMIT // box_size())
     for d in (*reversed(kept), *reversed(axes)):
         if at_once < count and groups is not None and groups.codes.shape[d] > 1:
-            continue  # chunks that no group of a tile needs are not to be read along with others
+            continue  # chunks that no group of a patch needs are not to be read along with others
         if d in kept:
-            room = min(BOX_SIZE // box_size(), TILE_SIZE // max(1, tile_size()))
+            room = min(BOX_SIZE // box_size(), PATCH_SIZE // max(1, patch_size()))
         else:
-            room = max(BOX_SIZE, min(BOX_BESIDE, tile_size(), TILE_LIMIT - tile_size())) // box_size()
+            room = max(BOX_SIZE, min(BOX_BESIDE, patch_size(), PATCH_LIMIT - patch_size())) // box_size()
         lengths[d] *= max(1, min(room, shape[d] // lengths[d] + 1))
     spans = tuple(_cut(row, most) for row, most in zip(edges, lengths, strict=True))
     group_spans = tuple(slice(g, min(g + at_once, count)) for g in range(0, count, max(1, at_once)))

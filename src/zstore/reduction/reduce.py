@@ -23,7 +23,7 @@ from zstore.nodes.create import NewNodes
 from zstore.nodes.node import Missing
 from zstore.nodes.open import StoreLike, open_array
 from zstore.reduction.methods import Cells, Items, Method, make_method
-from zstore.reduction.plan import Box, Plan, Tile, make_groups, make_plan
+from zstore.reduction.plan import Box, Patch, Plan, make_groups, make_plan
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 
@@ -65,12 +65,12 @@ class Reduction(NamedTuple):
     def memory_size(self) -> int:
         """Bytes that are held at once beside the result, about."""
         workers = _worker_count(self)
-        return workers * (self.plan.box_size + self.plan.tile_size) + self.plan.tile_size
+        return workers * (self.plan.box_size + self.plan.patch_size) + self.plan.patch_size
 
-    def place(self, tile: Tile) -> Box:
-        """Where a tile is in the result."""
+    def place(self, patch: Patch) -> Box:
+        """Where a patch is in the result."""
         whole = slice(0, 1)
-        kept = dict(zip(self.plan.kept, tile.kept, strict=True))
+        kept = dict(zip(self.plan.kept, patch.kept, strict=True))
         first = self.plan.axes[0] if self.plan.axes else None
         keeps_all = len(self.shape) == len(self.plan.shape)
         spans = []
@@ -78,7 +78,7 @@ class Reduction(NamedTuple):
             if d in kept:
                 spans.append(kept[d])
             elif d == first and self.labels is not None:
-                spans.append(tile.groups)
+                spans.append(patch.groups)
             elif keeps_all:
                 spans.append(whole)
         return tuple(spans)
@@ -286,10 +286,10 @@ def _word(label: Any) -> Any:
 
 
 def _chunks(planned: Reduction) -> tuple[int, ...]:
-    """Chunks that hold whole tiles, so that none is written twice."""
+    """Chunks that hold whole patches, so that none is written twice."""
     plan = planned.plan
     groups = max((s.stop - s.start for s in plan.group_spans), default=1)
-    longest = Tile(tuple(slice(0, plan.lengths[d]) for d in plan.kept), slice(0, groups), [])
+    longest = Patch(tuple(slice(0, plan.lengths[d]) for d in plan.kept), slice(0, groups), [])
     return tuple(max(1, span.stop) for span in planned.place(longest))
 
 
@@ -298,8 +298,8 @@ def _worker_count(planned: Reduction) -> int:
     wanted = thread_count()
     if planned.array.store.request_count > 1:
         wanted = max(wanted, min(REQUEST_COUNT, planned.array.store.request_count))
-    each = max(1, plan.box_size + plan.tile_size)
-    return max(1, min(wanted, max(2, (MEMORY_SIZE - plan.tile_size) // each)))
+    each = max(1, plan.box_size + plan.patch_size)
+    return max(1, min(wanted, max(2, (MEMORY_SIZE - plan.patch_size) // each)))
 
 
 @dataclass
@@ -312,19 +312,19 @@ class _Work:
     def __post_init__(self) -> None:
         self._own = threading.local()
 
-    def make(self, tile: Tile, unit: list[Box]) -> Cells:
+    def make(self, patch: Patch, unit: list[Box]) -> Cells:
         """What is kept of the boxes of a unit."""
         plan, method = self.planned.plan, self.planned.method
-        kept = tuple(span.stop - span.start for span in tile.kept)
-        group_step, groups = prod(kept), tile.groups.stop - tile.groups.start
+        kept = tuple(span.stop - span.start for span in patch.kept)
+        group_step, groups = prod(kept), patch.groups.stop - patch.groups.start
         cells = method.make(groups * group_step)
         for box in unit:
             items = self._read(box)
             labels, label_steps = None, (0,) * items.ndim
             if plan.groups is not None:
                 labels, label_steps = plan.groups.of(box)
-                if tile.groups.start:
-                    labels = labels - np.int32(tile.groups.start)
+                if patch.groups.start:
+                    labels = labels - np.int32(patch.groups.start)
             numbers, first = self._numbers(box)
             steps = dict(zip(plan.kept, _steps(kept), strict=True))
             method.put(
@@ -365,7 +365,7 @@ def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _run(planned: Reduction, out: Any, missing: Missing | None, progress: Progress | None) -> None:
-    """Make every tile of the result and put it into `out`, an array of numpy or of a store."""
+    """Make every patch of the result and put it into `out`, an array of numpy or of a store."""
     plan, method, array = planned.plan, planned.method, planned.array
     work = _Work(planned, missing)
     sizes = plan.groups.sizes if plan.groups is not None else None
@@ -373,10 +373,10 @@ def _run(planned: Reduction, out: Any, missing: Missing | None, progress: Progre
     done, total = 0, prod(plan.shape)
     where = repr(array.path or array.store.url)
 
-    def finish(tile: Tile, cells: Cells) -> None:
-        kept = tuple(span.stop - span.start for span in tile.kept)
-        counts = np.array([reduced], np.int64) if sizes is None else sizes[tile.groups]
-        place: tuple[Any, ...] = planned.place(tile)
+    def finish(patch: Patch, cells: Cells) -> None:
+        kept = tuple(span.stop - span.start for span in patch.kept)
+        counts = np.array([reduced], np.int64) if sizes is None else sizes[patch.groups]
+        place: tuple[Any, ...] = planned.place(patch)
         there: Any = out[(*place, ...)] if isinstance(out, np.ndarray) and sizes is None else None
         if there is not None and there.flags.c_contiguous and there.dtype == method.result:
             method.finish(cells, counts, where, there.reshape(-1))
@@ -387,15 +387,15 @@ def _run(planned: Reduction, out: Any, missing: Missing | None, progress: Progre
             made = np.moveaxis(made.reshape(-1, *kept), 0, sum(d < plan.axes[0] for d in plan.kept))
         out[place] = made.reshape(tuple(span.stop - span.start for span in place))
 
-    pieces = ((tile, unit, k) for tile in plan.tiles() for k, unit in enumerate(tile.units or [[]]))
-    current: tuple[Tile, Cells] | None = None
+    pieces = ((patch, unit, k) for patch in plan.patches() for k, unit in enumerate(patch.units or [[]]))
+    current: tuple[Patch, Cells] | None = None
     made = _in_order(lambda piece: work.make(piece[0], piece[1]), pieces, _worker_count(planned))
     with closing(made):
-        for (tile, unit, k), cells in made:
+        for (patch, unit, k), cells in made:
             if k == 0:
                 if current is not None:
                     finish(*current)
-                current = tile, method.begin(cells)
+                current = patch, method.begin(cells)
             elif current is not None:
                 method.join(current[1], cells)
             done += sum(prod(span.stop - span.start for span in box) for box in unit)
