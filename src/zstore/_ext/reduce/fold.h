@@ -219,7 +219,7 @@ template <bool greatest, int skip, class T> ZS_INLINE int zs_takes(T x, T best, 
 
 template <bool greatest, int skip, class T> ZS_INLINE T zs_best_of(const T *restrict x, int64_t n, T best, T nodata) {
     /* as measured: with fewer or more, compilers keep them in memory, or do them one by one */
-    constexpr int lanes = zs_is_float<T> ? 32 : sizeof(T) == 1 ? 64 : sizeof(T) == 2 ? 32 : 16;
+    constexpr int lanes = zs_is_float<T> ? 32 : sizeof(T) <= 2 ? 128 / sizeof(T) : 16;
     constexpr T none = greatest ? zs_lowest<T> : zs_highest<T>;
     T bests[lanes];
     zs_bits<T> has_nan[lanes], has_valid[lanes], any_nan = 0, any_valid = 0;
