@@ -21,7 +21,7 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import WRITTEN_SIZE, Cell, Chunks, Items
 from zstore.engine.documents import ARRAY_KEYS
-from zstore.engine.doors import Door
+from zstore.engine.doors import CALLING, Door
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window, windows_at_once
 from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
@@ -106,6 +106,9 @@ class RegularChunks(Chunks):
             self._check(fault)
 
     async def _read_box(self, door: Door, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
+        if door is CALLING and self.folder is not None:
+            self.read_box(plan, out, missing_is_fault)
+            return
         batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
         if self.folder is not None:
             await self._run_files(door, partial(batch, folder=self.folder), plan.outer_count)

@@ -324,7 +324,7 @@ class Array(Node[ArrayModel]):
             return chunks, selected, fields
 
         # What is planned in microseconds need not go to another thread.
-        is_short = self._made is not None and _is_basic(selection)
+        is_short = door is CALLING or (self._made is not None and _is_basic(selection))
         chunks, selected, fields = plan() if is_short else await door.run(plan)
         return await self._read_selected(door, chunks, selected, fields, out, missing_is_fault)
 
