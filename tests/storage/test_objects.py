@@ -21,6 +21,7 @@ from zstore.extensions.registry import stores
 from zstore.storage import base
 from zstore.storage.base import ByteRange, Store
 from zstore.storage.local import LocalStore
+from zstore.storage.objects.store import ObjectStore
 from zstore.storage.url import open_store
 from zstore.testing.sharing import run_forked
 from zstore.testing.stores import StoreContract
@@ -41,7 +42,9 @@ class TestMemory(StoreContract):
     excludes_processes = False
 
     def make_store(self, place: Path) -> Store:
-        return open_store(f"obstore+memory://{place}")
+        store = open_store(f"obstore+memory://{place}")
+        assert isinstance(store, ObjectStore)
+        return store
 
 
 @pytest.fixture(scope="module")
