@@ -257,10 +257,11 @@ def create_hierarchy(
     >>> made["u/10"].shape
     (180, 360)
 
-    All is there when the call returns. Over a network that takes two rounds of requests: the new places are
-    listed, and the documents put. A new group is seen when all that lies below it is there; until then a
+    All is there when the call returns. A new group is seen when all that lies below it is there; until then a
     key says that it is being made, so that the same call clears away what was interrupted. In a group
-    that is there already, each node comes by itself.
+    that is there already, each node comes by itself. Over a network that takes two rounds of requests, the
+    new places being listed and the documents put; a new group takes three more, for the key, its own
+    document, and to remove the key.
 
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and what is below it).
