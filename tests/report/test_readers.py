@@ -56,6 +56,12 @@ def test_a_store_that_is_no_raster_is_not_judged() -> None:
     assert judge_readers(group, make_report(group)) == []
 
 
+def test_an_array_alone_has_no_name_to_tell() -> None:
+    array = zstore.create_array(MemoryStore(), shape=(4, 4), dtype="u2", chunks=4)
+    said = {reader.name: reader.mistake for reader in judge_readers(array, make_report(array))}
+    assert said["GDAL 3.12"] == "takes the fill value for nodata"
+
+
 def test_numbers_for_fill_values_keep_xarray_away() -> None:
     array = zstore.create_array(
         MemoryStore(),

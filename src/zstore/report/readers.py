@@ -104,7 +104,8 @@ def _gdal(seen: _Seen) -> str | None:
 
 def _gdal_mistake(seen: _Seen) -> str:
     names = [n for n, v in seen.geo.variables.items() if is_fill_nodata(v, seen.data.zarr_format)]
-    return f"takes the fill value of {', '.join(names)} for nodata" if names else ""
+    whose = f" of {', '.join(names)}" if any(names) else ""
+    return f"takes the fill value{whose} for nodata" if names else ""
 
 
 def _gdal_new(seen: _Seen) -> str | None:
