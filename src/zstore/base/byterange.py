@@ -7,8 +7,6 @@ from typing import NamedTuple, Self
 
 from zstore.base.limits import current_limits
 
-__all__ = ["AtMost", "ByteRange", "choose_gap", "merge_ranges"]
-
 # Gaps between two wishes that are fetched with them: always, what is less than a request and its answer take
 # (and a millisecond of 4 MB/s); at most, what a connection of 33 MB/s brings while a request waits for 30 ms.
 GAP_SIZE = 4 << 10

@@ -6,8 +6,6 @@ import marshal
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["ByContent"]
-
 T = TypeVar("T")
 
 # Larger values are rare, and not to be kept.

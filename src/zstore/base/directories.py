@@ -6,8 +6,6 @@ import os
 
 from zstore.base.steady import steady
 
-__all__ = ["confirm_directory", "make_directory"]
-
 
 def make_directory(path: str, *, durable: bool) -> None:
     """Make a directory and those above it, as far as they are missing; `durable` has the disk confirm it."""

@@ -13,8 +13,6 @@ from typing import Any, TypedDict, Unpack
 
 from zstore.base.settings import check_number
 
-__all__ = ["Limits", "current_limits", "set_limits"]
-
 PREFIX = "ZSTORE_LIMIT_"
 
 

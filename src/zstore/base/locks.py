@@ -10,8 +10,6 @@ import os
 import threading
 import weakref
 
-__all__ = ["Lock"]
-
 
 class Lock:
     """As `threading.Lock`, and free in a forked child, unless the thread that forked holds it itself."""

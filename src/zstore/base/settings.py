@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 N = TypeVar("N", int, float)
 
-__all__ = ["check_number", "is_durable", "read_count", "set_durable"]
-
 WORDS = {
     "1": True,
     "true": True,

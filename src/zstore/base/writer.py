@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["has_ended", "writing"]
-
 _under_way: set[str] = set()
 
 

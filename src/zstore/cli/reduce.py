@@ -10,8 +10,6 @@ from zstore.cli.options import WORDS, show_progress
 from zstore.reduction.methods import METHODS
 from zstore.report.summary import format_size
 
-__all__ = ["reduce"]
-
 
 def _nodata_of(value: Any) -> Any:
     """A number, or the word "none"."""

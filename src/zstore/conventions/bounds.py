@@ -16,8 +16,6 @@ from zstore.conventions.base import ArrayNode, Finding
 from zstore.conventions.decoding import quantum, read_values, rounding_of
 from zstore.conventions.units import angle_of, length_of
 
-__all__ = ["check_bounds", "read_bounds"]
-
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 # How far an edge may be from where it should be, and how far a centre from the middle, in cells.
 TOLERANCE = 1e-3

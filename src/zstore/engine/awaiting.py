@@ -20,8 +20,6 @@ from zstore.engine.doors import Act, Asked, Door
 from zstore.engine.pool import enter_worker, thread_count
 from zstore.storage.base import Parts, Request, Store, Values
 
-__all__ = ["AWAITED", "Aside", "Awaited", "Budget"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

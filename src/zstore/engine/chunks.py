@@ -20,8 +20,6 @@ from zstore.indexing.runs import Runs
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 
-__all__ = ["Chunks", "Items"]
-
 T = TypeVar("T")
 Cell = tuple[int, ...]
 Items = np.ndarray[Any, Any]

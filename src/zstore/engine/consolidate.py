@@ -13,8 +13,6 @@ from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-__all__ = ["consolidate_node"]
-
 
 def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
     """Write the documents of everything below the group at `path` into its own, and give its model.

@@ -19,34 +19,6 @@ from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, document_range, join_key
 
-__all__ = [
-    "ARRAY_KEYS",
-    "CHOICES",
-    "GROUP_KEYS",
-    "KEYS",
-    "METADATA_NAMES",
-    "V1_KEYS",
-    "Documents",
-    "ancestors",
-    "check_above",
-    "check_format",
-    "check_groups",
-    "check_path",
-    "find_documents",
-    "find_others",
-    "forget",
-    "forget_consolidated",
-    "list_below",
-    "list_nodes",
-    "node_kind",
-    "parse_node",
-    "place",
-    "read_documents",
-    "read_node",
-    "render_node",
-    "write_node",
-]
-
 Model = ArrayModel | GroupModel
 Documents = dict[str, bytes | memoryview]
 

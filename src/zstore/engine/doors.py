@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 from zstore.engine.pool import map_threads
 from zstore.storage.base import Parts, Request, Store, Values
 
-__all__ = ["CALLING", "Act", "Asked", "Calling", "Door", "drive"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 Act = Callable[[T], Coroutine[Any, Any, None]]

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from zstore.errors import ChecksumError, CodecError, NotFoundError, StoreError, ZstoreError
 
-__all__ = ["Fault", "fault_error"]
-
 # (kind, errno, step, got, expected, outer cell, inner cell or None), see layout.h
 Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
 

@@ -18,8 +18,6 @@ from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedErro
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Part, Parts, Store
 
-__all__ = ["Fetch", "Source", "Window", "windows_at_once"]
-
 # An object and a stretch (offset, size) of it, None for all of it; and what was fetched, by that.
 Name = tuple[str, tuple[int, int] | None]
 Values = dict[Name, Any]

@@ -18,8 +18,6 @@ from zstore.codecs.transpose import Transpose
 from zstore.engine.objects import HANDLE
 from zstore.model.array import ArrayModel
 
-__all__ = ["BoundLayout", "bind_handles", "bind_layout"]
-
 
 @dataclass(frozen=True)
 class BoundLayout:

@@ -16,8 +16,6 @@ from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
 from zstore.errors import CodecError, StoreError, ZstoreError
 from zstore.storage.base import Part, Parts, Request
 
-__all__ = ["Located", "Shard", "ShardIndexes", "ShardReplacedError", "locate"]
-
 MISSING = [EMPTY, EMPTY]
 
 GetParts = Callable[[Sequence[Request]], Coroutine[Any, Any, Parts]]

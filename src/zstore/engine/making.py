@@ -36,8 +36,6 @@ from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
 from zstore.storage.base import Store, join_key
 
-__all__ = ["UNFINISHED", "create_node", "create_nodes", "delete_node", "is_unfinished"]
-
 Model = ArrayModel | GroupModel
 
 # Lies where a node is being removed or filled, and is no node: what is there belongs to nobody else.

@@ -19,18 +19,6 @@ from zstore.codecs.transpose import Transpose
 from zstore.codecs.vlen import Vlen, VlenBytes, VlenUtf8
 from zstore.model.dtype import DataType
 
-__all__ = [
-    "HANDLE",
-    "FieldTable",
-    "Handles",
-    "Items",
-    "Table",
-    "as_items",
-    "single",
-    "table_to_read",
-    "table_to_write",
-]
-
 HANDLE = np.dtype(np.uint64)
 
 Items = np.ndarray[Any, Any]

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from zstore._ext.engine.transfer import limit_chunks
 from zstore.base.settings import read_count
 
-__all__ = ["ahead", "enter_worker", "map_threads", "set_cache_size", "set_threads", "thread_count"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

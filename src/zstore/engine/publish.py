@@ -9,8 +9,6 @@ from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-__all__ = ["publish_nodes"]
-
 Model = ArrayModel | GroupModel
 
 

@@ -24,8 +24,6 @@ from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store
 
-__all__ = ["RectilinearChunks", "open_chunks"]
-
 
 def open_chunks(
     store: Store, path: str, model: ArrayModel, *, cache_size: int = 0, allow_pickle: bool = False

@@ -32,8 +32,6 @@ from zstore.indexing.runs import Runs, Share
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store
 
-__all__ = ["RegularChunks"]
-
 T = TypeVar("T")
 
 # Outer chunks in memory are made together, as many in one call.

@@ -27,8 +27,6 @@ from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 from zstore.storage.locking import SHAPE_LOCK
 
-__all__ = ["resize"]
-
 Shape = tuple[int, ...]
 
 # So many chunks are looked for one by one, some at a time; where more may be there, the store lists them.

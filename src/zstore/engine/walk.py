@@ -19,8 +19,6 @@ from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-__all__ = ["Found", "walk_nodes"]
-
 # Groups within groups; a store whose listing never ends must not be followed for ever.
 DEPTH_LIMIT = 100
 

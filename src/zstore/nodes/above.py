@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `import zstore` reads this file, and loads nothing heavy
     import numpy.typing as npt
 
-__all__ = ["read_tile", "reduce", "render_html"]
-
 read_tile: Callable[..., npt.NDArray[Any]]
 """A tile of the pyramid that a node is, or is a part of."""
 

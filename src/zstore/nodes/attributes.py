@@ -15,8 +15,6 @@ from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-__all__ = ["Attributes"]
-
 
 class Attributes(MutableMapping[str, Any]):
     """The user's attributes; setting, deleting and `update` write the node's metadata at once.

@@ -23,8 +23,6 @@ from zstore.nodes.node import Access
 from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
 
-__all__ = ["NewNodes", "draft_array", "make_array", "make_models"]
-
 Model = ArrayModel | GroupModel
 
 # Members of a document that say nothing where they are null.

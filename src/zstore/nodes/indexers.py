@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from zstore.engine.doors import CALLING, Door, drive
 
-__all__ = ["Indexer", "awaited_door"]
-
 Items: TypeAlias = npt.NDArray[Any]
 
 

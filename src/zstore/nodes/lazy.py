@@ -14,8 +14,6 @@ from zstore.errors import SelectionError
 from zstore.nodes.node import Missing
 from zstore.storage.base import Store
 
-__all__ = ["LazyArray", "Viewed"]
-
 
 class Viewed(Protocol):
     """An array, as far as views of it need one."""

@@ -14,8 +14,6 @@ from zstore.errors import ZstoreError
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
 
-__all__ = ["say_file", "say_near"]
-
 # Of a place with more names than these, the rest is not looked at; and so many are named.
 MOST_NAMES = 1000
 MOST_SAID = 3

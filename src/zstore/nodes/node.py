@@ -14,8 +14,6 @@ from zstore.nodes import above
 from zstore.nodes.attributes import Attributes
 from zstore.storage.base import Store
 
-__all__ = ["Access", "Missing", "Node", "is_fault"]
-
 Model = TypeVar("Model", bound=ArrayModel | GroupModel)
 Missing = Literal["fill", "error"]
 

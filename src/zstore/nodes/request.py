@@ -20,8 +20,6 @@ from zstore.model.keys import ChunkKeys
 from zstore.model.order import ORDER_CODECS, Order, order_of, stored_dtype
 from zstore.model.typestr import OBJECT_CODECS
 
-__all__ = ["ArrayRequest"]
-
 Codecs: TypeAlias = tuple[CodecModel, ...]
 ZSTD = CodecModel("zstd", MEANT["zstd"])
 NUMCODECS_ZSTD = CodecModel("numcodecs.zstd", MEANT["numcodecs.zstd"])

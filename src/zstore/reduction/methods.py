@@ -10,8 +10,6 @@ import numpy as np
 from zstore._ext.reduce import fold as kernels
 from zstore.errors import UnsupportedError
 
-__all__ = ["METHODS", "Cells", "Items", "Method", "make_method"]
-
 Items = np.ndarray[Any, Any]
 
 METHODS = ("sum", "mean", "min", "max", "count", "std", "var", "any", "all", "argmin", "argmax")

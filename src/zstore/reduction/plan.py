@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Box", "Groups", "Patch", "Plan", "make_groups", "make_plan"]
-
 Box = tuple[slice, ...]
 Items = np.ndarray[Any, Any]
 

@@ -27,8 +27,6 @@ from zstore.reduction.plan import Box, Patch, Plan, make_groups, make_plan
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 
-__all__ = ["Reduction", "plan_reduction", "reduce"]
-
 R = TypeVar("R")
 Progress = Callable[[int, int], None]
 

@@ -13,8 +13,6 @@ from zstore.base.writer import has_ended, writing
 from zstore.errors import ChangedError, StoreError
 from zstore.storage.base import Store
 
-__all__ = ["hold_claim"]
-
 # How long the claim of somebody who may be dead is waited for, and the pauses between two looks (seconds).
 PATIENCE = 600.0
 FIRST_PAUSE = 0.02

@@ -37,8 +37,6 @@ from zstore.storage.range_requests import (
 )
 from zstore.storage.references import guard_references
 
-__all__ = ["FsspecStore"]
-
 # Requests under way at once: enough to hide the latency of object storage, fewer than servers refuse.
 REQUESTS = 64
 

@@ -14,8 +14,6 @@ from weakref import WeakValueDictionary
 from zstore._ext.engine.files import lock_offset
 from zstore.base.locks import Lock
 
-__all__ = ["NO_LOCKS", "SHAPE_LOCK", "hold_bytes", "hold_file", "hold_name", "key_offset"]
-
 # What a file system says that has no locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 from zstore.base.limits import current_limits
 
-__all__ = ["MISSING", "Request", "Response", "choose_send", "is_directory", "make_timeout", "send_all"]
-
 # What says that there is nothing under a key; any other exception is trouble.
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from zstore.errors import StoreError
 
-__all__ = ["guard_references"]
-
 
 def guard_references(filesystem: Any, options: Mapping[str, Any], targets: Any) -> None:
     """Let a filesystem of references open only what the caller said, and what lies beside their document.

@@ -16,8 +16,6 @@ from zstore.extensions.registry import stores
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore
 
-__all__ = ["SCHEME", "open_store", "use_storage_options", "with_storage_options"]
-
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
 # "file:///x.zip|zip:a/b|zarr3:c": a URL, then what is done with what it leads to, from left to right.

@@ -7,8 +7,9 @@ rasterio, h5netcdf and netCDF4 are imported when a function that needs one is ca
 
 from zstore.integrations.rasters.geotiff import zarr_to_raster
 from zstore.integrations.rasters.netcdf import is_netcdf, netcdf_to_zarr
-from zstore.integrations.rasters.raster import RasterWarning, raster_to_zarr
+from zstore.integrations.rasters.raster import raster_to_zarr
 from zstore.integrations.rasters.stack import rasters_to_zarr
+from zstore.integrations.rasters.writing import RasterWarning
 
 __all__ = [
     "RasterWarning",

@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 
 from zstore.conventions.model import Variable
 
-__all__ = ["parse_categories", "parse_table", "write_classes"]
-
 # GDAL's usages of a table's columns: how many cells, the name of a class, its value, red to alpha.
 COUNT, NAME, VALUE, COLOURS = "1", "2", "5", ("6", "7", "8", "9")
 # GDAL's types of them.

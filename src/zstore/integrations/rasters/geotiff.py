@@ -27,8 +27,6 @@ from zstore.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
 from zstore.pyramid.masks import find_mask, is_alpha
 from zstore.storage.url import with_storage_options
 
-__all__ = ["WIDE", "import_rasterio", "usual_colours", "zarr_to_raster"]
-
 DRIVERS = ("GTiff", "COG")
 TILE_LENGTH = 256
 # Larger chunks are read in parts rather than held in memory together.

@@ -11,8 +11,6 @@ import numpy as np
 
 from zstore.errors import MetadataError
 
-__all__ = ["Times", "read_moments"]
-
 Times: TypeAlias = str | Sequence[Any] | None
 
 # What strptime's directives stand for in a name.

@@ -33,8 +33,6 @@ from zstore.pyramid.levels import rehearse
 from zstore.storage.base import Store
 from zstore.storage.url import with_storage_options
 
-__all__ = ["is_netcdf", "netcdf_to_zarr"]
-
 Progress: TypeAlias = Callable[[int, int], None]
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
 

@@ -26,8 +26,6 @@ from zstore.errors import StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.integrations.attributes import AttributeWarning
 
-__all__ = ["SIGNATURES", "ClassicFile", "ClassicVariable", "measure"]
-
 SIGNATURES = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 # By the number of the type, from 1.
 ITEM_SIZES = (0, 1, 1, 2, 4, 4, 8, 1, 2, 4, 8, 8)

@@ -35,8 +35,6 @@ from zstore.pyramid.dataset import PlaceLike
 from zstore.pyramid.masks import MASK_MEANINGS, MASK_VALUES
 from zstore.storage.url import with_storage_options
 
-__all__ = ["TILE_LENGTH", "RasterWarning", "choose_names", "describe_raster", "raster_to_zarr"]
-
 TILE_LENGTH = 256
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
 

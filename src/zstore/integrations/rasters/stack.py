@@ -31,8 +31,6 @@ from zstore.pyramid.dataset import PlaceLike
 from zstore.pyramid.masks import MASK_MEANINGS, MASK_VALUES
 from zstore.storage.url import with_storage_options
 
-__all__ = ["STACKS", "Stack", "rasters_to_zarr"]
-
 Stack: TypeAlias = Literal["time", "bands", "mosaic"]
 STACKS = ("time", "bands", "mosaic")
 

@@ -12,8 +12,6 @@ from zstore.pyramid.dataset import PlaceLike, place_of
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
 
-__all__ = ["begin_in", "open_place"]
-
 
 def open_place(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Store, str, Group | None]:
     """(the store, the path in it, the group that is given).

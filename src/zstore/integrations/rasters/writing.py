@@ -33,8 +33,6 @@ from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
 from zstore.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
 from zstore.storage.base import join_key
 
-__all__ = ["Described", "Part", "Progress", "RasterPath", "RasterWarning", "open_raster", "write_rasters"]
-
 Progress: TypeAlias = Callable[[int, int], None]
 RasterPath: TypeAlias = str | os.PathLike[str]
 Window: TypeAlias = tuple[slice, slice]

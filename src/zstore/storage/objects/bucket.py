@@ -37,8 +37,6 @@ from zstore.storage.objects.library import ask_all, forks, is_direct, library, p
 from zstore.storage.objects.options import read_options
 from zstore.storage.objects.places import Place, make_client, open_directory, open_memory
 
-__all__ = ["Answer", "Bucket", "Version", "has_aiohttp"]
-
 T = TypeVar("T")
 
 # Within a bucket, `list` is the method.

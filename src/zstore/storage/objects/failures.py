@@ -11,21 +11,6 @@ from contextlib import contextmanager
 from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
 from zstore.storage import range_requests
 
-__all__ = [
-    "Elsewhere",
-    "changed",
-    "failed",
-    "first_line",
-    "is_changed",
-    "is_unsupported",
-    "missing_bucket",
-    "named_region",
-    "no_bucket",
-    "pause_after",
-    "status_of",
-    "telling",
-]
-
 # What says that somebody else wrote the value, by name: a forked process has classes of its own.
 CHANGED = {"PreconditionError", "AlreadyExistsError"}
 STATUS = re.compile(r"status code: (\d{3})")

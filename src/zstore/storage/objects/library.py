@@ -24,8 +24,6 @@ from weakref import WeakKeyDictionary
 from zstore.base.locks import Lock
 from zstore.errors import StoreError
 
-__all__ = ["ask_all", "forks", "is_direct", "is_installed", "library", "pause", "turn", "wait_for"]
-
 COMPILED = "obstore._obstore"
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from zstore.base.settings import WORDS
 from zstore.errors import StoreError
 from zstore.storage.objects.profiles import find_profile
 
-__all__ = ["Settings", "fsspec_options", "is_for_fsspec", "kind_of", "read_options"]
-
 # The kind of each scheme.
 KINDS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),

@@ -15,8 +15,6 @@ from zstore.errors import StoreError
 from zstore.storage.objects.library import forks, library
 from zstore.storage.objects.options import Settings, kind_of
 
-__all__ = ["Place", "find_place", "make_client", "open_directory", "open_memory", "place_of"]
-
 SCHEME = "obstore+"
 # What may stand in a web address and means the same to everybody.
 PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")

@@ -13,8 +13,6 @@ from typing import Any
 
 from zstore.errors import StoreError
 
-__all__ = ["find_profile"]
-
 # What says who one is without any file.
 GIVEN = ("access_key_id", "web_identity_token_file", "role_arn")
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")

@@ -37,8 +37,6 @@ from zstore.storage.objects.library import ask_all, is_installed, wait_for
 from zstore.storage.objects.options import is_for_fsspec, kind_of
 from zstore.storage.objects.places import SCHEME, find_place, place_of
 
-__all__ = ["ObjectStore"]
-
 # A value that was not read yet under the lock that is held.
 UNREAD: Any = object()
 _Locks = list[dict[str, Version | None]]

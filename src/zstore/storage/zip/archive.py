@@ -20,8 +20,6 @@ from zstore.storage.locking import NO_LOCKS
 from zstore.storage.zip.members import Directory, Member, locate, render_directory
 from zstore.storage.zip.sources import Bytes, FileSource
 
-__all__ = ["Archive", "open_archive"]
-
 COPY_SIZE = 8 << 20
 Identity = tuple[int, int, int, int]
 ANOTHER: Identity = (-1, -1, -1, -1)

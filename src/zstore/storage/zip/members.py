@@ -25,8 +25,6 @@ from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, check_key
 from zstore.storage.zip.sources import Bytes, Source, StoreSource
 
-__all__ = ["MAX16", "Directory", "Member", "locate", "read_members", "render_directory"]
-
 ENCRYPTED, IS_UTF8 = 0x0001, 0x0800
 ZIP64 = 0x0001
 MAX16, MAX32 = 0xFFFF, 0xFFFFFFFF

@@ -14,8 +14,6 @@ from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import ByteRange, Store
 
-__all__ = ["Bytes", "FileSource", "ObjectSource", "Source", "StoreSource"]
-
 Bytes = bytes | memoryview
 
 
