@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -353,6 +354,20 @@ def test_an_object_given_survives_a_fork(endpoint: str, bucket: str) -> None:
 
     assert run_forked([child], 20) == [0]
     assert bytes(store.get("b") or b"") == b"2"
+
+
+ENDING = """
+import sys
+from zstore.storage.url import open_store
+sys.setswitchinterval(100)  # obstore's threads come last
+open_store(sys.argv[1], read_only=True).get_many([("a", None), ("b", None)])
+"""
+
+
+def test_a_process_that_ends_with_its_last_answer_ends_well(tmp_path: Path) -> None:
+    url = f"obstore+file://{tmp_path}"
+    ends = [subprocess.Popen([sys.executable, "-c", ENDING, url]) for _ in range(16)]
+    assert [end.wait(timeout=120) for end in ends] == [0] * len(ends)
 
 
 def test_memory_is_not_made_up_in_another_process() -> None:

@@ -33,7 +33,7 @@ from zstore.storage.objects.failures import (
     status_of,
     telling,
 )
-from zstore.storage.objects.library import ask_all, forks, is_direct, library, pause, turn, wait_for
+from zstore.storage.objects.library import ask_all, awaited, forks, is_direct, library, pause, turn, wait_for
 from zstore.storage.objects.options import read_options
 from zstore.storage.objects.places import Place, make_client, open_directory, open_memory
 
@@ -258,7 +258,7 @@ class Bucket:
         """What a method of obstore's store gives; memory is asked directly: a forked child has no threads."""
         if self._is_direct:
             return getattr(self.client, name)(*arguments, **options)
-        return await getattr(self.client, f"{name}_async")(*arguments, **options)
+        return await awaited(getattr(self.client, f"{name}_async")(*arguments, **options))
 
     @property
     def _is_direct(self) -> bool:
@@ -288,14 +288,14 @@ class Bucket:
             longest = limits.read_time * (1 + (end - begin) // PROGRESS_SIZE)
             try:
                 async with asyncio.timeout(longest):
-                    data = memoryview(await reply.bytes_async())
+                    data = memoryview(await awaited(reply.bytes_async()))
             except TimeoutError as error:
                 raise TimeoutError(
                     f"less than {PROGRESS_SIZE} bytes came in {limits.read_time:g} s, the limit read_time "
                     "(zstore.set_limits)"
                 ) from error
         else:
-            data = memoryview(await reply.bytes_async())
+            data = memoryview(await awaited(reply.bytes_async()))
         if data.nbytes != end - begin:
             raise OSError(f"the server promised bytes {begin} to {end}, {data.nbytes} bytes came")
         return Answer(data, begin, meta["size"], version)
@@ -416,7 +416,7 @@ class Bucket:
         stream = self.client.list(top or None)
         if self._is_direct:
             return [meta for page in stream for meta in page]
-        return await stream.collect_async()
+        return await awaited(stream.collect_async())
 
     async def _listed(self, prefix: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         try:
@@ -461,11 +461,18 @@ async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:
     """The first bytes of a body, of which no more is taken than that."""
     data, parts = bytearray(), reply.stream(min_chunk_size=1)
     while len(data) < size:
-        part = next(parts, b"") if directly else await anext(parts, b"")
+        part = next(parts, b"") if directly else await _next_of(parts)
         if not part:
             break
         data += memoryview(part)
     return memoryview(bytes(data[:size]))
+
+
+async def _next_of(parts: Any) -> Any:
+    try:
+        return await awaited(parts.__anext__())
+    except StopAsyncIteration:
+        return b""
 
 
 def has_aiohttp() -> bool:

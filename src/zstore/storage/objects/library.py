@@ -8,6 +8,7 @@ file for the same library, and starts a loop of its own.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib
 import importlib.util
 import os
@@ -16,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import Context
 from importlib.machinery import ExtensionFileLoader
 from types import ModuleType
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary, WeakSet
 
 from zstore.base.locks import Lock
 from zstore.errors import StoreError
@@ -27,27 +29,74 @@ from zstore.errors import StoreError
 COMPILED = "obstore._obstore"
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Seconds that the end of the process waits for obstore's threads, at most and at least.
+LAST_TIME = 1.0
+LEAST_TIME = 0.01
 
 _lock = Lock()
 _current: ModuleType | None = None
 _loaded_at = 0
 _forks = 0
-_loop: asyncio.AbstractEventLoop | None = None
+_loop: _Loop | None = None
 # Loops of the process that this one was forked from. Closing one would take its descriptors out of the epoll
 # descriptor that both processes share.
 _parents: list[object] = []
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()
 _direct = threading.local()
+# What is awaited of obstore, until one of its threads has the answer.
+_awaited: WeakSet[Any] = WeakSet()
 
 
 def _note_fork() -> None:
-    global _forks, _loop, _turns
+    global _forks, _loop, _turns, _awaited
     _forks += 1
     _parents.append((_loop, _turns))
-    _loop, _turns = None, WeakKeyDictionary()
+    _loop, _turns, _awaited = None, WeakKeyDictionary(), WeakSet()
 
 
 os.register_at_fork(after_in_child=_note_fork)
+
+
+def awaited(answer: T) -> T:
+    """What obstore will answer, to be awaited; the process does not end before that."""
+    _awaited.add(answer)
+    return answer
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that knows which threads are telling it something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.telling: set[int] = set()
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        thread = threading.get_ident()
+        self.telling.add(thread)
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        finally:
+            self.telling.discard(thread)
+
+
+def _let_threads_end() -> None:
+    """Wait until obstore's threads have told their answers: one that needs Python while it ends aborts it.
+
+    Of loops other than the process's own it is not known when a thread is done with them.
+    """
+    if _current is None:
+        return
+    last = time.monotonic() + LAST_TIME
+    while (len(_awaited) or (_loop is not None and _loop.telling)) and time.monotonic() < last:
+        time.sleep(0.001)
+    time.sleep(LEAST_TIME)
+
+
+atexit.register(_let_threads_end)
 
 
 def forks() -> int:
@@ -152,7 +201,7 @@ def _own_loop() -> asyncio.AbstractEventLoop:
     if _loop is None:
         with _lock:
             if _loop is None:
-                loop = asyncio.new_event_loop()
+                loop = _Loop()
                 threading.Thread(target=loop.run_forever, name="zstore-objects", daemon=True).start()
                 _loop = loop
     return _loop
