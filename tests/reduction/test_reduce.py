@@ -261,6 +261,9 @@ def test_labels_that_are_nothing_make_no_group():
     masked = np.ma.array([1, 2, 3, 1, 2, 3], mask=[0, 1, 0, 0, 1, 0])
     np.testing.assert_array_equal(array.reduce("sum", groups=masked), [3, 7])
     np.testing.assert_array_equal(array.reduce("max", groups=list("abcabc")), [3, 4, 5])
+    for one, two in ((1, 2), ("a", "b")):
+        objects = np.array([two, np.nan, one, two, np.nan, one], object)
+        np.testing.assert_array_equal(array.reduce("sum", groups=objects), [7, 3])
 
 
 def test_many_groups_of_large_maps_are_made_a_few_at_a_time(monkeypatch):
@@ -342,6 +345,27 @@ def test_a_sum_that_does_not_fit_is_an_error():
     assert make(np.array([300, 2], "u2")).reduce("sum", dtype="u2") == 302
     with pytest.raises(OverflowError, match="does not fit uint8"):
         make(np.array([300, 2], "u2")).reduce("sum", dtype="u1")
+    for out in (np.full((), 7, "u1"), zstore.create_array(MemoryStore(), data=np.full((), 7, "u1"))):
+        with pytest.raises(OverflowError, match="does not fit uint8"):
+            make(np.array([300, 2], "u2")).reduce("sum", out=out)
+        assert out[()] == 7
+
+
+@pytest.mark.parametrize(
+    ("values", "method", "dtype"),
+    [
+        (np.array([300, 2]), "sum", "U2"),
+        (np.array([300, 2]), "max", "M8[s]"),
+        (np.array([300, 2]), "mean", object),
+        (np.array([1, 2j]), "sum", "f8"),
+        (np.array([1, 2j]), "mean", "i4"),
+        (np.array([1, 2], "M8[s]"), "max", "i8"),
+        (np.array([1, 2], "M8[s]"), "max", "m8[s]"),
+    ],
+)
+def test_a_type_in_which_the_result_means_nothing_is_refused(values, method, dtype):
+    with pytest.raises(UnsupportedError, match="has no meaning as"):
+        make(values).reduce(method, dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "i4"])
@@ -375,6 +399,16 @@ def test_packed_values_are_unpacked_where_asked():
     assert array.reduce("sum") == 597, "stored values, where nothing is asked"
     with pytest.raises(UnsupportedError, match="unpack=False"):
         array.reduce("any", unpack=True)
+    said = {"scale_factor": 0.1, "add_offset": 273.15}
+    small = make(np.full(5, 0.1234567, "f4"), attributes=said)
+    assert (
+        small.reduce("min", unpack=True)
+        == small.reduce("mean", unpack=True)
+        == small.reduce("max", unpack=True)
+    )
+    assert make(np.array([1, 2j]), attributes=said).reduce("sum", unpack=True) == pytest.approx(546.4 + 0.2j)
+    with pytest.raises(UnsupportedError, match="scale and offset of data type datetime64"):
+        make(np.array([1, 2], "M8[s]"), attributes=said).reduce("min", unpack=True)
 
 
 def test_sums_of_floats_lose_nothing():
@@ -449,6 +483,12 @@ def test_results_go_where_they_are_wanted(tmp_path):
     assert new.attrs["groups"] == ["a", "b"]
     np.testing.assert_array_equal(new[...], [values[::2].sum(0), values[1::2].sum(0)])
     assert zstore.reduce(array, "sum", out=tmp_path / "one")[...] == values.sum()
+    for labels, words in (
+        (np.repeat([0, 10], 10).astype("M8[ns]"), None),
+        (np.repeat([1, np.inf], 10), [1.0, "inf"]),
+    ):
+        new = zstore.reduce(array, "sum", "t", out=MemoryStore(), groups=labels)
+        assert new.attrs["groups"] == (words or np.unique(labels).astype(str).tolist())
 
 
 def test_what_is_read_is_never_replaced(tmp_path):

@@ -331,7 +331,7 @@ class Method:
         made = a.view(self.dtype) if self.dtype.kind in "bmM" else a
         if not self._is_packed:
             return made.astype(self.dtype, copy=False)
-        values = made * self.scale + self.offset
+        values = made.astype(np.float64) * self.scale + self.offset
         if self.skip == "value":
             values = np.where(a == self.nodata, np.nan, values)
         return values
@@ -384,6 +384,11 @@ def make_method(
         raise UnsupportedError(
             f"{name} of packed values has no meaning that zstore knows; expected unpack=False"
         )
+    if is_packed and dtype.kind in "mM":
+        raise UnsupportedError(f"scale and offset of data type {dtype} have no meaning that zstore knows")
+    made = _result(name, dtype, is_packed=is_packed)
+    if result is not None:
+        made = _wanted(name, made, np.dtype(result))
     folded = np.dtype(
         {"?": "u1", "m": "i8", "M": "i8", "e": "f4", "F": "f4", "D": "f8"}.get(dtype.char, dtype)
     )
@@ -406,7 +411,7 @@ def make_method(
         kernel,
         skip,
         hole,
-        np.dtype(result) if result is not None else _result(name, dtype, is_packed=is_packed),
+        made,
         most >= 1 << 32,
         scale,
         offset,
@@ -436,12 +441,20 @@ def _result(name: str, dtype: np.dtype[Any], *, is_packed: bool) -> np.dtype[Any
     if name in ("any", "all"):
         return np.dtype(np.bool_)
     if is_packed:
-        return np.dtype(np.float64)
+        return np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
     if name in ("min", "max"):
         return dtype
     if name == "sum" and dtype.kind in "biu":
         return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
     return dtype if dtype.kind in "fc" else np.dtype(np.float64)
+
+
+def _wanted(name: str, made: np.dtype[Any], wanted: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that is asked for, where the result has a meaning in it."""
+    is_time = made.kind in "mM"
+    if wanted.kind != made.kind if is_time else wanted.kind not in ("c" if made.kind == "c" else "biufc"):
+        raise UnsupportedError(f"{name} of data type {made} has no meaning as {wanted} that zstore knows")
+    return wanted
 
 
 def _nodata(nodata: Any, dtype: np.dtype[Any], folded: np.dtype[Any]) -> tuple[str, Items]:

@@ -73,20 +73,15 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
         raise ValueError(
             f"groups have the shape {given.shape}, expected labels for axes {tuple(order)} of shape {lengths}"
         )
+    codes = np.full(given.shape, -1, np.int32)
     try:
-        names, codes = np.unique(given, return_inverse=True)
+        is_known = np.asarray(given == given, bool)  # as nothing that is NaN or NaT
+        if mask is not None:
+            is_known &= ~mask
+        names, found = np.unique(given[is_known], return_inverse=True)
     except TypeError as error:
         raise ValueError(f"groups of data type {given.dtype} cannot be put in order: {error}") from error
-    codes = codes.reshape(given.shape).astype(np.int32)
-    if names.dtype.kind in "fmMc":
-        known = np.count_nonzero(~np.isnat(names) if names.dtype.kind in "mM" else ~np.isnan(names))
-        names = names[:known]
-        codes[codes >= known] = -1
-    if mask is not None:
-        codes[mask] = -1
-        kept = np.unique(codes[codes >= 0])
-        codes = np.where(codes >= 0, np.searchsorted(kept, codes), -1).astype(np.int32)
-        names = names[kept]
+    codes[is_known] = found.reshape(-1)
     codes = codes.reshape((1,) * (len(order) - codes.ndim) + codes.shape)
     sizes = np.bincount(codes[codes >= 0].reshape(-1), minlength=len(names)).astype(np.int64)
     sizes *= prod(length for n, length in zip(codes.shape, lengths, strict=True) if n == 1)

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import isfinite, prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -111,7 +111,7 @@ def reduce(
               valid item are NaN; of `min` and `max` nodata, of `argmin` and `argmax` -1, of sums and counts 0
     unpack    reduce what stored values mean by `scale_factor` and `add_offset`, and leave out what the
               attributes say is nodata
-    dtype     of the result; None is numpy's for the method, and float64 of unpacked values
+    dtype     of the result; None is numpy's for the method, and float64 (complex128) of scaled values
     ddof      `var` and `std` divide by the number of items less this
     out       an array to write to, of numpy or in a store, or the place of a new one; None: it is returned
     missing   whether a chunk that is not stored is an error; None: as the array was opened
@@ -147,7 +147,8 @@ def reduce(
                 f"out has shape {out.shape} and data type {out.dtype}, expected {planned.shape} and "
                 f"{planned.dtype}"
             )
-        _run(planned, out, missing, progress)
+        # What `out` cannot hold is no result.
+        _run(planned._replace(method=replace(planned.method, result=out.dtype)), out, missing, progress)
         return out
     return _store(planned, out, overwrite, missing, progress)
 
@@ -242,7 +243,10 @@ def _store(
     source = node_place(array.store, array.path)
     said = {"source": source, "method": planned.method.name, "shape": planned.shape}
     if planned.labels is not None:
-        attributes["groups"] = [_word(label) for label in planned.labels.tolist()]
+        # Times become words as numpy has them: as objects, those of nanoseconds are bare numbers.
+        is_time = planned.labels.dtype.kind in "mM"
+        labels = planned.labels.astype(str) if is_time else planned.labels
+        attributes["groups"] = [_word(label) for label in labels.tolist()]
     zarr_format = 3 if array.zarr_format == 3 else 2
     job = begin_new(store, "", zarr_format, "reduce", said, overwrite=overwrite)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
@@ -280,7 +284,8 @@ def _check_apart(array: Array, target: Store) -> None:
 
 
 def _word(label: Any) -> Any:
-    return label if isinstance(label, str | int | float | bool) else str(label)
+    is_word = isinstance(label, str | int) or (isinstance(label, float) and isfinite(label))
+    return label if is_word else str(label)
 
 
 def _chunks(planned: Reduction) -> tuple[int, ...]:
