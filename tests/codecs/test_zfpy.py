@@ -107,3 +107,26 @@ def test_chunks_that_zfp_does_not_take(dtype, shape):
 def test_configurations_that_mean_nothing(configuration):
     with pytest.raises(MetadataError, match=r"codec 'numcodecs\.zfpy'"):
         NumcodecsZfpy.from_configuration(configuration)
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("f4", 9), ("f8", 12)])
+@pytest.mark.parametrize("shape", SHAPES[1:4])
+def test_a_rate_without_room_for_an_exponent_is_refused_before_memory_is_harmed(dtype, least, shape):
+    chunk = np.linspace(-3, 900, int(np.prod(shape))).astype(dtype).reshape(shape)
+    for bits in range(least):
+        with pytest.raises(CodecError, match=f"expected {least} at least"):
+            bound({"mode": 2, "rate": bits / 4**chunk.ndim}, dtype, shape).encode(chunk)
+    codec = bound({"mode": 2, "rate": least / 4**chunk.ndim}, dtype, shape)
+    assert codec.decode(codec.encode(chunk)).shape == shape
+
+
+def test_streams_whose_rate_zfp_passed_over_are_read_to_their_end():
+    # numcodecs' at a rate of 0.1: its header says a bit for each block, and all planes are there.
+    stream = bytes.fromhex(
+        "7a667005330000000000f0ff000000c0af87f7835c0d27ff0f277f87"
+        "02d877a85d2800002bb4c5edededededededededededed0500000000"
+    )
+    codec = bound(REVERSIBLE, "f8", (4,))
+    np.testing.assert_allclose(codec.decode(stream), [1, 2.5, -3e9, 1 / 3], rtol=1e-7)
+    with pytest.raises(CodecError, match="too early"):
+        codec.decode(stream[:-16])

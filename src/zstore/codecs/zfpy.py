@@ -25,6 +25,8 @@ from zstore.extensions.extras import optional
 FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5
 # By their number in a header, from 0.
 ITEM_TYPES = tuple(np.dtype(name) for name in ("int32", "int64", "float32", "float64"))
+# The bits of a block of floats, at least: one, and an exponent. With fewer, zfp writes beyond its memory.
+LEAST_BITS = {np.dtype(np.float32): 9, np.dtype(np.float64): 12}
 
 
 class Header(NamedTuple):
@@ -90,12 +92,7 @@ class NumcodecsZfpy(Serializer, BytesCodec):
         mode = self._configuration.get("mode", FIXED_ACCURACY)
         option = {FIXED_RATE: "rate", FIXED_PRECISION: "precision", FIXED_ACCURACY: "tolerance"}.get(mode)
         options = {} if option is None else {option: self._configuration.get(option, -1)}
-        try:
-            return bytes(zfpy().compress_numpy(items, write_header=True, **options))
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise CodecError(
-                f"codec {self.name!r} failed to encode {items.nbytes} bytes: {error}", codec=self.name
-            ) from error
+        return encode_stream(items, options, has_header=True, codec=self.name)
 
     def decode(self, data: Any, size_limit: int | None = None) -> Any:
         """The chunk, or with a `size_limit` its bytes, never more than that many.
@@ -140,6 +137,29 @@ def _parse_header(data: bytes, codec: str) -> Header:
     return Header(shape[::-1], ITEM_TYPES[type_number], rate_bits)
 
 
+def encode_stream(
+    items: np.ndarray[Any, Any], settings: Mapping[str, Any], *, has_header: bool, codec: str
+) -> bytes:
+    """The zfp stream of contiguous items; `settings` are those of zfpy.
+
+    Raises
+        CodecError: zfp does not take them, or the rate leaves a block no room.
+    """
+    bits, least = 4**items.ndim * settings.get("rate", -1) + 0.5, LEAST_BITS.get(items.dtype, 1)
+    if 0 < bits < least:
+        raise CodecError(
+            f"codec {codec!r} failed: rate {settings['rate']} gives a block of {4**items.ndim} {items.dtype} "
+            f"{int(bits)} bits, expected {least} at least",
+            codec=codec,
+        )
+    try:
+        return bytes(zfpy().compress_numpy(items, write_header=has_header, **settings))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CodecError(
+            f"codec {codec!r} failed to encode {items.nbytes} bytes: {error}", codec=codec
+        ) from error
+
+
 def decode_stream(
     decompress: Callable[[bytes], Any],
     data: Any,
@@ -158,6 +178,8 @@ def decode_stream(
     """
     block_count = prod(-(-length // 4) for length in shape)
     item_count = 4 ** len(shape)
+    if rate_bits < LEAST_BITS.get(dtype, 1):
+        rate_bits = 0  # zfp passes over a rate that has no room for an exponent
     # Every bit plane of every item, a test bit each, exponent and precision.
     block_bits = rate_bits or item_count * (8 * dtype.itemsize + 1) + 32
     most = (160 + block_count * block_bits) // 8 + 16

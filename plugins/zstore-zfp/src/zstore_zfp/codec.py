@@ -17,7 +17,7 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, choice, integer, parse_options
-from zstore.codecs.zfpy import ITEM_TYPES, decode_stream, zfpy
+from zstore.codecs.zfpy import ITEM_TYPES, decode_stream, encode_stream, zfpy
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 
 __all__ = ["Zfp"]
@@ -111,12 +111,7 @@ class Zfp(Serializer):
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
         items = np.ascontiguousarray(self._promote(chunk)).reshape(chunk.shape or (1,))
-        try:
-            return bytes(zfpy().compress_numpy(items, write_header=False, **self.settings))
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise CodecError(
-                f"codec 'zfp' failed to encode {chunk.nbytes} bytes: {error}", codec=self.name
-            ) from error
+        return encode_stream(items, self.settings, has_header=False, codec=self.name)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None, "bound before use"
@@ -128,8 +123,7 @@ class Zfp(Serializer):
 
         rate_bits = 0
         if "rate" in self.settings:
-            # A block has room for its exponent at least.
-            rate_bits = max(math.floor(4 ** len(shape) * self.settings["rate"] + 0.5), 12)
+            rate_bits = math.floor(4 ** len(shape) * self.settings["rate"] + 0.5)
         items = decode_stream(decompress, data, shape, dtype, rate_bits, codec=self.name)
         return self._demote(items).reshape(self.spec.shape)
 
