@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,85 @@ def test_another_region_is_found_out(server: BucketServer) -> None:
     store.put("a", b"1")
     assert bytes(open_store("s3://moved/x", storage_options=options).get("a") or b"") == b"1"
     assert len(server.requests) == 3
+    # Many requests under way when it is found out.
+    values = open_store("s3://moved-too/x", storage_options=options).get_many(
+        [(f"{i}", None) for i in range(40)]
+    )
+    assert values == [None] * 40
+
+
+# What the caller says, and what the environment says
+
+
+def test_the_caller_goes_before_the_environment(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.values["/b/a"] = b"1"
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    for word in ("endpoint", "endpoint_url", "endpoint_url_s3"):
+        given = {**server.options(endpoint_url=None), word: server.url}
+        assert bytes(open_store("s3://b", storage_options=given).get("a") or b"") == b"1"
+    assert not any(server.anonymous)
+    # object_store has this one go before all else.
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match="environment's AWS_ENDPOINT_URL_S3 is"):
+        open_store("s3://b", storage_options=server.options())
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+    assert open_store("s3://b", storage_options=server.options()).get("a") is not None
+
+
+def test_an_accounts_string_in_the_environment_is_about_that_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "AccountName=mine;AccountKey=a2V5;BlobEndpoint=https://mine.example"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    mine = {"account_name": "mine", "endpoint": "https://mine.example"}
+    for given, config in (
+        ({}, {**mine, "account_key": "a2V5"}),
+        ({"sas_token": "a=b"}, {**mine, "sas_key": "a=b"}),
+        ({"account_name": "other", "anon": True}, {"account_name": "other", "skip_signature": True}),
+        ({"account_name": "other", "key": "b3Ro"}, {"account_name": "other", "account_key": "b3Ro"}),
+    ):
+        assert read_options("az", given, "az://c").config == config
+
+
+def test_a_token_goes_before_a_key_of_the_environment(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    given = {"account_name": "n", "sas_token": "sv=1&sig=x", "endpoint_url": server.url}
+    assert open_store("az://c", storage_options=given).get("a") is None
+    assert server.anonymous == [True]  # the signature is in the query
+
+
+def test_credentials_may_be_awaited_from_any_thread(server: BucketServer) -> None:
+    async def ask() -> dict[str, Any]:
+        return {"access_key_id": "k", "secret_access_key": "s", "token": None, "expires_at": None}
+
+    server.values["/b/a"] = b"1"
+    given = {"endpoint_url": server.url, "region": "us-east-1", "credential_provider": ask}
+    with ThreadPoolExecutor(1) as pool:
+        value = pool.submit(open_store("s3://b", storage_options=given).get, "a").result()
+    assert bytes(value or b"") == b"1"
+
+
+def test_what_is_gone_already_keeps_nothing_else(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = server.answer
+
+    def as_google(request: Any, path: str, *others: Any) -> Any:
+        if request.command == "DELETE" and path not in server.values:
+            return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+        found = answer(request, path, *others)
+        server.values.pop("/b/x/7", None)  # somebody else removes that one
+        return found
+
+    monkeypatch.setattr(server, "answer", as_google)
+    server.values.update({f"/b/x/{i}": b"1" for i in range(60)})
+    given = {"base_url": server.url, "credential_provider": lambda: {"token": "t", "expires_at": None}}
+    open_store("gs://b", storage_options=given).delete_prefix("x")
+    assert server.values == {}
 
 
 # The first minute

@@ -17,6 +17,7 @@ import pytest
 import zstore
 from zstore.storage.base import ByteRange, Store
 from zstore.storage.cached import FILE, CachedStore
+from zstore.storage.url import open_store
 from zstore.testing.stores import StoreContract
 
 from ..engine.test_remote import FarStore, shards
@@ -69,6 +70,16 @@ def test_values_without_versions_are_not_kept(tmp_path):
     assert store.get("a") == b"old"
     far.put("a", b"new")
     assert store.get("a") == b"new"
+
+
+def test_memory_is_not_kept(tmp_path):
+    pytest.importorskip("obstore", reason="the package behind the store")
+    # As in another process: the same name, the first version of a value.
+    for name, value in (("one", b"old"), ("two", b"new")):
+        open_store(f"obstore+memory://{name}").put("a", value)
+        store = CachedStore(f"obstore+memory://{name}", tmp_path)
+        store._place = "the same"
+        assert bytes(store.get("a")) == value
 
 
 def test_arrays_are_read_from_it(tmp_path):

@@ -99,6 +99,8 @@ class CachedStore(PrefixStore):
         said = name if name is not None else repr(sorted(_endpoints(storage_options or {})))
         self.directory = Path(directory).expanduser().absolute()
         self.limit_size = limit_size
+        # obstore numbers what is in memory anew in every process.
+        self._has_versions = not opened.url.startswith("obstore+memory:")
         self._place = sha256(f"{opened.url}\n{said}".encode()).hexdigest()
         self._set_up()
 
@@ -218,7 +220,7 @@ class CachedStore(PrefixStore):
     def _connect(self) -> sqlite3.Connection | None:
         if self._process != os.getpid():  # a parent's connection must not be touched, closed neither
             self._abandoned, self._connection, self._process = self._connection, None, os.getpid()
-        if self._connection is not None or self._has_failed:
+        if self._connection is not None or self._has_failed or not self._has_versions:
             return self._connection
         connection = None
         try:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from inspect import iscoroutinefunction
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -104,6 +105,7 @@ class Bucket:
         self._is_served = place.kind not in ("file", "memory")
         self._is_anonymous = False
         self._may_move = False
+        self.needs_loop = _is_awaited(getattr(target, "credential_provider", None))
         self._client = target
         self._forks = forks()
         if target is None:
@@ -126,6 +128,7 @@ class Bucket:
         settings = read_options(place.kind, options, place.bucket)
         self.has_versions = settings.check_versions
         self._is_anonymous = settings.is_anonymous
+        self.needs_loop = _is_awaited(settings.provider)
         self._may_move = place.kind == "s3" and not settings.is_named
         region = _regions.get(place.bucket) if self._may_move else None
         with telling("open", self.url, None, place.kind):
@@ -224,13 +227,14 @@ class Bucket:
         limits, begin = current_limits(), monotonic()
         most = limits.attempt_count if self.is_http else limits.bucket_attempt_count
         for attempt in count(1):
+            client = self.client
             try:
                 async with turn(self.request_count):
                     return await ask()
             except (StoreError, Elsewhere, FileNotFoundError):
                 raise
             except Exception as error:
-                if await self._moved(error):
+                if await self._moved(error, client):
                     continue
                 wait = pause_after(error, attempt, self.is_http)
                 if wait is None or attempt >= most or monotonic() - begin + wait > limits.total_time:
@@ -238,16 +242,18 @@ class Bucket:
             await pause(wait)
         raise AssertionError
 
-    async def _moved(self, error: Exception) -> bool:
-        """Whether the bucket is in another region, whose client is used from now on."""
-        region = named_region(error) if self._may_move else None
-        if region is None:
+    async def _moved(self, error: Exception, client: Any) -> bool:
+        """Whether the bucket is in another region than that of `client`, and another client is used now."""
+        region = named_region(error)
+        if region is None or (self._client is client and not self._may_move):
             return False
-        self._may_move = False
+        if self._client is not client:  # another request has found it out
+            return True
         bucket = self.place.bucket.partition("://")[2]
         region = region or (_ask_region(bucket) if is_direct() else await in_thread(_ask_region, bucket))
-        if region is None:
-            return False
+        if region is None or self._client is not client:
+            return region is not None
+        self._may_move = False
         _regions[self.place.bucket] = region
         self._client = make_client(
             self.place, read_options(self.place.kind, self.options, self.place.bucket), region
@@ -396,7 +402,9 @@ class Bucket:
             paths = self.path(key) if key is not None else [self.path(each) for each in keys]
             await self._again(partial(self._do, "delete", paths))
         except FileNotFoundError:
-            return
+            if key is None:
+                # Where servers say so of what is gone, that ended the request, and others are still there.
+                await ask_all(self.delete, keys)
         except Exception as error:  # obstore's have no base but this
             if key is None or not self._is_nothing(key):
                 raise self.failed("delete", key, error) from error
@@ -473,6 +481,13 @@ async def _next_of(parts: Any) -> Any:
         return await awaited(parts.__anext__())
     except StopAsyncIteration:
         return b""
+
+
+def _is_awaited(provider: Any) -> bool:
+    """Whether what gives credentials is a coroutine function, or an object that is called as one."""
+    return callable(provider) and (
+        iscoroutinefunction(provider) or iscoroutinefunction(type(provider).__call__)
+    )
 
 
 def has_aiohttp() -> bool:

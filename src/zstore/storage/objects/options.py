@@ -35,14 +35,14 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "secret_access_key": ("secret", "password"),
         "session_token": ("token",),
         "skip_signature": ("anon",),
-        "endpoint": ("endpoint_url",),
+        "endpoint": ("endpoint_url", "endpoint_url_s3"),
         "region": ("region_name", "default_region"),
         "profile": ("profile_name",),
         "request_payer": ("requester_pays",),
         "virtual_hosted_style_request": ("virtual_hosted_style",),
         **dict.fromkeys(
             (
-                *("bucket", "checksum_algorithm", "conditional_put", "copy_if_not_exists", "endpoint_url_s3"),
+                *("bucket", "checksum_algorithm", "conditional_put", "copy_if_not_exists"),
                 *("container_credentials_relative_uri", "container_credentials_full_uri"),
                 *("container_authorization_token_file", "disable_tagging", "disable_bulk_delete"),
                 *("imdsv1_fallback", "metadata_endpoint", "role_arn", "role_session_name", "s3_express"),
@@ -102,6 +102,13 @@ CLIENT: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("http2_keep_alive_while_idle", "pool_idle_timeout", "pool_max_idle_per_host"), ()),
     **dict.fromkeys(("proxy_ca_certificate", "proxy_excludes", "randomize_addresses"), ()),
+}
+# What a connection string of Azure says.
+AZURE_WORDS = {
+    "AccountName": "account_name",
+    "AccountKey": "account_key",
+    "SharedAccessSignature": "sas_key",
+    "BlobEndpoint": "endpoint",
 }
 # What obstore takes beside its settings, and zstore.
 OTHERS = ("retry_config", "credential_provider", "check_versions")
@@ -214,7 +221,9 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
             found = {**given, **found}
         found.pop("profile", None)
         is_named = is_named or "region" in found
-        endpoint = _stated(found, "endpoint_url_s3", "endpoint", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
+        if provider is not None or "access_key_id" in found:
+            found.setdefault("skip_signature", False)
+        endpoint = _s3_endpoint(found, url)
     elif kind == "gs":
         _read_google(found)
         endpoint = found.get("base_url", "")
@@ -323,12 +332,21 @@ def _flag(value: Any) -> bool:
     return WORDS.get(value.strip().lower(), bool(value)) if isinstance(value, str) else bool(value)
 
 
-def _stated(found: Mapping[str, Any], *names: Any) -> str:
-    *options, variables = names
-    for name in options:
-        if found.get(name):
-            return str(found[name])
-    return next((os.environ[name] for name in (*variables, "AWS_ENDPOINT") if os.environ.get(name)), "")
+def _s3_endpoint(found: Mapping[str, Any], url: str) -> str:
+    """Where S3 is reached.
+
+    Raises
+        StoreError: the environment says another place, and object_store would go there.
+    """
+    first, *others = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    given, forced = str(found.get("endpoint") or ""), os.environ.get(first, "")
+    if given and forced and given.rstrip("/") != forced.rstrip("/"):
+        raise StoreError(
+            f"the environment's {first} is {forced!r}, and would go before the endpoint_url {given!r}; "
+            "expected AWS_ENDPOINT_URL in its place, or none",
+            path=url,
+        )
+    return given or forced or next((os.environ[name] for name in others if os.environ.get(name)), "")
 
 
 def _client(client: dict[str, Any], endpoint: str, kind: str) -> dict[str, Any]:
@@ -394,14 +412,19 @@ def _read_google(found: dict[str, Any]) -> None:
 
 def _read_azure(found: dict[str, Any], url: str) -> None:
     """A connection string says several options at once."""
-    text = found.pop("connection_string", None) or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
-    words = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAccessSignature": "sas_key"}
-    for part in text.split(";") if text else ():
-        name, _, value = part.partition("=")
-        if name in words:
-            found.setdefault(words[name], value)
-        elif name == "BlobEndpoint":
-            found.setdefault("endpoint", value)
+    text = found.pop("connection_string", None)
+    is_given = bool(text)
+    text = text or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
+    parts = (part.partition("=") for part in text.split(";")) if text else ()
+    said = {AZURE_WORDS[name]: value for name, _, value in parts if name in AZURE_WORDS}
+    if not is_given:
+        # The environment's is about one account, and says nothing of another.
+        if found.get("account_name", said.get("account_name")) != said.get("account_name"):
+            said = {}
+        if found.keys() & {"account_key", "sas_key", "token", "client_id", "skip_signature"}:
+            said = {name: said[name] for name in said.keys() & {"account_name", "endpoint"}}
+    for name, value in said.items():
+        found.setdefault(name, value)
     host = found.get("endpoint")
     if host and "://" not in str(host):
         found["endpoint"] = f"https://{host}"

@@ -136,21 +136,27 @@ def _make(place: Place, settings: Settings, region: str | None) -> Any:
         config = {**config, "region": region}
     # A token of the environment belongs to the keys there, not to others.
     has_token = "session_token" in config or not (os.environ.keys() & {"AWS_SESSION_TOKEN", "AWS_TOKEN"})
-    if provider is None and "access_key_id" in config and not has_token:
-        provider = Keys(config["access_key_id"], config["secret_access_key"])
+    if provider is None and config.keys() >= {"access_key_id", "secret_access_key"} and not has_token:
+        provider = Given(
+            {"token": None, **{name: config[name] for name in ("access_key_id", "secret_access_key")}}
+        )
+    if provider is None and place.kind == "az" and "account_key" not in config:
+        # A key of the environment would go before what the caller gives.
+        token = next((name for name in ("sas_key", "token") if name in config), None)
+        if token is not None and not settings.is_anonymous:
+            provider = Given({"sas_token" if token == "sas_key" else token: config[token]})
     if provider is not None:
         options["credential_provider"] = provider
     return store.from_url(place.bucket, config=config, **options)
 
 
-class Keys(NamedTuple):
-    """Credentials that are written down, without a token."""
+class Given(NamedTuple):
+    """Credentials that are written down, and no others."""
 
-    access_key_id: str
-    secret_access_key: str
+    said: Mapping[str, Any]
 
     def __call__(self) -> dict[str, Any]:
-        return {**self._asdict(), "token": None, "expires_at": None}
+        return {**self.said, "expires_at": None}
 
 
 def _frozen(value: Any) -> Any:

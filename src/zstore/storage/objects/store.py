@@ -111,7 +111,7 @@ class ObjectStore(Store):
             return self._spare.get_parts(requests)
         if not requests:
             return []
-        is_single = len(requests) == 1 and not self._is_http
+        is_single = len(requests) == 1 and not self._is_http and not self._bucket.needs_loop
         parts, versions = wait_for(self._get_parts(requests), is_single=is_single)
         for key, version in versions.items():
             self._note_read(key, version)
@@ -216,7 +216,7 @@ class ObjectStore(Store):
             # Whether an answer is about a directory, only a GET tells.
             [part] = self.get_parts([(key, AtMost(1))])
             return part and part.total_size
-        found, version = wait_for(self._bucket.head(key), is_single=True)
+        found, version = wait_for(self._bucket.head(key), is_single=not self._bucket.needs_loop)
         self._note_read(key, None if found is None else version)
         return found
 
@@ -231,7 +231,7 @@ class ObjectStore(Store):
         mode = self._condition(key)
         if mode != "overwrite":
             self._bucket.check_conditions(key)
-        self._note(key, wait_for(self._bucket.put(key, value, mode), is_single=True))
+        self._note(key, wait_for(self._bucket.put(key, value, mode), is_single=not self._bucket.needs_loop))
 
     def delete(self, key: str) -> None:
         """Remove the object, if it is there.
@@ -243,10 +243,10 @@ class ObjectStore(Store):
         self.check_writable(key)
         mode = self._condition(key)
         if mode != "overwrite":
-            found, version = wait_for(self._bucket.head(key), is_single=True)
+            found, version = wait_for(self._bucket.head(key), is_single=not self._bucket.needs_loop)
             if (None if found is None else version.mode) != (None if mode == "create" else mode):
                 raise changed(self._url, key)
-        wait_for(self._bucket.delete(key), is_single=True)
+        wait_for(self._bucket.delete(key), is_single=not self._bucket.needs_loop)
         self._note(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
