@@ -254,7 +254,7 @@ def test_what_is_gone_already_keeps_nothing_else(
         if request.command == "DELETE" and path not in server.values:
             return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
         found = answer(request, path, *others)
-        server.values.pop("/b/x/7", None)  # somebody else removes that one
+        server.values.pop("/b/x/1", None)  # somebody else removes that one
         return found
 
     monkeypatch.setattr(server, "answer", as_google)
