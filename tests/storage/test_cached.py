@@ -115,6 +115,26 @@ def test_it_holds_no_more_than_it_may(tmp_path):
     assert far.requests == [("get", "k0", None)]
 
 
+def test_many_ranges_of_one_value_are_found_in_few_steps(far, tmp_path):
+    far.put("many", bytes(60_000))
+    store = CachedStore(far, tmp_path)
+    wishes = [("many", ByteRange(20 * number, 10)) for number in range(3000)]
+    store.get_many(wishes)
+    steps: list[None] = []
+    store._connection.set_progress_handler(lambda: steps.append(None), 100)
+    far.requests.clear()
+    store.get_many(wishes[-50:])
+    store.get("many", ByteRange(15, 4))
+    assert far.requests == [("get", "many", ByteRange(0, 1)), ("get", "many", ByteRange(15, 4))]
+    assert len(steps) < 500
+    # What lies within another range is not kept beside it.
+    store.get("many")
+    store.get("many", ByteRange(7, 100))
+    assert store._connection.execute("SELECT first, size FROM ranges WHERE size != 4").fetchall() == [
+        (0, 60_000)
+    ]
+
+
 def test_stores_of_one_url_are_told_apart_by_their_endpoints(far, tmp_path):
     other = FarStore()
     other.put("a", bytes(200))

@@ -52,6 +52,8 @@ CREATE TRIGGER IF NOT EXISTS range_comes AFTER INSERT ON ranges
 CREATE TRIGGER IF NOT EXISTS range_goes AFTER DELETE ON ranges
     BEGIN UPDATE held SET size = size - old.size - 256; END;
 """
+# The one range of an object that may reach around what begins there: no range of it lies within another.
+AROUND = "SELECT rowid FROM ranges WHERE object = ? AND first <= ? ORDER BY first DESC, size DESC LIMIT 1"
 
 Request = tuple[str, ByteRange | None]
 
@@ -260,8 +262,8 @@ class CachedStore(PrefixStore):
                 number, _, total_size = known[key]
                 begin, end = (byte_range or ByteRange(0)).resolve(total_size)
                 row = file.execute(
-                    "SELECT first, size, sum, used, data FROM ranges"
-                    " WHERE object = ? AND first <= ? AND first + size >= ? LIMIT 1",
+                    f"SELECT first, size, sum, used, data FROM ranges WHERE rowid = ({AROUND})"
+                    " AND first + size >= ?",
                     (number, begin, end),
                 ).fetchone()
                 if begin >= end or row is None:
@@ -305,11 +307,19 @@ class CachedStore(PrefixStore):
                 data = bytes(part.data)
                 if len(data) != end - begin:
                     continue
-                file.execute(
-                    "INSERT OR IGNORE INTO ranges SELECT id, ?, ?, ?, ?, ? FROM objects"
-                    " WHERE place = ? AND key = ? AND version = ? AND total = ?",
-                    (begin, len(data), zlib.crc32(data), now, data, *whole),
-                )
+                [number] = file.execute(
+                    "SELECT id FROM objects WHERE place = ? AND key = ? AND version = ? AND total = ?", whole
+                ).fetchone()
+                around = f"SELECT 1 FROM ranges WHERE rowid = ({AROUND}) AND first + size >= ?"
+                if file.execute(around, (number, begin, end)).fetchone() is None:
+                    file.execute(
+                        "DELETE FROM ranges WHERE object = ? AND first BETWEEN ? AND ? AND first + size <= ?",
+                        (number, begin, end, end),
+                    )
+                    file.execute(
+                        "INSERT INTO ranges VALUES (?, ?, ?, ?, ?, ?)",
+                        (number, begin, len(data), zlib.crc32(data), now, data),
+                    )
             self._make_room(file)
 
     def _make_room(self, file: sqlite3.Connection) -> None:
