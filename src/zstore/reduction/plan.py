@@ -73,7 +73,7 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
         raise ValueError(
             f"groups have the shape {given.shape}, expected labels for axes {tuple(order)} of shape {lengths}"
         )
-    codes = np.full(given.shape, -1, np.int32)
+    codes: np.ndarray[Any, np.dtype[np.int32]] = np.full(given.shape, -1, np.int32)
     try:
         is_known = np.asarray(given == given, bool)  # as nothing that is NaN or NaT
         if mask is not None:
