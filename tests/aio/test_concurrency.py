@@ -142,6 +142,24 @@ class TestBudget:
         asyncio.run(run(True))
         assert (budget.count, budget.size) == (0, 0)
 
+    def test_a_loop_that_is_closed_keeps_no_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(awaiting, "LOOK_TIME", 0.01)
+        budget = Budget(1, 100)
+        loop = asyncio.new_event_loop()
+        hold = loop.run_until_complete(budget.hold(100))
+
+        async def run() -> None:
+            waiting = asyncio.ensure_future(budget.hold(100))
+            await asyncio.sleep(0.03)
+            assert not waiting.done()
+            loop.close()
+            with await asyncio.wait_for(waiting, 30):
+                hold.__exit__(None, None, None)  # when it is collected
+                assert (budget.count, budget.size) == (1, 100)
+
+        asyncio.run(run())
+        assert (budget.count, budget.size) == (0, 0)
+
     def test_a_loop_that_is_closed_waits_for_nothing(self) -> None:
         budget = Budget(1, 100)
         loop = asyncio.new_event_loop()

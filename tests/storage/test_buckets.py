@@ -405,6 +405,12 @@ def test_options_that_are_used_meanwhile_reach_urls_only(server: BucketServer, t
         open_store("s3://b/x").put("a", b"1")
         open_store(str(tmp_path)).put("a", b"1")
         open_store("memory://x").put("a", b"1")
+        # A zip file in a bucket is reached as the bucket is.
+        with open_store(tmp_path / "x.zip") as store:
+            store.put("a", b"2")
+        server.values["/b/x.zip"] = (tmp_path / "x.zip").read_bytes()
+        for url in ("s3://b/x.zip|zip:", "zip::s3://b/x.zip"):
+            assert bytes(open_store(url).get("a") or b"") == b"2"
     with pytest.raises(StoreError):
         open_store("s3://b/x", storage_options={"endpoint_url": "http://127.0.0.1:9", "anon": True}).get("a")
 

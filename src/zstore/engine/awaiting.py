@@ -28,6 +28,9 @@ R = TypeVar("R")
 AWAITED_COUNT = 256
 AWAITED_SIZE = 256 << 20
 
+# How often who waits for room looks for loops that were closed amid their reads (seconds).
+LOOK_TIME = 1.0
+
 # Threads that wait for stores, all together: each writes a chunk, opens or makes a node.
 WAITING_COUNT = 32
 
@@ -92,19 +95,18 @@ WAITING = Aside("zstore-waiting", lambda: WAITING_COUNT)
 
 
 class Hold:
-    """Room in a budget, until the context ends."""
+    """Room in a budget, until the context ends or its loop is closed."""
 
-    def __init__(self, budget: Budget, size: int) -> None:
-        self._budget: Budget | None = budget
-        self._size = size
+    def __init__(self, budget: Budget, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._budget = budget
+        self.size = size
+        self.loop = loop
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *error: object) -> None:
-        budget, self._budget = self._budget, None
-        if budget is not None:
-            budget.give_back(self._size)
+        self._budget.give_back(self)
 
 
 class Waiter:
@@ -141,24 +143,28 @@ class Budget:
     def _start(self) -> None:
         self.count = self.size = 0
         self._waiters: deque[Waiter] = deque()
-        self._returned: deque[int] = deque()
+        self._holds: set[Hold] = set()
+        self._returned: deque[Hold] = deque()
         self._lock = threading.Lock()
 
     async def hold(self, size: int) -> AbstractContextManager[None]:
         """Room for a window; one that is larger than all the room waits until there is no other."""
-        size = min(size, self._most_size)
-        waiter = None
+        size, loop = min(size, self._most_size), asyncio.get_running_loop()
+        waiter = taken = None
         with self._lock:
             if not self._waiters and self._has_room(size):
-                self._take(size)
+                taken = self._take(size, loop)
             else:
                 waiter = Waiter(size)
                 self._waiters.append(waiter)
         self._settle()
         if waiter is None:
-            return Hold(self, size)
+            assert taken is not None
+            return taken
         try:
-            await waiter.future
+            while not waiter.future.done():
+                self._give_back_of_closed()
+                await asyncio.wait([waiter.future], timeout=LOOK_TIME)
         except BaseException:
             with self._lock:
                 if waiter.hold is None:
@@ -170,17 +176,26 @@ class Budget:
         assert waiter.hold is not None
         return waiter.hold
 
-    def give_back(self, size: int) -> None:
-        """Leave the room to the next."""
-        self._returned.append(size)
+    def give_back(self, hold: Hold) -> None:
+        """Leave the room to the next; a second time is none."""
+        self._returned.append(hold)
+        self._settle()
+
+    def _give_back_of_closed(self) -> None:
+        """Give back what is held by tasks that will never go on."""
+        with self._lock:
+            self._returned.extend(hold for hold in self._holds if hold.loop.is_closed())
         self._settle()
 
     def _has_room(self, size: int) -> bool:
         return self.count < self._most_count and self.size + size <= self._most_size
 
-    def _take(self, size: int) -> None:
+    def _take(self, size: int, loop: asyncio.AbstractEventLoop) -> Hold:
+        hold = Hold(self, size, loop)
+        self._holds.add(hold)
         self.count += 1
         self.size += size
+        return hold
 
     def _settle(self) -> None:
         """Count what was given back, and let in who has room now.
@@ -192,12 +207,14 @@ class Budget:
             let_in = []
             try:
                 while self._returned:
-                    self.size -= self._returned.popleft()
-                    self.count -= 1
+                    hold = self._returned.popleft()
+                    if hold in self._holds:
+                        self._holds.remove(hold)
+                        self.size -= hold.size
+                        self.count -= 1
                 while self._waiters and self._has_room(self._waiters[0].size):
                     waiter = self._waiters.popleft()
-                    self._take(waiter.size)
-                    waiter.hold = Hold(self, waiter.size)
+                    waiter.hold = self._take(waiter.size, waiter.loop)
                     let_in.append(waiter)
             finally:
                 self._lock.release()

@@ -106,7 +106,7 @@ class ZipStore(Store):
             place, _, key = address.rstrip("/").rpartition("/")
             if not place.strip("/:"):
                 raise StoreError("expected the URL of a zip file after '::'", path=url)
-            other = open_store(f"{place}{mark}{query}", read_only=True, storage_options=options)
+            other = open_store(f"{place}{mark}{query}", read_only=True, storage_options=options or None)
             store = cls.within(other, unquote(key) if scheme in ("http", "https") else key)
         return PrefixStore(store, prefix) if prefix else store
 
