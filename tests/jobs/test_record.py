@@ -48,6 +48,18 @@ def test_work_is_named_until_it_ends_and_gone_on_with_where_it_is_the_same() -> 
     assert [*store.list("")] == [] == find_unfinished(store, "")
 
 
+def test_addresses_are_recorded_without_their_secrets() -> None:
+    store, plan = MemoryStore(), {"source": "zip::https://me:hush@h/x.zip?sig=hush-hush", "levels": 3}
+    with asked_as(["zstore", "convert", "https://me:hush@h/x?sig=hush-hush|zip:a", "b"]):
+        begin_one(store, plan=plan)
+    assert b"hush" not in bytes(store.get(RECORD) or b"hush")
+    [found] = find_unfinished(store, "")
+    assert found.again.startswith("zstore convert 'https://...@h/x?...|zip:a' b")
+    assert begin_one(store, plan=plan, resume=True).is_resumed
+    with pytest.raises(MetadataError, match="other arguments was interrupted here: source"):
+        begin_one(store, plan={**plan, "source": plan["source"] + "1"}, resume=True)
+
+
 def test_work_within_work_is_one() -> None:
     store = MemoryStore()
     with asked_as(["zstore", "convert", "a.tif", "b", "--pyramid"]):

@@ -523,6 +523,21 @@ def test_a_server_without_conditions_is_found_out_before_anything_is_lost(server
     assert array[0, 0] == 1
 
 
+def test_weak_tags_are_no_conflict(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = server.answer
+
+    def weakly(*request: Any) -> Any:
+        status, headers, data = answer(*request)
+        return status, {name: f"W/{v}" if name == "ETag" else v for name, v in headers.items()}, data
+
+    monkeypatch.setattr(server, "answer", weakly)
+    store = open_store("s3://b", storage_options=server.options())
+    store.put("a", b"1")
+    with pytest.raises(StoreError, match="its tags are weak"):
+        store.update("a", lambda: store.put("a", bytes(store.get("a") or b"") + b"2"))
+    assert server.values["/b/a"] == b"1"
+
+
 def meeting(first: Store, second: Store, change: Callable[[Store], None], name: str) -> None:
     """Let `second` change something right after `first` has read what it is about to change, once."""
     turns, read = iter([1]), getattr(type(first), name)

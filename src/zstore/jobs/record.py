@@ -48,6 +48,8 @@ RECORD = f"{JOB}/record"
 RECORD_SIZE = 16 << 20
 NAME = re.compile(r"[0-9a-f]{16}")
 SHOWN_LENGTH = 2000
+PASSWORD = re.compile(r'(https?://)[^/\s"\\@]+@')
+QUERY = re.compile(r'(https?://[^\s?"|\\]+\?)([^\s"|\\]+)')
 # Where nobody has made a node yet, records are looked for so deep, in places that hold no more than so much.
 OTHERS_DEPTH = 3
 OTHERS_COUNT = 20
@@ -268,7 +270,7 @@ def begin(
     known = None if asked is None else asked.jobs.get((id(store), base))
     if known is not None:
         return Job(store, base, name, is_resumed=False, is_within=True)
-    plan = json.loads(json.dumps(plan))
+    plan = _disclosed(plan, lambda query: hashlib.sha256(query.encode()).hexdigest()[:16])
     former = None if replace else read_record(store, base)
     if former is not None:
         if not resume:
@@ -282,7 +284,12 @@ def begin(
             for child in store.list_children(join_key(base, JOB)):
                 if child != RECORD.rpartition("/")[2]:
                     store.delete_prefix(join_key(base, JOB, child))
-        said = {"work": work, "name": name, "plan": plan, "asked": None if asked is None else asked.words}
+        said = {
+            "work": work,
+            "name": name,
+            "plan": plan,
+            "asked": None if asked is None else _disclosed(asked.words, lambda _: "..."),
+        }
         store.put(join_key(base, RECORD), _render({**said, "is_ready": is_ready}))
         store.flush()
     job = Job(store, base, name, is_resumed=former is not None and former.is_ready)
@@ -293,6 +300,12 @@ def begin(
 
 def _render(said: Mapping[str, Any]) -> bytes:
     return json.dumps(said, indent=1).encode()
+
+
+def _disclosed(said: Any, replace: Callable[[str], str]) -> Any:
+    """What is said, without passwords in web addresses, and with another query: it may be a signature."""
+    text = PASSWORD.sub(r"\1...@", json.dumps(said))
+    return json.loads(QUERY.sub(lambda found: found[1] + replace(found[2]), text))
 
 
 def begin_new(

@@ -338,6 +338,10 @@ class Bucket:
                 found = await self.fetch(Fetch(key, None, None, ())) if attempts > 1 else None
                 if found is not None and found.data == data:
                     return found.version
+                is_weak = mode != "create" and str(mode.get("e_tag")).startswith("W/")
+                # By a weak tag, no server that keeps to HTTP finds the value unchanged.
+                if is_weak and (await self.head(key))[1].mode == mode:
+                    raise self._unconditional(key, f"its tags are weak: {mode['e_tag']}") from error
                 raise changed(self.url, key) from error
             if mode != "overwrite" and is_unsupported(error):
                 raise self._unconditional(key, first_line(error)) from error
