@@ -18,7 +18,7 @@ from zstore.validation.fixing.plan import Plan
 from zstore.validation.run import validate
 from zstore.validation.view import ArrayView, GroupView, load_hierarchy
 
-from .breakages import BREAKAGES, Breakage, reverse, rioxarray_v2, rioxarray_v3
+from .breakages import BREAKAGES, Breakage, pyramid, reverse, rioxarray_v2, rioxarray_v3, shift
 from .cases import attribute, flat
 from .stores import Documents
 
@@ -159,6 +159,17 @@ def test_a_witness_that_is_wrong_elsewhere_settles_nothing(transform: str, spoil
     plan = plan_fix(store)
     assert "MS-28" in {done.rule for done in plan.refused if done.path == "b02"}
     assert ground(plan.store)[""] == broken[""]
+
+
+def test_transforms_stay_where_it_cannot_be_told_whether_they_are_right() -> None:
+    store = pyramid()
+    documents = Documents(store)
+    for path in ("0/y", "1/y", "2/y"):
+        reverse(path)(documents)
+    shift("1/x", -0.5)(documents)
+    plan = plan_fix(store)
+    assert "MS-28" in {done.rule for done in plan.refused if done.path == "1/b02"}
+    assert plan.changes == {}, "the transforms of level 1 are half of what is left of the truth"
 
 
 @pytest.mark.slow

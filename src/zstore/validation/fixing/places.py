@@ -52,7 +52,11 @@ def _level_affine(
     """Where a coarser level lies, whose coordinates may be edges, or every so many of the finest level's."""
     base = pyramid.levels[0]
     base_grid = next((held for held in base.grids.values() if held.shape == base.shape), None)
-    affine = None if base_grid is None else draft.evidence.settle(base_grid).affine or base.affine
+    settled = None if base_grid is None else draft.evidence.settle(base_grid)
+    if settled is None or settled.trouble is not None:
+        # Nothing is made to agree with a place that cannot be told.
+        return found
+    affine = settled.affine or base.affine
     if affine is None or base.shape is None or affine.is_rotated or (found is None and level.affine is None):
         return found
     factors = [
