@@ -375,6 +375,23 @@ def test_flags_and_a_second_bands_colours_are_classes_to_gdal(tmp_path: Path) ->
     assert classes_of(tmp_path / "b.tif") == [[names], [table]]
 
 
+@pytest.mark.filterwarnings("ignore:.*no CRS and no affine")
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize(
+    "colours", [{"a": [1, 2, 3]}, {"1": "red"}, {"1": None}, {"1": [1, 2]}, {"1": [300, 0, 0]}, ["red"]]
+)
+def test_classes_that_gdal_has_no_words_for_are_left_out(tmp_path: Path, colours: Any) -> None:
+    group = zstore.create_group(tmp_path / "z", attributes={"bands": ["a", "b"]})
+    for name in "ab":
+        attributes = {"categories": {"0": "wa\x00ter", "1": "\x1bice"}, "color_table": colours}
+        group.create_array(
+            name, data=np.zeros((9, 9), "u1"), dimension_names=("y", "x"), attributes=attributes
+        )
+    zarr_to_raster(group, tmp_path / "a.tif")
+    for (names,) in classes_of(tmp_path / "a.tif"):
+        assert re.findall(r"<Category(?: />|>(.*?)</)", names) == ["water", "ice"]
+
+
 @pytest.mark.parametrize(
     ("hint", "names"),
     [("palette", None), ("categories", ("water", "dry_land", "ice")), ("table", ("a", "b", "c"))],

@@ -5,8 +5,10 @@ A GeoTIFF holds the colours of its first band only; GDAL reads all else from `.a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,6 +21,8 @@ COUNT, NAME, VALUE, COLOURS = "1", "2", "5", ("6", "7", "8", "9")
 INTEGER, TEXT = "0", "2"
 # Category names are a list from 0 on; of more than these, a table says fewer.
 MOST_NAMES = 256
+# What XML has no way to say; GDAL leaves it out, too.
+UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse_table(band: ElementTree.Element) -> list[dict[str, Any]]:
@@ -66,6 +70,25 @@ def _named(pairs: Iterable[tuple[Any, Any]]) -> dict[int, str]:
     return found
 
 
+def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:
+    """The colours of values, red to alpha; {} where none are stated, or not as bytes."""
+    stated = variable.attributes.get("color_table")
+    if not isinstance(stated, Mapping):
+        return {}
+    found = dict[int, tuple[int, ...]]()
+    for value, rgba in stated.items():
+        is_colour = (
+            re.fullmatch("-?[0-9]{1,19}", str(value))
+            and isinstance(rgba, list | tuple)
+            and len(rgba) in (3, 4)
+            and all(isinstance(part, int) and 0 <= part <= 255 for part in rgba)
+        )
+        if not is_colour:
+            return {}
+        found[int(value)] = (*rgba, 255)[:4]
+    return found
+
+
 def write_classes(path: Path, variables: Sequence[Variable]) -> None:
     """Put what the bands' variables say of classes beside the raster at `path`, to what GDAL wrote there."""
     beside = path.with_name(f"{path.name}.aux.xml")
@@ -82,15 +105,15 @@ def write_classes(path: Path, variables: Sequence[Variable]) -> None:
 
 
 def _render(number: int, variable: Variable) -> Iterator[ElementTree.Element]:
-    names, colours, table = _names(variable), variable.attributes.get("color_table"), _stated_table(variable)
+    names, table = _names(variable), _stated_table(variable)
     is_list = bool(names) and min(names) >= 0 and max(names) < MOST_NAMES
     if is_list and names != _named(_pairs(table)):
         listed = ElementTree.Element("CategoryNames")
         for value in range(max(names) + 1):
-            ElementTree.SubElement(listed, "Category").text = names.get(value, "")
+            ElementTree.SubElement(listed, "Category").text = _word(names.get(value, ""))
         yield listed
     is_in_file = number == 1 and variable.dtype is not None and variable.dtype.name in ("uint8", "uint16")
-    painted = colours if isinstance(colours, Mapping) and not is_in_file else {}
+    painted = {} if is_in_file else colours_of(variable)
     if painted or (names and not is_list):
         table = table or _table(names, painted)
     if table:
@@ -120,9 +143,8 @@ def _stated_table(variable: Variable) -> list[dict[str, Any]]:
     return list(stated) if is_table and isinstance(stated, list) else []
 
 
-def _table(names: Mapping[int, str], colours: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _table(names: Mapping[int, str], painted: Mapping[int, tuple[int, ...]]) -> list[dict[str, Any]]:
     """The attribute table of named and of painted values."""
-    painted = {int(value): [*rgba, 255][:4] for value, rgba in colours.items()}
     values = sorted({*names, *painted})
     columns = [{"name": "Value", "type": INTEGER, "usage": VALUE, "values": values}]
     if names:
@@ -140,9 +162,13 @@ def _render_table(columns: Sequence[Mapping[str, Any]]) -> ElementTree.Element:
     for index, column in enumerate(columns):
         field = ElementTree.SubElement(table, "FieldDefn", index=str(index))
         for tag, key in (("Name", "name"), ("Type", "type"), ("Usage", "usage")):
-            ElementTree.SubElement(field, tag).text = column[key]
-    for index, cells in enumerate(zip(*(column["values"] for column in columns), strict=False)):
+            ElementTree.SubElement(field, tag).text = _word(column[key])
+    for index, cells in enumerate(zip_longest(*(column["values"] for column in columns))):
         row = ElementTree.SubElement(table, "Row", index=str(index))
         for cell in cells:
-            ElementTree.SubElement(row, "F").text = str(cell)
+            ElementTree.SubElement(row, "F").text = _word(cell)
     return table
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else UNSPEAKABLE.sub("", str(value))

@@ -19,7 +19,7 @@ import numpy as np
 from zstore.conventions.model import Variable
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
-from zstore.integrations.rasters.classes import write_classes
+from zstore.integrations.rasters.classes import colours_of, write_classes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
@@ -319,9 +319,9 @@ def _describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: S
         if said.units is not None:
             raster.set_band_unit(index, said.units)
         raster.update_tags(index, **_tags(attributes.get("tags")))
-        table = attributes.get("color_table")
-        if isinstance(table, Mapping) and band.array.dtype.name in ("uint8", "uint16") and index == 1:
-            raster.write_colormap(index, {int(value): tuple(rgba) for value, rgba in table.items()})
+        table = colours_of(said)
+        if table and band.array.dtype.name in ("uint8", "uint16") and index == 1:
+            raster.write_colormap(index, table)
     if any(band.variable.scale_factor is not None or band.variable.add_offset is not None for band in bands):
         raster.scales = [1.0 if b.variable.scale_factor is None else b.variable.scale_factor for b in bands]
         raster.offsets = [b.variable.add_offset or 0.0 for b in bands]
