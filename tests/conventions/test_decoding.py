@@ -293,6 +293,12 @@ MERCATOR = {
 }  # fmt: skip
 
 
+def test_the_height_of_a_satellite_is_in_metres_whatever_the_axes_are_in():
+    for unit in ("km", "m"):
+        cf = Crs.from_user(f"+proj=geos +h=35785831 +x_0=1000 +units={unit}").cf
+        assert cf["perspective_point_height"] == pytest.approx(35785831)
+
+
 @pytest.mark.parametrize(
     ("units", "metres"), [("km", 1e3), ("m", 1.0), ("US_survey_foot", 1200 / 3937), ("100 m", 1e2)]
 )

@@ -27,14 +27,14 @@ LEVELS = ("0", "1", "2")
 
 
 def place_of(node: Any) -> Any:
-    """What a node's cells are on the ground, and worth."""
+    """What a node's cells are on the ground, and worth: CRS, affine, shape and values."""
     try:
         geo = read_geo(node)[0]
     except MetadataError:
-        return None
+        return (None,) * 4
     values = {name: (v.nodata, v.scale_factor, v.add_offset) for name, v in geo.variables.items()}
     code = None if geo.crs is None else geo.crs.code
-    return repr((code, geo.affine, geo.shape, values))
+    return tuple(repr(part) for part in (code, geo.affine, geo.shape, values))
 
 
 def ground(store: Any) -> dict[str, Any]:
@@ -48,9 +48,10 @@ def ground(store: Any) -> dict[str, Any]:
     found[""] = place_of(root)
     try:
         levels = read_geo(root)[0].levels
-        found["levels"] = [(level.path, level.affine, level.factors) for level in levels]
+        held = {level.path: (level.affine, level.factors) for level in levels}
+        found["levels"] = (tuple(held), *(held.get(path) for path in LEVELS))
     except MetadataError:
-        found["levels"] = None
+        found["levels"] = (None,) * (1 + len(LEVELS))
     return found
 
 
@@ -79,9 +80,11 @@ def check_left(plan: Plan, broken: dict[str, Any], truth: dict[str, Any]) -> Non
     assert {found for found in errors(plan, "after") - errors(plan, "before") if found[1] in read} == set()
     assert not [key for key in plan.changes if is_of_data(key)]
     found = ground(plan.store)
-    for path in set(broken) & set(found):
-        assert found[path] in (truth.get(path), broken[path]), path
-        assert broken[path] != truth.get(path) or found[path] == truth.get(path), path
+    for path in set(broken) & set(found) & set(truth):
+        for is_now, was_right, was_broken in zip(found[path], truth[path], broken[path], strict=True):
+            # What is right stays, and what is wrong becomes right or stays, each by itself.
+            assert is_now in (was_right, was_broken), path
+            assert was_broken != was_right or is_now == was_right, path
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda b: b.name)

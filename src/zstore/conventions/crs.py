@@ -252,11 +252,14 @@ def _cf(found: Any) -> dict[str, Any]:
         return {}
     horizontal = found.sub_crs_list[0] if found.sub_crs_list else found
     for parameter in getattr(horizontal.coordinate_operation, "params", ()):
-        # pyproj gives a false origin in the parameter's own unit; CF has it in the coordinates'.
+        # pyproj gives lengths in the parameter's own unit; CF has a false origin in the coordinates', and a
+        # height in metres.
         name = FALSE_ORIGINS.get(parameter.name)
         if name in stated:
             factor = parameter.unit_conversion_factor / horizontal.axis_info[0].unit_conversion_factor
             stated[name] = parameter.value * factor
+        elif parameter.name == "Satellite Height" and "perspective_point_height" in stated:
+            stated["perspective_point_height"] = parameter.value * parameter.unit_conversion_factor
     return stated
 
 
