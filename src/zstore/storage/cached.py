@@ -228,7 +228,7 @@ class CachedStore(PrefixStore):
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.directory / FILE
-            connection = sqlite3.connect(path, WAITING_TIME, check_same_thread=False)
+            connection = sqlite3.connect(path, timeout=WAITING_TIME, check_same_thread=False)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(SCHEMA)
