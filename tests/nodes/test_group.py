@@ -220,8 +220,9 @@ def test_nothing_is_created_below_an_array_or_another_format(root, zarr_format):
 def test_a_new_array_does_not_show_what_an_old_one_left(root, zarr_format):
     chunk = "c/0/0" if zarr_format == 3 else "0.0"
     root.store.put(f"old/{chunk}", b"left over")
-    with pytest.raises(StoreError, match="would be read as chunks"):
-        root.create_array("old", shape=(4, 4), dtype="i1", overwrite=True)
+    for overwrite in (False, True):
+        with pytest.raises(StoreError, match="would be read as chunks"):
+            root.create_array("old", shape=(4, 4), dtype="i1", overwrite=overwrite)
     root.create_group("old", overwrite=True)
     if zarr_format == 2:
         root.store.put("bare/.zattrs", b'{"stray": 1}')

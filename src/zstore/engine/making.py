@@ -188,7 +188,7 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
         if path not in gone:  # chunks of an array were removed, and what else is there stays
             [found[path]] = store.get_first([path], ANY)
             _check_free(store, path, found[path], overwrite=overwrite)
-    for path in found.keys() - gone - empty if overwrite else ():
+    for path in found.keys() - gone - empty:
         if isinstance(model := models[path], ArrayModel):
             _check_no_chunks(store, path, model)
     if zarr_format == 2:
@@ -382,8 +382,17 @@ def _delete_below(store: Store, path: str) -> None:
 
 
 def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
-    """Refuse to lay a new array over the chunks of one whose metadata is gone: it would show their values."""
-    for name in store.list_children(path):
+    """Refuse to lay a new array over the chunks of one whose metadata is gone: it would show their values.
+
+    Who may not list is not told.
+    """
+    try:
+        names = store.list_children(path)
+    except StoreError as error:
+        if not error.is_denied and error.errno is not None:
+            raise
+        return
+    for name in names:
         is_chunk = (
             name == model.keys.prefix
             or (name[0] in "0123456789" and not model.keys.prefix)
