@@ -65,8 +65,8 @@ typedef struct zs_deflater {
 
 /* How hard zlib searches at each level: good, lazy, nice and chain length. Below 4, where it is not lazy, as at 4. */
 static const int16_t zs_efforts[10][4] = {
-    {0, 0, 0, 0},      {4, 4, 8, 4},      {4, 4, 16, 8},     {4, 4, 16, 16},     {4, 4, 16, 16},
-    {8, 16, 32, 32},   {8, 16, 128, 128}, {8, 32, 128, 256}, {32, 128, 258, 1024}, {32, 258, 258, 4096},
+    {0, 0, 0, 0},    {4, 4, 8, 4},      {4, 4, 16, 8},     {4, 4, 16, 16},       {4, 4, 16, 16},
+    {8, 16, 32, 32}, {8, 16, 128, 128}, {8, 32, 128, 256}, {32, 128, 258, 1024}, {32, 258, 258, 4096},
 };
 
 #define ZS_SAMPLE_SIZE 4096
@@ -89,10 +89,8 @@ static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
         uint32_t three = (uint32_t)from[at] | (uint32_t)from[at + 1] << 8 | (uint32_t)from[at + 2] << 16;
         uint16_t *slot = &last[(three * 0x9E3779B1u) >> (32 - ZS_SAMPLE_BITS)];
         if (*slot != 0 && memcmp(from + *slot - 1, from + at, 3) == 0) {
-            if (from[*slot + 2] == from[at + 3])
-                ++long_count;
-            else
-                ++short_count;
+            if (from[*slot + 2] == from[at + 3]) ++long_count;
+            else ++short_count;
         }
         *slot = (uint16_t)(at + 1);
     }

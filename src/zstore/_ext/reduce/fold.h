@@ -24,8 +24,18 @@
 
 enum { ZS_FOLD_DIMS = 66 };
 constexpr int64_t ZS_FOLD_WIDTH = 512; /* cells that are gone through at a time */
-enum { ZS_SUM, ZS_WIDE_SUM, ZS_LEAST, ZS_GREATEST, ZS_COUNTS, ZS_MOMENTS, ZS_SPREAD, ZS_FIRST_LEAST,
-       ZS_FIRST_GREATEST, ZS_FOLD_COUNT };
+enum {
+    ZS_SUM,
+    ZS_WIDE_SUM,
+    ZS_LEAST,
+    ZS_GREATEST,
+    ZS_COUNTS,
+    ZS_MOMENTS,
+    ZS_SPREAD,
+    ZS_FIRST_LEAST,
+    ZS_FIRST_GREATEST,
+    ZS_FOLD_COUNT
+};
 
 typedef struct {
     int dims;
@@ -204,8 +214,8 @@ template <class T, int skip> struct zs_float_sum {
     }
 };
 
-template <class T, int skip> using zs_sum = std::conditional_t<zs_is_float<T>, zs_float_sum<T, skip>,
-                                                                zs_whole_sum<T, skip>>;
+template <class T, int skip> using zs_sum =
+    std::conditional_t<zs_is_float<T>, zs_float_sum<T, skip>, zs_whole_sum<T, skip>>;
 
 /* ---- extremes: a cell that has had no valid item holds nodata, NaN, or the bound that any item is within ---- */
 
@@ -450,8 +460,7 @@ template <class T, int skip> struct zs_deviations {
                 for (int64_t r = 0; r < p->rows; r++) {
                     const T *row = x + r * p->n + first;
                     for (int64_t i = 0; i < w; i++) {
-                        const double way =
-                            zs_keep((double)row[i] - middle[i], zs_is_valid<skip>(row[i], nodata));
+                        const double way = zs_keep((double)row[i] - middle[i], zs_is_valid<skip>(row[i], nodata));
                         off[i] += way;
                         square[i] += way * way;
                     }
@@ -509,9 +518,8 @@ ZS_TWO_CLONES static void zs_run_row(const zs_fold_job *j, const zs_place *p, co
     Fold::run(j, p, x);
 }
 /* Items to the cells of their labels; those that lie side by side are a run. */
-template <class Fold>
-static void zs_fold_each(const zs_fold_job *j, const zs_place *p, const typename Fold::Item *x, const int32_t *labels,
-                         int64_t label_step, int64_t cell_step) {
+template <class Fold> static void zs_fold_each(const zs_fold_job *j, const zs_place *p, const typename Fold::Item *x,
+                                               const int32_t *labels, int64_t label_step, int64_t cell_step) {
     for (int64_t i = 0, end; i < p->n; i = end) {
         const int32_t group = labels[i * label_step];
         end = i + 1;
@@ -529,7 +537,7 @@ static void zs_fold_each(const zs_fold_job *j, const zs_place *p, const typename
 }
 
 template <class Fold> static void zs_fold_rows(const zs_fold_job *j, zs_place p, const typename Fold::Item *x,
-                                                  const int32_t *label, int last) {
+                                               const int32_t *label, int last) {
     const int has_rows = last > 0;
     const int64_t rows = has_rows ? j->size[last - 1] : 1, row_cells = has_rows ? j->cell_step[last - 1] : 0;
     const int64_t row_labels = has_rows ? j->label_step[last - 1] : 0, item_labels = j->label_step[last];
@@ -588,10 +596,10 @@ template <template <class, int> class Fold, class T> static void zs_fold(const z
     zs_fold_box<Fold<T, ZS_SKIP_VALUE>>(job);
 }
 
-#define ZS_FOLDS(FOLD)                                                                                      \
-    {zs_fold<FOLD, uint8_t>, zs_fold<FOLD, int8_t>,   zs_fold<FOLD, uint16_t>, zs_fold<FOLD, int16_t>,      \
-     zs_fold<FOLD, uint32_t>, zs_fold<FOLD, int32_t>, zs_fold<FOLD, uint64_t>, zs_fold<FOLD, int64_t>,      \
-     zs_fold<FOLD, float>,   zs_fold<FOLD, double>}
+#define ZS_FOLDS(FOLD)                                                                                 \
+    {zs_fold<FOLD, uint8_t>,  zs_fold<FOLD, int8_t>,  zs_fold<FOLD, uint16_t>, zs_fold<FOLD, int16_t>, \
+     zs_fold<FOLD, uint32_t>, zs_fold<FOLD, int32_t>, zs_fold<FOLD, uint64_t>, zs_fold<FOLD, int64_t>, \
+     zs_fold<FOLD, float>,    zs_fold<FOLD, double>}
 
 static const int64_t zs_fold_item_size[10] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8};
 
@@ -605,8 +613,7 @@ static const zs_folding zs_foldings[ZS_FOLD_COUNT][10] = {
     /* whether an integer is zero, or nodata, does not depend on its sign */
     {zs_fold<zs_counts, uint8_t>, zs_fold<zs_counts, uint8_t>, zs_fold<zs_counts, uint16_t>,
      zs_fold<zs_counts, uint16_t>, zs_fold<zs_counts, uint32_t>, zs_fold<zs_counts, uint32_t>,
-     zs_fold<zs_counts, uint64_t>, zs_fold<zs_counts, uint64_t>, zs_fold<zs_counts, float>,
-     zs_fold<zs_counts, double>},
+     zs_fold<zs_counts, uint64_t>, zs_fold<zs_counts, uint64_t>, zs_fold<zs_counts, float>, zs_fold<zs_counts, double>},
     {zs_fold<zs_two_moments, uint8_t>, zs_fold<zs_two_moments, int8_t>, zs_fold<zs_two_moments, uint16_t>,
      zs_fold<zs_two_moments, int16_t>},
     {NULL, NULL, NULL, NULL, zs_fold<zs_deviations, uint32_t>, zs_fold<zs_deviations, int32_t>,
