@@ -175,6 +175,14 @@ def test_transforms_stay_where_it_cannot_be_told_whether_they_are_right() -> Non
     assert plan.changes == {}, "the transforms of level 1 are half of what is left of the truth"
 
 
+def test_no_array_is_written_over_chunks_that_no_node_describes() -> None:
+    store = pyramid()
+    store.delete("0/x/zarr.json")
+    plan = plan_fix(store)
+    assert ("MS-11", "0/x") in {(done.rule, done.path) for done in plan.refused}
+    assert not [key for key in plan.changes if key.startswith("0/x/")]
+
+
 @pytest.mark.slow
 @settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
 @given(st.data())

@@ -96,7 +96,8 @@ def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
         "spatial_ref": crs.wkt,
     }
     if mapping is None:
-        _create_mapping(draft, group, name, attributes)
+        if not _create_mapping(draft, group, name, attributes):
+            return
     else:
         _fix_parameters(draft, mapping, crs)
     listed = str(grid.node.attrs.get("coordinates", "")).split()
@@ -120,10 +121,12 @@ def _mapping_there(draft: Draft, group: GroupView, crs: Crs) -> ArrayView | None
     return mappings[0] if says else None
 
 
-def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mapping[str, Any]) -> None:
+def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mapping[str, Any]) -> bool:
     path = join_key(group.path, name)
     if draft.store.get(join_key(path, "zarr.json" if group.zarr_format == 3 else ".zarray")) is not None:
-        return
+        return True
+    if draft.is_occupied("MS-04", path):
+        return False
     create_array(
         draft.store,
         path,
@@ -137,6 +140,7 @@ def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mappi
         attributes=attributes,
     )
     draft.note("MS-04", path, "the grid mapping variable is written")
+    return True
 
 
 def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:

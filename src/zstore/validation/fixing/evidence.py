@@ -102,6 +102,14 @@ class Evidence:
             self._places[path] = self._settle(grid)
         return self._places[path]
 
+    def settle_finest(self, grid: Grid) -> Settled:
+        """Where the finest level's grid lies: where levels contradict each other, by its own statements."""
+        settled = self.settle(grid)
+        if settled.trouble is None or min(len(list(_own_statements(grid, 0, axis))) for axis in (0, 1)) < 2:
+            return settled
+        read = self.hierarchy.meaning.read(grid.node).geo
+        return _settle_alone(grid, None if read is None else read.affine)
+
     def _settle(self, grid: Grid) -> Settled:
         place = self.pyramid_of(grid)
         read = self.hierarchy.meaning.read(grid.node).geo

@@ -52,7 +52,7 @@ def _level_affine(
     """Where a coarser level lies, whose coordinates may be edges, or every so many of the finest level's."""
     base = pyramid.levels[0]
     base_grid = next((held for held in base.grids.values() if held.shape == base.shape), None)
-    settled = None if base_grid is None else draft.evidence.settle(base_grid)
+    settled = None if base_grid is None else draft.evidence.settle_finest(base_grid)
     if settled is None or settled.trouble is not None:
         # Nothing is made to agree with a place that cannot be told.
         return found
@@ -145,6 +145,8 @@ def _fix_coordinate(
         if dimension in group.children or dimension.startswith("/"):
             return
         path = join_key(group.path, dimension)
+        if draft.is_occupied("MS-11", path):
+            return
         _create_coordinate(draft, path, group.zarr_format, dimension, centres, wanted)
         draft.note("MS-11", path, "coordinates written")
         return

@@ -152,6 +152,15 @@ class Draft:
         """Note what is left, and why."""
         self.refused.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
+    def is_occupied(self, rule: str, path: str) -> bool:
+        """Whether something lies where no node is, so that an array made there would show it as its cells; noted."""
+        found = next(iter(self.store.list(path)), None)
+        if found is not None:
+            self.refuse(
+                rule, path, f"{found!r} is there, without a node; expected nothing, to write an array"
+            )
+        return found is not None
+
     def attributes(self, node: NodeView) -> dict[str, Any]:
         """A copy of the node's attributes, as they are stored, earlier changes included."""
         document = self._load(node)
