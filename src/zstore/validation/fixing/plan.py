@@ -153,7 +153,7 @@ class Draft:
         self.refused.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
     def is_occupied(self, rule: str, path: str) -> bool:
-        """Whether something lies where no node is, so that an array made there would show it as its cells; noted."""
+        """Whether something lies where no node is, which an array made there would show as cells; noted."""
         found = next(iter(self.store.list(path)), None)
         if found is not None:
             self.refuse(
