@@ -169,7 +169,7 @@ def test_limits_are_settings_and_say_what_they_take(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_wrong_variable_is_named(name: str, value: str, reason: str) -> None:
-    code = "import zstore, zstore.storage.memory as m; zstore.create_group(m.MemoryStore())"
+    code = "import zstore; zstore.create_group('memory://limits'); zstore.open('memory://limits')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

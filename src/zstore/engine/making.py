@@ -226,37 +226,36 @@ def _survey(
 ) -> tuple[list[Documents], dict[str, Documents], set[str]]:
     """What is at each place above new nodes, and at theirs; and the paths below which nothing lies.
 
-    A store that takes its time, and any for many nodes, is asked for v3's document of each place above, if
-    the nodes are v3's, and lists the new places, by what holds several of them: one request each, where all
-    the documents that there may be are seven.
+    The store is asked for v3's document of each place above, if the nodes are v3's, and lists the new places,
+    by what holds several of them: one request each, where all the documents that there may be are seven.
     """
     names: dict[str, set[str]] = {}
-    if store.request_count > 1 or len(paths) > 1:
-        asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
-        found_above: list[Documents] = []
-        asks = [
-            lambda: found_above.extend(store.get_first(above, asked) if above else ()),
-            lambda: _list_places(store, paths, names),
-        ]
-        try:
-            map_threads(lambda ask: ask(), asks, waiting_count=min(2, store.request_count))
-        except StoreError as error:
-            # Who may write and read, but not list, asks for every document.
-            names.clear()
-            if not error.is_denied and error.errno is not None:
-                raise
-        else:
-            find_others(store, above, found_above, ANY)
-            taken = [path for path in paths if names[path] & NODE_NAMES]
-            found: dict[str, Documents] = {path: {} for path in paths}
-            found.update(zip(taken, store.get_first(taken, ANY) if taken else (), strict=True))
-            return found_above, found, {path for path in paths if not names[path]}
-    everything = store.get_first([*above, *paths], ANY)
-    return everything[: len(above)], dict(zip(paths, everything[len(above) :], strict=True)), set()
+    asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
+    found_above: list[Documents] = []
+    asks = [
+        lambda: found_above.extend(store.get_first(above, asked) if above else ()),
+        lambda: _list_places(store, paths, names),
+    ]
+    try:
+        map_threads(lambda ask: ask(), asks, waiting_count=min(2, store.request_count))
+    except StoreError as error:
+        # Who may write and read, but not list, asks for every document.
+        if not error.is_denied and error.errno is not None:
+            raise
+        everything = store.get_first([*above, *paths], ANY)
+        return everything[: len(above)], dict(zip(paths, everything[len(above) :], strict=True)), set()
+    find_others(store, above, found_above, ANY)
+    taken = [path for path in paths if names[path] & NODE_NAMES]
+    found: dict[str, Documents] = {path: {} for path in paths}
+    found.update(zip(taken, store.get_first(taken, ANY) if taken else (), strict=True))
+    return found_above, found, {path for path in paths if not names[path]}
 
 
 def _list_places(store: Store, paths: Sequence[str], names: dict[str, set[str]]) -> None:
     """The names right below each path, from as few listings as tell them."""
+    if len(paths) == 1:
+        names[paths[0]] = set(store.list_children(paths[0]))
+        return
     parents = Counter(path.rpartition("/")[0] for path in paths if path)
     for depth in range(-1, max(map(_depth, paths)) + 1):
         here = [path for path in paths if _depth(path) == depth]

@@ -110,10 +110,12 @@ def render_json(document: Mapping[str, Any]) -> bytes:
     Raises
         MetadataError: nested deeper than 256 levels, or something that JSON has no word for.
     """
-    if _is_deeper(document, MOST_NESTED):
-        raise MetadataError(f"metadata document is nested deeper than {MOST_NESTED} levels")
     try:
         text = _render_members(document)
+        if text.count("[") + text.count("{") > MOST_NESTED and _is_deeper(document, MOST_NESTED):
+            raise RecursionError
+    except RecursionError:
+        raise MetadataError(f"metadata document is nested deeper than {MOST_NESTED} levels") from None
     except TypeError as error:
         raise MetadataError(f"metadata document cannot be written: {error}") from None
     try:
