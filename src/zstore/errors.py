@@ -21,6 +21,7 @@ the code that raised could not know (`locate`).
 
 from __future__ import annotations
 
+import re
 from errno import EACCES, EPERM
 
 __all__ = [
@@ -38,6 +39,22 @@ __all__ = [
     "UnsupportedError",
     "ZstoreError",
 ]
+
+
+# What web addresses carry of passwords and signatures.
+SECRETS = re.compile(
+    r"""(?:(?<=http://)|(?<=https://))[^/\s"'\\@]+@"""
+    r"""|(?<=[?&])(?P<name>(?:x-amz-(?:signature|security-token|credential)|x-goog-(?:signature|credential)"""
+    r"""|sig|signature|awsaccesskeyid|token|access_token|api_?key|key|password)=)[^&\s"'\\]+""",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text with "..." for passwords and signatures in web addresses, to be shown to anybody."""
+    if "://" not in text:
+        return text
+    return SECRETS.sub(lambda found: f"{found['name']}..." if found["name"] else "...@", text)
 
 
 class ZstoreError(Exception):
@@ -65,7 +82,7 @@ class ZstoreError(Exception):
             where.append(f"{self.key!r}")
         if self.path is not None:
             where.append(f"of {self.path!r}" if where else f"{self.path!r}")
-        return f"{self.message} (at {' '.join(where)})" if where else self.message
+        return without_secrets(f"{self.message} (at {' '.join(where)})" if where else self.message)
 
     def locate(self, *, path: str | None = None, key: str | None = None) -> ZstoreError:
         """The same error, with the place filled in where it was not known yet."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from zstore.errors import ReadOnlyError, StoreError, UnknownExtensionError
+import zstore
+from zstore.errors import ReadOnlyError, StoreError, UnknownExtensionError, without_secrets
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
@@ -91,3 +93,30 @@ def test_local_stores_need_no_fsspec(tmp_path: Path) -> None:
         "assert not {'fsspec', 'pluggy', 'pytest'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("http://ann:pass@127.0.0.1:9/a.zarr", "http://...@127.0.0.1:9/a.zarr"),
+        ("https://127.0.0.1:9/a.zarr?X-Amz-Date=1&X-Amz-Signature=ab12", "Date=1&X-Amz-Signature=..."),
+        ("https://127.0.0.1:9/a.zarr?v=3&SIG=a%2Bb", "?v=3&SIG=..."),
+    ],
+)
+def test_passwords_and_signatures_are_not_shown(url: str, shown: str) -> None:
+    store = open_store(url, read_only=True, storage_options={"retries": 0})
+    array = zstore.create_array(MemoryStore(), shape=2, dtype="u1")
+    array._store = store
+    texts = [repr(store), repr(array), str(array.info), str(StoreError(f"no {url}", path=url))]
+    for text in texts:
+        assert shown in text and not {"pass", "ab12", "a%2Bb"} & set(re.split(r"[:@=&'/?]", text))
+
+
+def test_nothing_else_of_an_address_is_hidden() -> None:
+    for text in (
+        "abfs://box@account.dfs.core.windows.net/a",
+        "s3://a/b@2/c",
+        "https://a/b@2/x?v=1&k=2",
+        "at x@y",
+    ):
+        assert without_secrets(text) == text

@@ -18,7 +18,7 @@ from zstore.engine.doors import CALLING, Door, drive
 from zstore.engine.objects import as_items
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.resize import resize
-from zstore.errors import NotFoundError, SelectionError, located
+from zstore.errors import NotFoundError, SelectionError, located, without_secrets
 from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
 from zstore.indexing.plans import AnyLayout, Plan, plan_basic
 from zstore.indexing.select import Selected, select, select_blocks, select_orthogonal, select_points
@@ -82,7 +82,7 @@ class Array(Node[ArrayModel]):
         return chunks
 
     def __repr__(self) -> str:
-        return f"<Array {self._where()} shape={self.shape} dtype={self.dtype}>"
+        return f"<Array {without_secrets(self._where())} shape={self.shape} dtype={self.dtype}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
@@ -176,7 +176,7 @@ class Array(Node[ArrayModel]):
             "Dimensions": self.dims,
             "Fill value": None if self.fill_value is None else in_words(self.fill_value, str),
             "Codecs": ", ".join(codec.name for codec in self._model.codecs),
-            "Store": self._store.url,
+            "Store": without_secrets(self._store.url),
             "Read-only": self.read_only,
             "Bytes": f"{self.nbytes:,}",
         }

@@ -21,7 +21,7 @@ from zstore.engine.documents import (
     place,
 )
 from zstore.engine.making import create_node, create_nodes, delete_node, is_unfinished
-from zstore.errors import MetadataError, NotFoundError, ZstoreError
+from zstore.errors import MetadataError, NotFoundError, ZstoreError, without_secrets
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated
 from zstore.model.document import check_attributes
@@ -392,7 +392,7 @@ class Group(Node[GroupModel]):
 
     def __repr__(self) -> str:
         ending = " read-only" if self.read_only else ""
-        return f"<zstore.Group {self._where()} v{self.zarr_format}{ending}>"
+        return f"<zstore.Group {without_secrets(self._where())} v{self.zarr_format}{ending}>"
 
     def _member_path(self, name: str) -> str:
         path = check_path(name)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from zstore.base.byterange import AtMost, ByteRange, choose_gap, merge_ranges
 from zstore.base.limits import current_limits
-from zstore.errors import ChangedError, ReadOnlyError, StoreError
+from zstore.errors import ChangedError, ReadOnlyError, StoreError, without_secrets
 from zstore.storage.locking import hold_bytes, hold_file, hold_name, key_offset
 
 __all__ = [
@@ -298,7 +298,8 @@ class Store(ABC):
         self.close()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r}{', read_only=True' if self.read_only else ''})"
+        ending = ", read_only=True" if self.read_only else ""
+        return f"{type(self).__name__}({without_secrets(self.url)!r}{ending})"
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
