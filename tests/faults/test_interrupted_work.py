@@ -259,6 +259,7 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
     """Kill the work at so many moments, check what is left each time, and go on; (kills, of them named)."""
     # Small work keeps a journal, too.
     monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
     work, rng = WORKS[name], random.Random(name)
     before, now = place / "before", place / "now"
     now.mkdir(parents=True)

@@ -23,8 +23,9 @@ def begin_one(store: MemoryStore, base: str = "", plan: Any = PLAN, **options: A
 def test_work_is_named_until_it_ends_and_gone_on_with_where_it_is_the_same() -> None:
     store = MemoryStore()
     job = begin_one(store)
-    job.journal().put("u", b"1")
-    job.journal().write()
+    journal = job.journal()
+    journal.put("a", 0, b"1")
+    journal.write()
     with pytest.raises(StoreError, match=r"a pyramid is unfinished; go on with: zstore\.build_p"):
         begin_one(store)
     with pytest.raises(MetadataError, match="arguments was interrupted here: levels 3, now 4; expected"):
@@ -35,11 +36,11 @@ def test_work_is_named_until_it_ends_and_gone_on_with_where_it_is_the_same() -> 
     assert again.is_resumed and again.name == job.name
     # What is begun anew knows nothing of what was done, whatever its name.
     kept = again.journal()
-    kept.put("u", b"1")
+    kept.put("a", 0, b"1")
     kept.write()
-    assert begin_one(store, resume=True).journal().get("u") == b"1"
+    assert begin_one(store, resume=True).journal().get("a", 0) == b"1"
     fresh = begin_one(store, replace=True, is_ready=False)
-    assert not fresh.is_resumed and fresh.journal().get("u") is None
+    assert not fresh.is_resumed and fresh.journal().get("a", 0) is None
     # As long as something is in the way, nothing can be resumed.
     assert not begin_one(store, resume=True).is_resumed
     fresh.clear(lambda: None)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from zstore.jobs.journal import Journal
+from zstore.jobs.plan import Plan
 from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.storage.memory import MemoryStore
 
@@ -19,17 +20,23 @@ UNITS = [(n, n % 3) for n in range(40)]
 
 
 @dataclass(frozen=True)
-class Squares:
+class Squares(Plan[list[np.ndarray]]):
     """Gives back the squares of a unit's numbers, twice; fails at one that it is told of."""
 
     bad: int = -1
+    count: int = len(UNITS)
+
+    def units(self) -> list[tuple[int, ...]]:
+        return UNITS[: self.count]
 
     def pack(self, result: list[np.ndarray]) -> bytes:
         return result[0].tobytes()
 
-    def unpack(self, unit: tuple[int, ...], data: bytes) -> list[np.ndarray] | None:
+    def unpack(self, unit: tuple[int, ...], data: bytes) -> list[np.ndarray]:
         squares = np.frombuffer(data, "i8")
-        return [squares, squares[None]] if len(squares) == 2 else None
+        if len(squares) != 2:
+            raise ValueError(f"{len(squares)} squares")
+        return [squares, squares[None]]
 
     def make(self, unit: tuple[int, ...]) -> list[np.ndarray]:
         if unit[0] == self.bad:
@@ -58,8 +65,7 @@ def test_every_unit_is_made_and_taken_once(has_own: bool) -> None:
     found: dict[tuple[int, ...], list[np.ndarray]] = {}
     with ThreadPoolExecutor(2) as pool:
         with Runner(None if has_own else pool) as runner:
-            # Units may be found while the job runs.
-            runner.run(Squares(), "a", iter(UNITS), take_into(found))
+            runner.run(Squares(), "a", take_into(found))
         # Somebody else's executor is left as it is.
         assert pool.submit(abs, -1).result() == 1
     check(found)
@@ -69,7 +75,7 @@ def test_every_unit_is_made_and_taken_once(has_own: bool) -> None:
 def test_what_is_done_is_not_made_again(bad: int) -> None:
     store, found = MemoryStore(), dict[tuple[int, ...], list[np.ndarray]]()
     with pytest.raises(ValueError, match=f"unit .{bad}"), Runner(journal=Journal(store, "k/j")) as runner:
-        runner.run(Squares(bad), "a", UNITS, take_into(found))
+        runner.run(Squares(bad), "a", take_into(found))
     done, again = set(found), list[tuple[int, ...]]()
 
     class Watched(Squares):
@@ -80,13 +86,13 @@ def test_what_is_done_is_not_made_again(bad: int) -> None:
     found.clear()
     journal = Journal(store, "k/j")
     with Runner(journal=journal) as runner:
-        runner.run(Watched(), "a", UNITS, take_into(found))
+        runner.run(Watched(), "a", take_into(found))
         check(found)
         assert not done & set(again) and done | set(again) == set(UNITS)
         # Another plan of the same job knows nothing of it.
         found.clear()
         again.clear()
-        runner.run(Watched(), "b", UNITS, take_into(found))
+        runner.run(Watched(), "b", take_into(found))
         assert sorted(again) == sorted(UNITS)
     assert all(key.startswith("k/j/") for key in store.list(""))
 
@@ -110,7 +116,7 @@ def test_no_unit_runs_behind_an_error() -> None:
 
     with Runner() as runner, pytest.raises(ValueError, match="unit"):
         try:
-            runner.run(Slow(5), "a", UNITS, lambda unit, parts: None)
+            runner.run(Slow(5), "a", lambda unit, parts: None)
         finally:
             assert running == 0
 
@@ -134,7 +140,7 @@ def test_known_units_are_not_made_and_few_wait_at_a_time() -> None:
         runner = Runner(pool)
         runner._ahead = units_at_once()
         known = {unit: Squares().make(unit) for unit in UNITS[::2]}
-        runner.run(Squares(bad=4), "a", UNITS, take, known.get)
+        runner.run(Squares(bad=4), "a", take, known.get)
     check(found)
     assert most <= units_at_once()
     heard: list[tuple[int, int]] = []

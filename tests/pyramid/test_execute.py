@@ -296,6 +296,7 @@ def test_units_are_kept_where_it_takes_long_to_make_them_again(
 ) -> None:
     expected = 0
     monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", 3600)
+    monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
     if setting is not None:
         expected = 4
         monkeypatch.setattr(f"zstore.jobs.journal.{setting}", value)

@@ -1,18 +1,43 @@
-"""Which units of a job are done, with what they came to, kept in a store until the job ends."""
+"""Which units of a job are done, with what they came to, kept in a store until the job ends.
+
+Of each plan (a step of the job) there is, below its name:
+
+    done      a bit for each unit that gave nothing back, compressed: 10^7 units take 1.25 MB at most, and
+              some hundred bytes where they are done in their order
+    1, 2, ... what other units gave back, many together: how many, their numbers, how many bytes each, bytes
+    state     of a plan whose results are taken in order: how many were, and what they have come to
+"""
 
 from __future__ import annotations
 
+import re
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from zstore.base.byterange import ByteRange
 from zstore.storage.base import Store, join_key
 
-# What is held back before it is written.
+# What is held back before it is written: for so long at first, or so much. From then on, writing takes a
+# tenth of the time at most, and values of what units gave back are made no more often than that.
 WAITING_SECONDS = 0.5
 WAITING_SIZE = 16 << 20
+PAUSE = 10
+# Bits for so many units are read at most.
+DONE_SIZE = 1 << 28
+DONE, STATE, VALUE = "done", "state", re.compile("[1-9][0-9]{0,15}")
+NUMBER = np.dtype("<u8")
+
+Numbers: TypeAlias = np.ndarray[Any, Any]
 
 
 class Journal:
-    """The units that are done, below a prefix of a store.
+    """The units that are done, below a prefix of a store, by step and number.
 
     They are written now and then: a job that takes no longer than to make a few of them again has none.
     """
@@ -21,27 +46,148 @@ class Journal:
         self._store = store
         self._prefix = prefix
         self._is_new = not any(True for _ in store.list(self._prefix))
-        self._waiting: dict[str, bytes] = {}
-        self._waiting_size = 0
-        self._written = monotonic()
+        self._steps: dict[str, _Step] = {}
+        self._written, self._pause = monotonic(), WAITING_SECONDS
 
-    def put(self, unit: str, data: bytes) -> None:
-        """Keep that a unit is done, and what it came to, before long."""
-        self._waiting[unit] = data
-        self._waiting_size += len(data)
-        if self._waiting_size > WAITING_SIZE or monotonic() - self._written > WAITING_SECONDS:
+    def put(self, step: str, number: int, data: bytes) -> None:
+        """Keep that a unit is done, and what it gave back, before long."""
+        found = self._step(step)
+        if data:
+            found.waiting[number] = data
+            found.waiting_size += len(data)
+        else:
+            found.mark(number)
+        self._write_in_time()
+
+    def get(self, step: str, number: int) -> bytes | None:
+        """What a unit gave back; None where nothing stored says that it is done."""
+        return self._step(step).get(number)
+
+    def put_state(self, step: str, count: int, pack: Callable[[], bytes]) -> None:
+        """Keep that so many results were taken, and what `pack` says they have come to, before long."""
+        self._step(step).state = count, pack
+        self._write_in_time()
+
+    def forget_state(self, step: str) -> None:
+        """Keep no state that has not been stored yet."""
+        self._step(step).state = None
+
+    def get_state(self, step: str) -> tuple[int, bytes]:
+        """(how many results were taken, what they had come to); 0 where that is not known."""
+        value = None if self._is_new else self._store.get(self._step(step).key(STATE))
+        if value is None or len(value) < NUMBER.itemsize:
+            return 0, b""
+        return int.from_bytes(value[: NUMBER.itemsize], "little"), bytes(value[NUMBER.itemsize :])
+
+    def _write_in_time(self) -> None:
+        size = sum(step.waiting_size for step in self._steps.values())
+        if size > WAITING_SIZE or monotonic() - self._written >= self._pause:
             self.write()
 
     def write(self) -> None:
         """Keep what waits now."""
-        while self._waiting:
-            unit, data = next(iter(self._waiting.items()))
-            # No value is empty: some stores do not know those from none.
-            self._store.put(join_key(self._prefix, unit), b"\n" + data)
-            del self._waiting[unit]
-        self._waiting_size, self._written = 0, monotonic()
+        begun, has_results = monotonic(), False
+        for step in self._steps.values():
+            has_results |= bool(step.waiting)
+            step.write()
+        self._written = monotonic()
+        self._pause = max(PAUSE * (self._written - begun), WAITING_SECONDS if has_results else 0)
 
-    def get(self, unit: str) -> bytes | None:
-        """What a unit came to; None where it is not known to be done."""
-        value = None if self._is_new else self._store.get(join_key(self._prefix, unit))
-        return None if value is None else bytes(value[1:])
+    def _step(self, name: str) -> _Step:
+        if name not in self._steps:
+            self._steps[name] = _Step(self._store, join_key(self._prefix, name))
+            if not self._is_new:
+                self._steps[name].load()
+        return self._steps[name]
+
+
+@dataclass
+class _Step:
+    """What is known of the units of one plan.
+
+    done     a bit for each that gave nothing back
+    numbers  of those whose results were stored when the job began, in order; `places` of these results are
+             (number of the value, first byte, bytes)
+    waiting  results that are not stored yet
+    """
+
+    store: Store
+    prefix: str
+    done: bytearray = field(default_factory=bytearray)
+    numbers: Numbers = field(default_factory=lambda: np.empty(0, NUMBER))
+    places: Numbers = field(default_factory=lambda: np.empty((0, 3), NUMBER))
+    waiting: dict[int, bytes] = field(default_factory=dict)
+    waiting_size: int = 0
+    value_count: int = 0
+    is_marked_anew: bool = False
+    state: tuple[int, Callable[[], bytes]] | None = None
+
+    def key(self, name: str | int) -> str:
+        return join_key(self.prefix, str(name))
+
+    def mark(self, number: int) -> None:
+        place = number >> 3
+        if place >= len(self.done):
+            self.done += bytes(max(1024, place + 1 - len(self.done), len(self.done) // 2))
+        self.done[place] |= 1 << (number & 7)
+        self.is_marked_anew = True
+
+    def get(self, number: int) -> bytes | None:
+        place = number >> 3
+        if place < len(self.done) and self.done[place] >> (number & 7) & 1:
+            return b""
+        at = int(np.searchsorted(self.numbers, number))
+        if at == len(self.numbers) or self.numbers[at] != number:
+            return None
+        name, begin, size = self.places[at].tolist()
+        value = self.store.get(self.key(name), ByteRange(begin, size))
+        return None if value is None or len(value) != size else bytes(value)
+
+    def write(self) -> None:
+        """Store what waits."""
+        if self.waiting:
+            numbers = np.array([len(self.waiting), *self.waiting, *map(len, self.waiting.values())], NUMBER)
+            self.store.put(
+                self.key(self.value_count + 1), numbers.tobytes() + b"".join(self.waiting.values())
+            )
+            self.value_count += 1
+            self.waiting, self.waiting_size = {}, 0
+        if self.is_marked_anew:
+            self.store.put(self.key(DONE), zlib.compress(self.done, 1))
+            self.is_marked_anew = False
+        if self.state is not None:
+            count, pack = self.state
+            self.store.put(self.key(STATE), np.array([count], NUMBER).tobytes() + pack())
+            self.state = None
+
+    def load(self) -> None:
+        """Know what was stored; what makes no sense is not known."""
+        names = self.store.list_children(self.prefix)
+        if DONE in names:
+            data = self.store.get(self.key(DONE)) or b""
+            with suppress(zlib.error):
+                self.done = bytearray(zlib.decompressobj().decompress(data, DONE_SIZE))
+        values = sorted(int(name) for name in names if VALUE.fullmatch(name))
+        found = [(value, *self._load_value(value)) for value in values]
+        if found:
+            self.value_count = values[-1]
+            self.numbers = np.concatenate([numbers for _, numbers, _ in found])
+            self.places = np.concatenate([np.insert(places, 0, value, axis=1) for value, _, places in found])
+            # Of a unit that was done twice, either result will do.
+            self.numbers, chosen = np.unique(self.numbers, return_index=True)
+            self.places = self.places[chosen]
+
+    def _load_value(self, value: int) -> tuple[Numbers, Numbers]:
+        """(numbers of the units whose results are in a value, first byte and bytes of each)."""
+        key, size = self.key(value), NUMBER.itemsize
+        count = int.from_bytes(self.store.get(key, ByteRange(0, size)) or b"", "little")
+        begin = size * (1 + 2 * count)
+        head = (
+            self.store.get(key, ByteRange(size, begin - size))
+            if begin <= (self.store.size(key) or 0)
+            else None
+        )
+        if not head or len(head) != begin - size:
+            return np.empty(0, NUMBER), np.empty((0, 2), NUMBER)
+        numbers, sizes = np.frombuffer(head, NUMBER).reshape(2, count)
+        return numbers, np.stack([begin + np.cumsum(sizes) - sizes, sizes], 1).astype(NUMBER)

@@ -38,6 +38,7 @@ from zstore.engine.documents import (
 from zstore.engine.making import is_unfinished
 from zstore.errors import MetadataError, StoreError
 from zstore.jobs.journal import Journal
+from zstore.jobs.runner import Executor, Runner
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
@@ -81,7 +82,7 @@ WORKS = {
     "netcdf_to_zarr": Work(
         "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "overwrite"
     ),
-    "reduce": Work("a reduction", "zstore.reduce", "overwrite"),
+    "reduce": Work("a reduction", "zstore.reduce", "resume"),
     "fix": Work("the fixing of documents", "zstore.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")
@@ -213,6 +214,10 @@ class Job:
         """Which units of the job are done."""
         return Journal(self.store, self._units)
 
+    def runner(self, executor: Executor | None = None, most: int | None = None) -> Runner:
+        """What makes the units of the job's plans, but for those that are done; `most` of them at a time."""
+        return Runner(executor, self.journal(), most)
+
     def clear(self, act: Callable[[], None]) -> None:
         """Remove what is in the way, by `act`, and say that it is gone; until then nothing can be resumed."""
         act()
@@ -328,17 +333,18 @@ def begin_new(
     """
     store.check_writable(join_key(base, RECORD))
     check_above(store, base, zarr_format)
-    is_empty = next(iter(store.list(base)), None) is None
+    words, is_empty = WORKS[work].words, next(iter(store.list(base)), None) is None
     if not is_empty and read_record(store, base) is None:
         is_node = read_node(store, base) is not None or is_unfinished(store, base)
         if not is_node and not may_hold_others:
             raise StoreError(
-                "cannot convert: there is something that is no array and no group; expected nothing",
+                f"{words} cannot begin: there is something that is no array and no group; expected nothing",
                 path=place(store, base),
             )
         if is_node and not overwrite:
             raise StoreError(
-                "cannot convert: an array or group is there already; pass overwrite=True to replace it",
+                f"{words} cannot begin: an array or group is there already; "
+                "pass overwrite=True to replace it",
                 path=place(store, base),
             )
         is_empty = not is_node

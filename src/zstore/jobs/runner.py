@@ -1,22 +1,21 @@
-"""Units of work, made on threads here or by the caller's executor, in any order, and again if need be."""
+"""Units of plans, made on threads here or by the caller's executor, in any order, and again if need be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from zstore.engine.pool import thread_count
 from zstore.jobs.journal import Journal
+from zstore.jobs.plan import Fold, Plan, Progress, Unit, take_nothing
 
 # So many units wait in somebody else's executor: enough for some hundred workers.
 UNITS_AHEAD = 512
 
-Unit: TypeAlias = tuple[int, ...]
-Progress: TypeAlias = Callable[[int, int], None]
 R = TypeVar("R")
 
 
@@ -28,23 +27,6 @@ class Executor(Protocol):
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:
         """A future of `function(*args)`."""
-
-
-class Plan(Protocol[R]):
-    """What is to be done, in units. It travels to the workers with each of them, so it is small.
-
-    A unit writes what it alone owns, and gives back all else. It can be made without any other, in any
-    process, and twice: it comes out the same.
-    """
-
-    def make(self, unit: Unit) -> R:
-        """Make a unit, and give back what it comes to beside what it has written."""
-
-    def pack(self, result: R) -> bytes:
-        """What a unit gave back, for a journal."""
-
-    def unpack(self, unit: Unit, data: bytes) -> R | None:
-        """What `pack` was given; None where the data cannot be that unit's, which is made again then."""
 
 
 def units_at_once() -> int:
@@ -69,12 +51,16 @@ class Runner:
     """Makes the units of plans on threads of its own, or on the caller's executor.
 
     A journal keeps which units are done: those that it knows are not made again.
+
+    most  how many units are made at a time; None: as many as keep the threads busy
     """
 
-    def __init__(self, executor: Executor | None = None, journal: Journal | None = None) -> None:
-        self._own = ThreadPoolExecutor(units_at_once()) if executor is None else None
+    def __init__(
+        self, executor: Executor | None = None, journal: Journal | None = None, most: int | None = None
+    ) -> None:
+        self._own = ThreadPoolExecutor(most or units_at_once()) if executor is None else None
         self._pool: Executor = executor or self._own  # type: ignore[assignment]
-        self._ahead = units_at_once() if executor is None else UNITS_AHEAD
+        self._ahead = most or (units_at_once() if executor is None else UNITS_AHEAD)
         self._journal = journal
 
     def __enter__(self) -> Self:
@@ -88,56 +74,114 @@ class Runner:
         self,
         plan: Plan[R],
         name: str,
-        units: Iterable[Unit],
-        take: Callable[[Unit, R], None],
+        take: Callable[[Unit, R], None] = take_nothing,
         known: Callable[[Unit], R | None] = lambda unit: None,
         most: int | None = None,
     ) -> None:
-        """Make all units; `take` is called here with each and with what it gave back.
+        """Make all units; `take` is called here with each and with what it gave back, as soon as it is done.
 
         name   of the plan in the journal, where no other plan of the job has it
         known  what a unit gives back, where that is known without making it
-        most   how many are made at a time; None: as many as keep the threads busy
+        most   as for the runner, for this plan
 
         Raises
             Whatever a unit raises, after those that run have ended; StoreError where the store fails.
         """
+
+        def settle(number: int, unit: Unit, result: R) -> None:
+            if self._journal is not None:
+                self._journal.put(name, number, plan.pack(result))
+            take(unit, result)
+
+        def left() -> Iterator[tuple[int, Unit]]:
+            for number, unit in enumerate(plan.units()):
+                result = known(unit)
+                if result is not None:
+                    take(unit, result)
+                elif not self._take_done(plan, name, number, unit, take):
+                    yield number, unit
+
+        self._make_all(plan, left(), settle, most)
+
+    def fold(self, plan: Plan[R], name: str, fold: Fold[R], most: int | None = None) -> None:
+        """As `run`, but `fold` takes the results in the order of the units, and the journal keeps its state.
+
+        No more results wait for their turn than units are made at a time.
+        """
+        count = 0
+        if self._journal is not None:
+            count, data = self._journal.get_state(name)
+            try:
+                if count:
+                    fold.unpack(data)
+            except ValueError:
+                count = 0
+
+        def settle(number: int, unit: Unit, result: R) -> None:
+            keeps = self._journal is not None and number >= count
+            if self._journal is not None and keeps:
+                # What is interrupted while it takes is no state to go on from.
+                self._journal.forget_state(name)
+            fold.take(unit, result)
+            if self._journal is not None and keeps:
+                self._journal.put_state(name, number + 1, fold.pack)
+
+        units = ((n, unit) for n, unit in enumerate(plan.units()) if n >= count or not fold.holds(unit))
+        self._make_all(plan, units, settle, most, is_in_order=True)
+
+    def _take_done(
+        self, plan: Plan[R], name: str, number: int, unit: Unit, take: Callable[[Unit, R], None]
+    ) -> bool:
+        """Whether the journal knows a unit, whose result was taken then."""
+        data = None if self._journal is None else self._journal.get(name, number)
+        if data is None or not plan.holds(unit):
+            return False
+        try:
+            result = plan.unpack(unit, data)
+        except ValueError:
+            return False
+        take(unit, result)
+        return True
+
+    def _make_all(
+        self,
+        plan: Plan[R],
+        units: Iterable[tuple[int, Unit]],
+        settle: Callable[[int, Unit, R], None],
+        most: int | None,
+        *,
+        is_in_order: bool = False,
+    ) -> None:
+        """Make numbered units, some at a time; each is settled here when it is done, or in its turn."""
         # A name that no other run has, so that no executor takes one for the other.
-        run, waiting, done = uuid4().hex, dict[Unit, Any](), SimpleQueue[Unit]()
+        run, waiting, done = uuid4().hex, dict[int, tuple[Unit, Any]](), SimpleQueue[int]()
         ahead = self._ahead if most is None else min(most, self._ahead)
 
         def finish() -> None:
-            unit = done.get()
-            result = waiting.pop(unit).result()
-            if self._journal is not None:
-                self._journal.put(_key(name, unit), plan.pack(result))
-            take(unit, result)
+            number = next(iter(waiting)) if is_in_order else done.get()
+            unit, future = waiting.pop(number)
+            settle(number, unit, future.result())
 
         try:
-            for unit in units:
-                result = known(unit)
-                if result is None and self._journal is not None:
-                    data = self._journal.get(_key(name, unit))
-                    result = None if data is None else plan.unpack(unit, data)
-                if result is not None:
-                    take(unit, result)
-                    continue
+            for number, unit in units:
                 if len(waiting) >= ahead:
                     finish()
-                waiting[unit] = self._pool.submit(_make, plan, unit, run)
-                waiting[unit].add_done_callback(lambda _, unit=unit: done.put(unit))
+                future = self._pool.submit(_make, plan, unit, run)
+                waiting[number] = unit, future
+                if not is_in_order:
+                    future.add_done_callback(lambda _, number=number: done.put(number))
             while waiting:
                 finish()
         except BaseException:
-            self._stop(waiting)
+            self._stop([future for _, future in waiting.values()])
             raise
 
-    def _stop(self, waiting: dict[Unit, Any]) -> None:
+    def _stop(self, futures: Sequence[Any]) -> None:
         """End what waits and wait for what runs, so that nothing is written behind the caller's back."""
-        for future in waiting.values():
+        for future in futures:
             future.cancel()
         # The first error is on its way already; what does not reach the journal is made again.
-        for future in waiting.values():
+        for future in futures:
             with suppress(CancelledError):
                 future.exception()
         if self._journal is not None:
@@ -147,7 +191,3 @@ class Runner:
 
 def _make(plan: Plan[R], unit: Unit, run: str) -> R:
     return plan.make(unit)
-
-
-def _key(name: str, unit: Unit) -> str:
-    return f"{name}/{'.'.join(map(str, unit)) or '0'}"

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
-from zstore.jobs.runner import Executor, Progress
+from zstore.jobs.runner import Executor
 from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group

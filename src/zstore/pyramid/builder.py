@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.jobs.journal import Journal
+from zstore.jobs.plan import Progress
 from zstore.jobs.record import Record as JobRecord
 from zstore.jobs.record import begin
 from zstore.jobs.record import read_record as recorded
-from zstore.jobs.runner import Executor, Progress, Runner, counter
+from zstore.jobs.runner import Executor, Runner, counter
 from zstore.model.array import ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -15,7 +15,8 @@ import numpy as np
 from zstore.base.once import once
 from zstore.engine.pool import thread_count
 from zstore.extensions.registry import resamplers
-from zstore.jobs.runner import Plan, Runner
+from zstore.jobs.plan import Plan
+from zstore.jobs.runner import Runner
 from zstore.nodes.array import Array
 from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume
 from zstore.pyramid.masks import Mask, Masking
@@ -177,21 +178,20 @@ class Pass:
     def pack(self, parts: list[Items]) -> bytes:
         return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 
-    def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:
-        """What a unit gave back, of what was packed; None where that is of another length.
-
-        Or where a chunk that the unit owns is not stored: it is all fill value, or was lost in a power cut.
-        """
+    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
         boxes = [share.box for share in self.shared(unit)]
+        size = sum(map(volume, boxes)) * self.source.dtype.itemsize
+        if len(data) != size:
+            raise ValueError(f"unit {unit} gives back {size} bytes; found {len(data)}")
         ends = np.cumsum([volume(box) for box in boxes])
-        if len(data) != sum(map(volume, boxes)) * self.source.dtype.itemsize:
-            return None
-        own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
-        own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
-        if not all(is_stored(array, box) for array, box in own):
-            return None
         parts = np.split(np.frombuffer(data, self.source.dtype), ends)[:-1]
         return [part.reshape(lengths(box)) for part, box in zip(parts, boxes, strict=True)]
+
+    def holds(self, unit: Shape) -> bool:
+        """Whether every chunk that the unit owns is stored: others are all fill value, or were lost."""
+        own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
+        own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
+        return all(is_stored(array, box) for array, box in own)
 
     # What a unit is made of
 
@@ -349,7 +349,6 @@ class LevelPlan(Plan[list[Items]], Protocol):
     def unit(self) -> Shape: ...
     @property
     def most(self) -> int | None: ...
-    def units(self) -> Sequence[Shape]: ...
     def shared(self, unit: Shape) -> list[Share]: ...
     def cell_count(self, unit: Shape) -> int: ...
 
@@ -383,7 +382,7 @@ def run_step(runner: Runner, step: Step, label: str, tick: Callable[[int], None]
             return None
         return [np.full(lengths(box), array.fill_value, array.dtype) for array, _, box in plan.shared(unit)]
 
-    runner.run(plan, f"{label}-{'x'.join(map(str, plan.unit))}", plan.units(), take, known, plan.most)
+    runner.run(plan, f"{label}-{'x'.join(map(str, plan.unit))}", take, known, plan.most)
 
 
 class _SharedChunks:

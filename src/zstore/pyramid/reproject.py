@@ -103,9 +103,15 @@ class Reprojection:
         """No bytes, because units give nothing back."""
         return b""
 
-    def unpack(self, unit: Shape, data: bytes) -> list[Items] | None:
-        """No parts; None where bytes were packed all the same, or the unit's chunk is not stored."""
-        return None if data or not is_stored(self.target, self.own(unit)) else []
+    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
+        """No parts."""
+        if data:
+            raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
+        return []
+
+    def holds(self, unit: Shape) -> bool:
+        """Whether the unit's chunk is stored."""
+        return is_stored(self.target, self.own(unit))
 
     def make(self, unit: Shape) -> list[Items]:
         """Make a unit and write it, where anything shows in it; nothing is given back."""

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from zstore.conventions.model import Affine
 from zstore.errors import MetadataError, SelectionError, StoreError
+from zstore.jobs.plan import Progress
 from zstore.jobs.record import find_unfinished, resumable
 from zstore.jobs.record import read_record as read_job
-from zstore.jobs.runner import Executor, Progress
+from zstore.jobs.runner import Executor
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group

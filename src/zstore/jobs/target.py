@@ -1,0 +1,57 @@
+"""Where a job puts what it makes: apart from what it reads, and made of the source as it was planned."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from zstore.engine.documents import place, render_node
+from zstore.errors import StoreError
+from zstore.jobs.record import JOB, WORKS, name_job
+from zstore.model.array import ArrayModel
+from zstore.model.group import GroupModel
+from zstore.storage.base import Store, join_key
+
+
+def check_apart(store: Store, base: str, target: Store, target_base: str, work: str) -> None:
+    """Refuse a target that is what is read, lies in it, or holds it; `work` is a name of `WORKS`.
+
+    Raises
+        StoreError: it does; or the target cannot be written to.
+    """
+    here, there = (s.local_path(path) for s, path in ((store, base), (target, target_base)))
+    if here is not None and there is not None:
+        parts, others = here.resolve().parts, there.resolve().parts
+    elif store is target or (store.url == target.url and _is_one(store, target, target_base)):
+        parts, others = _parts(base), _parts(target_base)
+    elif store.url == target.url or store.in_memory or target.in_memory:
+        return
+    else:
+        parts, others = _parts(place(store, base)), _parts(place(target, target_base))
+    shorter = min(len(parts), len(others))
+    if parts[:shorter] == others[:shorter]:
+        raise StoreError(
+            f"{WORKS[work].words} cannot put {place(store, base)!r} into itself; expected a target elsewhere",
+            path=place(target, target_base),
+        )
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(filter(None, path.split("/")))
+
+
+def _is_one(store: Store, target: Store, target_base: str) -> bool:
+    """Whether two stores of one URL are the same: those in memory may have only the name in common."""
+    key = join_key(target_base, JOB, "sign")
+    target.check_writable(key)
+    sign = uuid4().bytes
+    target.put(key, sign)
+    try:
+        found = store.get(key)
+        return found is not None and bytes(found) == sign
+    finally:
+        target.delete(key)
+
+
+def describe_source(store: Store, base: str, model: ArrayModel | GroupModel) -> dict[str, str]:
+    """What a plan says of a node that is read: where it is, and which version of its documents it was."""
+    return {"source": place(store, base), "version": name_job(render_node(model))}
