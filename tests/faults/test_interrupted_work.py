@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -125,6 +126,12 @@ def converted(place: Path, **options: Any) -> None:
     zstore.convert(place / "s", place / "t", **options)
 
 
+def reduced(place: Path, **options: Any) -> None:
+    """In units of a few chunks, some of them joined before a part of the result is whole."""
+    with mock.patch.multiple("zstore.reduction.plan", UNIT_SIZE=1 << 12, BOX_SIZE=1 << 10, PATCH_SIZE=1 << 8):
+        zstore.reduce(place / "s" / "a", out=place / "t", **{"method": "std", "axis": 0, **options})
+
+
 WORKS = {
     "pyramid": Work(lambda p: put_raster(p / "s") and None, pyramid, {"resume": True}),
     "pyramid, shards": Work(
@@ -165,6 +172,15 @@ WORKS = {
         lambda p: (here(p), convert_metadata(p / "t", remove_old=True), None)[-1],
         lambda p: convert_metadata(p / "t", zarr_format=2, remove_old=True) and None,
         {},
+    ),
+    "reduce": Work(lambda p: put_raster(p / "s") and None, reduced, {"resume": True}),
+    "reduce, everything": Work(
+        lambda p: put_raster(p / "s") and None, lambda p, **o: reduced(p, axis=None, **o), {"resume": True}
+    ),
+    "reduce, over another": Work(
+        lambda p: (put_raster(p / "s"), put_raster(p / "t"), None)[-1],
+        lambda p, **o: reduced(p, method="max", overwrite=True, **o),
+        {"resume": True},
     ),
     "consolidate": Work(
         lambda p: put_raster(p / "t") and None, lambda p: zstore.consolidate(p / "t") and None, {}

@@ -37,6 +37,7 @@ def _nodata_of(value: Any) -> Any:
 @click.option("--dtype", help="Data type of the result.")
 @click.option("--ddof", type=int, default=0, show_default=True, help="Taken from the count, for var and std.")
 @click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
+@click.option("--resume", is_flag=True, help="Go on with what was interrupted at TARGET.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 def reduce(
     source: str,
@@ -45,6 +46,7 @@ def reduce(
     groups: str | None,
     dry_run: bool,
     overwrite: bool,
+    resume: bool,
     **options: Any,
 ) -> None:
     """Reduce the array SOURCE along dimensions into a new array TARGET; without TARGET, print the result.
@@ -56,7 +58,7 @@ def reduce(
     import numpy as np
 
     from zstore.nodes.open import open_array
-    from zstore.reduction.reduce import plan_reduction
+    from zstore.reduction.reduce import Request, plan_reduction
     from zstore.reduction.reduce import reduce as reduce_array
 
     method = options.pop("method")
@@ -66,10 +68,11 @@ def reduce(
         options["groups"] = open_array(groups, mode="r")[...]
     try:
         if dry_run:
-            _show(plan_reduction(source, method, **options))
+            _show(plan_reduction(open_array(source, mode="r"), Request(method, **options)))
             return
         with show_progress("reducing") as progress:
-            made = reduce_array(source, method, out=target, overwrite=overwrite, progress=progress, **options)
+            options |= {"overwrite": overwrite, "resume": resume}
+            made = reduce_array(source, method, out=target, progress=progress, **options)
     except (ValueError, OverflowError, TypeError) as error:
         raise click.ClickException(str(error)) from error
     if target is None:
@@ -79,16 +82,9 @@ def reduce(
 
 
 def _show(planned: Any) -> None:
-    plan = planned.plan
-    units = boxes = items = 0
-    for patch in plan.patches():
-        units += len(patch.units)
-        for box in (box for unit in patch.units for box in unit):
-            boxes += 1
-            size = 1
-            for span in box:
-                size *= span.stop - span.start
-            items += size
+    found = planned.estimate()
     click.echo(f"result  {planned.shape} {planned.dtype}")
-    click.echo(f"reads   {format_size(items * plan.item_size)} decoded, in {boxes} boxes of {units} units")
-    click.echo(f"holds   {format_size(planned.memory_size)} beside the result")
+    click.echo(f"reads   {format_size(found.read_size)} decoded, in {found.unit_count} units")
+    click.echo(f"writes  {format_size(found.write_size)}")
+    click.echo(f"holds   {format_size(found.memory_size)} beside the result")
+    click.echo(f"keeps   {format_size(found.scratch_size)} at the target, until it ends")

@@ -17,12 +17,11 @@ from zstore.engine.pool import thread_count
 from zstore.extensions.registry import resamplers
 from zstore.jobs.plan import Plan
 from zstore.jobs.runner import Runner
-from zstore.nodes.array import Array
+from zstore.nodes.array import Array, is_stored
 from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume
 from zstore.pyramid.masks import Mask, Masking
 from zstore.resampling.grid import WEIGHTED
 from zstore.resampling.methods import Part, Resampler, plan_part
-from zstore.storage.base import join_key
 
 # What these make lies between the least and the greatest cell, rounded as it may be.
 BETWEEN = frozenset(("average", "mode", "med", "q1", "q3", "max", "min"))
@@ -316,14 +315,6 @@ def is_built_in(method: str) -> bool:
 def outer_chunks(array: Array) -> Shape:
     """The shape of what is put into a store as one value."""
     return array.shards or array.chunks
-
-
-def is_stored(array: Array, box: Box) -> bool:
-    """Whether every chunk (or shard) of a box has something stored."""
-    sides = zip(box, outer_chunks(array), strict=True)
-    places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
-    keys = (join_key(array.path, array.model.keys.key(place)) for place in places)
-    return all(array.store.size(key) for key in keys)
 
 
 def _read(source: Array, box: Box) -> Items:

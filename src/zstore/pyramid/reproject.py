@@ -13,12 +13,12 @@ import numpy as np
 from zstore.conventions.tilesets.registry import TileMatrix
 from zstore.errors import MetadataError
 from zstore.jobs.runner import units_at_once
-from zstore.nodes.array import Array
+from zstore.nodes.array import Array, is_stored
 from zstore.pyramid.boxes import Box, Items, Shape, lengths, volume
 from zstore.pyramid.budget import Budget
 from zstore.pyramid.coverage import Tiles, common_tiles, cover
 from zstore.pyramid.masks import Mask
-from zstore.pyramid.passes import Share, is_stored, outer_chunks
+from zstore.pyramid.passes import Share, outer_chunks
 from zstore.pyramid.transform import Floats, GridTransform
 from zstore.resampling.sample import reach_of, sample
 

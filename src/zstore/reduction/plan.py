@@ -12,6 +12,7 @@ import numpy as np
 
 Box = tuple[slice, ...]
 Items = np.ndarray[Any, Any]
+Unit = tuple[int, ...]
 
 # Decoded bytes that are read at once: as much as the next cache beside a core holds; more where a chunk is
 # larger, or where as much is kept for the cells, which then are gone through less often. Chunks larger than
@@ -97,16 +98,19 @@ class Patch(NamedTuple):
 
     kept     its spans along the dimensions that are not reduced
     groups   those that are in it
-    units    boxes of the array that concern it, as they are read by one thread
     """
 
     kept: Box
     groups: slice
-    units: list[list[Box]]
+
+    @property
+    def kept_shape(self) -> tuple[int, ...]:
+        """How long it is along the dimensions that are not reduced."""
+        return tuple(span.stop - span.start for span in self.kept)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Course:
     """The patches of a result, and how the array is cut along each dimension.
 
     shape    of the array
@@ -149,31 +153,67 @@ class Plan:
         groups = max((s.stop - s.start for s in self.group_spans), default=0)
         return groups * prod(self.lengths[d] for d in self.kept) * self.cell_size
 
-    def patches(self) -> Iterator[Patch]:
-        """All of them; together they have every cell of the result once."""
-        reduced = [self.spans[axis] for axis in self.axes]
-        for groups in self.group_spans:
-            for kept in product(*(self.spans[d] for d in self.kept)):
-                yield Patch(kept, groups, self._units(kept, groups, reduced))
+    @property
+    def patch_count(self) -> int:
+        """How many patches; together they have every cell of the result once."""
+        return len(self.group_spans) * prod(len(self.spans[d]) for d in self.kept)
 
-    def _units(self, kept: Box, groups: slice, reduced: list[tuple[slice, ...]]) -> list[list[Box]]:
+    @property
+    def box_count(self) -> int:
+        """How many boxes a patch reads, where all concern it."""
+        return prod(len(self.spans[axis]) for axis in self.axes)
+
+    def patch(self, number: int) -> Patch:
+        """A patch by its number."""
+        of_groups, place = divmod(number, prod(len(self.spans[d]) for d in self.kept))
+        return Patch(self._spans(self.kept, place), self.group_spans[of_groups])
+
+    def units(self) -> Iterator[Unit]:
+        """What one thread reads at a time: (number of the patch, the first of its boxes, behind the last).
+
+        All boxes of a patch follow one another, those that do not concern it, too.
+        """
+        is_filtered, known = len(self.group_spans) > 1, dict[int, list[tuple[int, int]]]()
+        for number in range(self.patch_count):
+            patch = self.patch(number)
+            cells = prod(patch.kept_shape)
+            if is_filtered or cells not in known:
+                known[cells] = [*self._stretches(patch, cells)]
+            yield from ((number, first, last) for first, last in known[cells])
+
+    def _stretches(self, patch: Patch, cells: int) -> Iterator[tuple[int, int]]:
         most = max(UNIT_SIZE, 8 * self.patch_size)
-        units, size = [list[Box]()], 0
-        for spans in product(*reduced):
-            box = self._box(kept, spans)
-            if len(self.group_spans) > 1 and not self._concerns(box, groups):
+        lengths = [[span.stop - span.start for span in self.spans[axis]] for axis in self.axes]
+        first = size = 0
+        for number, sides in enumerate(product(*lengths)):
+            if len(self.group_spans) > 1 and not self._concerns(self._box(patch, number), patch.groups):
                 continue
-            boxed = prod(s.stop - s.start for s in box) * self.item_size
+            boxed = prod(sides) * cells * self.item_size
             if size and size + boxed > most:
-                units.append([])
-                size = 0
-            units[-1].append(box)
+                yield first, number
+                first, size = number, 0
             size += boxed
-        return [unit for unit in units if unit]
+        yield first, self.box_count
 
-    def _box(self, kept: Box, reduced: Box) -> Box:
+    def boxes(self, patch: Patch, first: int, last: int) -> Iterator[Box]:
+        """Those of some boxes that concern a patch."""
+        for number in range(first, last):
+            box = self._box(patch, number)
+            if len(self.group_spans) == 1 or self._concerns(box, patch.groups):
+                yield box
+
+    def _spans(self, axes: tuple[int, ...], number: int) -> Box:
+        """The spans along some axes that make the combination of that number, the last axis first."""
+        found = []
+        for axis in reversed(axes):
+            number, place = divmod(number, len(self.spans[axis]))
+            found.append(self.spans[axis][place])
+        return tuple(reversed(found))
+
+    def _box(self, patch: Patch, number: int) -> Box:
         box = [slice(0, 0)] * len(self.shape)
-        for axis, span in (*zip(self.kept, kept, strict=True), *zip(self.axes, reduced, strict=True)):
+        spans = zip(self.axes, self._spans(self.axes, number), strict=True)
+        for axis, span in (*zip(self.kept, patch.kept, strict=True), *spans):
             box[axis] = span
         return tuple(box)
 
@@ -182,15 +222,15 @@ class Plan:
         return bool(((codes >= groups.start) & (codes < groups.stop)).any())
 
 
-def make_plan(
+def make_course(
     shape: tuple[int, ...],
     axes: tuple[int, ...],
     chunks: Sequence[Sequence[int]],
     item_size: int,
     cell_size: int,
     groups: Groups | None = None,
-) -> Plan:
-    """The plan for an array cut into chunks of those lengths, per dimension.
+) -> Course:
+    """The course through an array cut into chunks of those lengths, per dimension.
 
     A patch has the cells of one chunk or of several, and each chunk is read once, as long as what is kept for
     its cells fits `PATCH_LIMIT`. Where there are too many groups for that, a patch has some of them, and the
@@ -226,7 +266,7 @@ def make_plan(
         lengths[d] *= max(1, min(room, shape[d] // lengths[d] + 1))
     spans = tuple(_cut(row, most) for row, most in zip(edges, lengths, strict=True))
     group_spans = tuple(slice(g, min(g + at_once, count)) for g in range(0, count, max(1, at_once)))
-    return Plan(shape, axes, spans, item_size, cell_size, groups, group_spans)
+    return Course(shape, axes, spans, item_size, cell_size, groups, group_spans)
 
 
 def _is_cut_by(groups: Groups, edges: Sequence[Sequence[int]]) -> bool:

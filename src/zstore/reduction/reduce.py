@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import isfinite, prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zstore.conventions.variables import parse_variable
-from zstore.engine.documents import place as node_place
 from zstore.engine.pool import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.jobs.record import begin_new
-from zstore.nodes.array import Array
+from zstore.jobs.plan import Estimate, Progress
+from zstore.jobs.plan import Plan as JobPlan
+from zstore.jobs.record import begin_new, name_job, resumable
+from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
+from zstore.jobs.target import check_apart, describe_source
+from zstore.nodes.array import Array, is_stored
 from zstore.nodes.create import NewNodes
 from zstore.nodes.node import Missing
 from zstore.nodes.open import StoreLike, open_array
+from zstore.reduction import plan as plans
 from zstore.reduction.methods import Cells, Items, Method, make_method
-from zstore.reduction.plan import Box, Patch, Plan, make_groups, make_plan
-from zstore.storage.base import Store
+from zstore.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.storage.url import open_store
 
-R = TypeVar("R")
-Progress = Callable[[int, int], None]
-
-# What a reduction holds beside its result.
+# What a reduction holds beside its result; and of cells that workers elsewhere have sent back.
 MEMORY_SIZE = 64 << 20
+SENT_SIZE = 256 << 20
 # Boxes that are read at once from a store that takes its time.
 REQUEST_COUNT = 8
+_memory = threading.local()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of an array, as `reduce` takes it."""
+
+    method: str
+    axis: Any = None
+    groups: Any = None
+    nodata: Any = None
+    unpack: bool = False
+    keepdims: bool = False
+    dtype: Any = None
+    ddof: int = 0
 
 
 class Reduction(NamedTuple):
@@ -41,7 +55,7 @@ class Reduction(NamedTuple):
 
     array     that is read
     method    by which
-    plan      in which order
+    course    in which order
     shape     of the result
     dims      names of the result's dimensions, where the array has names
     labels    of the groups, in the order of the result; None where there are none
@@ -49,7 +63,7 @@ class Reduction(NamedTuple):
 
     array: Array
     method: Method
-    plan: Plan
+    course: Course
     shape: tuple[int, ...]
     dims: tuple[str | None, ...] | None
     labels: Items | None
@@ -60,19 +74,38 @@ class Reduction(NamedTuple):
         return self.method.result
 
     @property
-    def memory_size(self) -> int:
-        """Bytes that are held at once beside the result, about."""
-        workers = _worker_count(self)
-        return workers * (self.plan.box_size + self.plan.patch_size) + self.plan.patch_size
+    def worker_count(self) -> int:
+        """How many units are made at a time on this machine."""
+        course, wanted = self.course, thread_count()
+        if self.array.store.request_count > 1:
+            wanted = max(wanted, min(REQUEST_COUNT, self.array.store.request_count))
+        each = max(1, course.box_size + course.patch_size)
+        return max(1, min(wanted, max(2, (MEMORY_SIZE - course.patch_size) // each)))
+
+    def estimate(self) -> Estimate:
+        """What it takes."""
+        units, read = 0, 0
+        for number, first, last in self.course.units():
+            units += 1
+            boxes = self.course.boxes(self.course.patch(number), first, last)
+            read += sum(prod(span.stop - span.start for span in box) for box in boxes)
+        size = self.course.patch_size
+        return Estimate(
+            unit_count=units,
+            read_size=read * self.array.dtype.itemsize,
+            write_size=prod(self.shape) * self.dtype.itemsize,
+            memory_size=self.worker_count * (self.course.box_size + size) + size,
+            scratch_size=size,
+        )
 
     def place(self, patch: Patch) -> Box:
         """Where a patch is in the result."""
-        whole = slice(0, 1)
-        kept = dict(zip(self.plan.kept, patch.kept, strict=True))
-        first = self.plan.axes[0] if self.plan.axes else None
-        keeps_all = len(self.shape) == len(self.plan.shape)
+        whole, course = slice(0, 1), self.course
+        kept = dict(zip(course.kept, patch.kept, strict=True))
+        first = course.axes[0] if course.axes else None
+        keeps_all = len(self.shape) == len(course.shape)
         spans = []
-        for d in range(len(self.plan.shape)):
+        for d in range(len(course.shape)):
             if d in kept:
                 spans.append(kept[d])
             elif d == first and self.labels is not None:
@@ -81,7 +114,27 @@ class Reduction(NamedTuple):
                 spans.append(whole)
         return tuple(spans)
 
+    def describe(self) -> dict[str, Any]:
+        """What tells it from other reductions, in JSON."""
+        course, method, array = self.course, self.method, self.array
+        groups = None
+        if course.groups is not None:
+            names = course.groups.names
+            said = f"{names.dtype} {names.tolist()!r}".encode() + course.groups.codes.tobytes()
+            groups = hashlib.sha256(said).hexdigest()[:16]
+        fixed = {**vars(method), "nodata": method.nodata.tobytes().hex()}
+        cut = [[[span.start, span.stop] for span in spans] for spans in (*course.spans, course.group_spans)]
+        return {
+            **describe_source(array.store, array.path, array.model),
+            **{name: str(value) for name, value in fixed.items()},
+            "axes": list(course.axes),
+            "shape": list(self.shape),
+            "groups": groups,
+            "units": name_job([cut, plans.UNIT_SIZE]),
+        }
 
+
+@resumable
 def reduce(
     source: Array | StoreLike,
     method: str,
@@ -95,7 +148,9 @@ def reduce(
     ddof: int = 0,
     out: Any = None,
     overwrite: bool = False,
+    resume: bool = False,
     missing: Missing | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -114,7 +169,10 @@ def reduce(
     dtype     of the result; None is numpy's for the method, and float64 (complex128) of scaled values
     ddof      `var` and `std` divide by the number of items less this
     out       an array to write to, of numpy or in a store, or the place of a new one; None: it is returned
+    overwrite replace the node that is at `out`, or what an interrupted reduction left
+    resume    go on with a reduction of the same arguments that was interrupted, or begin it; `out` is a place
     missing   whether a chunk that is not stored is an error; None: as the array was opened
+    executor  what folds the chunks, e.g. a process pool or a `dask.distributed.Client`; None: threads here
 
     Integers are summed exactly. Sums of floats are compensated float64 in the order of the chunks: the same
     whatever the number of threads.
@@ -123,79 +181,58 @@ def reduce(
         UnsupportedError: the method has no meaning for the data type.
         OverflowError: a sum that the result's type cannot hold.
         ValueError: unfit axes, groups, nodata or `out`; the least or greatest of no items.
+        StoreError: something is at `out` already, or unfinished work (unless `overwrite`, or `resume` of it).
+        MetadataError: `resume`, and what was interrupted there is something else.
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
     """
-    planned = plan_reduction(
-        source,
-        method,
-        axis,
-        groups=groups,
-        nodata=nodata,
-        unpack=unpack,
-        keepdims=keepdims,
-        dtype=dtype,
-        ddof=ddof,
-        storage_options=storage_options,
-    )
-    if out is None:
-        made: Any = np.empty(planned.shape, planned.dtype)
-        _run(planned, made, missing, progress)
-        return made if planned.shape else made[()]
-    if isinstance(out, np.ndarray | Array):
-        if out.shape != planned.shape or not np.can_cast(planned.dtype, out.dtype, "same_kind"):
-            raise ValueError(
-                f"out has shape {out.shape} and data type {out.dtype}, expected {planned.shape} and "
-                f"{planned.dtype}"
-            )
-        # What `out` cannot hold is no result.
-        _run(planned._replace(method=replace(planned.method, result=out.dtype)), out, missing, progress)
-        return out
-    return _store(planned, out, overwrite, missing, progress)
-
-
-def plan_reduction(
-    source: Array | StoreLike,
-    method: str,
-    axis: Any = None,
-    *,
-    groups: Any = None,
-    nodata: Any = None,
-    unpack: bool = False,
-    keepdims: bool = False,
-    dtype: Any = None,
-    ddof: int = 0,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Reduction:
-    """What `reduce` would do with those arguments; raises what it raises before it reads anything."""
+    request = Request(method, axis, groups, nodata, unpack, keepdims, dtype, ddof)
     if not isinstance(source, Array):
         source = open_array(source, mode="r", storage_options=storage_options)
-    array = source
-    order = _axes(array, axis)
-    axes = tuple(sorted(order))
+    planned = plan_reduction(source, request)
+    if out is not None and not isinstance(out, np.ndarray | Array):
+        return _store(_Folding(planned, missing), out, overwrite, resume, executor, progress)
+    if resume:
+        raise ValueError("resume without a place of a new array; expected out to be one")
+    made: Any = np.empty(planned.shape, planned.dtype) if out is None else out
+    if made.shape != planned.shape or not np.can_cast(planned.dtype, made.dtype, "same_kind"):
+        raise ValueError(
+            f"out has shape {made.shape} and data type {made.dtype}, expected {planned.shape} and "
+            f"{planned.dtype}"
+        )
+    # What `out` cannot hold is no result.
+    fitting = planned._replace(method=replace(planned.method, result=made.dtype))
+    with Runner(executor, None, _most(planned, executor)) as runner:
+        _run(runner, _Folding(fitting, missing), made, progress)
+    return made if out is not None or planned.shape else made[()]
+
+
+def plan_reduction(array: Array, request: Request) -> Reduction:
+    """What `reduce` would do; raises what it raises before it reads anything."""
+    order = _axes(array, request.axis)
+    axes, groups = tuple(sorted(order)), request.groups
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
     if labelled is not None and not axes:
         raise ValueError("groups of an array without dimensions to reduce; expected an axis")
-    packing = _packing(array, nodata) if unpack else {"nodata": nodata}
-    chosen = make_method(
-        method,
+    packing = _packing(array, request.nodata) if request.unpack else {"nodata": request.nodata}
+    method = make_method(
+        request.method,
         array.dtype,
         prod(array.shape[axis] for axis in axes),
-        result=dtype,
-        ddof=ddof,
+        result=request.dtype,
+        ddof=request.ddof,
         **packing,
     )
-    plan = make_plan(
-        array.shape, axes, array.read_chunk_sizes, max(1, array.dtype.itemsize), chosen.cell_size, labelled
-    )
+    item_size = max(1, array.dtype.itemsize)
+    course = make_course(array.shape, axes, array.read_chunk_sizes, item_size, method.cell_size, labelled)
     shape, dims = [], []
     for d, length in enumerate(array.shape):
         is_first = bool(axes) and d == axes[0] and labelled is not None
-        if d not in axes or is_first or keepdims:
+        if d not in axes or is_first or request.keepdims:
             of_groups = labelled.count if is_first and labelled is not None else 1
             shape.append(length if d not in axes else of_groups)
             dims.append(None if array.dims is None else array.dims[d])
     names = None if labelled is None else labelled.names
-    return Reduction(array, chosen, plan, tuple(shape), None if array.dims is None else tuple(dims), names)
+    return Reduction(array, method, course, tuple(shape), None if array.dims is None else tuple(dims), names)
 
 
 def _axes(array: Array, axis: Any) -> tuple[int, ...]:
@@ -234,21 +271,20 @@ def _packing(array: Array, nodata: Any) -> dict[str, Any]:
 
 
 def _store(
-    planned: Reduction, target: StoreLike, overwrite: bool, missing: Missing | None, progress: Progress | None
+    work: _Folding, target: StoreLike, overwrite: bool, resume: bool, executor: Executor | None, progress: Any
 ) -> Array:
     """The result in a new array; its document is written last."""
-    store = open_store(target)
-    _check_apart(planned.array, store)
-    array, attributes = planned.array, dict[str, Any]()
-    source = node_place(array.store, array.path)
-    said = {"source": source, "method": planned.method.name, "shape": planned.shape}
+    planned = work.planned
+    store, array, attributes = open_store(target), planned.array, dict[str, Any]()
+    check_apart(array.store, array.path, store, "", "reduce")
     if planned.labels is not None:
         # Times become words as numpy has them: as objects, those of nanoseconds are bare numbers.
         is_time = planned.labels.dtype.kind in "mM"
         labels = planned.labels.astype(str) if is_time else planned.labels
         attributes["groups"] = [_word(label) for label in labels.tolist()]
     zarr_format = 3 if array.zarr_format == 3 else 2
-    job = begin_new(store, "", zarr_format, "reduce", said, overwrite=overwrite)
+    said = {**planned.describe(), "missing": str(work.missing)}
+    job = begin_new(store, "", zarr_format, "reduce", said, overwrite=overwrite, resume=resume)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
     cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
     made = new.add_array(
@@ -259,28 +295,11 @@ def _store(
         dimension_names=planned.dims if zarr_format == 3 else None,
         **cut,
     )
-    _run(planned, made, missing, progress)
+    with job.runner(executor, _most(planned, executor)) as runner:
+        _run(runner, work, made, progress)
     new.publish()
     job.end()
     return open_array(store)
-
-
-def _check_apart(array: Array, target: Store) -> None:
-    """Refuse to replace what is read, or what holds it."""
-    here, there = array.store.local_path(array.path), target.local_path("")
-    if here is not None and there is not None:
-        is_within = here.resolve().is_relative_to(there.resolve()) or there.resolve().is_relative_to(
-            here.resolve()
-        )
-    elif array.store.in_memory or target.in_memory:
-        is_within = array.store is target
-    else:
-        held, place = node_place(array.store, array.path), node_place(target, "")
-        is_within = f"{held}/".startswith(f"{place.rstrip('/')}/") or f"{place}/".startswith(f"{held}/")
-    if is_within:
-        raise StoreError(
-            "cannot reduce an array into itself; expected a target elsewhere", path=node_place(target, "")
-        )
 
 
 def _word(label: Any) -> Any:
@@ -290,46 +309,58 @@ def _word(label: Any) -> Any:
 
 def _chunks(planned: Reduction) -> tuple[int, ...]:
     """Chunks that hold whole patches, so that none is written twice."""
-    plan = planned.plan
-    groups = max((s.stop - s.start for s in plan.group_spans), default=1)
-    longest = Patch(tuple(slice(0, plan.lengths[d]) for d in plan.kept), slice(0, groups), [])
+    course = planned.course
+    groups = max((s.stop - s.start for s in course.group_spans), default=1)
+    longest = Patch(tuple(slice(0, course.lengths[d]) for d in course.kept), slice(0, groups))
     return tuple(max(1, span.stop) for span in planned.place(longest))
 
 
-def _worker_count(planned: Reduction) -> int:
-    plan = planned.plan
-    wanted = thread_count()
-    if planned.array.store.request_count > 1:
-        wanted = max(wanted, min(REQUEST_COUNT, planned.array.store.request_count))
-    each = max(1, plan.box_size + plan.patch_size)
-    return max(1, min(wanted, max(2, (MEMORY_SIZE - plan.patch_size) // each)))
+def _most(planned: Reduction, executor: Executor | None) -> int:
+    """How many units are made, or wait for their turn to be joined, at a time."""
+    if executor is None:
+        return planned.worker_count
+    return max(4, min(UNITS_AHEAD, SENT_SIZE // max(1, planned.course.patch_size)))
 
 
-@dataclass
-class _Work:
-    """What makes units, on any thread."""
+def _run(runner: Runner, work: _Folding, out: Any, progress: Progress | None) -> None:
+    """Make every patch of the result and put it into `out`, an array of numpy or of a store."""
+    total = prod(work.planned.course.shape)
+    # What is read for several groups counts as often.
+    tick = counter(total, None if progress is None else lambda done, _: progress(done, max(done, total)))
+    runner.fold(work, "units", _Result(work, out, tick))
+
+
+@dataclass(frozen=True)
+class _Folding(JobPlan[Cells]):
+    """What folds the boxes of a unit into cells."""
 
     planned: Reduction
     missing: Missing | None
 
-    def __post_init__(self) -> None:
-        self._own = threading.local()
+    def units(self) -> Iterator[Unit]:
+        return self.planned.course.units()
 
-    def make(self, patch: Patch, unit: list[Box]) -> Cells:
+    def boxes(self, unit: Unit) -> Iterator[Box]:
+        """What is read for a unit."""
+        number, first, last = unit
+        return self.planned.course.boxes(self.planned.course.patch(number), first, last)
+
+    def make(self, unit: Unit) -> Cells:
         """What is kept of the boxes of a unit."""
-        plan, method = self.planned.plan, self.planned.method
-        kept = tuple(span.stop - span.start for span in patch.kept)
+        course, method = self.planned.course, self.planned.method
+        patch = course.patch(unit[0])
+        kept = patch.kept_shape
         group_step, groups = prod(kept), patch.groups.stop - patch.groups.start
         cells = method.make(groups * group_step)
-        for box in unit:
+        for box in self.boxes(unit):
             items = self._read(box)
             labels, label_steps = None, (0,) * items.ndim
-            if plan.groups is not None:
-                labels, label_steps = plan.groups.of(box)
+            if course.groups is not None:
+                labels, label_steps = course.groups.of(box)
                 if patch.groups.start:
                     labels = labels - np.int32(patch.groups.start)
             numbers, first = self._numbers(box)
-            steps = dict(zip(plan.kept, _steps(kept), strict=True))
+            steps = dict(zip(course.kept, _steps(kept), strict=True))
             method.put(
                 cells,
                 items,
@@ -346,19 +377,19 @@ class _Work:
     def _read(self, box: Box) -> Items:
         """The items of a box, in memory that the thread uses again."""
         dtype, shape = self.planned.method.dtype, tuple(span.stop - span.start for span in box)
-        memory = getattr(self._own, "memory", None)
-        if memory is None:
-            memory = self._own.memory = np.empty(prod(self.planned.plan.lengths), dtype)
-        items: Items = memory[: prod(shape)].reshape(shape)
+        size = prod(shape) * dtype.itemsize
+        if len(getattr(_memory, "held", b"")) < size:
+            _memory.held = np.empty(max(size, self.planned.course.box_size), np.uint8)
+        items: Items = _memory.held[:size].view(dtype).reshape(shape)
         self.planned.array.read(box, out=items, missing=self.missing)
         return items
 
     def _numbers(self, box: Box) -> tuple[tuple[int, ...], int]:
         """How far a step along each dimension moves among the items of a cell, and where the first one is."""
-        plan = self.planned.plan
+        course = self.planned.course
         if not self.planned.method.has_numbers:
             return (0,) * len(box), 0
-        steps = dict(zip(plan.axes, _steps(tuple(plan.shape[axis] for axis in plan.axes)), strict=True))
+        steps = dict(zip(course.axes, _steps(tuple(course.shape[axis] for axis in course.axes)), strict=True))
         first = sum(step * box[axis].start for axis, step in steps.items())
         return tuple(steps.get(d, 0) for d in range(len(box))), first
 
@@ -367,18 +398,53 @@ def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(lengths[d + 1 :]) for d in range(len(lengths)))
 
 
-def _run(planned: Reduction, out: Any, missing: Missing | None, progress: Progress | None) -> None:
-    """Make every patch of the result and put it into `out`, an array of numpy or of a store."""
-    plan, method, array = planned.plan, planned.method, planned.array
-    work = _Work(planned, missing)
-    sizes = plan.groups.sizes if plan.groups is not None else None
-    reduced = prod(plan.shape[axis] for axis in plan.axes)
-    done, total = 0, prod(plan.shape)
-    where = repr(array.path or array.store.url)
+@dataclass
+class _Result:
+    """Joins the cells of units in their order, and puts each patch that is whole into `out`.
 
-    def finish(patch: Patch, cells: Cells) -> None:
-        kept = tuple(span.stop - span.start for span in patch.kept)
+    patches  those that are not whole, by number
+    """
+
+    work: _Folding
+    out: Any
+    tick: Callable[[int], None]
+    patches: dict[int, Cells] = field(default_factory=dict)
+
+    def take(self, unit: Unit, cells: Cells) -> None:
+        number, first, last = unit
+        planned, method = self.work.planned, self.work.planned.method
+        if first == 0:
+            self.patches[number] = method.begin(cells)
+        elif number not in self.patches:
+            raise StoreError(f"the journal lacks what was made of patch {number}; expected overwrite")
+        else:
+            method.join(self.patches[number], cells)
+        if last == planned.course.box_count:
+            self._finish(planned.course.patch(number), self.patches.pop(number))
+        self._count(unit)
+
+    def holds(self, unit: Unit) -> bool:
+        """Whether the unit's patch is stored as a chunk of its own, or is not whole yet."""
+        planned = self.work.planned
+        place = planned.place(planned.course.patch(unit[0]))
+        sides = zip(place, self.out.chunks, self.out.shape, strict=True)
+        is_whole = all(s.start % n == 0 and s.stop == min(s.start + n, size) for s, n, size in sides)
+        is_held = unit[0] in self.patches or (is_whole and is_stored(self.out, place))
+        if is_held:
+            self._count(unit)
+        return is_held
+
+    def _count(self, unit: Unit) -> None:
+        boxes = self.work.boxes(unit)
+        self.tick(sum(prod(span.stop - span.start for span in box) for box in boxes))
+
+    def _finish(self, patch: Patch, cells: Cells) -> None:
+        planned, out = self.work.planned, self.out
+        course, method, kept = planned.course, planned.method, patch.kept_shape
+        sizes = course.groups.sizes if course.groups is not None else None
+        reduced = prod(course.shape[axis] for axis in course.axes)
         counts = np.array([reduced], np.int64) if sizes is None else sizes[patch.groups]
+        where = repr(planned.array.path or planned.array.store.url)
         place: tuple[Any, ...] = planned.place(patch)
         there: Any = out[(*place, ...)] if isinstance(out, np.ndarray) and sizes is None else None
         if there is not None and there.flags.c_contiguous and there.dtype == method.result:
@@ -387,43 +453,31 @@ def _run(planned: Reduction, out: Any, missing: Missing | None, progress: Progre
         made = np.empty(len(counts) * prod(kept), method.result)
         method.finish(cells, counts, where, made)
         if sizes is not None:
-            made = np.moveaxis(made.reshape(-1, *kept), 0, sum(d < plan.axes[0] for d in plan.kept))
+            made = np.moveaxis(made.reshape(-1, *kept), 0, sum(d < course.axes[0] for d in course.kept))
         out[place] = made.reshape(tuple(span.stop - span.start for span in place))
 
-    pieces = ((patch, unit, k) for patch in plan.patches() for k, unit in enumerate(patch.units or [[]]))
-    current: tuple[Patch, Cells] | None = None
-    made = _in_order(lambda piece: work.make(piece[0], piece[1]), pieces, _worker_count(planned))
-    with closing(made):
-        for (patch, unit, k), cells in made:
-            if k == 0:
-                if current is not None:
-                    finish(*current)
-                current = patch, method.begin(cells)
-            elif current is not None:
-                method.join(current[1], cells)
-            done += sum(prod(span.stop - span.start for span in box) for box in unit)
-            if progress is not None:
-                progress(done, max(done, total))
-        if current is not None:
-            finish(*current)
+    def pack(self) -> bytes:
+        """The patches that are not whole: number and planes of each."""
+        parts = list[bytes]()
+        for number, cells in self.patches.items():
+            parts.append(number.to_bytes(8, "little"))
+            parts += [plane.tobytes() for plane in (cells.a, cells.b, cells.count) if plane is not None]
+        return b"".join(parts)
 
-
-def _in_order(work: Callable[[Any], R], pieces: Iterable[Any], threads: int) -> Generator[tuple[Any, R]]:
-    """Each piece and what the work makes of it, in order; as many are made at once as there are threads."""
-    if threads == 1:
-        yield from ((piece, work(piece)) for piece in pieces)
-        return
-    waiting: deque[tuple[Any, Future[R]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for piece in pieces:
-                if len(waiting) == threads:
-                    first, coming = waiting.popleft()
-                    yield first, coming.result()
-                waiting.append((piece, pool.submit(work, piece)))
-            while waiting:
-                first, coming = waiting.popleft()
-                yield first, coming.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    def unpack(self, data: bytes) -> None:
+        course, method, found = self.work.planned.course, self.work.planned.method, dict[int, Cells]()
+        while data:
+            number, data = int.from_bytes(data[:8], "little"), data[8:]
+            if number >= course.patch_count:
+                raise ValueError(f"patch {number}; expected one of {course.patch_count}")
+            patch = course.patch(number)
+            made = prod(patch.kept_shape) * (patch.groups.stop - patch.groups.start)
+            cells = method.begin(method.make(made))
+            for plane in (cells.a, cells.b, cells.count):
+                if plane is not None:
+                    if len(data) < plane.nbytes:
+                        raise ValueError(f"cells of {len(data)} bytes; expected {plane.nbytes}")
+                    plane[...] = np.frombuffer(data[: plane.nbytes], plane.dtype)
+                    data = data[plane.nbytes :]
+            found[number] = cells
+        self.patches = found
