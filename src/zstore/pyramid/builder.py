@@ -262,7 +262,7 @@ def _fill(
     for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask):
         planned += [(layer.name, pyramid.steps(layer, arrays, budget, box)) for box in boxes[layer.name]]
     first = [steps[0].plan for _, steps in planned if steps]
-    tick = counter(sum(plan.cell_count(unit) for plan in first for unit in plan.units()), options.progress)
+    tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
     with Runner(options.executor, journal) as runner:
         for name, steps in planned:
             for number, step in enumerate(steps):

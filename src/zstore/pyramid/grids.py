@@ -20,6 +20,22 @@ TILE_LENGTHS = range(64, 2049)
 TILE_LENGTH = 512
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Cells of the levels of a layer that are to be made, within a budget.
+
+    arrays  the levels, the finest first
+    masks   those of the layer's mask, where it is in the pyramid
+    box     of the layer's source, on which the cells depend; None: all
+    """
+
+    layer: Layer
+    arrays: Sequence[Array]
+    masks: Sequence[Array]
+    budget: Budget
+    box: Box | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class LevelGrid:
     """One kind of grid for the levels of a pyramid; all else, a builder does for every kind alike.
@@ -45,18 +61,8 @@ class LevelGrid:
         """The model of a source with the levels there will be."""
         raise NotImplementedError
 
-    def steps(
-        self,
-        layer: Layer,
-        arrays: Sequence[Array],
-        masks: Sequence[Array],
-        budget: Budget,
-        box: Box | None,
-    ) -> list[Step]:
-        """What makes, in order, the cells of `arrays` that depend on a box of the layer's source; None: all.
-
-        `masks` are the levels of the layer's mask, where it is in the pyramid. Progress is counted in the
-        cells of the first step.
+    def steps(self, wanted: Wanted) -> list[Step]:
+        """What makes the cells that are wanted, in order; progress is counted in those of the first step.
 
         Raises
             MetadataError: the budget does not hold one unit.
@@ -149,18 +155,13 @@ class FactorGrid(LevelGrid):
         affine = None if geo.affine is None else geo.affine.scaled(ratios)
         return replace(level, factors=ratios, affine=affine)
 
-    def steps(
-        self,
-        layer: Layer,
-        arrays: Sequence[Array],
-        masks: Sequence[Array],
-        budget: Budget,
-        box: Box | None,
-    ) -> list[Step]:
+    def steps(self, wanted: Wanted) -> list[Step]:
         """The passes that make a copy of the source, where it is wanted, and the levels."""
+        arrays = wanted.arrays
         copy, levels = (arrays[0], arrays[1:]) if self.is_copied else (None, arrays)
-        masks = masks[len(arrays) - len(levels) :]
-        return [Step(work) for work in plan_passes(layer.recipe, copy, levels, budget, box, masks)]
+        masks = wanted.masks[len(arrays) - len(levels) :]
+        passes = plan_passes(wanted.layer.recipe, copy, levels, wanted.budget, wanted.box, masks)
+        return [Step(work) for work in passes]
 
 
 def pair_of(value: Any, name: str) -> tuple[int, int]:

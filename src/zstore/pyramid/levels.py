@@ -24,7 +24,7 @@ from zstore.nodes.open import create_array
 from zstore.pyramid.boxes import Box
 from zstore.pyramid.budget import Budget, plan_passes
 from zstore.pyramid.dataset import Dataset, free_extras, join_attributes, place_of
-from zstore.pyramid.grids import LevelGrid
+from zstore.pyramid.grids import LevelGrid, Wanted
 from zstore.pyramid.layers import Layer
 from zstore.pyramid.passes import Recipe, Step, run_step
 from zstore.pyramid.record import MEMBER
@@ -109,7 +109,8 @@ class Pyramid:
 
         Masks are made before what they mask: coarser levels are made of what the finer ones' masks leave.
         """
-        return self.grid.steps(layer, arrays[layer.name], arrays.get(layer.mask_name or "", ()), budget, box)
+        masks = arrays.get(layer.mask_name or "", ())
+        return self.grid.steps(Wanted(layer, arrays[layer.name], masks, budget, box))
 
     def draft(self, group: Group, nodes: NewNodes, build: str) -> dict[str, list[Array]]:
         """The arrays of every layer that are to be written, the finest first, with all that lies beside them.

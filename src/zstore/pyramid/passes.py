@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import groupby, product
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -18,7 +18,7 @@ from zstore.extensions.registry import resamplers
 from zstore.jobs.plan import Plan
 from zstore.jobs.runner import Runner
 from zstore.nodes.array import Array, is_stored
-from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume
+from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.pyramid.masks import Mask, Masking
 from zstore.resampling.grid import WEIGHTED
 from zstore.resampling.methods import Part, Resampler, plan_part
@@ -119,24 +119,41 @@ class Pass:
             sides.append(slice(first, max(first, min(last, box.stop))))
         return tuple(sides)
 
-    def units(self) -> list[Shape]:
+    def units(self) -> Iterator[Shape]:
         """Where the units that own something begin, so that few shared chunks are unfinished at a time."""
+        for unit in self._nested(self._ranges(), range(len(self.levels), self.whole_count, -1)):
+            if any(volume(self.own(unit, level)) for level in self.targets()):
+                yield unit
+
+    def _ranges(self) -> list[range]:
+        """Where units begin, per dimension, as far as something is to be written."""
         ranges = []
         for axis, (size, length) in enumerate(zip(self.source.shape, self.unit, strict=True)):
             sides = [(self.boxes[level][axis], self.scale(level)[axis]) for level in self.targets()]
             begin = min((side.start * factor for side, factor in sides), default=0) // length * length
             end = min(size, max((side.stop * factor for side, factor in sides), default=0))
             ranges.append(range(begin, end, length))
-        found = [u for u in product(*ranges) if any(volume(self.own(u, level)) for level in self.targets())]
-        return sorted(found, key=self._nest)
+        return ranges
 
-    def _nest(self, unit: Shape) -> tuple[Shape, ...]:
-        """The shared chunks that a unit lies in, the largest on the ground first."""
-        places = []
-        for level in range(len(self.levels), self.whole_count, -1):
-            steps = zip(unit, self.scale(level), outer_chunks(self.levels[level - 1]), strict=True)
-            places.append(tuple(begin // factor // length for begin, factor, length in steps))
-        return (*places, unit)
+    def _nested(self, ranges: Sequence[Sequence[int]], levels: range) -> Iterator[Shape]:
+        """The units that begin there, shared chunk by shared chunk, those of the coarsest level outermost."""
+        if not levels:
+            yield from product(*ranges)
+            return
+        scale, chunks = self.scale(levels[0]), outer_chunks(self.levels[levels[0] - 1])
+        sizes = [factor * length for factor, length in zip(scale, chunks, strict=True)]
+        parts = [_cut_at(begins, size) for begins, size in zip(ranges, sizes, strict=True)]
+        for chosen in product(*parts):
+            yield from self._nested(chosen, levels[1:])
+
+    def total_count(self) -> int:
+        """How many cells of the source lie in all units."""
+        first = self.targets()[0] if self.targets() else 0
+        is_all = self.boxes[first] == whole(self.shape(first))
+        if is_all and not any(n % f for n, f in zip(self.unit, self.scale(first), strict=True)):
+            # Each of them owns something, and together they are the source.
+            return prod(self.source.shape)
+        return sum(map(self.cell_count, self.units()))
 
     def cell_count(self, unit: Shape) -> int:
         """How many cells of the source lie in a unit."""
@@ -306,6 +323,11 @@ class Pass:
         return bool(nodata == limits.max and cells.max() != limits.max)
 
 
+def _cut_at(begins: Sequence[int], size: int) -> list[list[int]]:
+    """Where units begin, by the stretch of that size in which they do."""
+    return [[*part] for _, part in groupby(begins, key=size.__rfloordiv__)]
+
+
 def is_built_in(method: str) -> bool:
     """Whether a method is no plugin's."""
     found = resamplers.resolve(method)
@@ -340,6 +362,7 @@ class LevelPlan(Plan[list[Items]], Protocol):
     def unit(self) -> Shape: ...
     @property
     def most(self) -> int | None: ...
+    def total_count(self) -> int: ...
     def shared(self, unit: Shape) -> list[Share]: ...
     def cell_count(self, unit: Shape) -> int: ...
 

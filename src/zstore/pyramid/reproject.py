@@ -95,6 +95,10 @@ class Reprojection:
         """How many cells of the level a unit makes."""
         return volume(self.own(unit))
 
+    def total_count(self) -> int:
+        """How many cells of the level all units make."""
+        return sum(map(self.cell_count, self.units()))
+
     def shared(self, unit: Shape) -> list[Share]:
         """No shares, because every unit is a whole chunk."""
         return []

@@ -16,7 +16,7 @@ from zstore.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.pyramid.boxes import Box, Shape, whole
-from zstore.pyramid.budget import Budget, direct_depth, plan_passes
+from zstore.pyramid.budget import direct_depth, plan_passes
 from zstore.pyramid.coverage import (
     Tiles,
     choose_matrix,
@@ -28,8 +28,7 @@ from zstore.pyramid.coverage import (
     tiles_by_level,
 )
 from zstore.pyramid.dataset import Dataset
-from zstore.pyramid.grids import LevelGrid
-from zstore.pyramid.layers import Layer
+from zstore.pyramid.grids import LevelGrid, Wanted
 from zstore.pyramid.passes import Pass, Step
 from zstore.pyramid.reproject import Reprojection, window_cells
 from zstore.pyramid.transform import GridTransform
@@ -155,15 +154,10 @@ class TileGrid(LevelGrid):
     def pending(self) -> dict[str, Any]:
         return {"grids": [list(grid) for grid in self.sources]}
 
-    def steps(
-        self,
-        layer: Layer,
-        arrays: Sequence[Array],
-        masks: Sequence[Array],
-        budget: Budget,
-        box: Box | None,
-    ) -> list[Step]:
+    def steps(self, wanted: Wanted) -> list[Step]:
         """What samples the finest level from the source, then the passes that make the others of it."""
+        layer, arrays, masks, box = wanted.layer, wanted.arrays, wanted.masks, wanted.box
+        budget = wanted.budget
         axes, recipe, finest, mask = layer.axes, layer.recipe, arrays[0], layer.recipe.mask
         assert layer.sampling is not None
         work = Reprojection(
