@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import subprocess
 import sys
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.errors import CodecError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.reduction import plan, reduce
 from zstore.storage.memory import MemoryStore
 
@@ -266,6 +268,11 @@ def test_labels_that_are_nothing_make_no_group():
         np.testing.assert_array_equal(array.reduce("sum", groups=objects), [7, 3])
 
 
+def boxes_of(course, unit):
+    number, first, last = unit
+    return course.boxes(course.patch(number), first, last)
+
+
 def test_many_groups_of_large_maps_are_made_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(plan, "PATCH_LIMIT", 4 << 10)
     monkeypatch.setattr(plan, "BOX_SIZE", 1 << 10)
@@ -274,7 +281,7 @@ def test_many_groups_of_large_maps_are_made_a_few_at_a_time(monkeypatch):
     months = np.arange(24) % 12
     course = reduce.plan_reduction(array, reduce.Request("mean", 0, groups=months)).course
     assert len(course.group_spans) > 1
-    boxes = [box for number, *span in course.units() for box in course.boxes(course.patch(number), *span)]
+    boxes = [box for unit in course.units() for box in boxes_of(course, unit)]
     assert len(boxes) == len({str(box) for box in boxes}) == 24, "a map is read once"
     made = array.reduce("mean", 0, groups=months)
     np.testing.assert_array_equal(made, [values[months == m].mean(0) for m in range(12)])
@@ -544,3 +551,97 @@ def test_progress_comes_to_all_items():
     array = make(np.zeros((30, 8), "u1"), (4, 8))
     array.reduce("sum", 0, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (240, 240)
+
+
+class Watched(MemoryStore):
+    """Counts chunks that are read, and fails at the n-th."""
+
+    reads = 0
+    left = 1 << 30
+
+    def get(self, key, byte_range=None):
+        if "c/" in key:
+            self.reads += 1
+            if self.reads > self.left:
+                raise StoreError("the store is gone", key=key)
+        return super().get(key, byte_range)
+
+
+@pytest.fixture
+def _small_units(monkeypatch):
+    for name, size in {
+        "UNIT_SIZE": 1 << 10,
+        "BOX_SIZE": 1 << 9,
+        "PATCH_SIZE": 1 << 9,
+        "PATCH_LIMIT": 1 << 10,
+    }.items():
+        monkeypatch.setattr(plan, name, size)
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("method", ["std", "sum", "argmax", "min"])
+@pytest.mark.parametrize("left", [0, 1, 33, 127])
+@pytest.mark.usefixtures("_small_units")
+def test_what_was_interrupted_goes_on_where_it_was(axis, method, left):
+    values = np.random.default_rng(0).normal(size=(64, 128)).astype("f4")
+    source = zstore.create_array(Watched(), data=values, chunks=(8, 8))
+    options = {"groups": np.arange(64) % 3} if method == "sum" and axis == 0 else {}
+    expected, target = MemoryStore(), MemoryStore()
+    source.store.reads = 0
+    zstore.reduce(source, method, axis, out=expected, **options)
+    whole = source.store.reads
+    source.store.reads, source.store.left = 0, left
+    with pytest.raises(StoreError, match="gone"):
+        zstore.reduce(source, method, axis, out=target, **options)
+    source.store.reads, source.store.left = 0, 1 << 30
+    with pytest.raises(MetadataError, match="a reduction with other arguments was interrupted here: name"):
+        zstore.reduce(source, "count", axis, out=target, resume=True, **options)
+    zstore.reduce(source, method, axis, out=target, resume=True, **options)
+    assert {key: target.get(key) for key in target.list("")} == {
+        key: expected.get(key) for key in expected.list("")
+    }
+    planned = reduce.plan_reduction(source, reduce.Request(method, axis, **options))
+    # Of units, with boxes of two chunks each, only those are made again that were under way, or waited for their turn to be joined.
+    most = max(sum(1 for _ in boxes_of(planned.course, unit)) for unit in planned.course.units())
+    assert source.store.reads <= whole - left + 2 * most * (planned.worker_count + 1)
+
+
+@pytest.mark.usefixtures("_small_units")
+def test_what_a_power_cut_took_is_made_again():
+    values = np.random.default_rng(0).integers(1, 99, (64, 128)).astype("u2")
+    source, target = zstore.create_array(Watched(), data=values, chunks=(8, 8)), MemoryStore()
+    source.store.reads, source.store.left = 0, 100
+    with pytest.raises(StoreError, match="gone"):
+        zstore.reduce(source, "sum", 0, out=target)
+    source.store.left = 1 << 30
+    first, *others = sorted(key for key in target.list("c"))
+    assert others
+    target.delete(first)
+    made = zstore.reduce(source, "sum", 0, out=target, resume=True)
+    np.testing.assert_array_equal(made[...], values.sum(0))
+
+
+def test_resuming_is_for_places_and_for_what_is_unfinished():
+    array, target = make(np.arange(6, dtype="i4")), MemoryStore()
+    for out in (None, np.empty((), "i8")):
+        with pytest.raises(ValueError, match="resume without a place"):
+            array.reduce("sum", out=out, resume=True)
+    assert zstore.reduce(array, "sum", out=target, resume=True)[...] == 15
+    with pytest.raises(StoreError, match="a reduction cannot begin: an array or group is there already"):
+        zstore.reduce(array, "max", out=target, resume=True)
+
+
+def test_ten_million_chunks_are_planned_in_little_memory():
+    array = zstore.create_array(MemoryStore(), shape=(10**7, 1024, 1024), chunks=(1, 1024, 1024), dtype="u2")
+    tracemalloc.start()
+    try:
+        planned = reduce.plan_reduction(array, reduce.Request("mean", 0))
+        units = list(itertools.islice(planned.course.units(), 1000))
+        planned.describe()
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert len(set(units)) == 1000 and planned.course.box_count == 10**7 // 4
+    assert peak < 100 << 20 and len(pickle.dumps(planned.course)) < 2000

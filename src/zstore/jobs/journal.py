@@ -4,8 +4,9 @@ Of each plan (a step of the job) there is, below its name:
 
     done      a bit for each unit that gave nothing back, compressed: 10^7 units take 1.25 MB at most, and
               some hundred bytes where they are done in their order
-    1, 2, ... what other units gave back, many together: how many, their numbers, how many bytes each, bytes
-    state     of a plan whose results are taken in order: how many were, and what they have come to
+    1, 2, ... what other units gave back, many together: how many, their numbers, how many bytes each, the
+              checksum of each, bytes
+    state     of a plan whose results are taken in order: checksum, how many were, what they have come to
 """
 
 from __future__ import annotations
@@ -75,9 +76,10 @@ class Journal:
     def get_state(self, step: str) -> tuple[int, bytes]:
         """(how many results were taken, what they had come to); 0 where that is not known."""
         value = None if self._is_new else self._store.get(self._step(step).key(STATE))
-        if value is None or len(value) < NUMBER.itemsize:
+        data, size = bytes(value or b""), NUMBER.itemsize
+        if len(data) < 2 * size or zlib.crc32(data[size:]) != int.from_bytes(data[:size], "little"):
             return 0, b""
-        return int.from_bytes(value[: NUMBER.itemsize], "little"), bytes(value[NUMBER.itemsize :])
+        return int.from_bytes(data[size : 2 * size], "little"), data[2 * size :]
 
     def _write_in_time(self) -> None:
         size = sum(step.waiting_size for step in self._steps.values())
@@ -107,7 +109,7 @@ class _Step:
 
     done     a bit for each that gave nothing back
     numbers  of those whose results were stored when the job began, in order; `places` of these results are
-             (number of the value, first byte, bytes)
+             (number of the value, first byte, bytes, checksum)
     waiting  results that are not stored yet
     """
 
@@ -115,7 +117,7 @@ class _Step:
     prefix: str
     done: bytearray = field(default_factory=bytearray)
     numbers: Numbers = field(default_factory=lambda: np.empty(0, NUMBER))
-    places: Numbers = field(default_factory=lambda: np.empty((0, 3), NUMBER))
+    places: Numbers = field(default_factory=lambda: np.empty((0, 4), NUMBER))
     waiting: dict[int, bytes] = field(default_factory=dict)
     waiting_size: int = 0
     value_count: int = 0
@@ -136,20 +138,20 @@ class _Step:
         place = number >> 3
         if place < len(self.done) and self.done[place] >> (number & 7) & 1:
             return b""
-        at = int(np.searchsorted(self.numbers, number))
+        at = int(np.searchsorted(self.numbers, NUMBER.type(number)))
         if at == len(self.numbers) or self.numbers[at] != number:
             return None
-        name, begin, size = self.places[at].tolist()
-        value = self.store.get(self.key(name), ByteRange(begin, size))
-        return None if value is None or len(value) != size else bytes(value)
+        name, begin, size, checksum = self.places[at].tolist()
+        value = bytes(self.store.get(self.key(name), ByteRange(begin, size)) or b"")
+        return value if len(value) == size and zlib.crc32(value) == checksum else None
 
     def write(self) -> None:
         """Store what waits."""
         if self.waiting:
-            numbers = np.array([len(self.waiting), *self.waiting, *map(len, self.waiting.values())], NUMBER)
-            self.store.put(
-                self.key(self.value_count + 1), numbers.tobytes() + b"".join(self.waiting.values())
-            )
+            parts = self.waiting.values()
+            numbers = [len(parts), *self.waiting, *map(len, parts), *map(zlib.crc32, parts)]
+            value = np.array(numbers, NUMBER).tobytes() + b"".join(parts)
+            self.store.put(self.key(self.value_count + 1), value)
             self.value_count += 1
             self.waiting, self.waiting_size = {}, 0
         if self.is_marked_anew:
@@ -157,16 +159,18 @@ class _Step:
             self.is_marked_anew = False
         if self.state is not None:
             count, pack = self.state
-            self.store.put(self.key(STATE), np.array([count], NUMBER).tobytes() + pack())
+            data = np.array([count], NUMBER).tobytes() + pack()
+            self.store.put(self.key(STATE), np.array([zlib.crc32(data)], NUMBER).tobytes() + data)
             self.state = None
 
     def load(self) -> None:
         """Know what was stored; what makes no sense is not known."""
         names = self.store.list_children(self.prefix)
         if DONE in names:
-            data = self.store.get(self.key(DONE)) or b""
+            unpacker = zlib.decompressobj()
             with suppress(zlib.error):
-                self.done = bytearray(zlib.decompressobj().decompress(data, DONE_SIZE))
+                done = unpacker.decompress(self.store.get(self.key(DONE)) or b"", DONE_SIZE)
+                self.done = bytearray(done if unpacker.eof else b"")
         values = sorted(int(name) for name in names if VALUE.fullmatch(name))
         found = [(value, *self._load_value(value)) for value in values]
         if found:
@@ -178,16 +182,16 @@ class _Step:
             self.places = self.places[chosen]
 
     def _load_value(self, value: int) -> tuple[Numbers, Numbers]:
-        """(numbers of the units whose results are in a value, first byte and bytes of each)."""
+        """(numbers of the units whose results are in a value, first byte, bytes and checksum of each)."""
         key, size = self.key(value), NUMBER.itemsize
+        total = self.store.size(key) or 0
         count = int.from_bytes(self.store.get(key, ByteRange(0, size)) or b"", "little")
-        begin = size * (1 + 2 * count)
-        head = (
-            self.store.get(key, ByteRange(size, begin - size))
-            if begin <= (self.store.size(key) or 0)
-            else None
-        )
-        if not head or len(head) != begin - size:
-            return np.empty(0, NUMBER), np.empty((0, 2), NUMBER)
-        numbers, sizes = np.frombuffer(head, NUMBER).reshape(2, count)
-        return numbers, np.stack([begin + np.cumsum(sizes) - sizes, sizes], 1).astype(NUMBER)
+        begin, head = size * (1 + 3 * count), b""
+        if begin <= total:
+            head = bytes(self.store.get(key, ByteRange(size, begin - size)) or b"")
+        if head and len(head) == begin - size:
+            numbers, sizes, checksums = np.frombuffer(head, NUMBER).reshape(3, count)
+            if begin + sum(sizes.tolist()) == total:
+                places = [begin + np.cumsum(sizes) - sizes, sizes, checksums]
+                return numbers, np.stack(places, 1).astype(NUMBER)
+        return np.empty(0, NUMBER), np.empty((0, 3), NUMBER)

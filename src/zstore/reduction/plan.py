@@ -93,6 +93,22 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
     return Groups(names, np.ascontiguousarray(codes.reshape(full)), sizes)
 
 
+@dataclass(frozen=True)
+class Even(Sequence[slice]):
+    """A length cut into spans of `step`, the last as long as is left; however many, they take no memory."""
+
+    size: int
+    step: int
+
+    def __len__(self) -> int:
+        return -(-self.size // self.step)
+
+    def __getitem__(self, place: Any) -> Any:
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return slice(place * self.step, min((place + 1) * self.step, self.size))
+
+
 class Patch(NamedTuple):
     """A part of the result that is made at once.
 
@@ -121,7 +137,7 @@ class Course:
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
-    spans: tuple[tuple[slice, ...], ...]
+    spans: tuple[Sequence[slice], ...]
     item_size: int
     cell_size: int
     groups: Groups | None
@@ -140,7 +156,12 @@ class Course:
     @property
     def lengths(self) -> tuple[int, ...]:
         """The longest box."""
-        return tuple(max((s.stop - s.start for s in spans), default=0) for spans in self.spans)
+        return tuple(
+            min(spans.step, spans.size)
+            if isinstance(spans, Even)
+            else max((s.stop - s.start for s in spans), default=0)
+            for spans in self.spans
+        )
 
     @property
     def box_size(self) -> int:
@@ -173,16 +194,11 @@ class Course:
 
         All boxes of a patch follow one another, those that do not concern it, too.
         """
-        is_filtered, known = len(self.group_spans) > 1, dict[int, list[tuple[int, int]]]()
         for number in range(self.patch_count):
-            patch = self.patch(number)
-            cells = prod(patch.kept_shape)
-            if is_filtered or cells not in known:
-                known[cells] = [*self._stretches(patch, cells)]
-            yield from ((number, first, last) for first, last in known[cells])
+            yield from ((number, first, last) for first, last in self._stretches(self.patch(number)))
 
-    def _stretches(self, patch: Patch, cells: int) -> Iterator[tuple[int, int]]:
-        most = max(UNIT_SIZE, 8 * self.patch_size)
+    def _stretches(self, patch: Patch) -> Iterator[tuple[int, int]]:
+        most, cells = max(UNIT_SIZE, 8 * self.patch_size), prod(patch.kept_shape)
         lengths = [[span.stop - span.start for span in self.spans[axis]] for axis in self.axes]
         first = size = 0
         for number, sides in enumerate(product(*lengths)):
@@ -225,20 +241,19 @@ class Course:
 def make_course(
     shape: tuple[int, ...],
     axes: tuple[int, ...],
-    chunks: Sequence[Sequence[int]],
+    chunks: Sequence[Sequence[int] | int],
     item_size: int,
     cell_size: int,
     groups: Groups | None = None,
 ) -> Course:
-    """The course through an array cut into chunks of those lengths, per dimension.
+    """The course through an array cut into chunks of those lengths, per dimension: one for all, or each.
 
     A patch has the cells of one chunk or of several, and each chunk is read once, as long as what is kept for
     its cells fits `PATCH_LIMIT`. Where there are too many groups for that, a patch has some of them, and the
     chunks that have none of those are not read for it; else chunks are read in parts.
     """
     kept = [d for d in range(len(shape)) if d not in axes]
-    lengths = [max(1, *row) if row else 1 for row in chunks]
-    edges = [(0, *accumulate(row)) for row in chunks]
+    lengths = [_longest(row, size) for row, size in zip(chunks, shape, strict=True)]
     count = 1 if groups is None else groups.count
     at_once = count
 
@@ -248,7 +263,7 @@ def make_course(
     def box_size() -> int:
         return prod(lengths) * item_size
 
-    if patch_size() > PATCH_LIMIT and groups is not None and _is_cut_by(groups, edges):
+    if patch_size() > PATCH_LIMIT and groups is not None and _is_cut_by(groups, chunks, shape):
         at_once = max(1, PATCH_LIMIT // (patch_size() // at_once))
     for d in kept:  # the outermost first: what is left of a chunk then lies together
         if patch_size() > PATCH_LIMIT:
@@ -264,25 +279,36 @@ def make_course(
         else:
             room = max(BOX_SIZE, min(BOX_BESIDE, patch_size(), PATCH_LIMIT - patch_size())) // box_size()
         lengths[d] *= max(1, min(room, shape[d] // lengths[d] + 1))
-    spans = tuple(_cut(row, most) for row, most in zip(edges, lengths, strict=True))
+    spans = tuple(_cut(*side) for side in zip(chunks, shape, lengths, strict=True))
     group_spans = tuple(slice(g, min(g + at_once, count)) for g in range(0, count, max(1, at_once)))
     return Course(shape, axes, spans, item_size, cell_size, groups, group_spans)
 
 
-def _is_cut_by(groups: Groups, edges: Sequence[Sequence[int]]) -> bool:
+def _longest(chunks: Sequence[int] | int, size: int) -> int:
+    """The longest chunk along a dimension of that size."""
+    return max(1, min(chunks, size) if isinstance(chunks, int) else max(chunks, default=1))
+
+
+def _edges(chunks: Sequence[int] | int, size: int) -> Sequence[int]:
+    """Where chunks begin along a dimension of that size, and where the last one ends."""
+    return (*range(0, size, chunks), size) if isinstance(chunks, int) else (0, *accumulate(chunks))
+
+
+def _is_cut_by(groups: Groups, chunks: Sequence[Sequence[int] | int], shape: tuple[int, ...]) -> bool:
     """Whether hardly any chunk has items of several groups: labels along one dimension only."""
     [*labelled] = (d for d, n in enumerate(groups.codes.shape) if n > 1)
     if len(labelled) != 1:
         return False
-    codes, row = groups.codes.reshape(-1), edges[labelled[0]]
-    pairs = list(pairwise(row))
+    codes, pairs = groups.codes.reshape(-1), list(pairwise(_edges(chunks[labelled[0]], shape[labelled[0]])))
     return sum(len(np.unique(codes[a:b])) for a, b in pairs) <= 2 * len(pairs)
 
 
-def _cut(edges: Sequence[int], most: int) -> tuple[slice, ...]:
+def _cut(chunks: Sequence[int] | int, size: int, most: int) -> Sequence[slice]:
     """Spans of whole chunks, of `most` items at most; parts of a chunk that is longer."""
+    if isinstance(chunks, int) and (most % chunks == 0 or chunks % most == 0):
+        return Even(size, most)
     spans: list[slice] = []
-    for first, last in pairwise(edges):
+    for first, last in pairwise(_edges(chunks, size)):
         if spans and last - spans[-1].start <= most:
             spans[-1] = slice(spans[-1].start, last)
         else:

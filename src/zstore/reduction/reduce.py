@@ -19,6 +19,7 @@ from zstore.jobs.plan import Plan as JobPlan
 from zstore.jobs.record import begin_new, name_job, resumable
 from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
 from zstore.jobs.target import check_apart, describe_source
+from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array, is_stored
 from zstore.nodes.create import NewNodes
 from zstore.nodes.node import Missing
@@ -123,14 +124,13 @@ class Reduction(NamedTuple):
             said = f"{names.dtype} {names.tolist()!r}".encode() + course.groups.codes.tobytes()
             groups = hashlib.sha256(said).hexdigest()[:16]
         fixed = {**vars(method), "nodata": method.nodata.tobytes().hex()}
-        cut = [[[span.start, span.stop] for span in spans] for spans in (*course.spans, course.group_spans)]
         return {
             **describe_source(array.store, array.path, array.model),
             **{name: str(value) for name, value in fixed.items()},
             "axes": list(course.axes),
             "shape": list(self.shape),
             "groups": groups,
-            "units": name_job([cut, plans.UNIT_SIZE]),
+            "units": name_job([repr(course.spans), repr(course.group_spans), plans.UNIT_SIZE]),
         }
 
 
@@ -222,8 +222,10 @@ def plan_reduction(array: Array, request: Request) -> Reduction:
         ddof=request.ddof,
         **packing,
     )
+    is_regular = array.shards is not None or isinstance(array.model.grid, RegularGrid)
+    chunks = array.chunks if is_regular else array.read_chunk_sizes
     item_size = max(1, array.dtype.itemsize)
-    course = make_course(array.shape, axes, array.read_chunk_sizes, item_size, method.cell_size, labelled)
+    course = make_course(array.shape, axes, chunks, item_size, method.cell_size, labelled)
     shape, dims = [], []
     for d, length in enumerate(array.shape):
         is_first = bool(axes) and d == axes[0] and labelled is not None
