@@ -580,9 +580,10 @@ def _small_units(monkeypatch):
     monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
 
 
-@pytest.mark.parametrize("axis", [0, 1, None])
-@pytest.mark.parametrize("method", ["std", "sum", "argmax", "min"])
-@pytest.mark.parametrize("left", [0, 1, 33, 127])
+@pytest.mark.parametrize(
+    ("method", "axis"), [("std", 0), ("sum", 0), ("argmax", 1), ("min", None), ("var", None)]
+)
+@pytest.mark.parametrize("left", [0, 33, 127])
 @pytest.mark.usefixtures("_small_units")
 def test_what_was_interrupted_goes_on_where_it_was(axis, method, left):
     values = np.random.default_rng(0).normal(size=(64, 128)).astype("f4")
@@ -603,7 +604,7 @@ def test_what_was_interrupted_goes_on_where_it_was(axis, method, left):
         key: expected.get(key) for key in expected.list("")
     }
     planned = reduce.plan_reduction(source, reduce.Request(method, axis, **options))
-    # Of units, with boxes of two chunks each, only those are made again that were under way, or waited for their turn to be joined.
+    # Only units are made again that were under way, or waited to be joined; their boxes have two chunks.
     most = max(sum(1 for _ in boxes_of(planned.course, unit)) for unit in planned.course.units())
     assert source.store.reads <= whole - left + 2 * most * (planned.worker_count + 1)
 
