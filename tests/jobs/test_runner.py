@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,55 @@ def test_what_is_done_is_not_made_again(bad: int) -> None:
     assert all(key.startswith("k/j/") for key in store.list(""))
 
 
-def test_no_unit_runs_behind_an_error() -> None:
+@dataclass
+class Total:
+    """The sum of all squares, as long as units come in their order; interrupted at one that it is told of."""
+
+    bad: int = -1
+    numbers: list[int] = field(default_factory=list)
+
+    def take(self, unit: tuple[int, ...], parts: list[np.ndarray]) -> None:
+        assert UNITS.index(unit) == len(self.numbers)
+        self.numbers.append(int(parts[0].sum()))
+        if unit[0] == self.bad:
+            raise KeyboardInterrupt
+
+    def holds(self, unit: tuple[int, ...]) -> bool:
+        return True
+
+    def pack(self) -> bytes:
+        return np.array(self.numbers, "i8").tobytes()
+
+    def unpack(self, data: bytes) -> None:
+        self.numbers = np.frombuffer(data, "i8").tolist()
+
+
+@pytest.mark.parametrize("bad", [0, 17, 39])
+def test_a_fold_takes_in_order_and_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, bad: int) -> None:
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
+    expected = [n * n + (n % 3) ** 2 for n in range(40)]
+    store, made = MemoryStore(), list[int]()
+
+    @dataclass(frozen=True)
+    class Uneven(Squares):
+        def make(self, unit: tuple[int, ...]) -> list[np.ndarray]:
+            made.append(unit[0])
+            time.sleep(0.003 * (unit[0] % 4 == 0))
+            return super().make(unit)
+
+    with pytest.raises(KeyboardInterrupt), Runner(journal=Journal(store, "j")) as runner:
+        runner.fold(Uneven(), "a", Total(bad))
+    made.clear()
+    total = Total()
+    with Runner(journal=Journal(store, "j")) as runner:
+        runner.fold(Uneven(), "a", total)
+    # What was being taken when it was interrupted is made again, and nothing before it.
+    assert total.numbers == expected and sorted(made) == [*range(bad, 40)]
+
+
+@pytest.mark.parametrize("is_fold", [False, True])
+def test_no_unit_runs_behind_an_error(is_fold: bool) -> None:
     running, lock = 0, threading.Lock()
 
     @dataclass(frozen=True)
@@ -114,9 +162,9 @@ def test_no_unit_runs_behind_an_error() -> None:
                 with lock:
                     running -= 1
 
-    with Runner() as runner, pytest.raises(ValueError, match="unit"):
+    with ThreadPoolExecutor(4) as pool, pytest.raises(ValueError, match="unit"):
         try:
-            runner.run(Slow(5), "a", lambda unit, parts: None)
+            Runner(pool).fold(Slow(5), "a", Total()) if is_fold else Runner(pool).run(Slow(5), "a")
         finally:
             assert running == 0
 

@@ -159,8 +159,10 @@ class Runner:
 
         def finish() -> None:
             number = next(iter(waiting)) if is_in_order else done.get()
-            unit, future = waiting.pop(number)
-            settle(number, unit, future.result())
+            unit, future = waiting[number]
+            result = future.result()
+            del waiting[number]
+            settle(number, unit, result)
 
         try:
             for number, unit in units:
