@@ -24,6 +24,23 @@ if TYPE_CHECKING:
         open_array,
         open_group,
     )
+    from zstore.nodes.zarr_functions import (
+        array,
+        create,
+        empty,
+        empty_like,
+        full,
+        full_like,
+        group,
+        load,
+        ones,
+        ones_like,
+        open_consolidated,
+        save,
+        tree,
+        zeros,
+        zeros_like,
+    )
     from zstore.pyramid.build import build_pyramid, build_tile_pyramid
     from zstore.pyramid.tiles import open_tiles, read_tile
     from zstore.pyramid.update import update_pyramid
@@ -65,6 +82,26 @@ _HOMES = {
     "update_pyramid": "zstore.pyramid.update",
     "validate": "zstore.validation.run",
     "verify": "zstore.upkeep.verify",
+    **dict.fromkeys(
+        [
+            "array",
+            "create",
+            "empty",
+            "empty_like",
+            "full",
+            "full_like",
+            "group",
+            "load",
+            "ones",
+            "ones_like",
+            "open_consolidated",
+            "save",
+            "tree",
+            "zeros",
+            "zeros_like",
+        ],
+        "zstore.nodes.zarr_functions",
+    ),
 }
 
 __all__ = [
@@ -72,32 +109,47 @@ __all__ = [
     "CachedStore",
     "Group",
     "aio",
+    "array",
     "build_pyramid",
     "build_tile_pyramid",
     "consolidate",
     "convert",
     "convert_metadata",
+    "create",
     "create_array",
     "create_group",
     "create_hierarchy",
     "downsample",
+    "empty",
+    "empty_like",
     "errors",
     "from_dask",
+    "full",
+    "full_like",
     "get_include",
+    "group",
+    "load",
+    "ones",
+    "ones_like",
     "open",
     "open_array",
+    "open_consolidated",
     "open_group",
     "open_tiles",
     "read_tile",
     "reduce",
+    "save",
     "set_cache_size",
     "set_durable",
     "set_limits",
     "set_threads",
     "to_dask",
+    "tree",
     "update_pyramid",
     "validate",
     "verify",
+    "zeros",
+    "zeros_like",
 ]
 
 
@@ -136,7 +188,8 @@ if not TYPE_CHECKING:  # type checkers are to find names that are not there
             return import_module(f"zstore.{name}")
         home = _HOMES.get(name)
         if home is None:
-            raise AttributeError(f"module 'zstore' has no attribute {name!r}")
+            advice = import_module("zstore.nodes.advice")
+            raise advice.advise("module 'zstore'", name, advice.MODULE_ADVICE)
         value = getattr(import_module(home), name)
         globals()[name] = value
         return value

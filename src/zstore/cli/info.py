@@ -20,7 +20,6 @@ from zstore.report.summary import (
     format_size,
     list_facts,
     make_report,
-    stored_size,
 )
 from zstore.storage.url import open_store
 
@@ -95,7 +94,7 @@ def _array_table(report: Report, with_sizes: bool) -> Table:
         variable = variables.get(array.basename)
         nodata = "" if variable is None or variable.nodata is None else f"{variable.nodata:.12g}"
         shape, chunks, shards = map(format_lengths, (array.shape, array.chunks, array.shards or ()))
-        sizes = [format_size(stored_size(array)), format_size(array.nbytes)] if with_sizes else []
+        sizes = [format_size(array.nbytes_stored()), format_size(array.nbytes)] if with_sizes else []
         table.add_row(path, shape, str(array.dtype), chunks, shards, describe_codecs(array), nodata, *sizes)
     for path, error in report.unreadable.items():
         table.add_row(clean(path), "", "", "", "", clean(f"cannot be read: {error.message}"))

@@ -30,7 +30,8 @@ from zstore.model.order import is_same_type
 from zstore.nodes import above
 from zstore.nodes.indexers import Indexer, awaited_door
 from zstore.nodes.lazy import LazyArray
-from zstore.nodes.node import Access, Missing, Node, is_fault
+from zstore.nodes.node import Access, Missing, is_fault
+from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
 from zstore.storage.base import Store, join_key
 from zstore.storage.locking import hold_name
 
@@ -44,7 +45,7 @@ _Several: TypeAlias = slice | EllipsisType | list[int] | list[bool] | npt.NDArra
 Several: TypeAlias = _Several | tuple[_Several, ...]
 
 
-class Array(Node[ArrayModel]):
+class Array(ArrayNames):
     """Chunked items of one dtype; `array[selection]` reads and `array[selection] = value` writes.
 
     Selections mean what they mean to numpy, and results equal numpy's: integers, slices with any step,
@@ -177,6 +178,9 @@ class Array(Node[ArrayModel]):
             "Dimensions": self.dims,
             "Fill value": None if self.fill_value is None else in_words(self.fill_value, str),
             "Codecs": ", ".join(codec.name for codec in self._model.codecs),
+            "Inner codecs": None
+            if self.shards is None
+            else ", ".join(codec.name for codec in innermost_codecs(self._model)),
             "Store": without_secrets(self._store.url),
             "Read-only": self.read_only,
             "Bytes": f"{self.nbytes:,}",

@@ -28,8 +28,9 @@ from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array, make_models
-from zstore.nodes.node import Access, Node
+from zstore.nodes.node import Access
 from zstore.nodes.request import ArrayRequest
+from zstore.nodes.zarr_names import GroupNames
 from zstore.storage.base import Store, join_key
 
 __all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "make_hierarchy", "node"]
@@ -108,7 +109,7 @@ class Tree:
     __repr__ = __str__
 
 
-class Group(Node[GroupModel]):
+class Group(GroupNames):
     """Arrays and groups by name; "a/b" reaches further down.
 
     A group that was opened for reading takes its members from consolidated metadata where it has them; a

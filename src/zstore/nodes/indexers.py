@@ -27,7 +27,7 @@ class Indexer:
 
     def __init__(
         self,
-        read: Callable[[Door, Any], Coroutine[Any, Any, Items]],
+        read: Callable[..., Coroutine[Any, Any, Items]],
         write: Callable[[Door, Any, Any], Coroutine[Any, Any, None]],
     ) -> None:
         self._read = read
@@ -35,6 +35,10 @@ class Indexer:
 
     def __getitem__(self, selection: Any) -> Items:
         return drive(self._read(CALLING, selection))
+
+    def read(self, selection: Any, *, out: Items | None = None) -> Items:
+        """What is selected, into `out` where that is given; see `Array.read`."""
+        return drive(self._read(CALLING, selection, out=out))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         drive(self._write(CALLING, selection, value))

@@ -151,11 +151,6 @@ def _band(band: Band) -> str:
     return f"{name} ({', '.join(map(str, said))})" if said else name
 
 
-def stored_size(array: Array) -> int:
-    """The bytes that an array takes in its store, its metadata included."""
-    return sum(array.store.size(key) or 0 for key in array.store.list(array.path))
-
-
 def list_codecs(array: Array) -> list[str]:
     """The names of the codecs in the order of encoding, those within shards after "sharding_indexed"."""
     names: list[str] = []

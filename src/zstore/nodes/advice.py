@@ -1,0 +1,53 @@
+"""What to type in place of names that zarr-python has and zstore has not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MODULE_ADVICE = {
+    "AsyncArray": "zstore.aio, or `await array.read_async(selection)` of any array",
+    "AsyncGroup": "zstore.aio",
+    "config": "zstore.set_threads, set_cache_size, set_limits and set_durable",
+    "copy": "zstore.convert(source, target), which keeps or changes chunks, codecs and format",
+    "copy_all": "zstore.convert(source, target)",
+    "copy_store": "zstore.convert(source, target)",
+    "open_like": "zstore.zeros_like(array, store=..., path=...), or zstore.open_array",
+    "print_debug_info": "`zstore doctor` on the command line",
+    "consolidate_metadata": "zstore.consolidate(store, path)",
+    "from_array": "zstore.create_array(store, data=array), or zstore.convert(array, target)",
+    "save_array": "zstore.save(store, array)",
+    "save_group": "zstore.save(store, name=array, ...)",
+    "storage": "a path or a URL, such as 'memory://name', 'a.zip' or 's3://bucket/key'",
+    "codecs": "a codec by name: 'zstd', 'zstd:9', {'name': 'blosc', 'configuration': {...}}",
+}
+ARRAY_ADVICE = {
+    "async_array": "`await array.read_async(selection)` and `await array.write_async(selection, value)`",
+    "compressor": "array.compressors, which has all of them",
+    "config": "the arguments of zstore.open_array",
+    "create": "zstore.create_array",
+    "from_dict": "zstore.create_hierarchy(store, {path: document})",
+    "open": "zstore.open_array",
+    "store_path": "array.store and array.path",
+    "with_config": "array.cached(size), or zstore.open_array with other arguments",
+    "synchronizer": "nothing in its place: writers lock the chunks that they write",
+}
+GROUP_ADVICE = {
+    "array": "group.create_array(name, data=...)",
+    "create": "group.create_array",
+    "create_dataset": "group.create_array(name, ...)",
+    "from_store": "zstore.create_group",
+    "get_array": "group[name], or group.get(name)",
+    "get_group": "group[name], or group.get(name)",
+    "move": "zstore.convert(group[old], group.store, target_path=new), then `del group[old]`",
+    "open": "zstore.open_group",
+    "require_dataset": "group.require_array(name, shape=..., dtype=...)",
+    "store_path": "group.store and group.path",
+    "synchronizer": "nothing in its place: writers lock the documents that they write",
+    "update_attributes_async": "group.update_attributes(attributes)",
+}
+
+
+def advise(owner: str, name: str, advice: Mapping[str, str]) -> AttributeError:
+    """The error for a name that `owner` lacks, with what to type in its place where that is known."""
+    hint = f"; use {advice[name]}" if name in advice else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{hint}")

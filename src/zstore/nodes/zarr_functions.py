@@ -1,0 +1,158 @@
+"""Functions by the names that users of zarr-python type: each makes, opens, saves or loads in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zstore.engine.documents import place
+from zstore.errors import MetadataError, NotFoundError
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group, Tree
+from zstore.nodes.open import StoreLike, create_array, open_group
+from zstore.nodes.open import open as open_node
+from zstore.nodes.zarr_names import like
+from zstore.storage.memory import MemoryStore
+
+__all__ = [
+    "array",
+    "create",
+    "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "group",
+    "load",
+    "ones",
+    "ones_like",
+    "open_consolidated",
+    "save",
+    "tree",
+    "zeros",
+    "zeros_like",
+]
+
+# Of zarr-python 2, and what says the same.
+FORMER = {
+    "compressor": "compressors",
+    "dimension_separator": "chunk_key_encoding",
+    "object_codec": "filters, or serializer in Zarr v3",
+    "codecs": "filters, serializer and compressors",
+    "zarr_version": "zarr_format",
+}
+
+
+def create(shape: Any, *, store: StoreLike | None = None, path: str | None = None, **options: Any) -> Array:
+    """A new array, in memory where no store is said, of float64 where no dtype is.
+
+    `options` are those of `zstore.create_array`.
+
+    Raises
+        as `zstore.create_array`; TypeError: an option of zarr-python 2, with what says the same.
+    """
+    return _create(store, path, {"shape": shape, "dtype": "f8", **options})
+
+
+def _create(store: StoreLike | None, path: str | None, options: dict[str, Any]) -> Array:
+    for name in options.keys() & FORMER.keys():
+        raise TypeError(f"{name}={options[name]!r} is an option of zarr-python 2; use {FORMER[name]}")
+    return create_array(MemoryStore() if store is None else store, path, **options)
+
+
+def empty(shape: Any, **options: Any) -> Array:
+    """A new array that nothing was written to; see `zstore.create`."""
+    return create(shape, **options)
+
+
+def zeros(shape: Any, **options: Any) -> Array:
+    """A new array whose items are zero until they are written; see `zstore.create`."""
+    return create(shape, **options)
+
+
+def ones(shape: Any, **options: Any) -> Array:
+    """A new array whose items are 1 until they are written; see `zstore.create`."""
+    return create(shape, **{"fill_value": 1, **options})
+
+
+def full(shape: Any, fill_value: Any, **options: Any) -> Array:
+    """A new array whose items are `fill_value` until they are written; see `zstore.create`."""
+    return create(shape, fill_value=fill_value, **options)
+
+
+def array(data: Any, *, store: StoreLike | None = None, path: str | None = None, **options: Any) -> Array:
+    """A new array of these items; of an array of zstore's, with its chunks, codecs and names.
+
+    In memory where no store is said; `options` are those of `zstore.create_array`.
+    """
+    return _create(store, path, {**(like(data) if isinstance(data, Array) else {}), "data": data, **options})
+
+
+def empty_like(
+    data: Any, *, store: StoreLike | None = None, path: str | None = None, **options: Any
+) -> Array:
+    """A new array of the shape, dtype, chunks and codecs of `data`, that nothing was written to."""
+    kept = like(data)
+    if isinstance(data, Array):
+        kept["zarr_format"] = data.zarr_format
+    return _create(store, path, {**kept, **options})
+
+
+def zeros_like(data: Any, **options: Any) -> Array:
+    """As `empty_like`; items are zero until they are written."""
+    return empty_like(data, **options)
+
+
+def ones_like(data: Any, **options: Any) -> Array:
+    """As `empty_like`; items are 1 until they are written."""
+    return empty_like(data, **{"fill_value": 1, **options})
+
+
+def full_like(data: Any, fill_value: Any, **options: Any) -> Array:
+    """As `empty_like`; items are `fill_value` until they are written."""
+    return empty_like(data, fill_value=fill_value, **options)
+
+
+def group(store: StoreLike | None = None, *, path: str | None = None, **options: Any) -> Group:
+    """The group that is there, made where there is none; `options` are those of `zstore.open_group`."""
+    return open_group(MemoryStore() if store is None else store, path, "a", **options)
+
+
+def open_consolidated(store: StoreLike, path: str | None = None, **options: Any) -> Group:
+    """The group at `path` for reading, by its consolidated metadata; `options` are those of `open_group`.
+
+    Raises
+        NotFoundError: there is no group, or it has no consolidated metadata.
+    """
+    opened = open_group(store, path, options.pop("mode", "r"), **options)
+    if opened.model.consolidated is None:
+        where = place(opened.store, opened.path)
+        raise NotFoundError("group has no consolidated metadata; zstore.consolidate makes it", path=where)
+    return opened
+
+
+def save(store: StoreLike, *arrays: Any, path: str | None = None, zarr_format: Any = 3, **named: Any) -> None:
+    """Store one array at `path`, or several in a group there: by their names, or as arr_0, arr_1, ...
+
+    Raises
+        StoreError: there is a node of that name already.
+    """
+    if not arrays and not named:
+        raise MetadataError("there is nothing to save; expected at least one array")
+    if len(arrays) == 1 and not named:
+        create_array(store, path, data=arrays[0], zarr_format=zarr_format)
+        return
+    made = open_group(store, path, "a", zarr_format)
+    for name, data in {**{f"arr_{k}": data for k, data in enumerate(arrays)}, **named}.items():
+        made.create_array(name, data=data)
+
+
+def load(store: StoreLike, path: str | None = None, zarr_format: Any = None) -> Any:
+    """All items of the array at `path`, or of a group's own arrays by their names, in memory."""
+    found = open_node(store, path, "r", zarr_format)
+    if isinstance(found, Array):
+        return found[...]
+    return {name: member[...] for name, member in found.arrays()}
+
+
+def tree(group: Group, level: int | None = None) -> Tree:
+    """What `group.tree(level)` gives."""
+    return group.tree(level)
