@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs plugins clean
+.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs plugins extras clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -179,6 +179,10 @@ plugins:
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins
 	ZSTORE_WHEEL=$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl) \
 		$(PLUGIN_VENV)/bin/python -m pytest -q -m install tests/cli/test_plugins_new.py
+
+# Each extra alone, in an environment that has nothing else: what it is for works there.
+extras: $(BUILT)
+	$(BIN)/python -m pytest -q -m install --durations=5 tests/test_extras.py
 
 bench: $(BUILT)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only

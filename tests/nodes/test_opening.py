@@ -130,7 +130,11 @@ def test_a_miss_says_what_lies_near(tmp_path):
             None,
             f"found a zip file at '{tmp_path}/data/packed': open it as 'zip::{tmp_path}/data/packed'",
         ),
-        (tmp_path / "data" / "picture", None, "zstore.convert reads it"),
+        (
+            tmp_path / "data" / "picture",
+            None,
+            f"`zstore convert {tmp_path}/data/picture NAME.zarr`",
+        ),
     ):
         with pytest.raises(NotFoundError, match=re.escape(hint)):
             open(store, path)

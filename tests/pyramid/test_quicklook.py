@@ -50,6 +50,23 @@ def test_north_is_up_and_east_is_right(tmp_path: Path) -> None:
     np.testing.assert_array_equal(west, down[:, ::-1])
 
 
+def test_a_rotated_raster_is_turned(tmp_path: Path) -> None:
+    data = np.arange(1, 13, dtype="u1").reshape(3, 4)
+    # East with the rows, north with the columns: a quarter turn.
+    quarter = quicklook(make(tmp_path / "quarter", data, **{"spatial:transform": [0, 2, 5, 2, 0, 9]}))
+    np.testing.assert_array_equal(quarter, quicklook(make(tmp_path / "plain", data.T[::-1].copy())))
+    # By 30 degrees: the middle stays, the corners of the picture hold nothing, and sizes are kept.
+    cos, sin = np.cos(np.pi / 6), np.sin(np.pi / 6)
+    ramp = np.tile(np.arange(200.0), (200, 1))
+    turn = {"spatial:transform": [cos, sin, 0, sin, -cos, 0]}
+    image = quicklook(make(tmp_path / "turned", ramp, **turn))
+    assert image.shape == (273, 273, 2)
+    assert (image[[0, 0, -1, -1], [0, -1, 0, -1], 1] == 0).all() and image[136, 136, 1] == 255
+    # Brighter along the rows' direction, which is east by north.
+    assert image[136, 180, 0] > image[136, 90, 0] and image[100, 136, 0] > image[170, 136, 0]
+    assert quicklook(zstore.open_array(tmp_path / "turned"), size=64).shape[:2] == (64, 64)
+
+
 def test_the_level_that_fits(tmp_path: Path) -> None:
     source = make(tmp_path / "a", np.arange(300 * 200, dtype="f4").reshape(300, 200))
     pyramid = zstore.build_pyramid(source, tmp_path / "p", levels=2, copy_base=True)

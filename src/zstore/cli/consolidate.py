@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 import zstore as library
-from zstore.cli.options import storage_options
+from zstore.cli.options import json_option, say, storage_options
 
 
 @click.command()
 @click.argument("path")
 @storage_options
-def consolidate(path: str) -> None:
+@json_option
+def consolidate(path: str, as_json: bool) -> None:
     """Gather the metadata of everything below the group at PATH into the group's own."""
     count = len(library.consolidate(path).members(None))
-    click.echo(f"{path}: {count} nodes")
+    say(as_json, {"path": path, "nodes": count}, f"{path}: {count} nodes")

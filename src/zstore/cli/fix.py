@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from zstore.cli.options import PLACE, storage_options
+from zstore.cli.options import PLACE, json_option, say, storage_options
 from zstore.conventions.profiles import RULED
 
 
@@ -36,6 +37,7 @@ def _number_of(value: str) -> int | float:
 @click.option("--backup", **PLACE, help="New directory for copies of what is replaced.")
 @click.option("--restore", **PLACE, help="Put back what a backup holds; nothing else.")
 @click.option("--quiet", is_flag=True, help="Do not show the differences.")
+@json_option
 def fix(
     path: str,
     write: bool,
@@ -46,6 +48,7 @@ def fix(
     backup: Path | None,
     restore: Path | None,
     quiet: bool,
+    as_json: bool,
 ) -> None:
     """Fix documents and coordinates of PATH, never data: CRS, transforms, tile matrices, fill values.
 
@@ -60,27 +63,37 @@ def fix(
         if write or profile or crs or method or backup or fill_value is not None:
             raise click.UsageError("--restore goes with no other option")
         count = restore_backup(open_store(path), restore)
-        click.echo(f"{path}: {count} keys as they were")
+        say(as_json, {"path": path, "keys_restored": count}, f"{path}: {count} keys as they were")
         return
     plan = plan_fix(path, profile, crs=crs, method=method, fill_value=fill_value)
-    for line in () if quiet else plan.diff():
-        click.echo(clean(line))
-    for done in plan.fixed:
-        click.echo(f"fixed {done.rule} /{clean(done.path)}: {clean(done.message)}")
-    for done in plan.refused:
-        click.echo(f"left {done.rule} /{clean(done.path)}: {clean(done.message)}")
-    counts = [
-        f"{v.count('error')} errors and {v.count('warning')} warnings" for v in (plan.before, plan.after)
-    ]
-    click.echo(f"{path}: {counts[0]} before, {counts[1]} after; {len(plan.changes)} keys change")
+    lines = [] if quiet else [clean(line) for line in plan.diff()]
+    lines += [f"fixed {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in plan.fixed]
+    lines += [f"left {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in plan.refused]
+    counts = [{kind: v.count(kind) for kind in ("error", "warning")} for v in (plan.before, plan.after)]
+    words = [f"{count['error']} errors and {count['warning']} warnings" for count in counts]
+    lines.append(f"{path}: {words[0]} before, {words[1]} after; {len(plan.changes)} keys change")
     has_work = bool(plan.changes) or plan.is_left
-    if has_work and not write:
-        click.echo("nothing is written: pass --write to do it")
-    if not has_work or not write:
-        raise SystemExit(1 if plan.before.count("error") else 0)
-    store = open_store(path)
-    place = backup_place(store) if backup is None else backup
-    write_plan(plan, store, place)
-    click.echo(f"written; what was replaced is in {place}, and comes back with --restore")
-    if plan.after.count("error"):
+    place = None
+    if has_work and write:
+        store = open_store(path)
+        place = backup_place(store) if backup is None else backup
+        write_plan(plan, store, place)
+        lines.append(f"written; what was replaced is in {place}, and comes back with --restore")
+    elif has_work:
+        lines.append("nothing is written: pass --write to do it")
+    said = {
+        "path": path,
+        "before": counts[0],
+        "after": counts[1],
+        "fixed": [_said(done) for done in plan.fixed],
+        "left": [_said(done) for done in plan.refused],
+        "keys_changed": len(plan.changes),
+        "backup": place,
+    }
+    say(as_json, said, "\n".join(lines))
+    if (plan.before if place is None else plan.after).count("error"):
         raise SystemExit(1)
+
+
+def _said(done: Any) -> dict[str, str]:
+    return {"rule": done.rule, "path": done.path, "message": done.message}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 import click
 from rich.table import Table
 
-from zstore.cli.options import show_table, show_unfinished, storage_options
-from zstore.errors import NotFoundError
+from zstore.cli.options import json_option, say, show_table, show_unfinished, storage_options
+from zstore.errors import NotFoundError, StoreError
 from zstore.jobs.record import find_unfinished
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 from zstore.report.readers import Reader, judge_readers
 from zstore.report.summary import (
@@ -18,6 +22,7 @@ from zstore.report.summary import (
     format_cell,
     format_lengths,
     format_size,
+    list_codecs,
     list_facts,
     make_report,
 )
@@ -28,7 +33,8 @@ from zstore.storage.url import open_store
 @click.argument("path")
 @storage_options
 @click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
-def info(path: str, sizes: bool | None) -> None:
+@json_option
+def info(path: str, sizes: bool | None, as_json: bool) -> None:
     """Say what PATH is: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.
 
     Where work there is unfinished, this says how to go on with it; then, and where a member cannot be read,
@@ -36,13 +42,22 @@ def info(path: str, sizes: bool | None) -> None:
     """
     try:
         node = open_node(path, mode="r")
-    except NotFoundError:
-        unfinished = find_unfinished(open_store(path, read_only=True), "")
+    except NotFoundError as error:
+        try:
+            unfinished = find_unfinished(open_store(path, read_only=True), "")
+        except StoreError:
+            raise error from None
         show_unfinished(unfinished)
         if unfinished:
             raise SystemExit(1) from None
         raise
     report = make_report(node)
+    with_sizes = node.store.local_path() is not None if sizes is None else sizes
+    if as_json:
+        say(True, _document(node, report, with_sizes), "")
+        if report.unfinished or report.unreadable:
+            raise SystemExit(1)
+        return
     place = Table(show_header=False, box=None, pad_edge=False)
     place.add_column(style="bold")
     place.add_column(overflow="fold")
@@ -51,7 +66,7 @@ def info(path: str, sizes: bool | None) -> None:
     show_table(place)
     if report.geo is not None and report.geo.levels:
         show_table(_level_table(report))
-    show_table(_array_table(report, node.store.local_path() is not None if sizes is None else sizes))
+    show_table(_array_table(report, with_sizes))
     readers = judge_readers(node, report)
     if readers:
         show_table(_reader_table(readers))
@@ -61,6 +76,37 @@ def info(path: str, sizes: bool | None) -> None:
     show_unfinished(report.unfinished)
     if report.unfinished or report.unreadable:
         raise SystemExit(1)
+
+
+def _document(node: Array | Group, report: Report, with_sizes: bool) -> dict[str, Any]:
+    """All that the tables say, for JSON."""
+    variables = report.geo.variables if report.geo is not None else {}
+    arrays = {}
+    for path, array in report.arrays.items():
+        variable = variables.get(array.basename)
+        arrays[path] = {
+            "shape": array.shape,
+            "dtype": str(array.dtype),
+            "chunks": array.chunks,
+            "shards": array.shards,
+            "codecs": list_codecs(array),
+            "nodata": None if variable is None else variable.nodata,
+            "bytes": array.nbytes,
+            **({"bytes_stored": array.nbytes_stored()} if with_sizes else {}),
+        }
+    levels = report.geo.levels if report.geo is not None else ()
+    return {
+        "facts": dict(list_facts(node, report)),
+        "levels": [{"path": level.path, "shape": level.shape, "factors": level.factors} for level in levels],
+        "arrays": arrays,
+        "readers": [asdict(reader) for reader in judge_readers(node, report)],
+        "findings": [
+            {"rule": f.rule, "severity": f.severity, "path": f.path, "message": f.message}
+            for f in report.findings
+        ],
+        "unfinished": [{"path": w.path, "what": w.what, "again": w.again} for w in report.unfinished],
+        "unreadable": {path: error.message for path, error in report.unreadable.items()},
+    }
 
 
 def _reader_table(readers: Sequence[Reader]) -> Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,16 @@ from rich.table import Table
 from rich.text import Text
 
 from zstore.conventions.profiles import PROFILES
+from zstore.errors import ZstoreError
+from zstore.extensions.registry import codecs as registry
 from zstore.jobs.record import Unfinished
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
 from zstore.storage.url import use_storage_options
 
 PIPED_WIDTH = 200
+# The codecs that the help of --codec names.
+CODECS = ("zstd", "gzip", "blosc", "lz4", "zlib")
 
 
 def _lengths_of(value: Any) -> Any:
@@ -66,7 +73,11 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--chunks", **LENGTHS, help="Chunk lengths (inside shards: of inner chunks)."),
         click.option("--shards", **LENGTHS, help="Shard lengths; v3 only."),
-        click.option("--codec", help="zstd, zstd:9, gzip, blosc, lz4, ... or none."),
+        click.option(
+            "--codec",
+            metavar="NAME[:LEVEL]",
+            help=f"{', '.join(CODECS)} or any other that `zstore plugins` lists, such as zstd:9; or none.",
+        ),
         click.option("--levels", type=click.IntRange(min=0), help="How many coarser levels to make."),
         click.option("--overwrite", is_flag=True, help="Replace what is there."),
         click.option(
@@ -118,8 +129,42 @@ def hide_options(words: Iterable[str]) -> Iterator[str]:
 
 
 def codec_of(name: str | None) -> Any:
-    """The value of --codec, in the form that `compressors` takes."""
-    return "auto" if name is None else None if name == "none" else name
+    """The value of --codec, in the form that `compressors` takes; numcodecs' need not be called so."""
+    if name is None or name == "none":
+        return "auto" if name is None else None
+    known, bare = registry.names(), name.partition(":")[0]
+    return f"numcodecs.{name}" if bare not in known and f"numcodecs.{bare}" in known else name
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option of every command that says something: to say it as JSON."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:
+    """Print what a command found or did: as JSON, or as people read it."""
+    click.echo(json.dumps(document, indent=2, default=_plain) if as_json else text)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no words for, in plain lists, numbers and texts."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, Any]]:
+    """A node and what is down to `level` levels below it, for JSON; of what cannot be read, why."""
+    unreadable: dict[str, ZstoreError] = {}
+    depth = None if level is None else level - 1
+    members: Sequence[tuple[str, Array | Group]] = ()
+    if isinstance(node, Group) and level != 0:
+        members = node.members(depth, unreadable=unreadable)
+    said: list[dict[str, Any]] = []
+    for path, member in (("", node), *members):
+        if isinstance(member, Array):
+            said.append({"path": path, "kind": "array", "shape": member.shape, "dtype": str(member.dtype)})
+        else:
+            said.append({"path": path, "kind": "group"})
+    return [*said, *({"path": path, "error": error.message} for path, error in unreadable.items())]
 
 
 class _RateColumn(ProgressColumn):

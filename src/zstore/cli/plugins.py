@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 
 import zstore as library
-from zstore.cli.options import show_table
+from zstore.cli.options import json_option, say, show_table
 from zstore.extensions.plugins import KINDS as HOOKS
 from zstore.extensions.registry import REGISTRIES, list_offers
 
@@ -79,10 +79,14 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
 
 
 @click.group(invoke_without_command=True)
+@json_option
 @click.pass_context
-def plugins(ctx: click.Context) -> None:
+def plugins(ctx: click.Context, as_json: bool) -> None:
     """List everything that zstore and its plugins offer, and what cannot be loaded."""
     if ctx.invoked_subcommand is not None:
+        return
+    if as_json:
+        say(True, {"offers": [line._asdict() for line in list_offers()]}, "")
         return
     table = Table("kind", "name", "aliases", "package", "version", "state", "detail")
     for line in list_offers():

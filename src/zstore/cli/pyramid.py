@@ -8,8 +8,18 @@ from typing import Any
 import click
 
 import zstore as library
-from zstore.cli.options import FILE, LENGTHS, codec_of, cutting_options, show_progress, storage_options
-from zstore.cli.quicklook import write_png
+from zstore.cli.options import (
+    FILE,
+    LENGTHS,
+    codec_of,
+    cutting_options,
+    json_option,
+    list_tree,
+    say,
+    show_progress,
+    storage_options,
+)
+from zstore.cli.quicklook import check_png, write_png
 
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -82,8 +92,11 @@ def _region_of(value: Any) -> Any:
 )
 @click.option("--memory", type=_bytes_of, metavar="SIZE", help="About how much to hold at once, like 512M.")
 @click.option("--preview", **FILE, help="A PNG file for all levels side by side.")
-def pyramid(source: str, target: str | None, preview: Path | None, **options: Any) -> None:
+@json_option
+def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool, **options: Any) -> None:
     """Make coarser levels of SOURCE: beside its finest level, or with it in TARGET."""
+    if preview is not None:
+        check_png(preview, "--preview")
     with show_progress("making levels") as progress:
         if options["tms"] == "native" and (options["min_zoom"] or options["max_zoom"]):
             raise click.UsageError("--min-zoom and --max-zoom take --tms; expected --levels, or --tms")
@@ -101,7 +114,7 @@ def pyramid(source: str, target: str | None, preview: Path | None, **options: An
         from zstore.pyramid.quicklook import preview as make_preview
 
         write_png(preview, make_preview(group))
-    click.echo(str(group.tree()))
+    say(as_json, {"path": source if target is None else target, "nodes": list_tree(group)}, str(group.tree()))
 
 
 def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, WORDS, storage_options
+from zstore.cli.options import FILE, WORDS, json_option, say, storage_options
 
 
 @click.command()
@@ -19,19 +19,39 @@ from zstore.cli.options import FILE, WORDS, storage_options
 )
 @click.option("--bands", **WORDS, help="One array, or three for red, green and blue.")
 @click.option("--level", type=click.IntRange(min=0), help="Level to show; the one that fits by default.")
-def quicklook(path: str, output: Path, size: int, bands: list[str] | None, level: int | None) -> None:
+@json_option
+def quicklook(
+    path: str, output: Path, size: int, bands: list[str] | None, level: int | None, as_json: bool
+) -> None:
     """Make a picture of PATH: stretched, north up."""
     from zstore.pyramid.quicklook import quicklook as make
 
-    write_png(output, make(path, size=size, bands=bands, level=level))
+    check_png(output, "--output")
+    image = make(path, size=size, bands=bands, level=level)
+    write_png(output, image)
+    rows, columns = image.shape[:2]
+    say(as_json, {"file": output, "columns": columns, "rows": rows}, f"{output}: {columns} × {rows}")
+
+
+def check_png(output: Path, option: str) -> None:
+    """Refuse a file whose name says that it is another kind of picture.
+
+    Raises
+        click.BadParameter: it does not end in ".png".
+    """
+    if output.suffix.lower() != ".png":
+        raise click.BadParameter(f"{str(output)!r}; pictures are PNG, expected NAME.png", param_hint=option)
 
 
 def write_png(output: Path, image: Any) -> None:
-    """Write a picture, and say so."""
+    """Write a picture.
+
+    Raises
+        click.FileError: there it cannot be written.
+    """
     from zstore.pyramid.quicklook import encode_png
 
     try:
         output.write_bytes(encode_png(image))
     except OSError as error:
         raise click.FileError(str(output), error.strerror) from error
-    click.echo(f"{output}: {image.shape[1]} × {image.shape[0]}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
-from zstore.cli.options import WORDS, show_progress
+from zstore.cli.options import WORDS, json_option, say, show_progress, storage_options
 from zstore.reduction.methods import METHODS
 from zstore.report.summary import format_size
 
@@ -21,9 +22,24 @@ def _nodata_of(value: Any) -> Any:
         raise click.BadParameter(f"{value!r} is neither a number nor none") from None
 
 
+def _dtype_of(value: Any) -> Any:
+    """The name of a data type that numpy has."""
+    import numpy as np
+
+    try:
+        np.dtype(value)
+    except TypeError:
+        names = [np.dtype(code).name for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"]]
+        near = get_close_matches(value, names, 1)
+        meant = f"did you mean {near[0]!r}?" if near else "expected one like float32"
+        raise click.BadParameter(f"{value!r} is no data type; {meant}") from None
+    return value
+
+
 @click.command()
 @click.argument("source")
 @click.argument("target", required=False)
+@storage_options
 @click.option("--method", type=click.Choice(METHODS), default="mean", show_default=True, help="What is made.")
 @click.option("--axis", **WORDS, help="Dimensions by number or name; all, where nothing is said.")
 @click.option(
@@ -34,11 +50,12 @@ def _nodata_of(value: Any) -> Any:
 @click.option("--nodata", type=_nodata_of, metavar="N", help="The value that is left out; none: NaN counts.")
 @click.option("--unpack", is_flag=True, help="Undo scale, offset and nodata as the attributes say.")
 @click.option("--keepdims", is_flag=True, help="Keep the dimensions that are reduced, of length 1.")
-@click.option("--dtype", help="Data type of the result.")
+@click.option("--dtype", type=_dtype_of, metavar="NAME", help="Data type of the result: float32, ...")
 @click.option("--ddof", type=int, default=0, show_default=True, help="Taken from the count, for var and std.")
 @click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted at TARGET.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@json_option
 def reduce(
     source: str,
     target: str | None,
@@ -47,6 +64,7 @@ def reduce(
     dry_run: bool,
     overwrite: bool,
     resume: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Reduce the array SOURCE along dimensions into a new array TARGET; without TARGET, print the result.
@@ -68,7 +86,7 @@ def reduce(
         options["groups"] = open_array(groups, mode="r")[...]
     try:
         if dry_run:
-            _show(plan_reduction(open_array(source, mode="r"), Request(method, **options)))
+            _show(plan_reduction(open_array(source, mode="r"), Request(method, **options)), as_json)
             return
         with show_progress("reducing") as progress:
             options |= {"overwrite": overwrite, "resume": resume}
@@ -76,15 +94,22 @@ def reduce(
     except (ValueError, OverflowError, TypeError) as error:
         raise click.ClickException(str(error)) from error
     if target is None:
-        click.echo(np.array2string(np.asarray(made), threshold=1000))
+        items = np.asarray(made)
+        said = {"shape": items.shape, "dtype": str(items.dtype), "items": items.astype(object).tolist()}
+        say(as_json, said, np.array2string(items, threshold=1000))
     else:
-        click.echo(f"{target} {made.shape} {made.dtype}")
+        said = {"path": target, "shape": made.shape, "dtype": str(made.dtype)}
+        say(as_json, said, f"{target} {made.shape} {made.dtype}")
 
 
-def _show(planned: Any) -> None:
+def _show(planned: Any, as_json: bool) -> None:
     found = planned.estimate()
-    click.echo(f"result  {planned.shape} {planned.dtype}")
-    click.echo(f"reads   {format_size(found.read_size)} decoded, in {found.unit_count} units")
-    click.echo(f"writes  {format_size(found.write_size)}")
-    click.echo(f"holds   {format_size(found.memory_size)} beside the result")
-    click.echo(f"keeps   {format_size(found.scratch_size)} at the target, until it ends")
+    said = {"shape": planned.shape, "dtype": str(planned.dtype), **found.as_json()}
+    lines = (
+        f"result  {planned.shape} {planned.dtype}",
+        f"reads   {format_size(found.read_size)} decoded, in {found.unit_count} units",
+        f"writes  {format_size(found.write_size)}",
+        f"holds   {format_size(found.memory_size)} beside the result",
+        f"keeps   {format_size(found.scratch_size)} at the target, until it ends",
+    )
+    say(as_json, said, "\n".join(lines))

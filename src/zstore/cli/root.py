@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
+from errno import ENOTDIR
 from importlib import import_module
 from typing import Any
 
 import click
 
-import zstore as library
+from zstore.base.settings import set_durable
 from zstore.cli.options import hide_options
-from zstore.errors import ZstoreError
+from zstore.errors import StoreError, ZstoreError
 from zstore.jobs.record import asked_as
+from zstore.nodes.near import say_file
 
 # Each command is a function of its name in a module of its name.
 COMMANDS = (
-    "consolidate", "convert", "fix", "info", "plugins", "pyramid", "quicklook", "reduce", "tree", "validate",
-    "verify",
+    "consolidate", "convert", "doctor", "fix", "info", "plugins", "pyramid", "quicklook", "reduce", "tree",
+    "validate", "verify",
 )  # fmt: skip
+
+
+# An argument of a Python function in an error's words.
+ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")
+QUOTES = "'\""
 
 
 class _Commands(click.Group):
@@ -33,6 +42,26 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"zstore.cli.{cmd_name}"), cmd_name)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        near = get_close_matches(args[0], COMMANDS, 1)
+        if args[0] not in COMMANDS and near and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def _say_flags(self, ctx: click.Context, text: str) -> str:
+        """An error's text with the command's options in place of the arguments that Python has for them."""
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        flags = {p.name: p.opts[-1] for p in command.params if isinstance(p, click.Option)} if command else {}
+
+        def flag(found: re.Match[str]) -> str:
+            name, value = found.groups()
+            if name not in flags:
+                return found[0]
+            return flags[name] if value == "True" else f"{flags[name]} {value.strip(QUOTES)}"
+
+        said = re.sub(r"\bthe (right )?storage options? ", r"\1--storage-option ", ARGUMENT.sub(flag, text))
+        return said.replace("or overwrite ", "or --overwrite ") if "overwrite" in flags else said
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         # What the words begin says, as long as it is unfinished, how to go on with it.
@@ -48,7 +77,10 @@ class _Commands(click.Group):
             except ZstoreError as error:
                 if ctx.params["traceback"]:
                     raise
-                _fail(ctx, str(error))
+                text = str(error)
+                if isinstance(error, StoreError) and error.errno == ENOTDIR:
+                    text += say_file(error.path or "")
+                _fail(ctx, self._say_flags(ctx, text))
             except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
                 # These are click's to deal with.
                 raise
@@ -68,8 +100,21 @@ def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:
     click.echo(f"{click.style('notice:', fg='yellow')} {' '.join(str(message).split())}", err=True)
 
 
+def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not ctx.resilient_parsing:
+        click.echo(import_module("zstore.cli.doctor").version_line())
+        ctx.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(library.__version__, prog_name="zstore")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Say the versions of zstore, its kernels and GDAL.",
+)
 @click.option("--traceback", is_flag=True, help="Show where in the program an error comes from.")
 @click.option(
     "--conventions",
@@ -81,8 +126,8 @@ def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:
 def zstore(context: click.Context, traceback: bool, conventions: str | None, durable: bool) -> None:
     """Look at, convert and make Zarr arrays and the rasters and pyramids in them."""
     if durable:
-        library.set_durable(True)
-        context.call_on_close(lambda: library.set_durable(None))
+        set_durable(True)
+        context.call_on_close(lambda: set_durable(None))
     if conventions is not None:
         use = import_module("zstore.conventions.order").use_conventions
         context.with_resource(use(*(name.strip() for name in conventions.split(","))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zstore.cli.options import storage_options
+from zstore.cli.options import json_option, list_tree, say, storage_options
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 
@@ -13,7 +13,13 @@ from zstore.nodes.open import open as open_node
 @click.argument("path")
 @storage_options
 @click.option("--level", type=click.IntRange(min=0), help="How deep to go.")
-def tree(path: str, level: int | None) -> None:
+@json_option
+def tree(path: str, level: int | None, as_json: bool) -> None:
     """Draw what is at PATH and below it."""
     node = open_node(path, mode="r")
-    click.echo(str(node.tree(level)) if isinstance(node, Group) else repr(node))
+    nodes = list_tree(node, level) if as_json else []
+    say(
+        as_json,
+        {"path": path, "nodes": nodes},
+        str(node.tree(level)) if isinstance(node, Group) else repr(node),
+    )

@@ -250,7 +250,9 @@ def _find_mapping(
         where = "beside this one or in a group above" if name else ""
         message = f"grid_mapping is {stated!r}; expected the name of an array {where}".rstrip()
         expected = sorted(siblings) if name else "a name"
-        return None, [Finding("GZ-15", "error", node.path, message, expected, stated)]
+        # Of an array that was opened by itself, elsewhere, nobody knows what lies beside it.
+        severity: Severity = "note" if name and parent is None else "error"
+        return None, [Finding("GZ-15", severity, node.path, message, expected, stated)]
     for name in (CRS_VARIABLE, "crs"):
         if name in siblings and siblings[name].shape == () and len(node.shape) >= 2:
             message = f"no grid_mapping; the array {name!r} beside this one is taken for it"

@@ -37,6 +37,7 @@ CODECS = (
     Offer("numcodecs.zlib", "zstore.codecs.gzip:NumcodecsZlib"),
     Offer("numcodecs.zstd", "zstore.codecs.zstd:NumcodecsZstd"),
     Offer("numcodecs.blosc", "zstore.codecs.blosc:NumcodecsBlosc"),
+    Offer("numcodecs.blosc2", "zstore.codecs.blosc2:NumcodecsBlosc2"),
     Offer("numcodecs.lz4", "zstore.codecs.lz4:NumcodecsLz4"),
     Offer("numcodecs.pcodec", "zstore.codecs.pcodec:NumcodecsPcodec"),
     Offer("numcodecs.zfpy", "zstore.codecs.zfpy:NumcodecsZfpy"),

@@ -18,16 +18,20 @@ from zstore.storage.local import LocalStore
 MOST_NAMES = 1000
 MOST_SAID = 3
 
+CONVERT = "`zstore convert {path} NAME.zarr` makes a Zarr of it"
 # What files of other kinds begin with, what they are, and what to do with them.
 FILES = (
     (b"PK\3\4", "a zip file", "open it as 'zip::{path}'"),
     (b"PK\5\6", "an empty zip file", "open it as 'zip::{path}'"),
     (b"SQLite format 3\0", "an SQLite file", "open it as 'sqlite://{path}' (plugin zstore-sqlite)"),
-    (b"II", "a TIFF file", "zstore.convert reads it"),
-    (b"MM\0", "a TIFF file", "zstore.convert reads it"),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "zstore.convert reads it"),
-    (b"CDF", "a NetCDF file", "zstore.convert reads it"),
-    (b"", "a file", "it is no store"),
+    (b"II", "a TIFF file", CONVERT),
+    (b"MM\0", "a TIFF file", CONVERT),
+    (b"\x89PNG", "a PNG file", CONVERT),
+    (b"\xff\xd8\xff", "a JPEG file", CONVERT),
+    (b"GRIB", "a GRIB file", CONVERT),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", CONVERT),
+    (b"CDF", "a NetCDF file", CONVERT),
+    (b"", "a file", "it is no store; a Zarr is a directory, a .zip file or a URL"),
 )
 
 

@@ -82,9 +82,12 @@ def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Se
         image = np.stack([_stretched(values, valid) for _, values in read], axis=-1)
     if lengths(window) != dataset.geo.shape:
         image, valid = _cropped(image, valid)
+    affine = dataset.geo.affine
+    if affine is not None and affine.is_rotated and affine.a * affine.e != affine.b * affine.d:
+        image, valid = _turned(image, valid, affine, size)
     if not valid.all():
         image = np.concatenate([image, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1)
-    return _north_up(image, dataset.geo.affine)
+    return _north_up(image, affine)
 
 
 @with_storage_options
@@ -264,6 +267,24 @@ def _coloured(
         colours[place, : len(colour)] = colour
     painted = colours[places.reshape(values.shape)]
     return painted[..., :3], valid & (painted[..., 3] > 0)
+
+
+def _turned(
+    image: Image, valid: np.ndarray[Any, Any], affine: Affine, size: int
+) -> tuple[Image, np.ndarray[Any, Any]]:
+    """A rotated raster's picture, north up: each pixel shows the cell in which its middle lies."""
+    rows, columns = valid.shape
+    forth = np.array([[affine.a, affine.b], [affine.d, affine.e]])
+    corners = forth @ np.array([[0, columns, 0, columns], [0, 0, rows, rows]])
+    (left, bottom), (right, top) = corners.min(axis=1), corners.max(axis=1)
+    pixel = max(math.sqrt(abs(np.linalg.det(forth))), (right - left) / size, (top - bottom) / size)
+    width, height = (max(1, round(length / pixel)) for length in (right - left, top - bottom))
+    x, y = np.meshgrid(left + pixel * (np.arange(width) + 0.5), top - pixel * (np.arange(height) + 0.5))
+    across, down = np.linalg.inv(forth) @ np.stack([x.ravel(), y.ravel()])
+    found = (across >= 0) & (across < columns) & (down >= 0) & (down < rows)
+    cells = np.where(found, down, 0).astype(int), np.where(found, across, 0).astype(int)
+    shown = (found & valid[cells]).reshape(height, width)
+    return image[cells].reshape(height, width, -1), shown
 
 
 def _north_up(image: Image, affine: Affine | None) -> Image:

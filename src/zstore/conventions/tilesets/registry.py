@@ -100,7 +100,11 @@ def load_tile_matrix_set(name: str) -> TileMatrixSet:
     short = name.rstrip("/").rpartition("/")[2].rpartition(":")[2]
     if short not in _registry():
         known = ", ".join(list_tile_matrix_sets())
-        raise NotFoundError(f"no tile matrix set {name!r}; known without the network are {known}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(short, list_tile_matrix_sets(), 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise NotFoundError(f"no tile matrix set {name!r}{meant}; known without the network are {known}")
     return _loaded(short)
 
 

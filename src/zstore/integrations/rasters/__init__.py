@@ -13,9 +13,20 @@ from zstore.integrations.rasters.writing import RasterWarning
 
 __all__ = [
     "RasterWarning",
+    "gdal_version",
     "is_netcdf",
     "netcdf_to_zarr",
     "raster_to_zarr",
     "rasters_to_zarr",
     "zarr_to_raster",
 ]
+
+
+def gdal_version() -> str | None:
+    """The version of rasterio's GDAL; None where there is no rasterio."""
+    try:
+        import rasterio
+    except ImportError:
+        return None
+    version: str = rasterio.__gdal_version__
+    return version

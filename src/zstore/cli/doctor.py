@@ -1,0 +1,135 @@
+"""`zstore doctor`: what there is on this machine, for whoever asks why something does not work."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+import zstore as library
+from zstore._ext.engine.transfer import kept_size
+from zstore.cli.options import json_option, say
+from zstore.engine.pool import thread_count
+from zstore.extensions.registry import list_offers
+from zstore.integrations.rasters import gdal_version
+
+KERNELS = (
+    "codecs.native", "codecs.vlen", "engine.files", "engine.select", "engine.transfer", "reduce.fold",
+    "resample.blocks", "resample.warp",
+)  # fmt: skip
+# Packages, and the extra that brings each; "" for those of the base.
+PACKAGES = {
+    **dict.fromkeys(("numpy", "numcodecs", "fsspec", "pluggy"), ""),
+    "pyproj": "geo",
+    "rasterio": "raster",
+    "click": "cli",
+    "rich": "cli",
+    "obstore": "cloud",
+    "aiohttp": "http",
+    "xarray": "xarray",
+    "dask": "dask",
+    "h5netcdf": "netcdf",
+    "netCDF4": "netcdf",
+    "cftime": "time",
+    "ml_dtypes": "ml-dtypes",
+    "msgpack": "msgpack",
+    "blosc2": "blosc2",
+    "pcodec": "pcodec",
+    "zfpy": "zfpy",
+    "zarr": "zarr",
+}
+# By kind of bucket: variables that say credentials, and files that hold them, unless a variable names others.
+CREDENTIALS = {
+    "s3": (
+        ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+        (("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config")),
+    ),
+    "gs": (
+        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+        (("GOOGLE_APPLICATION_CREDENTIALS", "~/.config/gcloud/application_default_credentials.json"),),
+    ),
+    "az": (("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_SECRET"), ()),
+}
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Say what is here: versions, kernels, plugins, threads, cache, and where credentials were found.
+
+    Never what they are. A kernel or a plugin that cannot be loaded fails.
+    """
+    kernels = {name: _trouble_of(name) for name in KERNELS}
+    offers = [line for line in list_offers() if line.package != "zstore"]
+    plugins = {f"{line.package} {line.version}": line.state for line in offers}
+    troubles = [f"{line.package}: {line.name}: {line.detail}" for line in offers if line.state == "broken"]
+    troubles += [f"kernel {name}: {trouble}" for name, trouble in kernels.items() if trouble]
+    document = {
+        "zstore": library.__version__,
+        "place": str(Path(library.__file__).parent),
+        "python": f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}",
+        "kernels": {name: "fails" if trouble else "ok" for name, trouble in kernels.items()},
+        "gdal": gdal_version() or "not installed",
+        "packages": {name: _version_of(name) or f"not installed{_extra(name)}" for name in PACKAGES},
+        "plugins": plugins,
+        "threads": f"{thread_count()} of {os.cpu_count()} CPUs{_set_by('ZSTORE_THREADS')}",
+        "cache": f"{kept_size()} bytes of decoded chunks kept now{_set_by('ZSTORE_CACHE_SIZE')}",
+        "credentials": {kind: ", ".join(_found(kind)) or "none found" for kind in CREDENTIALS},
+        "troubles": troubles,
+    }
+    lines = []
+    for name, value in document.items():
+        if isinstance(value, str):
+            lines.append(f"{name:<12} {value}")
+        else:
+            pairs = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, dict) else value
+            lines += [f"{name if not k else '':<12} {pair}" for k, pair in enumerate(pairs or ["none"])]
+    say(as_json, document, "\n".join(lines))
+    if troubles:
+        raise SystemExit(1)
+
+
+def version_line() -> str:
+    """The versions of zstore and GDAL in one line, and how many of the kernels work."""
+    working = sum(not _trouble_of(name) for name in KERNELS)
+    gdal = gdal_version() or "not installed, expected the extra zstore[raster]"
+    kernels = f"kernels: {working} of {len(KERNELS)} work"
+    return f"zstore, version {library.__version__} ({kernels}; GDAL: {gdal})"
+
+
+def _trouble_of(kernel: str) -> str:
+    try:
+        import_module(f"zstore._ext.{kernel}")
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _extra(package: str) -> str:
+    return f", in zstore[{PACKAGES[package]}]" if PACKAGES[package] else ", which zstore needs"
+
+
+def _set_by(variable: str) -> str:
+    return f" (set by {variable})" if os.environ.get(variable) else ""
+
+
+def _found(kind: str) -> Iterator[str]:
+    """Where credentials were found; never what they are."""
+    variables, files = CREDENTIALS[kind]
+    yield from (f"{name} is set" for name in variables if os.environ.get(name))
+    for variable, default in files:
+        place = os.environ.get(variable) or default
+        if Path(place).expanduser().is_file():
+            yield f"the file {place}"

@@ -1,0 +1,213 @@
+"""What is typed wrongly, at the prompt and in Python: each says what was expected, or what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.codecs.forms import read_codecs
+
+testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
+from zstore.cli.options import CODECS, codec_of  # noqa: E402
+from zstore.cli.root import COMMANDS  # noqa: E402
+from zstore.cli.root import zstore as command  # noqa: E402
+
+PLACE = {
+    "proj:code": "EPSG:32633",
+    "spatial:dimensions": ["y", "x"],
+    "spatial:transform": [30, 0, 0, 0, -30, 9],
+}
+
+
+def type_line(line: str) -> tuple[int, str, str]:
+    result = testing.CliRunner().invoke(command, line.split())
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    group = zstore.create_group("a.zarr", attributes=PLACE)
+    group.create_array("b", data=np.arange(64.0).reshape(8, 8), dimension_names=["y", "x"])
+    zstore.build_pyramid("a.zarr", "p.zarr", levels=1)
+    for name, begin in {"x.tif": b"II*\0", "x.png": b"\x89PNG", "x.nc": b"CDF\1", "x.txt": b"hello"}.items():
+        Path(name).write_bytes(begin)
+    return tmp_path
+
+
+CONVERT = "`zstore convert {here}/x.tif NAME.zarr` makes a Zarr of it"
+TYPED = {
+    "inof a.zarr": "No such command 'inof'. Did you mean 'info'?",
+    "valdate a.zarr": "Did you mean 'validate'?",
+    "invent": "No such command 'invent'",
+    "info": "Missing argument 'PATH'",
+    "info a.zarr --jsn": "No such option",
+    "info a.zrr": "near it: 'a.zarr'",
+    "info a.zarr/c": "no array or group there",
+    "info a.zarr/b/c": "is an array, which has no nodes below it",
+    "info x.tif": CONVERT,
+    "tree x.tif": CONVERT,
+    "validate x.tif": CONVERT,
+    "verify x.tif": CONVERT,
+    "fix x.tif": CONVERT,
+    "reduce x.tif": CONVERT,
+    "consolidate x.tif": CONVERT,
+    "pyramid x.tif p2.zarr": CONVERT,
+    "quicklook x.tif -o q.png": CONVERT,
+    "info x.png": "found a PNG file",
+    "info x.nc": "found a NetCDF file",
+    "info x.txt": "a Zarr is a directory, a .zip file or a URL",
+    "quicklook a.zarr -o q.jpg": "pictures are PNG, expected NAME.png",
+    "pyramid a.zarr p2.zarr --preview q.jpg": "pictures are PNG, expected NAME.png",
+    "quicklook p.zarr -o q.png --level 7": "no level 7; there are 2",
+    "quicklook a.zarr -o q.png --bands red": "no band 'red'; there are b",
+    "convert a.zarr p.zarr": "pass --overwrite to replace it",
+    "reduce a.zarr/b p.zarr": "pass --overwrite to replace it",
+    "pyramid a.zarr p.zarr": "expected none, or --overwrite",
+    "convert a.zarr c.zarr --codec zsdt": "did you mean 'zstd'?",
+    "convert a.zarr c.zarr --codec zstd:99": "level 99, expected an integer from",
+    "convert a.zarr c.zarr --format 4": "'4' is not one of '1', '2', '3'",
+    "convert a.zarr c.zarr --chunks big": "'big' is neither a length nor two",
+    "convert a.zarr a.zarr": "into itself; expected a target elsewhere",
+    "pyramid a.zarr p2.zarr --method avarage": "did you mean 'average'?",
+    "pyramid a.zarr p2.zarr --tms WebMercatorQud": "did you mean 'WebMercatorQuad'?",
+    "pyramid a.zarr p2.zarr --memory lots": "'lots' is no size, like 512M or 2G",
+    "reduce a.zarr/b --dtype flaot32": "'flaot32' is no data type; did you mean 'float32'?",
+    "reduce a.zarr/b --axis z": "expected one of the dimensions ('y', 'x')",
+    "reduce a.zarr/b --method meen": "'meen' is not one of",
+    "reduce a.zarr": "a group is there, expected an array",
+    "consolidate a.zarr/b": "an array is there, expected a group",
+    "validate a.zarr --profile geo": "'geo' is not one of 'geozarr-draft'",
+    "validate a.zarr --class cor": "expected of core, time",
+    "fix a.zarr --crs EPSG:999999": "CRS 'EPSG:999999' is not one that PROJ",
+    "fix a.zarr --restore x --write": "--restore goes with no other option",
+    "verify a.zarr --array q": "no array or group there",
+    "plugins new X --kind codec": "expected small letters and digits",
+    "--conventions foo info a.zarr": "unknown convention 'foo'; offered: bands, cf",
+    "info ftpp://x": "did you mean 'ftp'",
+    "info a.zarr --storage-option region": "expected NAME=VALUE",
+    "info http://127.0.0.1:{port}/a": "no server answers there; expected one that runs",
+    "info s3://b/a {anonymous}": "no server answers there",
+}
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_a_wrong_line_says_what_to_type(line, here):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        anonymous = f"--storage-option anon=true --storage-option endpoint_url=http://127.0.0.1:{port}"
+        code, _, said = type_line(line.format(port=port, anonymous=anonymous))
+    assert code in (1, 2), said
+    assert TYPED[line].format(here=here) in " ".join(said.split())
+    assert "Traceback" not in said and not re.search(r"\b(overwrite|resume|anon)=True", said)
+    assert "did not foresee" not in said
+
+
+CALLS = {
+    "zstore.zeros(3, dtype='flaot32')": "did you mean 'float32'?",
+    "zstore.create_array('n.zarr', shape=(3,))": "expected both, or data",
+    "zstore.create_array('a.zarr', shape=(3,), dtype='f4')": "pass overwrite=True",
+    "zstore.array([1], compressors='zsdt')": "did you mean 'zstd'?",
+    "zstore.array([1], compressors={'name': 'zstd', 'configuration': {'levle': 3}})": "did you mean 'level'?",
+    "zstore.open('a.zarr', mode='read')": "expected one of r, r+, a, w, w-",
+    "zstore.open_array('a.zarr')": "a group is there, expected an array",
+    "zstore.open('a.zarr')['c']": "group has no array and no group 'c'",
+    "zstore.open('a.zarr', mode='r').create_group('c')": "read",
+    "zstore.open('a.zarr/b')[9]": "out of bounds",
+    "zstore.open('a.zarr/b').compresor": "has no attribute 'compresor'",
+    "zstore.open('a.zarr/b').compressor": "use array.compressors",
+    "zstore.copy_store": "use zstore.convert(source, target)",
+    "zstore.zeros(3, compressor=None)": "use compressors",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_wrong_call_says_what_to_type(call, here):
+    with pytest.raises(Exception, match=re.escape(CALLS[call])):
+        eval(call, {"zstore": zstore})
+
+
+def test_there_are_wrong_usages_enough():
+    assert len(TYPED) + len(CALLS) >= 60
+
+
+JSON = {
+    "consolidate a.zarr": "nodes",
+    "doctor": "kernels",
+    "fix a.zarr": "keys_changed",
+    "info p.zarr": "arrays",
+    "plugins": "offers",
+    "pyramid a.zarr q.zarr": "nodes",
+    "quicklook a.zarr -o q.png": "rows",
+    "reduce a.zarr/b --axis y": "items",
+    "reduce a.zarr/b m.zarr": "dtype",
+    "reduce a.zarr/b --dry-run": "reads_bytes",
+    "tree p.zarr": "nodes",
+    "validate p.zarr": "findings",
+    "verify p.zarr": "is_sound",
+}
+
+
+@pytest.mark.parametrize("line", JSON)
+def test_what_is_said_is_said_as_json(line, here):
+    code, said, trouble = type_line(f"{line} --json")
+    assert code == 0 or line.startswith("fix"), trouble
+    assert JSON[line] in json.loads(said)
+
+
+def test_every_command_has_json_and_help(here):
+    # `convert` says what `tree` of its target says.
+    assert {line.split()[0] for line in JSON} == {*COMMANDS} - {"convert"}
+    for name in COMMANDS:
+        assert type_line(f"{name} --help")[0] == 0
+    nodes = json.loads(type_line("tree p.zarr --level 1 --json")[1])["nodes"]
+    assert {"0", "1"} <= {node["path"] for node in nodes} and "0/b" not in {node["path"] for node in nodes}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("codec", [*CODECS, "zstd:9", "lz4:2", "none"])
+def test_codecs_of_the_help_are_taken(codec, zarr_format, here):
+    assert codec in type_line("convert --help")[1] + "lz4:2"
+    assert len(read_codecs(codec_of(codec), zarr_format)) == (codec != "none")
+    assert type_line(f"convert a.zarr c.zarr --codec {codec} --format {zarr_format}")[0] == 0
+    array = zstore.open_array("c.zarr", "b", mode="r")
+    assert [c.name.removeprefix("numcodecs.") for c in array.compressors] == [codec.partition(":")[0]][
+        : codec != "none"
+    ]
+
+
+def test_the_doctor_finds_credentials_and_shows_none(tmp_path, monkeypatch):
+    secret = "a-very-secret-word"
+    (tmp_path / "keys").write_text(f"[default]\naws_secret_access_key = {secret}\n")
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": secret,
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "keys"),
+        "AZURE_STORAGE_ACCOUNT_KEY": secret,
+        "GOOGLE_SERVICE_ACCOUNT_KEY": "",
+        "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none"),
+        "ZSTORE_THREADS": "2",
+    }.items():
+        monkeypatch.setitem(os.environ, name, value)
+    for line in ("doctor", "doctor --json"):
+        code, said, _ = type_line(line)
+        assert code == 0 and secret not in said
+    found = json.loads(said)
+    assert "AWS_ACCESS_KEY_ID is set" in found["credentials"]["s3"] and "keys" in found["credentials"]["s3"]
+    assert found["credentials"]["gs"] == "none found" and "AZURE" in found["credentials"]["az"]
+    assert "ZSTORE_THREADS" in found["threads"]
+    assert found["zstore"] == zstore.__version__ and set(found["kernels"].values()) == {"ok"}
+
+
+def test_a_band_opened_by_itself_has_no_fault_of_its_group(here):
+    for place in ("p.zarr/0/b", f"obstore+file://{here}/p.zarr/0/b"):
+        code, said, _ = type_line(f"info {place}")
+        assert code == 0 and "GZ-15" not in said, said
