@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zstore.codecs.base import ArrayCodec, BytesCodec
-from zstore.errors import MetadataError, UnknownExtensionError
+from zstore.errors import MetadataError, UnknownExtensionError, without_secrets
 from zstore.extensions.registry import codecs as registry
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
@@ -240,7 +240,7 @@ class GroupNames(Node[GroupModel]):
         lines = {
             "Name": self.name,
             "Zarr format": self.zarr_format,
-            "Store": self._store.url,
+            "Store": without_secrets(self._store.url),
             "Read-only": self.read_only,
         }
         return "\n".join(f"{label:<11} : {value}" for label, value in lines.items())
