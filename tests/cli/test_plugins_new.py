@@ -64,6 +64,11 @@ PROOFS = {
         subprocess.run([sys.executable, "-m", "zstore", *words], check=True)
         assert np.array_equal(zstore.open("typed.zarr", "1/v", mode="r")[...], cells[1::2, 1::2])
     """,
+    "command": """
+        zstore.create_array("a.zarr", data=cells)
+        words = [sys.executable, "-m", "zstore", "$name", "a.zarr"]
+        assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "2400 items\\n"
+    """,
     "convention": """
         from zstore.conventions.read import read_geo
 

@@ -150,7 +150,7 @@ JSON = {
     "quicklook a.zarr -o q.png": "rows",
     "reduce a.zarr/b --axis y": "items",
     "reduce a.zarr/b m.zarr": "dtype",
-    "reduce a.zarr/b --dry-run": "reads_bytes",
+    "reduce a.zarr/b --dry-run": "read_size",
     "tree p.zarr": "nodes",
     "validate p.zarr": "findings",
     "verify p.zarr": "is_sound",

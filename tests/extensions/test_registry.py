@@ -270,6 +270,7 @@ def test_many_threads_get_one_class(plant: Plant, load: Load) -> None:
 
 def test_the_built_in_tables_hold_each_name_once() -> None:
     tables = (builtin.CODECS, builtin.DATA_TYPES, builtin.STORES, builtin.CONVENTIONS, builtin.RESAMPLERS)
+    tables += (builtin.COMMANDS,)
     for table in tables:
         names = [name for offer in table for name in (offer.name, *offer.aliases)]
         assert len(names) == len(set(names))

@@ -25,6 +25,7 @@ KINDS = {
     "data-type": "data type",
     "resampler": "resampler",
     "convention": "convention",
+    "command": "command",
 }
 # What is written, where the template of that name goes; "$module" is the name as Python writes it.
 PARTS = {
@@ -50,17 +51,18 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
     is_native = kind == "native-codec"
     capital = "".join(part.capitalize() for part in name.split("-"))
     last = KINDS[kind].rpartition(" ")[2]
+    class_names = {"convention": capital, "command": name.replace("-", "_")}
     words = {
         "name": name,
         "module": name.replace("-", "_"),
         "part": kind.replace("-", "_"),
         "what": kind.replace("-", " "),
         "hook": HOOKS[KINDS[kind]],
-        "requires": "zstore[geo]" if kind == "convention" else "zstore",
+        "requires": {"convention": "zstore[geo]", "command": "zstore[cli]"}.get(kind, "zstore"),
         "needs": "Its functions are in C: to install it from this folder takes a C compiler."
         if is_native
         else "",
-        "class_name": capital if kind == "convention" else f"{capital}{last.capitalize()}",
+        "class_name": class_names.get(kind, f"{capital}{last.capitalize()}"),
         "rule": name.upper(),
     }
     templates = files("zstore.cli") / "templates"

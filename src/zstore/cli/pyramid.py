@@ -63,8 +63,20 @@ def _region_of(value: Any) -> Any:
 @click.option(
     "--factors", **LENGTHS, default="2", show_default=True, help="Cells of a level to one of the next."
 )
-@click.option("--derive", type=click.Choice(["auto", "base", "cascade"]), default="auto", show_default=True)
-@click.option("--grid", type=click.Choice(["aligned", "gdal"]), default="aligned", show_default=True)
+@click.option(
+    "--derive",
+    type=click.Choice(["auto", "base", "cascade"]),
+    default="auto",
+    show_default=True,
+    help="Make each level of the finest (base), or of the one before (cascade).",
+)
+@click.option(
+    "--grid",
+    type=click.Choice(["aligned", "gdal"]),
+    default="aligned",
+    show_default=True,
+    help="Cells that cover whole cells, or GDAL's, which cover the same extent.",
+)
 @click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
 @click.option(
     "--update",

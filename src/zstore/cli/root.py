@@ -15,16 +15,10 @@ import click
 
 from zstore.base.settings import set_durable
 from zstore.cli.options import hide_options
-from zstore.errors import StoreError, ZstoreError
+from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError
+from zstore.extensions.registry import commands
 from zstore.jobs.record import asked_as
 from zstore.nodes.near import say_file
-
-# Each command is a function of its name in a module of its name.
-COMMANDS = (
-    "consolidate", "convert", "doctor", "fix", "info", "plugins", "pyramid", "quicklook", "reduce", "tree",
-    "validate", "verify",
-)  # fmt: skip
-
 
 # An argument of a Python function in an error's words.
 ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")
@@ -35,18 +29,25 @@ class _Commands(click.Group):
     """Commands whose errors are one line on stderr and the exit code 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return commands.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        try:
+            command: click.Command = commands.resolve(cmd_name)
+        except UnknownExtensionError as error:
+            # What a plugin that is broken as a whole offers is not known: this may be it.
+            if "plugin " in error.message:
+                raise click.UsageError(f"No such command {cmd_name!r}: {error.message}", ctx) from None
             return None
-        command: click.Command = getattr(import_module(f"zstore.cli.{cmd_name}"), cmd_name)
+        except ExtensionError as error:
+            return _unusable(cmd_name, error)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        near = get_close_matches(args[0], COMMANDS, 1)
-        if args[0] not in COMMANDS and near and not args[0].startswith("-"):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = get_close_matches(args[0], commands.names(), 1)
+            if near:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def _say_flags(self, ctx: click.Context, text: str) -> str:
@@ -89,6 +90,16 @@ class _Commands(click.Group):
                     raise
                 said = "memory ran out" if isinstance(error, MemoryError) else type(error).__name__
                 _fail(ctx, f"{said}: {error} (zstore did not foresee this; --traceback shows where)")
+
+
+def _unusable(name: str, reason: ExtensionError) -> click.Command:
+    """A command that says why there is none, so that all others can be listed and used."""
+
+    def tell() -> None:
+        raise reason
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    return click.Command(name, anything, tell, help=f"(cannot be used) {reason.message}")
 
 
 def _fail(ctx: click.Context, text: str) -> None:

@@ -122,6 +122,15 @@ RESAMPLERS = (
     Offer("gauss", "zstore.resampling.methods:Gauss"),
 )
 
+# Each is a function of its name in a module of its name.
+COMMANDS = tuple(
+    Offer(word, f"zstore.cli.{word}:{word}")
+    for word in (
+        *("consolidate", "convert", "doctor", "fix", "info", "plugins", "pyramid"),
+        *("quicklook", "reduce", "tree", "validate", "verify"),
+    )
+)
+
 # obstore's where it is installed and can; "obstore+" before them asks for it, "fsspec+" for fsspec.
 OBJECT_SCHEMES = (
     ("http", ("https",)),

@@ -20,6 +20,7 @@ __all__ = [
     "PROJECT",
     "hookimpl",
     "register_codecs",
+    "register_commands",
     "register_conventions",
     "register_data_types",
     "register_resamplers",
@@ -45,6 +46,11 @@ def register_data_types() -> Sequence[Offer]:  # type: ignore[empty-body]
 @hookspec
 def register_stores() -> Sequence[Offer]:  # type: ignore[empty-body]
     """Stores, by URL scheme; the class is opened with `from_url`."""
+
+
+@hookspec
+def register_commands() -> Sequence[Offer]:  # type: ignore[empty-body]
+    """Words of the command line: a `click.Command` by the word that follows "zstore"."""
 
 
 @hookspec

@@ -26,6 +26,7 @@ KINDS = {
     "store": "register_stores",
     "convention": "register_conventions",
     "resampler": "register_resamplers",
+    "command": "register_commands",
 }
 
 TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")

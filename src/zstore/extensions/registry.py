@@ -24,6 +24,7 @@ __all__ = [
     "Listing",
     "Registry",
     "codecs",
+    "commands",
     "conventions",
     "data_types",
     "list_offers",
@@ -243,5 +244,8 @@ data_types = Registry("data type", builtin.DATA_TYPES)
 stores = Registry("store", builtin.STORES)
 conventions = Registry("convention", builtin.CONVENTIONS)
 resamplers = Registry("resampler", builtin.RESAMPLERS)
+commands = Registry("command", builtin.COMMANDS)
 
-REGISTRIES = {registry.kind: registry for registry in (codecs, data_types, stores, conventions, resamplers)}
+REGISTRIES = {
+    registry.kind: registry for registry in (codecs, data_types, stores, conventions, resamplers, commands)
+}

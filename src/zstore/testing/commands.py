@@ -1,0 +1,60 @@
+"""What every word of the command line must do, as tests to inherit.
+
+    from zstore.testing.commands import CommandContract
+
+    class TestServe(CommandContract):
+        name = "serve"
+
+zstore must know the word: install the package first.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from zstore.extensions.registry import commands
+from zstore.testing.contract import Contract
+
+__all__ = ["CommandContract"]
+
+
+class CommandContract(Contract):
+    """Inherit, give `name`, and pytest finds the rest."""
+
+    # The word that follows "zstore".
+    name: str
+
+    @staticmethod
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        """What `zstore WORDS` ends in, in a process of its own."""
+        line = [sys.executable, "-m", "zstore", *words]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+
+    def make(self) -> Any:
+        """The command that is offered."""
+        return commands.resolve(self.name)
+
+    def test_it_is_a_command_of_that_name(self) -> None:
+        command = self.make()
+        assert command.name == self.name
+        assert callable(command.main) and callable(command.make_context)
+
+    def test_it_says_what_it_does_and_what_each_option_means(self) -> None:
+        command = self.make()
+        assert command.help, "the function has no docstring, which becomes the help"
+        for parameter in command.params:
+            if any(word.startswith("-") for word in parameter.opts):
+                assert parameter.help, f"{parameter.opts[0]} has no help"
+
+    def test_the_command_line_lists_it(self) -> None:
+        assert any(line.split()[:1] == [self.name] for line in self.run("--help").stdout.splitlines())
+        done = self.run(self.name, "--help")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"zstore {self.name}" in done.stdout
+
+    def test_a_wrong_option_is_told_in_a_line(self) -> None:
+        done = self.run(self.name, "--no-such-option-of-a-contract")
+        assert done.returncode == 2
+        assert "--no-such-option-of-a-contract" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,85 @@
+"""The words of the command line: zstore's own by the contract of all, and those that plugins add."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
+from zstore.cli import root  # noqa: E402
+from zstore.extensions import builtin, registry  # noqa: E402
+from zstore.extensions.offers import Offer  # noqa: E402
+from zstore.extensions.plugins import Plugin  # noqa: E402
+from zstore.extensions.registry import Registry  # noqa: E402
+from zstore.testing.commands import CommandContract  # noqa: E402
+
+
+@pytest.mark.parametrize("word", [offer.name for offer in builtin.COMMANDS])
+class TestOwn(CommandContract):
+    @pytest.fixture(autouse=True)
+    def _named(self, word: str) -> None:
+        self.name = word
+
+
+def plugin(name: str, *offers: Offer, state: str = "ok", error: Exception | None = None) -> Plugin:
+    listed = tuple(("command", offer) for offer in offers)
+    return Plugin(name, name, f"{name}-package", "1", state, listed, error)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch):
+    """Gives a function that types words where such plugins are installed."""
+
+    def with_plugins(*plugins: Plugin):
+        monkeypatch.setattr(root, "commands", Registry("command", builtin.COMMANDS, load=lambda: [*plugins]))
+        return lambda *words: testing.CliRunner().invoke(root.zstore, words)
+
+    return with_plugins
+
+
+def test_a_plugin_adds_a_word(typed) -> None:
+    type_words = typed(plugin("acme", Offer("weigh", "zstore.cli.tree:tree")))
+    assert "weigh" in type_words("--help").output
+    assert "Usage: zstore weigh" in type_words("weigh", "--help").output
+
+
+def test_a_word_of_our_own_stays_ours(typed) -> None:
+    type_words = typed(plugin("acme", Offer("info", "zstore.cli.tree:tree")))
+    assert "Usage: zstore info" in type_words("info", "--help").output
+    assert root.commands.resolve("info").name == "info"
+
+
+def test_a_word_that_cannot_be_used_is_listed_and_says_why(typed) -> None:
+    type_words = typed(
+        plugin("acme", Offer("weigh", "no_such_module:weigh"), Offer("twice", "zstore.cli.tree:tree")),
+        plugin("other", Offer("twice", "zstore.cli.tree:tree")),
+    )
+    listed = type_words("--help")
+    assert listed.exit_code == 0
+    assert "cannot be used" in listed.output and "verify" in listed.output
+    done = type_words("weigh", "a.zarr", "--size", "3")
+    assert done.exit_code == 1
+    assert "no_such_module" in done.output and "acme-package" in done.output
+    assert "more than one plugin" in type_words("twice").output
+
+
+def test_an_unknown_word_names_the_plugins_that_are_broken(typed) -> None:
+    done = typed(plugin("acme", state="broken", error=ValueError("boom")))("weigh")
+    assert done.exit_code == 2
+    assert "No such command 'weigh'" in done.output and "acme-package 1) could not be loaded" in done.output
+
+
+def test_our_own_words_load_no_plugin(tmp_path: Path) -> None:
+    code = (
+        "import sys; from zstore.cli.root import zstore; zstore(['info', '--help'], standalone_mode=False); "
+        "sys.exit('pluggy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path).returncode == 0
+
+
+def test_the_registry_is_what_the_command_line_asks() -> None:
+    assert root.commands is registry.commands
