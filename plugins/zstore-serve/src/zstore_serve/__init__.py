@@ -1,0 +1,32 @@
+"""Stores on a map: the words `zstore serve` and `zstore view`, and `router` for other applications.
+
+Imported with all other plugins, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zstore.extensions.hookspecs import hookimpl
+from zstore.extensions.offers import Offer
+
+if TYPE_CHECKING:
+    from zstore_serve.service import Settings, router
+
+__all__ = ["Settings", "register_commands", "router"]
+
+
+@hookimpl
+def register_commands() -> list[Offer]:
+    """The words that this package adds to the command line."""
+    return [Offer(word, f"zstore_serve.commands:{word}") for word in ("serve", "view")]
+
+
+if not TYPE_CHECKING:  # type checkers are to find names that are not there
+
+    def __getattr__(name: str) -> Any:
+        if name in ("Settings", "router"):
+            from zstore_serve import service
+
+            return getattr(service, name)
+        raise AttributeError(f"module 'zstore_serve' has no attribute {name!r}")

@@ -1,0 +1,239 @@
+"""Values as pictures: stretched, coloured, shaded, and encoded."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from isal import isal_zlib
+from PIL import Image
+
+from zstore.conventions.model import Variable
+from zstore.pyramid.quicklook import encode_png
+from zstore_serve.problems import Problem
+
+__all__ = [
+    "FORMATS",
+    "Picture",
+    "category_colours",
+    "colour_map",
+    "draw",
+    "encode",
+    "hillshade",
+    "terrain_rgb",
+]
+
+Items = np.ndarray[Any, np.dtype[Any]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+FORMATS = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp", "npy": "application/x-npy"}
+# Three and more of Pillow's milliseconds for a tile become a quarter of one; files are a few per cent longer.
+COMPRESS = partial(isal_zlib.compress, level=1)
+# Categories that say no colour take these.
+PLAIN = "tab20"
+JPEG_QUALITY = WEBP_QUALITY = 80
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Numbers of a palette's colours (rows, columns) or, without one, samples (rows, columns, 3 or 4)."""
+
+    samples: Bytes
+    palette: Bytes | None = None
+
+    def rgba(self) -> Bytes:
+        """(rows, columns, 3 or 4)."""
+        if self.palette is None:
+            return self.samples
+        shown: Bytes = self.palette[self.samples]
+        return shown
+
+
+@lru_cache(256)
+def colour_map(name: str) -> Bytes:
+    """The 256 colours of a map by its name, as matplotlib and many others call it; "_r" turns it round.
+
+    Shapes
+        result (256, 4).
+    Raises
+        Problem: there is none.
+    """
+    if name in ("grey", "gray"):
+        ramp = np.arange(256, dtype=np.uint8)
+        return np.stack([ramp, ramp, ramp, np.full(256, 255, np.uint8)], axis=-1)
+    # Its names are hundreds, and only some pictures need one.
+    import cmap
+
+    try:
+        found = cmap.Colormap(name) if len(name) <= 64 and name.replace("_", "").isalnum() else None
+    except (ValueError, TypeError, KeyError):
+        found = None
+    if found is None:
+        raise Problem(400, f"no colour map {name[:64]!r}; see /colormaps")
+    colours: Bytes = np.rint(found.lut(256) * 255).astype(np.uint8)
+    return colours
+
+
+def colour_map_names() -> list[str]:
+    """The names of the colour maps that go by one word."""
+    import cmap
+
+    return sorted(
+        {"grey", *(name for name in cmap.Catalog().short_keys() if name.replace("_", "").isalnum())}
+    )
+
+
+def category_colours(variable: Variable) -> dict[int, tuple[tuple[int, int, int, int], str]]:
+    """Of each value that is a category its colour and its name; {} where values are no categories."""
+    table = variable.attributes.get("color_table")
+    names = dict(zip(variable.flag_values or (), variable.flag_meanings or (), strict=False))
+    if isinstance(table, Mapping):
+        found = {}
+        for value, colour in table.items():
+            try:
+                parts = (*(int(part) for part in colour), 255)[:4]
+                found[int(value)] = (
+                    tuple(min(255, max(0, part)) for part in parts),
+                    names.get(int(value), ""),
+                )
+            except (TypeError, ValueError):
+                continue
+        return {value: pair for value, pair in found.items() if len(pair[0]) == 4}  # type: ignore[misc]
+    if not names or variable.flag_masks is not None:
+        return {}
+    said = variable.attributes.get("flag_colors")
+    words = said.split() if isinstance(said, str) else []
+    colours = colour_map(PLAIN)
+    made = {}
+    for number, (value, name) in enumerate(names.items()):
+        word = words[number].lstrip("#") if number < len(words) else ""
+        is_colour = len(word) == 6 and all(c in "0123456789abcdefABCDEF" for c in word)
+        plain = tuple(colours[(number % 20) * 256 // 20 + 6].tolist())
+        made[int(value)] = ((*bytes.fromhex(word), 255) if is_colour else plain, str(name))
+    return made
+
+
+def draw_categories(values: Items, valid: Mask, colours: Mapping[int, tuple[Any, str]]) -> Picture:
+    """Every value in its colour; one that has none is transparent."""
+    keys = np.array(sorted(colours), np.int64)
+    places = np.clip(np.searchsorted(keys, values.astype(np.int64)), 0, len(keys) - 1)
+    known = valid & (keys[places] == values)
+    palette = np.array([colours[key][0] for key in keys.tolist()] + [(0, 0, 0, 0)], np.uint8)
+    numbers = np.where(known, places, len(keys))
+    if len(palette) > 256:
+        return Picture(palette[numbers])
+    return Picture(numbers.astype(np.uint8), palette)
+
+
+def draw(
+    bands: Sequence[tuple[Items, Mask]],
+    limits: Sequence[tuple[float, float]],
+    colours: Bytes | None = None,
+) -> Picture:
+    """One band in the colours of a map, or three as red, green and blue, each stretched between its limits.
+
+    What is not valid in all of them is transparent. Where one band has such pixels, the least of its 256
+    steps is drawn as the one above it: a palette has no room for more.
+    """
+    valid = bands[0][1] if len(bands) == 1 else np.logical_and.reduce([mask for _, mask in bands])
+    stretched = [stretch(values, *pair) for (values, _), pair in zip(bands, limits, strict=True)]
+    is_whole = bool(valid.all())
+    if len(bands) == 1:
+        palette = colour_map("grey") if colours is None else colours
+        if is_whole:
+            return Picture(stretched[0], palette)
+        holed = palette.copy()
+        holed[0] = 0
+        return Picture(np.where(valid, np.maximum(stretched[0], 1), np.uint8(0)), holed)
+    samples = np.stack(stretched, axis=-1)
+    if is_whole:
+        return Picture(samples)
+    samples[~valid] = 0
+    return Picture(np.concatenate([samples, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1))
+
+
+def stretch(values: Items, low: float, high: float) -> Bytes:
+    """Values between two limits as 0 to 255, as `quicklook` does it; all are 128 where the limits are one."""
+    if low == high:
+        return np.full(values.shape, 128, np.uint8)
+    if values.dtype.kind in "iu" and values.dtype.itemsize <= 2:
+        return _steps(values.dtype.str, low, high)[values.view(f"u{values.itemsize}")]
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = (values.astype(np.float64) - low) * (255.0 / (high - low)) + 0.5
+        return np.nan_to_num(np.clip(scaled, 0, 255)).astype(np.uint8)
+
+
+@lru_cache(64)
+def _steps(dtype: str, low: float, high: float) -> Bytes:
+    """What `stretch` makes of each value of a type of one or two bytes."""
+    kind = np.dtype(dtype).newbyteorder("=")
+    every = np.arange(1 << (8 * kind.itemsize)).astype(f"u{kind.itemsize}").view(kind)
+    return stretch(every.astype(np.float64), low, high)
+
+
+def hillshade(
+    values: Items, valid: Mask, cell: tuple[float, float], azimuth: float, altitude: float
+) -> Items:
+    """How bright each cell of heights is, 1 to 255, but for the rim; by Horn's slopes, as gdaldem does.
+
+    Shapes
+        values (rows + 2, columns + 2); result (rows, columns).
+    """
+    z = np.where(valid, values, np.nan).astype(np.float64)
+    a, b, c = z[:-2, :-2], z[:-2, 1:-1], z[:-2, 2:]
+    d, f = z[1:-1, :-2], z[1:-1, 2:]
+    g, h, i = z[2:, :-2], z[2:, 1:-1], z[2:, 2:]
+    x = ((a + 2 * d + g) - (c + 2 * f + i)) / (8 * cell[1])
+    y = ((g + 2 * h + i) - (a + 2 * b + c)) / (8 * cell[0])
+    steep = np.hypot(x, y)
+    towards, up = math.radians(azimuth), math.radians(altitude)
+    light = math.sin(up) + math.cos(up) * (x * math.sin(towards) + y * math.cos(towards))
+    shade: Items = 1 + 254 * np.maximum(0, light / np.sqrt(1 + steep * steep))
+    return shade
+
+
+def terrain_rgb(values: Items, valid: Mask) -> Picture:
+    """Heights in metres as Mapbox's terrain-RGB: -10000 + (r·65536 + g·256 + b) · 0.1."""
+    with np.errstate(invalid="ignore"):
+        steps = np.rint((np.where(valid, values, 0).astype(np.float64) + 10000) * 10)
+    numbers = np.clip(np.nan_to_num(steps), 0, (1 << 24) - 1).astype(np.uint32)
+    parts = [numbers >> 16, numbers >> 8 & 255, numbers & 255, np.where(valid, 255, 0)]
+    return Picture(np.stack(parts, axis=-1).astype(np.uint8))
+
+
+def encode(picture: Picture, format: str) -> bytes:
+    """The bytes of a file of the picture; JPEG has no transparency and shows white there."""
+    if format == "png":
+        if picture.palette is not None:
+            return encode_png(picture.samples[..., None], palette=picture.palette, compress=COMPRESS)
+        return encode_png(picture.samples, compress=COMPRESS)
+    samples, out = np.ascontiguousarray(picture.rgba()), io.BytesIO()
+    if format == "jpg":
+        if samples.shape[-1] == 4:
+            alpha = samples[..., 3:].astype(np.uint16)
+            samples = ((samples[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
+        Image.fromarray(samples).save(out, "JPEG", quality=JPEG_QUALITY)
+    else:
+        Image.fromarray(samples).save(out, "WEBP", quality=WEBP_QUALITY, method=0)
+    return out.getvalue()
+
+
+def encode_npy(bands: Sequence[tuple[Items, Mask]]) -> bytes:
+    """The bytes of a .npy file: the bands, and last which pixels are valid in all of them, 255 or 0.
+
+    Shapes
+        the array in it (bands + 1, rows, columns), of the bands' common type.
+    """
+    valid = np.logical_and.reduce([mask for _, mask in bands])
+    kind = np.result_type(*(values.dtype for values, _ in bands), np.uint8)
+    out = io.BytesIO()
+    np.save(
+        out, np.stack([*(values.astype(kind) for values, _ in bands), np.where(valid, 255, 0).astype(kind)])
+    )
+    return out.getvalue()

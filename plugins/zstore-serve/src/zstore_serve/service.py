@@ -1,0 +1,741 @@
+"""The web service: tiles, their descriptions, values and the page, of the stores given to it and no other.
+
+Spec: OGC API – Tiles – Part 1 (20-057): landing page, conformance, tile matrix sets, tilesets, tiles;
+TileJSON 3.0.0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import math
+import os
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine
+from zstore.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
+from zstore.pyramid.boxes import Items
+from zstore_serve import drawing
+from zstore_serve.frames import Frame, Part, Pixels, Plan, pixel_matrices, plan_frame, read_band
+from zstore_serve.problems import Problem
+from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, Layer, Style, parse_layer, parse_style
+from zstore_serve.scenes import LONGITUDES, Scene, open_scenes
+
+__all__ = ["Service", "Settings", "router"]
+
+log = logging.getLogger("zstore_serve")
+
+WEB = "WebMercatorQuad"
+PIXELS = "pixels"
+VENDOR = ("ol.js", "ol.css", "land-110m.json")
+TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
+CONFORMS = tuple(
+    f"http://www.opengis.net/spec/ogcapi-{part}"
+    for part in (
+        "common-1/1.0/conf/core", "tiles-1/1.0/conf/core", "tiles-1/1.0/conf/tileset",
+        "tiles-1/1.0/conf/tilesets-list", "tiles-1/1.0/conf/png", "tiles-1/1.0/conf/jpeg",
+    )
+)  # fmt: skip
+# How finely what a window's statistics are of, and the percentiles of a whole scene, are looked at.
+STATISTICS_SIZE = 1024
+BINS = 32
+SERIES_MOST = 100_000
+
+Answer = Callable[[Request], Awaitable[Response]]
+Measured = tuple[Items, np.ndarray[Any, np.dtype[np.bool_]]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one request may take, and how long its answer may be kept.
+
+    cell_count  cells that are read for it
+    time        seconds
+    size        pixels a side of a picture
+    max_age     seconds for which a browser asks for nothing again; then it asks whether it has changed
+    """
+
+    cell_count: int = 1 << 24
+    time: float = 30.0
+    size: int = 2048
+    max_age: int = 60
+
+
+def router(
+    *sources: Any, settings: Settings | None = None, storage_options: Mapping[str, Any] | None = None
+) -> Router:
+    """An ASGI application that serves these stores: to be run, or mounted in Starlette's or FastAPI's.
+
+        app.mount("/map", zstore_serve.router("scene.zarr"))
+
+    Raises
+        NotFoundError: there is nothing at one of the places.
+        MetadataError: nothing there is a grid of two dimensions.
+    """
+    service = Service(open_scenes(sources, storage_options), settings or Settings())
+    return Router(routes=service.routes(), redirect_slashes=False, default=_no_such_path)
+
+
+class Service:
+    """Answers requests about scenes."""
+
+    def __init__(self, scenes: Mapping[str, Scene], settings: Settings) -> None:
+        self.scenes, self.settings = scenes, settings
+        self._turns = asyncio.Semaphore(4 * (os.cpu_count() or 1))
+        self._limits: dict[Any, tuple[float, float]] = {}
+        self._page = (files("zstore_serve") / "page.html").read_text("utf-8")
+
+    def routes(self) -> list[Route]:
+        """The paths that are answered."""
+        one, tiles = "/collections/{scene}", "/collections/{scene}/map/tiles"
+        found: list[tuple[str, Answer]] = [
+            ("/", self.page),
+            ("/assets/{name}", self.asset),
+            ("/api", self.landing),
+            ("/conformance", self.conformance),
+            ("/colormaps", self.colour_maps),
+            ("/colormaps/{name}", self.colour_map),
+            ("/tileMatrixSets", self.matrix_sets),
+            ("/tileMatrixSets/{tms}", self.matrix_set),
+            ("/collections", self.collections),
+            (one, self.info),
+            (f"{one}/bounds", self.bounds),
+            (f"{one}/tilejson.json", self.tilejson),
+            (f"{one}/point", self.point),
+            (f"{one}/timeseries", self.series),
+            (f"{one}/statistics", self.statistics),
+            (f"{one}/preview.{{format}}", self.preview),
+            (f"{one}/tiles/{{tms}}/{{z}}/{{x}}/{{y}}.{{format}}", self.tile),
+            (tiles, self.tilesets),
+            (f"{tiles}/{{tms}}", self.tileset),
+            (f"{tiles}/{{tms}}/{{z}}/{{y}}/{{x}}", self.tile),
+        ]
+        return [Route(path, partial(self._answer, answer), methods=["GET", "HEAD"]) for path, answer in found]
+
+    async def _answer(self, answer: Answer, request: Request) -> Response:
+        """The answer, or the problem as a document; given up when nobody waits for it any more."""
+        work = asyncio.ensure_future(self._in_turn(answer, request))
+        gone = asyncio.ensure_future(_until_gone(request))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            response = await work if work.done() else Response(status_code=499)
+        except Problem as problem:
+            response = _problem(problem)
+        except Exception:
+            # What went wrong inside is the operator's to see: it may name places and values.
+            log.exception("%s failed", request.url.path)
+            response = _problem(Problem(500, "the answer could not be made; the server's log says why"))
+        finally:
+            work.cancel()
+            gone.cancel()
+        response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+    async def _in_turn(self, answer: Answer, request: Request) -> Response:
+        try:
+            async with asyncio.timeout(self.settings.time):
+                async with self._turns:
+                    return await answer(request)
+        except TimeoutError:
+            raise Problem(503, f"the answer took more than {self.settings.time:g} seconds") from None
+
+    # Documents.
+
+    async def page(self, request: Request) -> Response:
+        """The page, with OpenLayers; or a sentence that says how to get it."""
+        missing = [name for name in VENDOR[:2] if _vendor(name) is None]
+        if missing:
+            raise Problem(
+                503,
+                "this package was built without OpenLayers, which the page is drawn with: install npm and "
+                "build zstore-serve again, or name the folder of npm's package ol in ZSTORE_SERVE_OL; tiles "
+                "are served as ever",
+            )
+        hashes = {tag: _hash_of(self._page, tag) for tag in ("script", "style")}
+        policy = (
+            f"default-src 'none'; script-src 'self' '{hashes['script']}'; "
+            f"style-src 'self' '{hashes['style']}'; "
+            "img-src 'self' data: blob: https:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
+        )
+        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
+        return Response(self._page, media_type="text/html; charset=utf-8", headers=headers)
+
+    async def asset(self, request: Request) -> Response:
+        """A file that the page is made of."""
+        name = request.path_params["name"]
+        content = _vendor(name) if name in VENDOR else None
+        if content is None:
+            raise Problem(404, "no such file")
+        return self._tagged(request, content, TYPES["." + name.rpartition(".")[2]])
+
+    async def landing(self, request: Request) -> Response:
+        """What there is, as OGC's landing page."""
+        base = _base(request)
+        links = [
+            {"rel": "self", "type": "application/json", "href": f"{base}/api"},
+            {"rel": "conformance", "type": "application/json", "href": f"{base}/conformance"},
+            {"rel": "data", "type": "application/json", "href": f"{base}/collections"},
+            {
+                "rel": "http://www.opengis.net/def/rel/ogc/1.0/tiling-schemes",
+                "href": f"{base}/tileMatrixSets",
+            },
+        ]
+        return self._json(request, {"title": "zstore serve", "links": links})
+
+    async def conformance(self, request: Request) -> Response:
+        """The classes of OGC's requirements that are met."""
+        return self._json(request, {"conformsTo": CONFORMS})
+
+    async def matrix_sets(self, request: Request) -> Response:
+        """The tile matrix sets that tiles come in."""
+        base = _base(request)
+        sets = [
+            {"id": name, "links": [{"rel": "self", "href": f"{base}/tileMatrixSets/{name}"}]}
+            for name in _sets()
+        ]
+        return self._json(request, {"tileMatrixSets": sets})
+
+    async def matrix_set(self, request: Request) -> Response:
+        """One tile matrix set as OGC writes it."""
+        return self._json(request, dict(_set(request.path_params["tms"]).document))
+
+    async def collections(self, request: Request) -> Response:
+        """The scenes."""
+        return self._json(
+            request, {"collections": [self._about(request, scene) for scene in self.scenes.values()]}
+        )
+
+    async def info(self, request: Request) -> Response:
+        """One scene: where it lies, its bands, dimensions and levels."""
+        scene = self._scene(request)
+        bands = []
+        for name, band in scene.bands.items():
+            variable = scene.variable(band)
+            array = scene.finest.arrays[band.array]
+            bands.append({
+                "name": name, "array": band.array, "dtype": str(array.dtype),
+                "nodata": _plain(variable.nodata),
+                "units": variable.units, "title": variable.long_name or variable.standard_name or name,
+                "dimensions": [axis.name for axis in scene.axes_of(band)],
+                "categories": [
+                    {"value": value, "colour": colour, "name": label}
+                    for value, (colour, label) in drawing.category_colours(variable).items()
+                ],
+            })  # fmt: skip
+        axes = [
+            {"name": axis.name, "size": axis.size, "labels": axis.labels if axis.size <= 5000 else ()}
+            for axis in scene.axes.values()
+        ]
+        levels = [
+            {"shape": level.geo.shape, "factors": factors}
+            for level, factors in zip(scene.levels, scene.factors, strict=True)
+        ]
+        about = {
+            **self._about(request, scene), "bands": bands, "dimensions": axes, "levels": levels,
+            "colours": scene.preferred, "size": scene.shape,
+        }  # fmt: skip
+        return self._json(request, about)
+
+    def _about(self, request: Request, scene: Scene) -> dict[str, Any]:
+        base = f"{_base(request)}/collections/{scene.id}"
+        box = scene.longitudes()
+        about: dict[str, Any] = {
+            "id": scene.id, "title": scene.title, "dataType": "map",
+            "crs": None if scene.crs is None else scene.crs.code or scene.crs.wkt,
+            "bounds": scene.bounds(), "tiles": WEB if box else PIXELS,
+            "links": [
+                {"rel": "self", "href": base},
+                {"rel": "http://www.opengis.net/def/rel/ogc/1.0/tilesets-map", "href": f"{base}/map/tiles"},
+                {"rel": "tilejson", "href": f"{base}/tilejson.json"},
+            ],
+        }  # fmt: skip
+        if box:
+            about["extent"] = {"spatial": {"bbox": [box]}}
+        return about
+
+    async def bounds(self, request: Request) -> Response:
+        """Where a scene lies, in its own CRS and in degrees."""
+        scene = self._scene(request)
+        code = None if scene.crs is None else scene.crs.code or scene.crs.wkt
+        return self._json(request, {"bounds": scene.bounds(), "crs": code, "bbox": scene.longitudes()})
+
+    async def tilejson(self, request: Request) -> Response:
+        """What map clients need to know of a scene's tiles; the query goes on to them."""
+        scene = self._scene(request)
+        box = scene.longitudes()
+        asked = Asked(request.query_params.multi_items())
+        asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("tms",))
+        name = asked.text("tms") or (WEB if box else PIXELS)
+        matrices = self._matrices(scene, name)
+        least, most = _zooms(scene, matrices)
+        query = str(request.url.query)
+        url = f"{_base(request)}/collections/{scene.id}/tiles/{name}/{{z}}/{{x}}/{{y}}.png"
+        document = {
+            "tilejson": "3.0.0", "name": scene.title, "tiles": [f"{url}?{query}" if query else url],
+            "minzoom": least, "maxzoom": most, "scheme": "xyz",
+        }  # fmt: skip
+        if box:
+            west, east = (box[0], box[2]) if box[2] <= 180 else (-180.0, 180.0)
+            document["bounds"] = [west, max(box[1], -85.0511287798066), east, min(box[3], 85.0511287798066)]
+            document["center"] = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2, least]
+        return self._json(request, document)
+
+    async def tilesets(self, request: Request) -> Response:
+        """The sets in which tiles of a scene come."""
+        scene = self._scene(request)
+        names = _sets() if scene.crs is not None else [PIXELS]
+        return self._json(request, {"tilesets": [self._tileset(request, scene, name) for name in names]})
+
+    async def tileset(self, request: Request) -> Response:
+        """One of these sets."""
+        scene, name = self._scene(request), request.path_params["tms"]
+        self._matrices(scene, name)
+        return self._json(request, self._tileset(request, scene, name))
+
+    def _tileset(self, request: Request, scene: Scene, name: str) -> dict[str, Any]:
+        base = _base(request)
+        own = f"{base}/collections/{scene.id}/map/tiles/{name}"
+        return {
+            "title": f"{scene.title}, {name}", "dataType": "map",
+            "tileMatrixSetURI": f"{base}/tileMatrixSets/{name}",
+            "links": [
+                {"rel": "self", "href": own},
+                {
+                    "rel": "item", "type": "image/png", "templated": True,
+                    "href": f"{own}/{{tileMatrix}}/{{tileRow}}/{{tileCol}}",
+                },
+            ],
+        }  # fmt: skip
+
+    async def colour_maps(self, request: Request) -> Response:
+        """The names of the colour maps."""
+        return self._json(request, {"colormaps": drawing.colour_map_names()})
+
+    async def colour_map(self, request: Request) -> Response:
+        """The 256 colours of a map."""
+        return self._json(request, {"colours": drawing.colour_map(request.path_params["name"]).tolist()})
+
+    # Values.
+
+    async def point(self, request: Request) -> Response:
+        """The values at a place, given in degrees, or as x and y in the scene's own CRS (or its pixels)."""
+        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        asked.check(LAYER_WORDS, scene.axes, ("lon", "lat", "x", "y"))
+        row, column = _cell(scene, asked)
+        layer = parse_layer(scene, asked)
+        plan = _one_cell(row, column)
+        measured = await self._measure(scene, layer, plan)
+        values = {name: _plain(v[0, 0].item()) if ok[0, 0] else None for name, (v, ok) in measured.items()}
+        return self._json(request, {"values": values, "row": row, "column": column})
+
+    async def series(self, request: Request) -> Response:
+        """The values at a place along a dimension: time, or the one that `along` names."""
+        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        asked.check(("bands",), scene.axes, ("lon", "lat", "x", "y", "along"))
+        row, column = _cell(scene, asked)
+        layer = parse_layer(scene, asked)
+        if len(layer.bands) != 1:
+            raise Problem(400, f"{len(layer.bands)} bands are asked for; expected one for a series")
+        (band,) = layer.bands.values()
+        names = [axis.name for axis in scene.axes_of(band)]
+        along = (
+            asked.text("along")
+            or next((n for n in names if n.lower() in ("time", "t")), "")
+            or "".join(names[:1])
+        )
+        if along not in names:
+            raise Problem(400, f"{band.name!r} has no dimension {along[:80]!r} to go along; it has {names}")
+        axis, array = scene.axes[along], scene.finest.arrays[band.array]
+        dims, (y, x) = scene.finest.dimensions(band.array), scene.finest.axes(band.array)
+        place = dims.index(along)
+        touched = -(-axis.size // array.chunks[place]) * math.prod(array.chunks)
+        if axis.size > SERIES_MOST or touched > 8 * self.settings.cell_count:
+            raise Problem(
+                422, f"a series along {along} would decode {touched} cells; its chunks are cut across it"
+            )
+        items = {**layer.chosen, **band.fixed}
+        region: list[Any] = [items.get(name, 0) for name in dims]
+        region[y], region[x], region[place] = row, column, slice(None)
+        stored = await array.read_async(tuple(region))
+        values, valid = self._meant(scene, band, Pixels(stored, _valid(stored, scene.variable(band).nodata)))
+        shown = [_plain(v) if ok else None for v, ok in zip(values.tolist(), valid.tolist(), strict=True)]
+        return self._json(
+            request, {"along": along, "labels": axis.labels, "values": shown, "band": band.name}
+        )
+
+    async def statistics(self, request: Request) -> Response:
+        """Least, greatest, mean and more of each band in a window, of the level that `size` pixels need."""
+        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        asked.check(LAYER_WORDS, scene.axes, ("bbox", "size"))
+        layer = parse_layer(scene, asked)
+        size = asked.whole("size", 1, STATISTICS_SIZE, 512)
+        frame = _whole(scene, size) if "bbox" not in asked else _boxed(scene, asked, size)
+        plan = plan_frame(scene, frame, layer.sampling)
+        found = {}
+        for name, (values, valid) in (await self._measure(scene, layer, plan)).items():
+            seen = values[valid].astype(np.float64)
+            if not seen.size:
+                found[name] = {"count": 0}
+                continue
+            counts, edges = np.histogram(seen, BINS)
+            p2, median, p98 = np.percentile(seen, (2, 50, 98)).tolist()
+            found[name] = {
+                "count": seen.size, "valid": seen.size / valid.size, "min": seen.min(), "max": seen.max(),
+                "mean": seen.mean(), "std": seen.std(), "percentile_2": p2, "median": median,
+                "percentile_98": p98,
+                "histogram": [counts.tolist(), edges.tolist()],
+            }  # fmt: skip
+        return self._json(request, {"statistics": found, "level": plan.level})
+
+    # Pictures.
+
+    async def preview(self, request: Request) -> Response:
+        """All of a scene in one picture, on its own grid, north up."""
+        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("size",))
+        frame = _whole(scene, asked.whole("size", 1, self.settings.size, 1024))
+        return await self._picture(request, scene, asked, frame, request.path_params["format"])
+
+    async def tile(self, request: Request) -> Response:
+        """A tile of a tile matrix set."""
+        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("size", "f", "tms"))
+        path = request.path_params
+        matrices = self._matrices(scene, path["tms"])
+        if path["z"] not in matrices:
+            raise Problem(404, f"no tile matrix {path['z'][:80]!r}; there are {', '.join(matrices)}")
+        matrix = matrices[path["z"]]
+        row, column = (_place(path[n], n, size) for n, size in zip("yx", matrix.matrix_shape, strict=True))
+        size = asked.whole("size", 64, 1024, matrix.tile_shape[1])
+        frame = _tile_frame(scene, path["tms"], matrix, row, column, size)
+        return await self._picture(request, scene, asked, frame, path.get("format") or asked.text("f", "png"))
+
+    async def _picture(
+        self, request: Request, scene: Scene, asked: Asked, frame: Frame, format: str
+    ) -> Response:
+        format = {"jpeg": "jpg"}.get(format, format)
+        if format not in drawing.FORMATS:
+            raise Problem(404, f"no format {format[:80]!r}; there are {', '.join(drawing.FORMATS)}")
+        layer = parse_layer(scene, asked)
+        if format == "npy":
+            plan = plan_frame(scene, frame, layer.sampling)
+            measured = await self._measure(scene, layer, plan)
+            return self._tagged(request, drawing.encode_npy([*measured.values()]), drawing.FORMATS[format])
+        style = parse_style(asked, 1 if layer.expression is not None else len(layer.bands))
+        rim = 1 if style.algorithm == "hillshade" else 0
+        plan = plan_frame(scene, frame.padded(rim) if rim else frame, layer.sampling)
+        if not plan.parts:
+            return self._tagged(request, _nothing(frame.shape, format), drawing.FORMATS[format])
+        measured = await self._measure(scene, layer, plan)
+        categories = {}
+        if (
+            layer.expression is None
+            and style.limits is None
+            and style.colour_map is None
+            and len(layer.bands) == 1
+        ):
+            (band,) = layer.bands.values()
+            variable = scene.variable(band)
+            if style.algorithm is None and scene.finest.arrays[band.array].dtype.kind in "iu":
+                categories = drawing.category_colours(variable)
+        limits: Sequence[tuple[float, float]] = style.limits or ()
+        if style.algorithm is None and not categories and style.limits is None:
+            limits = await self._limits_of(scene, layer, style)
+
+        def make() -> bytes:
+            pairs = [*measured.values()]
+            if categories:
+                return drawing.encode(drawing.draw_categories(*pairs[0], categories), format)
+            if style.algorithm == "terrainrgb":
+                return drawing.encode(drawing.terrain_rgb(*pairs[0]), format)
+            if style.algorithm == "hillshade":
+                shade = drawing.hillshade(*pairs[0], _metres(frame, scene), style.azimuth, style.altitude)
+                return drawing.encode(drawing.draw([(shade, np.isfinite(shade))], [(0.0, 255.0)]), format)
+            colours = None if style.colour_map is None else drawing.colour_map(style.colour_map)
+            return drawing.encode(drawing.draw(pairs, limits, colours), format)
+
+        content = await asyncio.to_thread(make)
+        return self._tagged(request, content, drawing.FORMATS[format])
+
+    async def _limits_of(self, scene: Scene, layer: Layer, style: Style) -> list[tuple[float, float]]:
+        """The percentiles of all of a scene, looked at once."""
+        said = tuple(layer.bands) if layer.expression is None else (id(scene),)
+        text = None if layer.expression is None else repr(layer.expression.bands)
+        keys = [
+            (scene.id, name, text, tuple(sorted(layer.chosen.items())), style.percentiles) for name in said
+        ]
+        is_kept = layer.expression is None
+        if is_kept and all(key in self._limits for key in keys):
+            return [self._limits[key] for key in keys]
+        frame = _whole(scene, STATISTICS_SIZE)
+        plan = plan_frame(scene, frame, "nearest")
+        pairs = await self._measure(scene, layer, plan)
+        limits = [_percentiles(*pair, style.percentiles) for pair in pairs.values()]
+        if is_kept:
+            if len(self._limits) > 4096:
+                self._limits.clear()
+            self._limits.update(zip(keys, limits, strict=True))
+        return limits
+
+    async def _measure(self, scene: Scene, layer: Layer, plan: Plan) -> dict[str, Measured]:
+        """The values that are meant, and which of them there are, by band; one of them of an expression."""
+        cells = plan.cell_count * len(layer.bands)
+        if cells > self.settings.cell_count:
+            raise Problem(
+                422,
+                f"{cells} cells would be read, more than {self.settings.cell_count}: too much is shown of "
+                "what has no coarser levels; `zstore pyramid` makes them",
+            )
+        read = [read_band(scene, band, layer.chosen, plan, layer.sampling) for band in layer.bands.values()]
+        pixels = [await read[0]] if len(read) == 1 else await asyncio.gather(*read)
+        found = {
+            name: self._meant(scene, band, one)
+            for (name, band), one in zip(layer.bands.items(), pixels, strict=True)
+        }
+        if layer.expression is None:
+            return found
+        floats = {name: np.where(valid, values, np.nan) for name, (values, valid) in found.items()}
+        made = await asyncio.to_thread(layer.expression, floats)
+        return {"expression": (made, np.isfinite(made))}
+
+    def _meant(self, scene: Scene, band: Any, pixels: Pixels) -> Measured:
+        variable = scene.variable(band)
+        if variable.scale_factor is None and variable.add_offset is None:
+            return pixels.values, pixels.valid
+        scale = 1.0 if variable.scale_factor is None else variable.scale_factor
+        return pixels.values * np.float64(scale) + (variable.add_offset or 0.0), pixels.valid
+
+    # What all answers share.
+
+    def _scene(self, request: Request) -> Scene:
+        name = request.path_params["scene"]
+        if name not in self.scenes:
+            raise Problem(404, f"no collection {name[:80]!r}; see /collections")
+        return self.scenes[name]
+
+    def _matrices(self, scene: Scene, name: str) -> Mapping[str, TileMatrix]:
+        if name == PIXELS and scene.crs is None:
+            return pixel_matrices(scene.shape)
+        if scene.crs is None:
+            raise Problem(404, f"this collection has no place on the ground; its tiles come in {PIXELS!r}")
+        return _set(name).tile_matrices
+
+    def _json(self, request: Request, document: Mapping[str, Any]) -> Response:
+        content = json.dumps(document, default=_plain, allow_nan=False, separators=(",", ":")).encode()
+        return self._tagged(request, content, "application/json")
+
+    def _tagged(self, request: Request, content: bytes, kind: str) -> Response:
+        tag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+        headers = {"ETag": tag, "Cache-Control": f"public, max-age={self.settings.max_age}"}
+        known = request.headers.get("if-none-match", "")
+        if any(word.strip().removeprefix("W/") in (tag, "*") for word in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=kind, headers=headers)
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _problem(problem: Problem) -> Response:
+    content = json.dumps(problem.document()).encode()
+    return Response(content, problem.status, {"Cache-Control": "no-store"}, "application/problem+json")
+
+
+async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1000})
+        return
+    await _problem(Problem(404, "no such path; see /api"))(scope, receive, send)
+
+
+def _base(request: Request) -> str:
+    url = request.url
+    return f"{url.scheme}://{url.netloc}{request.scope.get('root_path', '')}".rstrip("/")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _valid(values: Items, nodata: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    valid: np.ndarray[Any, np.dtype[np.bool_]] = np.isfinite(values)
+    return valid if nodata is None else valid & (values != nodata)
+
+
+def _vendor(name: str) -> bytes | None:
+    """A file of npm's packages, as the build of this package found it; else of the folder that is named."""
+    named = os.environ.get("ZSTORE_SERVE_OL")
+    if named and name in ("ol.js", "ol.css"):
+        path = Path(named) / ("dist/ol.js" if name == "ol.js" else "ol.css")
+        if path.is_file():
+            return path.read_bytes()
+    held = files("zstore_serve") / "vendor" / name
+    return held.read_bytes() if held.is_file() else None
+
+
+def _hash_of(page: str, tag: str) -> str:
+    content = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+    return f"sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+
+
+@lru_cache(1)
+def _sets() -> list[str]:
+    names = list_tile_matrix_sets()
+    # Rows of fewer tiles towards the poles are another way to count columns.
+    return [n for n in names if not any(m.coalesced for m in load_tile_matrix_set(n).tile_matrices.values())]
+
+
+def _set(name: str) -> Any:
+    if name not in _sets():
+        raise Problem(404, f"no tile matrix set {name[:80]!r}; there are {', '.join(_sets())}")
+    return load_tile_matrix_set(name)
+
+
+@lru_cache(64)
+def _crs_of(name: str) -> Crs:
+    return Crs.from_user(load_tile_matrix_set(name).crs)
+
+
+def _place(text: str, name: str, size: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) < size):
+        raise Problem(404, f"{name} is {text[:80]!r}; this tile matrix has 0 to {size - 1}")
+    return int(text)
+
+
+def _tile_frame(scene: Scene, tms: str, matrix: TileMatrix, row: int, column: int, size: int) -> Frame:
+    height, width = matrix.tile_shape
+    whole = matrix.affine
+    x, y = whole.at(float(column * width), float(row * height))
+    rows = max(1, round(height * size / width))
+    affine = Affine(whole.a * width / size, 0.0, x, 0.0, whole.e * height / rows, y)
+    return Frame(None if scene.crs is None else _crs_of(tms), affine, (rows, size))
+
+
+def _whole(scene: Scene, size: int) -> Frame:
+    """All that a scene holds, north up where it has a place: of the level that fits, or the coarsest."""
+    windows = []
+    for (down, right), level in zip(scene.factors, scene.levels, strict=True):
+        (top, bottom), (left, end) = ((side.start, side.stop) for side in scene.window)
+        rows = (math.floor(top / down), min(level.geo.shape[0], math.ceil(bottom / down)))
+        windows.append((rows, (math.floor(left / right), min(level.geo.shape[1], math.ceil(end / right)))))
+    lengths = [max(rows[1] - rows[0], columns[1] - columns[0]) for rows, columns in windows]
+    number = next((n for n, length in enumerate(lengths) if length <= size), len(lengths) - 1)
+    own, (rows, columns) = scene.affine(number), windows[number]
+    height, width, step = rows[1] - rows[0], columns[1] - columns[0], max(1, -(-lengths[number] // size))
+    shape = (-(-height // step), -(-width // step))
+    x, y = own.at(float(columns[0]), float(rows[0]))
+    held = own._replace(c=x, f=y)
+    if own.is_rotated:
+        return Frame(scene.crs, held.scaled((step, step)), shape)
+    left_edge, _, _, upper = held.bounds((height, width))
+    return Frame(scene.crs, Affine(abs(own.a) * step, 0.0, left_edge, 0.0, -abs(own.e) * step, upper), shape)
+
+
+def _boxed(scene: Scene, asked: Asked, size: int) -> Frame:
+    """The window that `bbox` says: in degrees; of a scene without a place in its pixels, y downwards."""
+    left, bottom, right, top = asked.numbers("bbox", (4,))
+    if scene.crs is None:
+        bottom, top = -max(bottom, top), -min(bottom, top)
+    if not (left < right and bottom < top):
+        raise Problem(400, f"bbox is {asked.text('bbox')[:80]!r}; expected west, south, east, north")
+    ratio = (top - bottom) / (right - left)
+    height, width = (size, max(1, int(size / ratio))) if ratio > 1 else (max(1, int(size * ratio)), size)
+    affine = Affine((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top)
+    return Frame(None if scene.crs is None else LONGITUDES, affine, (height, width))
+
+
+def _cell(scene: Scene, asked: Asked) -> tuple[int, int]:
+    """(row, column) of the finest level at the place that is asked about."""
+    own = scene.affine(0)
+    if scene.crs is not None and "lon" in asked:
+        lon, lat = asked.number("lon", -360, 360), asked.number("lat", -90, 90)
+        x, y = LONGITUDES.transform(scene.crs, np.array([lon]), np.array([lat]))
+        east, north = float(x[0]), float(y[0])
+        if scene.crs.is_geographic:
+            turn = 2 * math.pi / scene.crs.radians_per_unit
+            west = own.bounds(scene.shape)[0]
+            east = west + (east - west) % turn
+    elif "x" in asked:
+        east, north = asked.number("x", -1e12, 1e12), asked.number("y", -1e12, 1e12)
+        north = -north if scene.crs is None else north
+    else:
+        raise Problem(400, "no place is given; expected lon and lat, or x and y in the collection's own CRS")
+    if not (math.isfinite(east) and math.isfinite(north)):
+        raise Problem(404, "the place lies nowhere in the collection's CRS")
+    size = own.a * own.e - own.b * own.d
+    column = (own.e * (east - own.c) - own.b * (north - own.f)) / size
+    row = (own.a * (north - own.f) - own.d * (east - own.c)) / size
+    if not (0 <= row < scene.shape[0] and 0 <= column < scene.shape[1]):
+        raise Problem(404, "the place lies outside of the collection")
+    return int(row), int(column)
+
+
+def _one_cell(row: int, column: int) -> Plan:
+    return Plan(0, (1, 1), (Part((slice(row, row + 1), slice(column, column + 1)), None, None),))
+
+
+def _percentiles(values: Items, valid: Any, wanted: tuple[float, float]) -> tuple[float, float]:
+    seen = values[valid].astype(np.float64)
+    if not seen.size:
+        return 0.0, 1.0
+    low, high = np.percentile(seen, wanted).tolist()
+    return (low, high) if low < high else (float(seen.min()), float(seen.max()))
+
+
+def _zooms(scene: Scene, matrices: Mapping[str, TileMatrix]) -> tuple[int, int]:
+    """The zooms at which the scene is about one tile, and at which its finest cells are pixels."""
+    if scene.crs is None:
+        return 0, len(matrices) - 1
+    height, width = scene.shape
+    metres = math.sqrt(math.prod(scene.affine(0).cell)) * scene.crs.metres_per_unit
+    # Pixels of the web's Mercator are as large on the ground as the latitude makes them.
+    box = scene.longitudes()
+    middle = math.cos(math.radians(min(80.0, abs((box[1] + box[3]) / 2)))) if box else 1.0
+    cells = [m.scale_denominator * 0.00028 * middle for m in matrices.values()]
+    most = next((n for n, cell in enumerate(cells) if cell <= metres * 1.1), len(cells) - 1)
+    return max(0, most - max(0, math.ceil(math.log2(max(height, width) / 256)))), most
+
+
+def _metres(frame: Frame, scene: Scene) -> tuple[float, float]:
+    """Height and width of a frame's pixel on the ground, for slopes."""
+    y, x = frame.affine.cell
+    if frame.crs is None:
+        return y, x
+    unit = frame.crs.metres_per_unit
+    _, middle = frame.affine.at(frame.shape[1] / 2, frame.shape[0] / 2)
+    if frame.crs.is_geographic:
+        return y * unit, x * unit * max(0.01, math.cos(middle * frame.crs.radians_per_unit))
+    if frame.crs.code == "EPSG:3857":
+        shrunk = 1 / math.cosh(middle / 6378137.0)
+        return y * unit * shrunk, x * unit * shrunk
+    return y * unit, x * unit
+
+
+@lru_cache(32)
+def _nothing(shape: tuple[int, int], format: str) -> bytes:
+    clear = drawing.Picture(np.zeros(shape, np.uint8), np.zeros((1, 4), np.uint8))
+    return drawing.encode(clear, format)

@@ -1,0 +1,635 @@
+"""The service as it answers: pictures beside quicklook's and GDAL's, values, descriptions, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+if not entry_points(group="zstore", name="serve"):
+    pytest.skip("zstore-serve is not installed, so it has no entry point", allow_module_level=True)
+pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+
+from PIL import Image
+from zstore_serve import Settings, router
+
+import zstore
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.tilesets.registry import load_tile_matrix_set
+from zstore.conventions.write import render_geo
+from zstore.errors import MetadataError, NotFoundError
+from zstore.pyramid.quicklook import quicklook
+from zstore.storage.memory import MemoryStore
+from zstore.testing.commands import CommandContract
+
+WEB = load_tile_matrix_set("WebMercatorQuad")
+MERCATOR, DEGREES = Crs.from_user("EPSG:3857"), Crs.from_user("OGC:CRS84")
+
+
+class TestServe(CommandContract):
+    name = "serve"
+
+
+class TestView(CommandContract):
+    name = "view"
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def cells(self) -> np.ndarray:
+        return np.load(io.BytesIO(self.content))
+
+    @property
+    def picture(self) -> np.ndarray:
+        return np.asarray(Image.open(io.BytesIO(self.content)).convert("RGBA"))
+
+
+def ask(application: Any, path: str, headers: dict[str, str] | None = None) -> Answer:
+    """What an ASGI application answers, without a server between."""
+    place, _, query = path.partition("?")
+    given = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    scope = {
+        "type": "http", "method": "GET", "path": place, "raw_path": place.encode(),
+        "query_string": query.encode(), "headers": [(b"host", b"localhost"), *given],
+        "scheme": "http", "server": ("localhost", 80), "root_path": "", "http_version": "1.1",
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def call() -> None:
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await application(scope, receive, send)
+
+    asyncio.run(call())
+    start = sent[0]
+    said = {k.decode(): v.decode() for k, v in start["headers"]}
+    return Answer(start["status"], said, b"".join(m.get("body", b"") for m in sent[1:]))
+
+
+def get(application: Any, path: str) -> Answer:
+    answer = ask(application, path)
+    assert answer.status == 200, (path, answer.content[:500])
+    return answer
+
+
+def write(
+    place: Any,
+    values: np.ndarray,
+    crs: str | None,
+    affine: Affine | None,
+    dimensions: tuple[str, str] = ("y", "x"),
+    chunks: int = 64,
+    **variable: Any,
+) -> zstore.Group:
+    group = zstore.create_group(place, overwrite=True)
+    if crs is None:
+        group.create_array("v", data=values, chunks=chunks, dimension_names=dimensions)
+        return group
+    geo = GeoModel(
+        Crs.from_user(crs),
+        affine,
+        values.shape,
+        dimensions,
+        variables={"v": Variable(values.dtype, **variable)},
+    )
+    documents, _ = render_geo(geo, 3)
+    group.attrs.update(documents.pop("")["attributes"])
+    for name, document in documents.items():
+        group.create_array(
+            name,
+            data=values if name == "v" else document.get("data"),
+            chunks=chunks if name == "v" else "auto",
+            fill_value=document["fill_value"],
+            attributes=document["attributes"],
+            dimension_names=document["dimension_names"],
+        )
+    return group
+
+
+@pytest.fixture(scope="module")
+def noise() -> np.ndarray:
+    return np.random.default_rng(4).integers(1, 4000, (300, 420)).astype("uint16")
+
+
+@pytest.fixture(scope="module")
+def utm(tmp_path_factory: pytest.TempPathFactory, noise: np.ndarray) -> Path:
+    """A pyramid in UTM, of which a corner is nodata."""
+    place = tmp_path_factory.mktemp("serve") / "utm.zarr"
+    values = noise.copy()
+    values[:50, :60] = 0
+    source = write(place, values, "EPSG:32632", Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0), nodata=0)
+    zstore.build_pyramid(source, place.with_name("pyramid.zarr"), levels=3)
+    return place.with_name("pyramid.zarr")
+
+
+def tiles_over(box: tuple[float, float, float, float], z: int) -> list[tuple[int, int]]:
+    """(x, y) of the web's tiles over degrees."""
+    x, y = DEGREES.transform(MERCATOR, np.array([box[0], box[2]]), np.array([box[3], box[1]]))
+    matrix = WEB[str(z)]
+    size, (west, north) = matrix.cell_size * 256, matrix.origin
+    columns, rows = (x - west) / size, (north - y) / size
+    return [
+        (c, r)
+        for c in range(int(columns[0]), int(columns[1]) + 1)
+        for r in range(int(rows[0]), int(rows[1]) + 1)
+    ]
+
+
+@pytest.mark.parametrize("sampling", ["nearest", "bilinear", "cubic"])
+def test_warped_tiles_are_gdals(utm: Path, tmp_path: Path, sampling: str) -> None:
+    """At most 2 % of nearest cells come from beside the place (both approximate places, within 1/8
+    cell); of the others' values 99 % lie within 5 % of the noise's range."""
+    rasterio = pytest.importorskip(
+        "rasterio", reason="GDAL's warp is asked through rasterio (extra 'raster')"
+    )
+    from rasterio.vrt import WarpedVRT
+
+    application = router(utm)
+    level = zstore.open_array(utm, "0/v", mode="r")[...]
+    profile = {
+        "driver": "GTiff", "height": 300, "width": 420, "count": 1, "dtype": "uint16", "nodata": 0,
+        "crs": "EPSG:32632", "transform": rasterio.Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0),
+    }  # fmt: skip
+    with rasterio.open(tmp_path / "a.tif", "w", **profile) as raster:
+        raster.write(level, 1)
+    box = get(application, "/collections/pyramid.zarr/bounds").document["bbox"]
+    matrix, compared = WEB["13"], 0
+    for x, y in tiles_over(box, 13):
+        a = matrix.affine
+        left, top = a.at(x * 256.0, y * 256.0)
+        with (
+            rasterio.open(tmp_path / "a.tif") as raster,
+            WarpedVRT(
+                raster, crs="EPSG:3857", width=256, height=256,
+                resampling=rasterio.enums.Resampling[sampling],
+                transform=rasterio.Affine(a.a, 0, left, 0, a.e, top),
+            ) as warped,
+        ):  # fmt: skip
+            theirs = warped.read(1)
+        ours = get(
+            application,
+            f"/collections/pyramid.zarr/tiles/WebMercatorQuad/13/{x}/{y}.npy?resampling={sampling}",
+        )
+        values, valid = ours.cells
+        both = (theirs != 0) & (valid != 0)
+        assert ((theirs != 0) != (valid != 0)).mean() < 0.01
+        off = np.abs(values.astype(int) - theirs.astype(int))[both]
+        if off.size:
+            compared += off.size
+            assert (off > (0 if sampling == "nearest" else 200)).mean() < (
+                0.02 if sampling == "nearest" else 0.01
+            )
+    assert compared > 50_000
+
+
+def test_coarser_levels_are_drawn_far_away(utm: Path) -> None:
+    application = router(utm)
+    for z in (8, 10, 11, 12, 13):
+        box = get(application, "/collections/pyramid.zarr/bounds").document["bbox"]
+        seen = 0
+        for x, y in tiles_over(box, z):
+            _, valid = get(
+                application, f"/collections/pyramid.zarr/tiles/WebMercatorQuad/{z}/{x}/{y}.npy"
+            ).cells
+            seen += int((valid != 0).sum())
+        area = 300 * 420 * 0.97 * (30 / (WEB[str(z)].cell_size * np.cos(np.radians(49.6)))) ** 2
+        assert seen == pytest.approx(area, rel=0.06), z
+
+
+GLOBES = {
+    "-180 to 180": (-180.0, -1.0),
+    "0 to 360": (0.0, -1.0),
+    "southwards first": (0.0, 1.0),
+    "60 to 420": (60.0, -1.0),
+}
+
+
+@pytest.mark.parametrize("kind", GLOBES)
+@pytest.mark.parametrize("sampling", ["nearest", "bilinear"])
+def test_global_fields_are_right_everywhere(kind: str, sampling: str) -> None:
+    """Antimeridian, poles, equator, each zoom: a value is that of a cell within one of the pixel's place."""
+    west, down = GLOBES[kind]
+    rows, columns = np.indices((360, 720))
+    lat = (90 - 0.25 - rows * 0.5) * -down
+    lon = west + 0.25 + columns * 0.5
+    field = (np.cos(np.radians(lon)) * 40 + lat).astype("f4")
+    affine = Affine(0.5, 0, west, 0, 0.5 * down, 90.0 * -down)
+    store = MemoryStore()
+    write(store, field, "OGC:CRS84", affine, ("lat", "lon"))
+    application = router(store)
+    (name,) = [c["id"] for c in get(application, "/collections").document["collections"]]
+    for z in range(7):
+        n = 2**z
+        places = {
+            (0, 0),
+            (n - 1, 0),
+            (0, n - 1),
+            (n // 2, n // 2),
+            (n - 1, n // 2),
+            (0, n // 2),
+            (max(0, n // 2 - 1), max(0, n // 2 - 1)),
+        }
+        for x, y in sorted(places):
+            values, valid = get(
+                application,
+                f"/collections/{name}/tiles/WebMercatorQuad/{z}/{x}/{y}.npy?resampling={sampling}",
+            ).cells
+            a = WEB[str(z)].affine
+            east, north = np.meshgrid(*(np.arange(256) + 0.5 + 256 * k for k in (x, y)))
+            there = MERCATOR.transform(DEGREES, *a.at(east, north))
+            assert (valid != 0).all(), (z, x, y)
+            expected = np.cos(np.radians(there[0])) * 40 + there[1]
+            assert np.abs(values - expected).max() < 0.6, (z, x, y)
+
+
+def test_tiles_of_a_stored_set_are_its_chunks(utm: Path, tmp_path: Path) -> None:
+    zstore.build_tile_pyramid(
+        zstore.open_group(utm / "0", mode="r"), tmp_path / "t.zarr", sampling="bilinear"
+    )
+    application, tiles = router(tmp_path / "t.zarr"), zstore.open_tiles(tmp_path / "t.zarr")
+    box = get(application, "/collections/t.zarr/bounds").document["bbox"]
+    assert 8.6 < box[0] < 8.8 < box[2] < 9.1
+    for z in tiles.levels:
+        for x, y in tiles_over(box, int(z)):
+            cells, valid = get(
+                application, f"/collections/t.zarr/tiles/WebMercatorQuad/{z}/{x}/{y}.npy?resampling=cubic"
+            ).cells
+            expected = tiles.read(z, x, y)
+            assert np.array_equal(np.where(valid, cells, 0), expected)
+
+
+def test_the_preview_is_quicklooks(utm: Path) -> None:
+    """To one step of 256: where something is transparent, the least step is drawn as the next."""
+    application = router(utm)
+    for size in (1024, 420, 250, 120):
+        percentiles = quicklook(utm, size=size)
+        level = {1024: 0, 420: 0, 250: 1, 120: 2}[size]
+        seen = zstore.open_array(utm, f"{level}/v", mode="r")[...]
+        low, high = np.percentile(seen[seen != 0], (2, 98))
+        query = f"size={size}" if level == 0 else f"size={size}&rescale={low},{high}"
+        shown = get(application, f"/collections/pyramid.zarr/preview.png?{query}").picture
+        expected = np.asarray(Image.fromarray(percentiles).convert("RGBA"))
+        assert shown.shape == expected.shape
+        assert np.array_equal(shown[..., 3], expected[..., 3])
+        kept = shown[..., 3] > 0
+        assert np.abs(shown[kept].astype(int) - expected[kept].astype(int)).max() <= 1
+
+
+def test_formats_show_the_same(utm: Path) -> None:
+    application, path = router(utm), "/collections/pyramid.zarr/preview"
+    png = get(application, f"{path}.png?rescale=0,4000&colormap=viridis")
+    webp, jpg = (
+        get(application, f"{path}.{kind}?rescale=0,4000&colormap=viridis") for kind in ("webp", "jpg")
+    )
+    assert [a.headers["content-type"] for a in (png, webp, jpg)] == ["image/png", "image/webp", "image/jpeg"]
+    assert png.picture.shape == webp.picture.shape == jpg.picture.shape
+    assert (jpg.picture[:40, :40, :3] > 240).mean() > 0.95 and (png.picture[:40, :40, 3] == 0).all()
+    import cmap
+
+    v = zstore.open_array(utm, "0/v", mode="r")[200, 300]
+    step = int(v * (255 / 4000) + 0.5)
+    expected = np.rint(cmap.Colormap("viridis").lut(256)[step] * 255)
+    assert np.array_equal(png.picture[200, 300], expected)
+
+
+def test_answers_are_asked_for_once(utm: Path) -> None:
+    application = router(utm)
+    for path in ("/collections", "/collections/pyramid.zarr/preview.png"):
+        first = get(application, path)
+        assert first.headers["cache-control"] == "public, max-age=60"
+        again = ask(application, path, {"If-None-Match": f'"x", W/{first.headers["etag"]}'})
+        assert (again.status, again.content) == (304, b"")
+        assert ask(application, path, {"If-None-Match": '"x"'}).status == 200
+
+
+def cube() -> MemoryStore:
+    store = MemoryStore()
+    group = zstore.create_group(store)
+    rng = np.random.default_rng(2)
+    for name in ("red", "nir"):
+        group.create_array(
+            name, data=rng.integers(1, 1000, (5, 2, 20, 30)).astype("i2"), chunks=(5, 1, 10, 10),
+            dimension_names=("time", "depth", "y", "x"), attributes={"scale_factor": 0.1, "add_offset": 5.0},
+        )  # fmt: skip
+    days = {"units": "days since 2020-01-01", "standard_name": "time"}
+    group.create_array("time", data=np.arange(5) * 10, dimension_names=("time",), attributes=days)
+    group.create_array("depth", data=np.array([0.5, 10.0]), dimension_names=("depth",))
+    return store
+
+
+def test_values_series_and_statistics_are_the_arrays() -> None:
+    store = cube()
+    application = router(store)
+    (about,) = get(application, "/collections").document["collections"]
+    base, cells = f"/collections/{about['id']}", zstore.open_array(store, "nir", mode="r")[...]
+    info = get(application, base).document
+    assert [(axis["name"], axis["labels"]) for axis in info["dimensions"]] == [
+        ("time", ["2020-01-01", "2020-01-11", "2020-01-21", "2020-01-31", "2020-02-10"]),
+        ("depth", ["0.5", "10.0"]),
+    ]
+    meant = cells * 0.1 + 5.0
+    point = get(application, f"{base}/point?x=12.5&y=7.5&bands=nir,red&time=2020-01-21&depth=9").document
+    assert point["values"]["nir"] == pytest.approx(meant[2, 1, 7, 12])
+    series = get(application, f"{base}/timeseries?x=12.5&y=7.5&bands=nir&depth=@1").document
+    assert series["along"] == "time" and series["labels"][4] == "2020-02-10"
+    assert np.allclose(series["values"], meant[:, 1, 7, 12])
+    found = get(application, f"{base}/statistics?bands=nir&time=2020-02&bbox=0,0,30,20&size=30").document
+    assert found["statistics"]["nir"]["mean"] == pytest.approx(meant[4, 0].mean())
+    assert found["statistics"]["nir"]["max"] == pytest.approx(meant[4, 0].max())
+    tile = get(application, f"{base}/tiles/pixels/0/0/0.npy?bands=nir&time=@3").cells
+    assert np.allclose(tile[0, :20, :30], meant[3, 0]) and not tile[1, 20:].any()
+
+
+def test_expressions_are_numpys() -> None:
+    store = cube()
+    application = router(store)
+    (about,) = get(application, "/collections").document["collections"]
+    red, nir = (zstore.open_array(store, name, mode="r")[0, 0] * 0.1 + 5.0 for name in ("red", "nir"))
+    for text, expected in {
+        "(nir-red)/(nir+red)": (nir - red) / (nir + red),
+        "-nir**2 + 'red' * 1.5e1": -(nir**2) + red * 15,
+        "where(nir > red, sqrt(nir), min(red, 7)) - b1/2": np.where(
+            nir > red, np.sqrt(nir), np.minimum(red, 7)
+        )
+        - nir / 2,
+        "2 ** 3 ** 0.5 * red": 2 ** (3**0.5) * red,
+        "1 - 2 - red": -1 - red,
+        "log10(red) / (nir >= 50)": np.where(nir >= 50, np.log10(red), np.nan),
+    }.items():
+        tile = get(
+            application, f"/collections/{about['id']}/tiles/pixels/0/0/0.npy?expression={quote(text)}"
+        ).cells
+        assert np.allclose(
+            np.where(tile[1, :20, :30] > 0, tile[0, :20, :30], np.nan), expected, equal_nan=True
+        ), text
+    picture = get(application, f"/collections/{about['id']}/preview.png?expression=nir-red&colormap=RdYlGn")
+    assert picture.picture.shape == (20, 30, 4)
+    for text in (
+        "",
+        "1",
+        "nir +",
+        "nir)",
+        "(nir",
+        "nir nir",
+        "__import__('os')",
+        "nir.real",
+        "f(nir)",
+        "(" * 40 + "nir" + ")" * 40,
+        "'nir",
+        "nir @ red",
+        "min(nir)",
+    ):
+        answer = ask(application, f"/collections/{about['id']}/preview.png?expression={quote(text)}")
+        assert answer.status == 400, text
+
+
+def test_heights_become_shades_and_numbers(tmp_path: Path) -> None:
+    columns = np.indices((100, 100))[1]
+    store = MemoryStore()
+    write(store, (columns * 10.0 + 500).astype("f4"), "EPSG:32632", Affine(10.0, 0, 5e5, 0, -10.0, 5e6))
+    application = router(store)
+    (about,) = get(application, "/collections").document["collections"]
+    base = f"/collections/{about['id']}/preview.png?algorithm="
+    heights = get(application, f"{base}terrainrgb").picture.astype(int)
+    assert np.allclose(
+        -10000 + (heights[..., 0] * 65536 + heights[..., 1] * 256 + heights[..., 2]) * 0.1, columns * 10 + 500
+    )
+    # A plane that rises eastwards by 45 degrees: lit from the west at 45 it is as bright as can be.
+    for azimuth, shade in ((270, 255), (90, 1), (0, 1 + 254 * 0.5)):
+        lit = get(application, f"{base}hillshade&azimuth={azimuth}").picture
+        assert np.abs(lit[1:-1, 1:-1, 0].astype(int) - shade).max() <= 1, azimuth
+        assert (lit[1:-1, 1:-1, 3] == 255).all()
+
+
+def test_categories_have_the_stores_colours() -> None:
+    store = MemoryStore()
+    cells = np.repeat(np.array([[0, 1, 2, 7]], "u1"), 3, axis=0)
+    group = write(store, cells, "EPSG:32632", Affine(10.0, 0, 5e5, 0, -10.0, 5e6), chunks=4)
+    table = {"0": [0, 0, 0, 0], "1": [10, 200, 30, 255], "2": [255, 0, 0]}
+    group["v"].attrs.update({"flag_values": [1, 2], "flag_meanings": "wood water", "color_table": table})
+    application = router(store)
+    (about,) = get(application, "/collections").document["collections"]
+    shown = get(application, f"/collections/{about['id']}/preview.png").picture
+    assert shown[1].tolist() == [[0, 0, 0, 0], [10, 200, 30, 255], [255, 0, 0, 255], [0, 0, 0, 0]]
+    (band,) = get(application, f"/collections/{about['id']}").document["bands"]
+    assert {"value": 1, "colour": [10, 200, 30, 255], "name": "wood"} in band["categories"]
+
+
+def test_a_pyramid_of_pixels_is_shown_where_there_is_no_place() -> None:
+    store = MemoryStore()
+    cells = np.random.default_rng(3).integers(0, 255, (3, 700, 1000)).astype("u1")
+    zstore.create_group(store).create_array(
+        "v", data=cells, chunks=(1, 256, 256), dimension_names=("c", "y", "x")
+    )
+    application = router(store)
+    (about,) = get(application, "/collections").document["collections"]
+    base = f"/collections/{about['id']}"
+    assert about["tiles"] == "pixels"
+    assert [band["name"] for band in get(application, base).document["bands"]] == ["v:1", "v:2", "v:3"]
+    document = get(application, f"{base}/tilejson.json?bands=2").document
+    assert (document["maxzoom"], document["tiles"][0].endswith("{z}/{x}/{y}.png?bands=2")) == (2, True)
+    tile = get(application, f"{base}/tiles/pixels/2/3/1.npy?bands=1,3").cells
+    assert np.array_equal(tile[:2, :256, :232], cells[[0, 2], 256:512, 768:1000])
+    assert not tile[2, :, 232:].any()
+    assert ask(application, f"{base}/tiles/WebMercatorQuad/0/0/0.png").status == 404
+
+
+def test_descriptions_say_where_tiles_are(utm: Path) -> None:
+    application = router(utm)
+    document = get(application, "/collections/pyramid.zarr/tilejson.json?colormap=viridis").document
+    assert document["tiles"] == [
+        "http://localhost/collections/pyramid.zarr/tiles/WebMercatorQuad/{z}/{x}/{y}.png?colormap=viridis"
+    ]
+    assert (document["minzoom"], document["maxzoom"]) == (11, 12)
+    west, south, east, north = document["bounds"]
+    assert 8.7 < west < east < 9 and 49.5 < south < north < 49.7
+    sets = get(application, "/tileMatrixSets").document["tileMatrixSets"]
+    assert "WebMercatorQuad" in [one["id"] for one in sets]
+    assert get(application, "/tileMatrixSets/WorldCRS84Quad").document["tileMatrices"][0]["matrixWidth"] == 2
+    for one in get(application, "/collections/pyramid.zarr/map/tiles").document["tilesets"]:
+        assert one["links"][1]["href"].endswith("/{tileMatrix}/{tileRow}/{tileCol}")
+    (x, y), *_ = tiles_over(tuple(document["bounds"]), 12)
+    same = (f"map/tiles/WebMercatorQuad/12/{y}/{x}", f"tiles/WebMercatorQuad/12/{x}/{y}.png")
+    first, second = (get(application, f"/collections/pyramid.zarr/{path}").content for path in same)
+    assert first == second
+    for path in ("/api", "/conformance", "/colormaps", "/colormaps/viridis", "/collections/pyramid.zarr"):
+        get(application, path)
+
+
+def test_what_cannot_be_answered_is_a_problem_and_no_more(utm: Path, tmp_path: Path) -> None:
+    application, base = router(utm), "/collections/pyramid.zarr"
+    for path, status in {
+        "/collections/../etc": 404, "/collections/none": 404, "/assets/..%2fservice.py": 404,
+        "/assets/page.html": 404,
+        f"{base}/tiles/WebMercatorQuad/12/99999/0.png": 404, f"{base}/tiles/WebMercatorQuad/99/0/0.png": 404,
+        f"{base}/tiles/None/1/0/0.png": 404, f"{base}/tiles/WebMercatorQuad/1/0/0.exe": 404,
+        f"{base}/tiles/WebMercatorQuad/1/0/-1.png": 404, f"{base}/preview.png?url=file:///etc/passwd": 400,
+        f"{base}/preview.png?size=1&size=2": 400, f"{base}/preview.png?size=999999": 400,
+        f"{base}/preview.png?rescale=1": 400, f"{base}/preview.png?rescale=nan,1": 400,
+        f"{base}/preview.png?bands=v,v,w": 400,
+        f"{base}/preview.png?colormap=../../etc": 400, f"{base}/preview.png?percentiles=98,2": 400,
+        f"{base}/preview.png?bands={'x' * 5000}": 414, f"{base}/point?lon=0&lat=0": 404, f"{base}/point": 400,
+        f"{base}/statistics?bbox=1,2,0,3": 400, f"{base}/timeseries?lon=8.8&lat=49.6": 400, "/none": 404,
+    }.items():  # fmt: skip
+        answer = ask(application, path)
+        assert answer.status == status, (path, answer.content)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.document["status"] == status
+        assert b"Traceback" not in answer.content and str(tmp_path).encode() not in answer.content
+        assert "frame-ancestors 'none'" in answer.headers.get(
+            "content-security-policy", "frame-ancestors 'none'"
+        )
+
+
+def test_too_much_is_refused_with_the_word_that_helps(noise: np.ndarray) -> None:
+    store = MemoryStore()
+    write(store, noise, "EPSG:32632", Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0))
+    application = router(store, settings=Settings(cell_count=10_000))
+    (about,) = get(application, "/collections").document["collections"]
+    answer = ask(application, f"/collections/{about['id']}/tiles/WebMercatorQuad/0/0/0.png?rescale=0,9")
+    answer = ask(application, f"/collections/{about['id']}/tiles/WebMercatorQuad/9/268/174.npy")
+    assert answer.status == 422 and "zstore pyramid" in answer.document["detail"]
+
+
+def test_damage_is_told_without_places(
+    tmp_path: Path, noise: np.ndarray, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "a.zarr", noise, None, None)
+    (tmp_path / "a.zarr" / "v" / "c" / "0" / "0").write_bytes(b"damage")
+    answer = ask(router(tmp_path / "a.zarr"), "/collections/a.zarr/preview.png")
+    assert answer.status == 500 and str(tmp_path).encode() not in answer.content
+    assert "damage" not in answer.document["detail"] and "failed" in caplog.text
+
+
+def test_what_is_no_grid_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        router(tmp_path / "none.zarr")
+    zstore.create_group(tmp_path / "empty.zarr")
+    with pytest.raises(MetadataError, match="no grid"):
+        router(tmp_path / "empty.zarr")
+
+
+def test_grids_below_a_group_are_served_by_name(tmp_path: Path, noise: np.ndarray) -> None:
+    zstore.create_group(tmp_path / "all.zarr")
+    for name in ("a", "b"):
+        write(tmp_path / "all.zarr" / name, noise, None, None)
+    found = get(router(tmp_path / "all.zarr"), "/collections").document["collections"]
+    assert [one["id"] for one in found] == ["a", "b"]
+
+
+def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path) -> None:
+    from zstore_serve import service
+
+    ended: list[str] = []
+
+    async def slow(*_: Any) -> Any:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    monkeypatch.setattr(service, "read_band", slow)
+    application = router(utm)
+    path = "/collections/pyramid.zarr/preview.png"
+    scope = {
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": [], "scheme": "http", "server": ("localhost", 80), "root_path": "", "http_version": "1.1",
+    }  # fmt: skip
+
+    async def call() -> None:
+        async def receive() -> Any:
+            await asyncio.sleep(0.05)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            pass
+
+        await asyncio.wait_for(application(scope, receive, send), 5)
+        await asyncio.sleep(0)
+
+    asyncio.run(call())
+    assert ended == ["cancelled"]
+    late = ask(router(utm, settings=Settings(time=0.05)), path)
+    assert late.status == 503 and "0.05 seconds" in late.document["detail"]
+
+
+def test_it_is_mounted_below_another_application(utm: Path) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    application = Starlette(routes=[Mount("/map", router(utm))])
+    document = get(application, "/map/collections/pyramid.zarr/tilejson.json").document
+    assert document["tiles"][0].startswith("http://localhost/map/collections/")
+
+
+WORDS = st.sampled_from([
+    "bands", "expression", "resampling", "rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude",
+    "size", "time", "depth", "bbox", "lon", "lat", "x", "y", "along", "f", "url", "",
+])  # fmt: skip
+VALUES = st.one_of(
+    st.text(max_size=60),
+    st.sampled_from(
+        [
+            "nir",
+            "red,nir",
+            "1,2",
+            "viridis",
+            "nearest",
+            "hillshade",
+            "@1",
+            "0,0,30,20",
+            "nan,inf",
+            "1e999",
+            "-0",
+        ]
+    ),
+    st.floats().map(str),
+    st.integers().map(str),
+    st.text("nired0123456789+-*/()<>=!.,'e ", max_size=40),
+)
+PLACES = st.sampled_from([
+    "preview.png", "preview.npy", "tiles/pixels/0/0/0.png", "point", "timeseries", "statistics",
+    "tilejson.json", "",
+])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cube_service() -> Callable[[str], Answer]:
+    application = router(cube())
+    (about,) = get(application, "/collections").document["collections"]
+    return lambda rest: ask(application, f"/collections/{about['id']}{rest}")
+
+
+@settings(max_examples=300, deadline=None)
+@given(place=PLACES, pairs=st.lists(st.tuples(WORDS, VALUES), max_size=5))
+def test_any_query_is_answered_or_refused(cube_service, place: str, pairs: list[tuple[str, str]]) -> None:
+    query = "&".join(f"{name}={quote(value, errors='replace')}" for name, value in pairs)
+    answer = cube_service(f"/{place}?{query}" if place else f"?{query}")
+    assert answer.status in (200, 400, 404, 414, 422), (place, query, answer.content)
+    assert answer.status == 200 or answer.document["status"] == answer.status
