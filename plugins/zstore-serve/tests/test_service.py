@@ -456,6 +456,10 @@ def test_a_pyramid_of_pixels_is_shown_where_there_is_no_place() -> None:
     tile = get(application, f"{base}/tiles/pixels/2/3/1.npy?bands=1,3").cells
     assert np.array_equal(tile[:2, :256, :232], cells[[0, 2], 256:512, 768:1000])
     assert not tile[2, :, 232:].any()
+    half = get(application, f"{base}/tiles/pixels/1/0/0.npy?bands=2").cells
+    assert np.array_equal(half[0], cells[1, 1:512:2, 1:512:2])
+    found = get(application, f"{base}/statistics?bands=2&size=500").document["statistics"]["2"]
+    assert found["mean"] == pytest.approx(cells[1].mean(), rel=0.01)
     assert ask(application, f"{base}/tiles/WebMercatorQuad/0/0/0.png").status == 404
 
 
@@ -589,8 +593,8 @@ def test_it_is_mounted_below_another_application(utm: Path) -> None:
 
 
 WORDS = st.sampled_from([
-    "bands", "expression", "resampling", "rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude",
-    "size", "time", "depth", "bbox", "lon", "lat", "x", "y", "along", "f", "url", "",
+    "bands", "expression", "resampling", "rescale", "percentiles", "colormap", "algorithm", "azimuth",
+    "altitude", "size", "time", "depth", "bbox", "lon", "lat", "x", "y", "along", "f", "url", "",
 ])  # fmt: skip
 VALUES = st.one_of(
     st.text(max_size=60),

@@ -164,8 +164,8 @@ def _places(scene: Scene, frame: Frame, level: int, transform: GridTransform | N
         return transform.under_block(0, 0, frame.shape, corners=False)
     own = scene.affine(level)
     height, width = frame.shape
-    x, y = frame.affine.at(np.arange(width) + 0.5, np.arange(height) + 0.5)
-    columns, rows = np.meshgrid((x - own.c) / own.a, (y - own.f) / own.e)
+    x, y = frame.affine.at(*np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5))
+    columns, rows = (x - own.c) / own.a, (y - own.f) / own.e
     return columns, rows
 
 

@@ -1,0 +1,345 @@
+"""The page in headless Chromium, driven through its debugging port: colours, controls, links, no errors."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if not entry_points(group="zstore", name="serve"):
+    pytest.skip("zstore-serve is not installed, so it has no entry point", allow_module_level=True)
+pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+sockets = pytest.importorskip("websockets.sync.client", reason="Chromium is driven through websockets")
+
+import uvicorn  # noqa: E402
+from PIL import Image  # noqa: E402
+from zstore_serve import router  # noqa: E402
+from zstore_serve.service import VENDOR, _vendor  # noqa: E402
+
+import zstore  # noqa: E402
+from zstore.conventions.crs import Crs  # noqa: E402
+from zstore.conventions.model import Affine, GeoModel, Variable  # noqa: E402
+from zstore.conventions.write import render_geo  # noqa: E402
+
+SIZE = (1000, 700)
+
+
+def chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = os.environ.get("ZSTORE_BROWSER") or shutil.which(name)
+        if found:
+            return found
+    pytest.skip("Chromium is not installed (Debian's package chromium has it)")
+
+
+class Browser:
+    """One page of a Chromium."""
+
+    def __init__(self, socket: Any) -> None:
+        self.socket = socket
+        self.count, self.said = 0, list[str]()
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=SIZE[0],
+            height=SIZE[1],
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def call(self, method: str, **options: Any) -> Any:
+        self.count += 1
+        self.socket.send(json.dumps({"id": self.count, "method": method, "params": options}))
+        while True:
+            message = json.loads(self.socket.recv(timeout=60))
+            if message.get("method") in (
+                "Runtime.exceptionThrown",
+                "Runtime.consoleAPICalled",
+                "Log.entryAdded",
+            ):
+                self.said.append(json.dumps(message["params"])[:600])
+            if message.get("id") == self.count:
+                assert "error" not in message, message
+                return message["result"]
+
+    def run(self, code: str) -> Any:
+        """The value of an expression in the page."""
+        result = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def wait(self, code: str) -> None:
+        """Until an expression is true."""
+        for _ in range(600):
+            if self.run(code):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{code} never came true; {self.run('document.body.innerText')}; {self.said}")
+
+    def open(self, address: str) -> None:
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=address)
+        self.wait(
+            "document.body && Number(document.body.dataset.drawn) > 0 && typeof layer === 'object' "
+            "&& !!layer.getSource()"
+        )
+        self.settle()
+
+    def settle(self) -> None:
+        """Until what was asked for is drawn."""
+        self.run(
+            "new Promise(done => { setTimeout(() => { "
+            "map.once('rendercomplete', () => done()); map.render(); }, 250); })"
+        )
+
+    def change(self, id: str, value: str) -> None:
+        self.run(f"(e => {{ e.value = {json.dumps(value)}; (e.onchange || e.oninput)(); }})(at({id!r}))")
+        self.settle()
+
+    def picture(self, keep: Path | None = None) -> np.ndarray:
+        content = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        if keep is not None:
+            keep.write_bytes(content)
+        return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
+
+    def pixel(self, coordinate: list[float]) -> list[float]:
+        """Where in the window a coordinate of the map is."""
+        return self.run(f"map.getPixelFromCoordinate({coordinate})")
+
+    def click(self, x: float, y: float) -> None:
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+
+def georeferenced(
+    place: Path, values: np.ndarray, crs: str, affine: Affine, dims: tuple[str, ...], **said: Any
+) -> None:
+    group = zstore.create_group(place)
+    variable = Variable(values.dtype, dimensions=dims, **said)
+    geo = GeoModel(Crs.from_user(crs), affine, values.shape[-2:], dims[-2:], variables={"v": variable})
+    documents, _ = render_geo(geo, 3)
+    group.attrs.update(documents.pop("")["attributes"])
+    for name, document in documents.items():
+        is_data = name == "v"
+        group.create_array(
+            name, data=values if is_data else document.get("data"), chunks=128 if is_data else "auto",
+            fill_value=document["fill_value"], attributes=document["attributes"],
+            dimension_names=document["dimension_names"],
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with a scene of each kind."""
+    if any(_vendor(name) is None for name in VENDOR):
+        pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
+    place = tmp_path_factory.mktemp("page")
+    columns = np.indices((180, 360))[1]
+    georeferenced(
+        place / "globe.zarr",
+        np.where(columns < 180, 10.0, 90.0).astype("f4"),
+        "OGC:CRS84",
+        Affine(1, 0, 0, 0, -1, 90),
+        ("lat", "lon"),
+    )
+    times = np.stack([np.full((60, 80), 10 * n + 5, "u1") for n in range(4)])
+    georeferenced(
+        place / "times.zarr",
+        times,
+        "EPSG:32632",
+        Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0),
+        ("time", "y", "x"),
+    )
+    zstore.open_group(place / "times.zarr", mode="a").create_array(
+        "time",
+        data=np.arange(4),
+        dimension_names=("time",),
+        attributes={"units": "days since 2020-01-01", "standard_name": "time"},
+    )
+    kinds = np.where(columns[:60, :80] < 40, 1, 2).astype("u1")
+    georeferenced(
+        place / "kinds.zarr", kinds, "EPSG:32632", Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0),
+        ("y", "x"),
+        flag_values=(1, 2), flag_meanings=("wood", "water"),
+        attributes={"color_table": {"1": [10, 120, 30, 255], "2": [20, 60, 200, 255]}},
+    )  # fmt: skip
+    stack = np.stack([np.full((400, 600), n * 20 + 40, "u1") for n in range(3)])
+    zstore.create_group(place / "stack.zarr").create_array(
+        "v", data=stack, chunks=(1, 128, 128), dimension_names=("z", "y", "x")
+    )
+    service = router(*(place / f"{name}.zarr" for name in ("globe", "times", "kinds", "stack")))
+    server = uvicorn.Server(uvicorn.Config(service, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory, address: str) -> Iterator[Browser]:
+    place = tmp_path_factory.mktemp("chromium")
+    words = [
+        chromium(), "--headless", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={place}",
+        "--disable-gpu", "--disable-background-networking", "--no-first-run", "about:blank",
+    ]  # fmt: skip
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            if (place / "DevToolsActivePort").exists() and (place / "DevToolsActivePort").read_text().count(
+                "\n"
+            ):
+                break
+            time.sleep(0.05)
+        port = (place / "DevToolsActivePort").read_text().split()[0]
+        from urllib.request import urlopen
+
+        pages = json.load(urlopen(f"http://127.0.0.1:{port}/json/list"))
+        target = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
+        with sockets.connect(target, max_size=1 << 26) as socket:
+            yield Browser(socket)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where the picture of a test goes: below ZSTORE_SCREENSHOTS, to be looked at."""
+    folder = Path(os.environ.get("ZSTORE_SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{request.node.name}.png"
+
+
+@pytest.fixture(autouse=True)
+def silent(browser: Browser) -> Iterator[None]:
+    browser.said.clear()
+    yield
+    assert browser.said == []
+
+
+def colour_at(browser: Browser, coordinate: list[float], keep: Path | None = None) -> list[int]:
+    x, y = browser.pixel(coordinate)
+    return browser.picture(keep)[round(y), round(x)].tolist()
+
+
+def test_a_field_from_0_to_360_lies_where_it_should(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=globe.zarr&low=0&high=100&view=0,0,40000")
+    browser.change("colormap", "viridis")
+    import cmap
+
+    lut = np.rint(cmap.Colormap("viridis").lut(256) * 255)[:, :3]
+    for lon, value in ((-100, 90), (-33, 90), (33, 10), (100, 10)):
+        x, y = browser.run(f"ol.proj.fromLonLat([{lon}, -43])")
+        assert np.abs(np.array(colour_at(browser, [x, y], kept)) - lut[int(value * 2.55 + 0.5)]).max() <= 3, (
+            lon
+        )
+    assert browser.run("at('problem').textContent") == ""
+
+
+def test_time_is_slid_clicked_and_kept_in_the_link(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
+    middle = browser.run("map.getView().getCenter()")
+    assert colour_at(browser, middle) == [25, 25, 25]
+    browser.run(
+        "(() => { const e = document.querySelector('[data-dimension=time]'); e.value = 3; e.oninput(); })()"
+    )
+    browser.settle()
+    assert colour_at(browser, middle) == [175, 175, 175]
+    assert "2020-01-04" in browser.run("document.querySelector('#dimensions output').textContent")
+    browser.click(*browser.pixel(middle))
+    browser.wait("at('chart').style.display === 'block' && at('values').textContent.includes('35')")
+    assert browser.run("document.querySelectorAll('#chart path').length") == 1
+    browser.picture(kept)
+    link = browser.run("location.href")
+    assert "%40time=3" in link
+    browser.open(link)
+    assert colour_at(browser, middle) == [175, 175, 175]
+    assert browser.run("map.getView().getCenter()") == pytest.approx(middle)
+
+
+def test_the_legend_is_dragged(browser: Browser, address: str) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=50&kind=one")
+    x, y, width = browser.run("(b => [b.left, b.top + 5, b.width])(at('legend').getBoundingClientRect())")
+    moves = (("mousePressed", 0.9), ("mouseMoved", 0.6), ("mouseMoved", 0.4), ("mouseReleased", 0.4))
+    for kind, part in moves:
+        browser.call(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            x=x + part * width,
+            y=y,
+            button="left",
+            buttons=1,
+            clickCount=1,
+        )
+    browser.settle()
+    assert float(browser.run("at('high').value")) == pytest.approx(25, abs=0.5)
+    assert colour_at(browser, browser.run("map.getView().getCenter()"))[0] == pytest.approx(51, abs=2)
+
+
+def test_categories_have_their_colours_and_names(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=kinds.zarr")
+    for lon, colour in ((9.1, [10, 120, 30]), (9.45, [20, 60, 200])):
+        assert colour_at(browser, browser.run(f"ol.proj.fromLonLat([{lon}, 49.4])"), kept) == colour
+    assert browser.run("at('categories').innerText").split() == ["1", "wood", "2", "water"]
+
+
+def test_pixels_without_a_place(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=stack.zarr&low=0&high=255")
+    assert colour_at(browser, [300, -200]) == [40, 40, 40]
+    browser.run(
+        "(() => { const e = document.querySelector('[data-dimension=z]'); e.value = 2; e.oninput(); })()"
+    )
+    browser.settle()
+    assert colour_at(browser, [300, -200], kept) == [80, 80, 80]
+    outside = colour_at(browser, [300, 30])
+    assert outside != [80, 80, 80]
+    browser.click(*browser.pixel([300.5, -200.5]))
+    browser.wait("at('values').textContent.includes('80')")
+
+
+def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str) -> None:
+    browser.open(f"{address}#scene=stack.zarr&low=0&high=255")
+    browser.change("kind", "expression")
+    browser.change("expression", "b1 * 2")
+    browser.change("low", "0")
+    browser.change("high", "255")
+    assert colour_at(browser, [300, -200]) == [80, 80, 80]
+    browser.change("opacity", "0")
+    assert colour_at(browser, [300, -200]) == colour_at(browser, [300, 30])
+    browser.run("at('expression').value = 'b1 *'; at('expression').onchange()")
+    browser.wait("at('problem').textContent.includes('expression ends')")
+    # Chromium itself notes each refused request.
+    browser.call("Runtime.evaluate", expression="1")
+    assert all("400 (Bad Request)" in line for line in browser.said)
+    browser.said.clear()
+    browser.call("Page.navigate", url="about:blank")
+
+
+def test_the_page_runs_nothing_that_it_did_not_bring(browser: Browser, address: str) -> None:
+    browser.open(f"{address}#scene=stack.zarr")
+    blocked = browser.run(
+        "new Promise(done => { const s = document.createElement('script'); "
+        "s.textContent = 'window.planted = 1'; "
+        "document.body.append(s); setTimeout(() => done(window.planted === undefined), 50); })"
+    )
+    assert blocked
+    assert any("Content Security Policy" in line for line in browser.said)
+    browser.said.clear()
