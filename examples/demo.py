@@ -97,6 +97,7 @@ def main(directory: Path) -> int:
         size = f"{path.stat().st_size / 2**20:.2f} MiB" if path.is_file() else size_of(path)
         console.print(f"{path.name}: {size}")
     console.print(f"picture: {picture}")
+    console.print(f"on a map: zstore view {v3} (with the package plugins/zstore-serve)")
     if failures:
         console.print(f"[red]{len(failures)} comparisons failed[/red]")
     return 1 if failures else 0

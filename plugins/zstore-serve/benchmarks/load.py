@@ -107,8 +107,10 @@ def rio_tiler_xarray(store: Path, query: dict[str, Any]) -> Callable[[int, int, 
     import xarray
     from rio_tiler.io.xarray import XarrayReader
 
+    from zstore.integrations.xarray import ZstoreBackendEntrypoint
+
     def make(z: int, x: int, y: int) -> bytes:
-        array = xarray.open_dataset(str(store / "0"), engine="zstore")["band_1"]
+        array = xarray.open_dataset(str(store / "0"), engine=ZstoreBackendEntrypoint)["band_1"]
         with XarrayReader(array) as reader:
             image = reader.tile(x, y, z, reproject_method=query["resampling"])
         image.rescale([(query["low"], query["high"])])
@@ -170,7 +172,10 @@ def main(raster: Path) -> None:
         copy(str(raster), str(cog), driver="COG", blocksize=256, compress="DEFLATE")
         with rasterio.open(cog) as source:
             box = list(rasterio.warp.transform_bounds(source.crs, "EPSG:4326", *source.bounds))
-        tiles = tiles_of(box, range(9, 13))
+        from rio_tiler.io import Reader
+
+        with Reader(str(cog)) as reader:
+            tiles = [tile for tile in tiles_of(box, range(9, 13)) if reader.tile_exists(*tile[1:], tile[0])]
         query = {"resampling": "nearest", "low": 5000, "high": 20000}
         words = "rescale=5000,20000"
         print(f"{len(tiles)} tiles at zooms 9 to 12 of {raster.name}, {os.cpu_count()} processors")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -581,6 +586,49 @@ def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path)
     assert ended == ["cancelled"]
     late = ask(router(utm, settings=Settings(time=0.05)), path)
     assert late.status == 503 and "0.05 seconds" in late.document["detail"]
+
+
+def test_the_command_listens_on_this_machine_for_this_machine(utm: Path) -> None:
+    line = [
+        sys.executable,
+        "-m",
+        "zstore",
+        "serve",
+        str(utm),
+        "--port",
+        "0",
+        "--allow-origin",
+        "https://example.org",
+    ]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[0]
+            assert address.startswith("http://127.0.0.1:")
+            with urlopen(
+                Request(f"{address}collections", headers={"Origin": "https://example.org"})
+            ) as answer:
+                assert json.load(answer)["collections"][0]["id"] == "pyramid.zarr"
+                assert answer.headers["access-control-allow-origin"] == "https://example.org"
+            with urlopen(Request(f"{address}collections", headers={"Origin": "https://other.org"})) as answer:
+                assert "access-control-allow-origin" not in answer.headers
+            with pytest.raises(HTTPError) as refused:
+                urlopen(Request(f"{address}collections", headers={"Host": "elsewhere.example"}))
+            assert refused.value.code == 400
+            refused.value.close()
+        finally:
+            process.send_signal(signal.SIGINT)
+        process.wait(20)
+    done = CommandContract.run("serve", str(utm.with_name("none.zarr")))
+    assert done.returncode == 1 and "none.zarr" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_openlayers_the_page_says_what_is_missing(utm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from zstore_serve import service
+
+    monkeypatch.setattr(service, "_vendor", lambda name: None)
+    answer = ask(router(utm), "/")
+    assert answer.status == 503 and "install npm" in answer.document["detail"]
 
 
 def test_it_is_mounted_below_another_application(utm: Path) -> None:

@@ -317,7 +317,9 @@ def encode_png(
     filtered = np.full((rows, columns * samples + 1), 2, np.uint8)
     filtered[:, 1:] = flat
     filtered[1:, 1:] -= flat[:-1]
-    header = struct.pack(">IIBBBBB", columns, rows, 8, 3 if palette is not None else COLOUR_TYPES[samples], 0, 0, 0)
+    header = struct.pack(
+        ">IIBBBBB", columns, rows, 8, 3 if palette is not None else COLOUR_TYPES[samples], 0, 0, 0
+    )
     parts = [(b"IHDR", header)]
     if palette is not None:
         parts += [(b"PLTE", palette[:, :3].tobytes()), (b"tRNS", palette[:, 3].tobytes())]

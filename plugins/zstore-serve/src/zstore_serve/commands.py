@@ -94,6 +94,7 @@ def run(
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, chosen))
+        listening.listen(2048)
     except OSError as error:
         raise click.ClickException(f"cannot listen at {host}, port {chosen}: {error.strerror}") from error
     name = f"[{host}]" if ":" in host else host
