@@ -71,6 +71,7 @@ WORKS = {
     "build_pyramid": Work("the building of a pyramid", "zstore.build_pyramid", "resume"),
     "build_tile_pyramid": Work("the building of a tile pyramid", "zstore.build_tile_pyramid", "resume"),
     "update_pyramid": Work("the update of a pyramid", "zstore.update_pyramid"),
+    "copy": Work("a copy", "zstore.copy", "resume"),
     "convert": Work("a conversion", "zstore.convert", "resume"),
     "convert_metadata": Work("a conversion of metadata", "zstore.upkeep.convert.convert_metadata"),
     "raster_to_zarr": Work(

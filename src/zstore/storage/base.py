@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
+from zstore._ext.engine.files import pread
 from zstore.base.byterange import AtMost, ByteRange, choose_gap, merge_ranges
 from zstore.base.limits import current_limits
 from zstore.errors import ChangedError, ReadOnlyError, StoreError, without_secrets
@@ -22,6 +23,7 @@ from zstore.storage.locking import hold_bytes, hold_file, hold_name, key_offset
 __all__ = [
     "AtMost",
     "ByteRange",
+    "Entry",
     "Fetch",
     "Found",
     "Names",
@@ -74,6 +76,14 @@ class Part(NamedTuple):
 
 
 Parts = list[Part | None]
+
+
+class Entry(NamedTuple):
+    """A key, how many bytes its value has, and which version of it is there; None where nothing tells."""
+
+    key: str
+    size: int
+    version: str | None = None
 
 
 def check_key(key: str) -> str:
@@ -220,6 +230,34 @@ class Store(ABC):
         """How many bytes the value has; None when there is no such key."""
         value = self.get(key)
         return None if value is None else len(value)
+
+    def entry(self, key: str) -> Entry | None:
+        """How large the value is and which version of it is there; None when there is no such key.
+
+        Two entries of a key that are equal, with a version, are of the same value.
+        """
+        [part] = self.get_parts([(key, ByteRange(0, 1))])
+        return None if part is None else Entry(key, part.total_size, part.version)
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """The entries of all keys below `prefix`, in no order; a store whose lists have them overrides this."""
+        return (entry for key in self.list(prefix) if (entry := self.entry(key)) is not None)
+
+    def origin(self, key: str) -> tuple[Store, str]:
+        """The store that holds the value, and its key there, where this one shows a part of another."""
+        return self, key
+
+    def put_file(self, key: str, file: int, size: int) -> None:
+        """Keep the first `size` bytes of an open file, given by its descriptor."""
+        self.put(key, pread(file, 0, size))
+
+    def copy_from(self, key: str, source: Store, source_key: str) -> bool:
+        """Copy a value of another store without its bytes coming here; False where these two cannot do that.
+
+        Raises
+            NotFoundError: there is no such value.
+        """
+        return False
 
     def local_path(self, prefix: str = "") -> Path | None:
         """The directory below which every key lies as a plain file of that name, where there is one.
@@ -448,6 +486,30 @@ class PrefixStore(Store):
     def size(self, key: str) -> int | None:
         """How many bytes the value has."""
         return self.store.size(self._key(key))
+
+    def entry(self, key: str) -> Entry | None:
+        """How large the value is, and its version."""
+        found = self.store.entry(self._key(key))
+        return found and found._replace(key=key)
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """The entries of all keys below `prefix`, relative to this store."""
+        skip = len(self.prefix) + 1 if self.prefix else 0
+        return (entry._replace(key=entry.key[skip:]) for entry in self.store.entries(self._prefix(prefix)))
+
+    def origin(self, key: str) -> tuple[Store, str]:
+        """Where the other store has it."""
+        return self.store.origin(self._key(key))
+
+    def put_file(self, key: str, file: int, size: int) -> None:
+        """As the other store's."""
+        self.check_writable(key)
+        self.store.put_file(self._key(key), file, size)
+
+    def copy_from(self, key: str, source: Store, source_key: str) -> bool:
+        """As the other store's."""
+        self.check_writable(key)
+        return self.store.copy_from(self._key(key), source, source_key)
 
     def local_path(self, prefix: str = "") -> Path | None:
         """As the other store's."""

@@ -22,8 +22,8 @@ from zstore.base.directories import make_directory
 from zstore.base.once import once
 from zstore.base.settings import is_durable
 from zstore.base.steady import steady
-from zstore.errors import StoreError
-from zstore.storage.base import Found, Names, Store, Values, check_key, check_prefix, document_range
+from zstore.errors import NotFoundError, StoreError
+from zstore.storage.base import Entry, Found, Names, Store, Values, check_key, check_prefix, document_range
 from zstore.storage.locking import NO_LOCKS, hold_file
 
 __all__ = ["LocalStore"]
@@ -144,6 +144,45 @@ class LocalStore(Store):
             return None
         except OSError as error:
             raise self._failed("read", key, error) from error
+
+    def entry(self, key: str) -> Entry | None:
+        """The file's size; which file it is and when it was written tell its version."""
+        self._check(key)
+        with self._telling("read", key), suppress(*MISSING):
+            status = steady(os.stat, f"{self._root}/{key}")
+            if stat.S_ISDIR(status.st_mode):
+                return None
+            written = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_ctime_ns:x}"
+            return Entry(key, status.st_size, written)
+        return None
+
+    def put_file(self, key: str, file: int, size: int) -> None:
+        """Put those bytes into a file that nobody sees, then give it the name `key`; the system copies them."""
+        self._check(key)
+        self.check_writable(key)
+        with self._telling("write", key):
+            self._made_tree().put_file(key, file, size)
+
+    def copy_from(self, key: str, source: Store, source_key: str) -> bool:
+        """Copy a file of another directory; file systems that can share its blocks."""
+        source, source_key = source.origin(source_key)
+        if not isinstance(source, LocalStore):
+            return False
+        source._check(source_key)
+        with source._telling("read", source_key):
+            try:
+                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+                file = Tree(source._root).open(source_key, flags)
+            except MISSING:
+                raise NotFoundError("there is no such value", path=source.url, key=source_key) from None
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                return False
+            self.put_file(key, file, status.st_size)
+        finally:
+            os.close(file)
+        return True
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write `value` to a file that nobody sees, then give it the name `key`."""

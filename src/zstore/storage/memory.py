@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.storage.base import PrefixStore, Store, check_key, check_prefix
+from zstore.storage.base import Entry, PrefixStore, Store, check_key, check_prefix
 from zstore.storage.locking import hold_name
 
 __all__ = ["MemoryStore"]
@@ -79,6 +79,11 @@ class MemoryStore(Store):
         """How many bytes the value has."""
         value = self._values.get(check_key(key))
         return None if value is None else len(value)
+
+    def entry(self, key: str) -> Entry | None:
+        """How many bytes the value has; their hash, which Python keeps, tells the version in this process."""
+        value = self._values.get(check_key(key))
+        return None if value is None else Entry(key, len(value), f"{hash(value):x}")
 
     def lock(self, key: str) -> AbstractContextManager[None]:
         """Exclude other threads that lock the same key; no other process can reach this store."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, product
+from itertools import chain, groupby, product
 from math import lcm, prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
 from zstore.storage.base import join_key
 from zstore.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, Box, Cell, StoredArray, run
+from zstore.upkeep.spool import Spool
 
 # Decoded bytes of the chunks that are made together: a quarter of what is held at once, so that a few threads
 # have work.
@@ -49,10 +50,13 @@ def touched_cells(source: StoredArray, target: StoredArray) -> Iterator[Cell]:
     """The chunks of the target that hold something of a stored chunk of the source, each once."""
     if source.model.grid == target.model.grid:
         return source.cells()
-    boxes = map(source.box, source.cells())
-    return _each_once(
-        cell for box in boxes for cell in product(*(_overlap(target, d, part) for d, part in enumerate(box)))
-    )
+    return chain.from_iterable(_blocks(source, target, _touched(source, target)))
+
+
+def _touched(source: StoredArray, target: StoredArray) -> Iterator[Cell]:
+    """As `touched_cells`, each as often as chunks of the source touch it."""
+    for box in map(source.box, source.cells()):
+        yield from product(*(_overlap(target, d, part) for d, part in enumerate(box)))
 
 
 def _overlap(target: StoredArray, axis: int, part: slice) -> range:
@@ -105,19 +109,45 @@ def recode_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps
             map_threads(put, zip(left, parts, strict=True), waiting_count=most if most > 1 else None)
         return len(cells)
 
-    blocks, size = _blocks(source, target, touched_cells(source, target))
-    for made in run(recode, iter(blocks), lambda _: size, source.store, target.store):
+    blocks, size = _blocks(source, target, _touched(source, target)), _block_size(source, target)
+    for made in run(recode, blocks, lambda _: size, source.store, target.store):
         done(sum(made))
 
 
-def _blocks(source: StoredArray, target: StoredArray, cells: Iterable[Cell]) -> tuple[list[list[Cell]], int]:
-    """These chunks of the target by what is made together, and the decoded bytes that takes at most."""
-    shape = _block_shape(source, target)
-    blocks: dict[Cell, list[Cell]] = {}
-    for cell in cells:
-        block = tuple(place // count for place, count in zip(cell, shape, strict=True))
-        blocks.setdefault(block, []).append(cell)
-    return list(blocks.values()), _both(source, target) + 2 * prod(shape) * target.chunk_size
+def _blocks(source: StoredArray, target: StoredArray, cells: Iterable[Cell]) -> Iterator[list[Cell]]:
+    """These chunks of the target, each once, by what is made together.
+
+    They come in any order and may be more than memory holds: they are sorted by the numbers of their blocks.
+    """
+    counts, shape = target.counts, _block_shape(source, target)
+    lengths = [-(-count // length) for count, length in zip(counts, shape, strict=True)]
+    size = prod(shape)
+
+    def number(cell: Cell) -> bytes:
+        block = inside = 0
+        for place, length, count in zip(cell, shape, lengths, strict=True):
+            block, inside = block * count + place // length, inside * length + place % length
+        # A grid of any size: so many digits as its largest number has.
+        return b"%0*x" % (digits, block * size + inside)
+
+    def cell_of(line: bytes) -> Cell:
+        block, inside = divmod(int(line, 16), size)
+        cell = []
+        for length, count in zip(reversed(shape), reversed(lengths), strict=True):
+            block, above = divmod(block, count)
+            inside, place = divmod(inside, length)
+            cell.append(above * length + place)
+        return tuple(reversed(cell))
+
+    digits = len(f"{prod(lengths) * size:x}")
+    lines = iter(Spool(map(number, cells)))
+    for _, block in groupby(lines, key=lambda line: int(line, 16) // size):
+        yield [*map(cell_of, block)]
+
+
+def _block_size(source: StoredArray, target: StoredArray) -> int:
+    """The decoded bytes that one block takes at most."""
+    return _both(source, target) + 2 * prod(_block_shape(source, target)) * target.chunk_size
 
 
 def _around(target: StoredArray, cells: Sequence[Cell]) -> tuple[Box, list[Box]]:
@@ -193,17 +223,10 @@ def compare(source: StoredArray, target: StoredArray, done: Done) -> None:
         return len(cells)
 
     # Chunks that are stored on one side only must read as the other side's fill value.
-    blocks, size = _blocks(source, target, _each_once(chain(touched_cells(source, target), target.cells())))
-    for made in run(check, iter(blocks), lambda _: size, source.store, target.store):
+    blocks = _blocks(source, target, chain(_touched(source, target), target.cells()))
+    size = _block_size(source, target)
+    for made in run(check, blocks, lambda _: size, source.store, target.store):
         done(sum(made))
-
-
-def _each_once(cells: Iterable[Cell]) -> Iterator[Cell]:
-    seen: set[Cell] = set()
-    for cell in cells:
-        if cell not in seen:
-            seen.add(cell)
-            yield cell
 
 
 def _same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:

@@ -33,6 +33,7 @@ cdef extern from *:
 
     ctypedef struct zs_part:
         const char *data
+        int64_t start "from"
         int64_t size
 
     int zs_has_no_openat2
@@ -176,6 +177,18 @@ cdef class Tree:
         with nogil:
             number = error_number if zs_put(&self.place, at, &part, 1, -1, &self.parent) else 0
         PyBuffer_Release(&view)
+        if number:
+            raise failure(number, key)
+
+    def put_file(self, str key, int file, int64_t size):
+        """Make the first `size` bytes of an open file the content of the file `key`, as `put`."""
+        cdef bytes name = encoded(key)
+        cdef const char *at = name
+        cdef zs_part part
+        cdef int number
+        part.data, part.start, part.size = NULL, 0, size
+        with nogil:
+            number = error_number if zs_put(&self.place, at, &part, 1, file, &self.parent) else 0
         if number:
             raise failure(number, key)
 

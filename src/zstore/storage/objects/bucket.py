@@ -18,7 +18,7 @@ from urllib.request import HTTPErrorProcessor, Request, build_opener
 
 from zstore.base.limits import current_limits
 from zstore.base.locks import Lock
-from zstore.errors import StoreError
+from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import ByteRange, Fetch, Names, in_thread
 from zstore.storage.objects.failures import (
     Elsewhere,
@@ -347,6 +347,29 @@ class Bucket:
                 raise self._unconditional(key, first_line(error)) from error
             raise self.failed("write", key, error) from error
         return Version(result.get("e_tag"), result.get("version"))
+
+    def is_beside(self, other: Bucket) -> bool:
+        """Whether both are parts of one bucket, reached with the same options."""
+        place, there = self.place, other.place
+        is_one = (place.kind, place.bucket) == (there.kind, there.bucket) and self.options == other.options
+        return is_one and self._is_served and not self.is_http and self.target is other.target
+
+    async def copy(self, key: str, path: str) -> bool:
+        """Copy the object of a whole path to a key, on the server; False where it does not do that.
+
+        Raises
+            NotFoundError: there is no such object.
+        """
+        try:
+            await self._again(partial(self._do, "copy", path, self.path(key)))
+        except FileNotFoundError as error:
+            raise NotFoundError("there is no such value", path=self.url, key=path) from error
+        except Exception as error:  # obstore's have no base but this
+            # S3 copies no object of more than 5 GiB in one request, some servers copy none.
+            if is_unsupported(error) or status_of(error) in (400, 405, 501):
+                return False
+            raise self.failed("write", key, error) from error
+        return True
 
     def check_conditions(self, key: str) -> None:
         """Find out, once for each client, whether its server keeps conditions; called outside of any loop.

@@ -13,6 +13,7 @@ from zstore.errors import StoreError
 from zstore.storage.base import (
     AtMost,
     ByteRange,
+    Entry,
     Found,
     Names,
     Part,
@@ -261,22 +262,45 @@ class ObjectStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, as it is now."""
+        return (entry.key for entry in self._entries(prefix))
+
+    def entry(self, key: str) -> Entry | None:
+        """The object's size and version, of its answer to HEAD."""
+        check_key(key)
+        if self._is_http:
+            return super().entry(key)
+        size, version = wait_for(self._bucket.head(key), is_single=not self._bucket.needs_loop)
+        return None if size is None else Entry(key, size, version.strong)
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """The entries of all objects below `prefix`, of the lists themselves."""
+        return iter(self._entries(prefix))
+
+    def copy_from(self, key: str, source: Store, source_key: str) -> bool:
+        """Have the server copy an object of the same bucket."""
+        source, source_key = source.origin(source_key)
+        if not isinstance(source, ObjectStore) or not self._bucket.is_beside(source._bucket):
+            return False
+        self.check_writable(check_key(key))
+        path = source._bucket.path(check_key(source_key))
+        copying = self._bucket.copy(key, path)
+        return wait_for(copying, is_single=not self._bucket.needs_loop)
+
+    def _entries(self, prefix: str) -> Sequence[Entry]:
         self._check_listing(prefix)
         if self._is_no_directory(prefix):
-            return iter(())
+            return ()
         found = wait_for(self._bucket.list(prefix))
         # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
         above = {meta["path"].rpartition("/")[0] for meta in found}
         top, root = self._bucket.path(prefix), self._bucket.path("")
         skip = len(root) + 1 if root else 0
-        return iter(
-            [
-                meta["path"][skip:]
-                for meta in found
-                if (not top or meta["path"].startswith(f"{top}/"))
-                and (meta["size"] or meta["path"] not in above)
-            ]
-        )
+        return [
+            Entry(meta["path"][skip:], meta["size"], Version(meta.get("e_tag")).strong)
+            for meta in found
+            if (not top or meta["path"].startswith(f"{top}/"))
+            and (meta["size"] or meta["path"] not in above)
+        ]
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""

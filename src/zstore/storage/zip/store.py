@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from zstore.base.byterange import ByteRange
 from zstore.base.settings import is_durable
 from zstore.errors import StoreError
-from zstore.storage.base import Names, Part, Parts, PrefixStore, Store, Values, check_key, check_prefix
+from zstore.storage.base import Entry, Names, Part, Parts, PrefixStore, Store, Values, check_key, check_prefix
 from zstore.storage.locking import hold_name
 from zstore.storage.url import SCHEME, open_store
 from zstore.storage.zip.archive import Archive, open_archive
@@ -147,6 +147,11 @@ class ZipStore(Store):
         """How many bytes the value has; None when there is no such member."""
         member = self._directory.members.get(check_key(key))
         return None if member is None else member.size
+
+    def entry(self, key: str) -> Entry | None:
+        """How many bytes the value has; where it lies, and its checksum, tell its version."""
+        member = self._directory.members.get(check_key(key))
+        return None if member is None else Entry(key, member.size, f"{member.offset:x}-{member.crc:08x}")
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Append `value` beside the zip file; it is part of it from the next flush on."""
