@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from zstore.resampling.methods import downsample
     from zstore.storage.cached import CachedStore
     from zstore.upkeep.convert import convert, convert_metadata
+    from zstore.upkeep.copy import copy
+    from zstore.upkeep.manifest import manifest
     from zstore.upkeep.verify import verify
     from zstore.validation.run import validate
 
@@ -63,11 +65,13 @@ _HOMES = {
     "consolidate": "zstore.nodes.open",
     "convert": "zstore.upkeep.convert",
     "convert_metadata": "zstore.upkeep.convert",
+    "copy": "zstore.upkeep.copy",
     "create_array": "zstore.nodes.open",
     "create_group": "zstore.nodes.open",
     "create_hierarchy": "zstore.nodes.open",
     "downsample": "zstore.resampling.methods",
     "from_dask": "zstore.integrations.dask",
+    "manifest": "zstore.upkeep.manifest",
     "open": "zstore.nodes.open",
     "open_array": "zstore.nodes.open",
     "open_group": "zstore.nodes.open",
@@ -115,6 +119,7 @@ __all__ = [
     "consolidate",
     "convert",
     "convert_metadata",
+    "copy",
     "create",
     "create_array",
     "create_group",
@@ -129,6 +134,7 @@ __all__ = [
     "get_include",
     "group",
     "load",
+    "manifest",
     "ones",
     "ones_like",
     "open",

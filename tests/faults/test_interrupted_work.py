@@ -126,6 +126,12 @@ def converted(place: Path, **options: Any) -> None:
     zstore.convert(place / "s", place / "t", **options)
 
 
+def copied(place: Path, **options: Any) -> None:
+    """In units of a few keys."""
+    with mock.patch("zstore.upkeep.copy.UNIT_COUNT", 4):
+        zstore.copy(place / "s", place / "t", **options)
+
+
 def reduced(place: Path, **options: Any) -> None:
     """In units of a few chunks, some of them joined before a part of the result is whole."""
     with mock.patch.multiple("zstore.reduction.plan", UNIT_SIZE=1 << 12, BOX_SIZE=1 << 10, PATCH_SIZE=1 << 8):
@@ -155,6 +161,12 @@ WORKS = {
     ),
     "update, grown": Work(
         grown, lambda p: zstore.update_pyramid(p / "t") and None, {}, changes_in_place=True
+    ),
+    "copy": Work(hierarchy, copied, {"resume": True}),
+    "copy, over another": Work(
+        lambda p: (hierarchy(p), put_raster(p / "t"), None)[-1],
+        lambda p, **o: copied(p, if_exists="changed", delete=True, **o),
+        {"resume": True},
     ),
     "convert": Work(
         hierarchy, lambda p, **o: zstore.convert(p / "s", p / "t", **o) and None, {"resume": True}
@@ -241,7 +253,7 @@ def watch(tick: Callable[[], None], patch: Callable[..., None] = setattr) -> Non
 
         return call
 
-    for name in ("put", "delete", "delete_prefix"):
+    for name in ("put", "put_file", "delete", "delete_prefix"):
         patch(LocalStore, name, watched(getattr(LocalStore, name)))
 
 

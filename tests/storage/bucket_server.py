@@ -138,6 +138,9 @@ class BucketServer:
         if "list-type" in query:
             return 200, {}, self.listing(bucket, query)
         found = self.values.get(path)
+        origin = request.headers.get("x-amz-copy-source")
+        if origin:
+            body = self.values["/" + unquote(origin).strip("/")]
         if request.command == "PUT":
             wanted, others = request.headers.get("If-Match"), request.headers.get("If-None-Match")
             if self.keeps and wanted and (found is None or wanted != self.tags[path]):
@@ -146,13 +149,18 @@ class BucketServer:
                 return 412, {}, _error("PreconditionFailed")
             self.values[path] = body
             self.tags[path] = f'"{hashlib.md5(body + str(len(self.requests)).encode()).hexdigest()}"'
-            return 200, {"ETag": self.tags[path]}, b""
+            said = (
+                f"<CopyObjectResult><ETag>{escape(self.tags[path])}</ETag></CopyObjectResult>"
+                if origin
+                else ""
+            )
+            return 200, {"ETag": self.tags[path]}, said.encode()
         if request.command == "DELETE":
             self.values.pop(path, None)
             return 204, {}, b""
         if found is None:
             return 404, {}, _error("NoSuchKey")
-        headers = {"ETag": self.tags.setdefault(path, f'"{hashlib.md5(found).hexdigest()}"')}
+        headers = {"ETag": self.tag(path)}
         span = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("Range", ""))
         if span is None:
             return 200, {**headers, "Content-Length": str(len(found))}, found
@@ -162,6 +170,10 @@ class BucketServer:
             return 416, {"Content-Range": f"bytes */{len(found)}"}, _error("InvalidRange")
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(found)}"
         return 206, headers, found[begin:end]
+
+    def tag(self, path: str) -> str:
+        """What tells this version of a value from others."""
+        return self.tags.setdefault(path, f'"{hashlib.md5(self.values[path]).hexdigest()}"')
 
     def listing(self, bucket: str, query: dict[str, str]) -> bytes:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -176,7 +188,8 @@ class BucketServer:
                     keys.append(key)
         items = "".join(
             f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-            f"<Size>{len(self.values[f'/{bucket}/{key}'])}</Size></Contents>"
+            f"<Size>{len(self.values[f'/{bucket}/{key}'])}</Size><ETag>{escape(self.tag(f'/{bucket}/{key}'))}</ETag>"
+            "</Contents>"
             for key in keys
         )
         names = "".join(

@@ -168,7 +168,7 @@ def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, A
 
 
 class _RateColumn(ProgressColumn):
-    """How many cells, or chunks, there are a second."""
+    """How many cells, chunks or bytes there are a second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -179,6 +179,8 @@ class _RateColumn(ProgressColumn):
         rate = "" if speed is None else f"{speed:.0f} {self._unit}/s"
         if speed is not None and self._unit == "cells":
             rate = f"{speed / 1e6:.1f} Mcells/s"
+        if speed is not None and self._unit == "bytes":
+            rate = f"{speed / 1e6:.1f} MB/s"
         return Text(rate, style="progress.data.speed")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from zstore.cli.options import show_progress, show_unfinished, storage_options
+from zstore.cli.options import FILE, show_progress, show_unfinished, storage_options
 
 
 @click.command()
@@ -15,14 +16,26 @@ from zstore.cli.options import show_progress, show_unfinished, storage_options
 @storage_options
 @click.option("--array", "inside", metavar="NAME", help="Only the array or group of this name below PATH.")
 @click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
+@click.option("--manifest", **FILE, help="Decode nothing: compare hashes with this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
-    """Read every chunk of PATH on all cores, and say what is damaged or unfinished; either fails."""
+def verify(path: str, inside: str | None, missing: bool, manifest: Any, as_json: bool) -> None:
+    """Read every chunk of PATH on all cores, and say what is damaged or unfinished; either fails.
+
+    With --manifest, say what is changed, missing, new or unreadable; any of these fails.
+
+    \b
+    zstore verify scene.zarr
+    zstore verify copy.zarr --manifest scene.sha256
+    """
     from zstore.upkeep.verify import verify as check
     from zstore.validation.verdict import clean
 
-    with show_progress("verifying", unit="chunks") as progress:
-        found = check(path, inside, missing="error" if missing else "fill", progress=progress)
+    if missing and manifest is not None:
+        raise click.UsageError("--missing does not go with --manifest, which says what is missing")
+    with show_progress("verifying", unit="chunks" if manifest is None else "bytes") as progress:
+        found = check(
+            path, inside, missing="error" if missing else "fill", manifest=manifest, progress=progress
+        )
     if as_json:
         click.echo(json.dumps({"path": path, "is_sound": found.is_sound, **asdict(found)}, indent=2))
     else:
@@ -38,9 +51,12 @@ def verify(path: str, inside: str | None, missing: bool, as_json: bool) -> None:
             f"{found.array_count} arrays, {found.chunk_count} chunks, {found.missing_count} not stored, "
             f"{found.stray_count} outside their arrays"
         )
-        faults = [f"{found.damage_count} damaged"] if found.damage_count else []
+        if manifest is not None:
+            counts = f"{found.key_count} keys"
+        word = "damaged" if manifest is None else "not as the manifest says"
+        faults = [f"{found.damage_count} {word}"] if found.damage_count else []
         faults += [f"{len(found.unfinished)} unfinished"] if found.unfinished else []
-        verdict = ", ".join(faults) or "sound"
+        verdict = ", ".join(faults) or ("sound" if manifest is None else "as the manifest says")
         click.echo(f"{path}: {counts}: {verdict}")
     if not found.is_sound:
         raise SystemExit(1)

@@ -126,7 +126,7 @@ RESAMPLERS = (
 COMMANDS = tuple(
     Offer(word, f"zstore.cli.{word}:{word}")
     for word in (
-        *("consolidate", "convert", "doctor", "fix", "info", "plugins", "pyramid"),
+        *("consolidate", "convert", "copy", "doctor", "fix", "info", "manifest", "plugins", "pyramid"),
         *("quicklook", "reduce", "tree", "validate", "verify"),
     )
 )

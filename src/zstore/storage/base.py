@@ -79,7 +79,7 @@ Parts = list[Part | None]
 
 
 class Entry(NamedTuple):
-    """A key, how many bytes its value has, and which version of it is there; None where nothing tells."""
+    """A key, how many bytes its value has, and which version of it that is; None where nothing tells."""
 
     key: str
     size: int
@@ -232,15 +232,12 @@ class Store(ABC):
         return None if value is None else len(value)
 
     def entry(self, key: str) -> Entry | None:
-        """How large the value is and which version of it is there; None when there is no such key.
-
-        Two entries of a key that are equal, with a version, are of the same value.
-        """
+        """How large the value is and which version of it is there; None when there is no such key."""
         [part] = self.get_parts([(key, ByteRange(0, 1))])
         return None if part is None else Entry(key, part.total_size, part.version)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries of all keys below `prefix`, in no order; a store whose lists have them overrides this."""
+        """The entries of all keys below `prefix`, in no order; stores whose lists have them override this."""
         return (entry for key in self.list(prefix) if (entry := self.entry(key)) is not None)
 
     def origin(self, key: str) -> tuple[Store, str]:
@@ -252,11 +249,7 @@ class Store(ABC):
         self.put(key, pread(file, 0, size))
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
-        """Copy a value of another store without its bytes coming here; False where these two cannot do that.
-
-        Raises
-            NotFoundError: there is no such value.
-        """
+        """Have a value of another store copied without its bytes coming here; False where that cannot be."""
         return False
 
     def local_path(self, prefix: str = "") -> Path | None:

@@ -157,7 +157,7 @@ class LocalStore(Store):
         return None
 
     def put_file(self, key: str, file: int, size: int) -> None:
-        """Put those bytes into a file that nobody sees, then give it the name `key`; the system copies them."""
+        """As `put`; the system copies the bytes."""
         self._check(key)
         self.check_writable(key)
         with self._telling("write", key):

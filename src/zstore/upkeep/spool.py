@@ -68,8 +68,35 @@ class Spool:
             if self._sorted is None:
                 runs = [_read(run) for run in self._runs]
                 self._sorted, self._count = _write(heapq.merge(*runs, iter(sorted(self._waiting))))
-                self._runs, self._waiting = [], []
+                self._close_runs()
             return self._sorted
+
+    def _close_runs(self) -> None:
+        for run in self._runs:
+            run.close()
+        self._runs, self._waiting = [], []
+
+    def __del__(self) -> None:
+        self._close_runs()
+        if self._sorted is not None:
+            self._sorted.close()
+
+
+def match(ours: Iterable[bytes], theirs: Iterable[bytes]) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Lines of two spools side by side where they are the same up to the first NUL, else beside None."""
+    some, others = iter(ours), iter(theirs)
+    one, other = next(some, None), next(others, None)
+    while one is not None or other is not None:
+        name, its = (None if line is None else line.partition(b"\0")[0] for line in (one, other))
+        if its is None or (name is not None and name < its):
+            yield one, None
+            one = next(some, None)
+        elif name is None or its < name:
+            yield None, other
+            other = next(others, None)
+        else:
+            yield one, other
+            one, other = next(some, None), next(others, None)
 
 
 def _write(lines: Iterable[bytes]) -> tuple[IO[bytes], int]:
@@ -83,6 +110,7 @@ def _write(lines: Iterable[bytes]) -> tuple[IO[bytes], int]:
                 count, last = count + 1, line
         file.flush()
     except OSError as error:
+        file.close()
         raise StoreError(f"cannot sort what there is: {error.strerror}", path=gettempdir()) from error
     return file, count
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -15,8 +16,9 @@ from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model.array import ArrayModel
 from zstore.nodes.node import Missing, Node, is_fault
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Store
+from zstore.storage.base import Store, join_key
 from zstore.upkeep.chunks import MEMORY_SIZE, Box, Cell, Progress, StoredArray, open_place, run
+from zstore.upkeep.manifest import compare
 
 __all__ = ["Damage", "Verification", "verify"]
 
@@ -36,7 +38,8 @@ class Damage:
     path   of the array or group, below the store's root
     key    in the store; None where the whole node cannot be read
     cause  in words
-    kind   "chunk", "document" or "missing"
+    kind   "chunk", "document" or "missing"; of keys that a manifest names otherwise, "changed", "missing",
+           "new" or "unreadable"
     """
 
     path: str
@@ -54,6 +57,7 @@ class Verification:
     missing_count  chunks of the grid that are not stored, and so read as the fill value
     stray_count    stored chunks outside their array, which a larger shape would bring back
     damage_count   how much was found; `damages` describes the first ten thousand
+    key_count      keys that were compared with a manifest, where one was given
     unfinished     work that is under way there, or was interrupted, and how to go on with it
     """
 
@@ -62,6 +66,7 @@ class Verification:
     missing_count: int = 0
     stray_count: int = 0
     damage_count: int = 0
+    key_count: int = 0
     damages: list[Damage] = field(default_factory=list)
     unfinished: list[Unfinished] = field(default_factory=list)
 
@@ -82,6 +87,7 @@ def verify(
     path: str | None = None,
     *,
     missing: Missing = "fill",
+    manifest: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
@@ -91,13 +97,20 @@ def verify(
     With missing="error", chunks (and inner chunks) that are not stored are damage too. `progress` is called
     with the chunks done and all there are.
 
+    With `manifest`, a file that `zstore.manifest` or `sha256sum` made, nothing is decoded: the values of all
+    keys are compared with it, and `progress` is called with bytes. What is "changed", "missing", "new" or
+    "unreadable" is damage of that kind.
+
     Raises
-        NotFoundError: there is nothing to look at.
+        NotFoundError: there is nothing to look at, or no manifest.
+        MetadataError: the manifest is none, or was changed.
         StoreError: the store cannot list what it holds.
         ValueError: `missing` is neither "fill" nor "error".
     """
     is_complete = is_fault(missing)
     store, base = open_place(target, path, storage_options, read_only=True)
+    if manifest is not None:
+        return _compare(store, base, manifest, progress)
     found = Verification(unfinished=find_unfinished(store, base))
     arrays: list[_Checked] = []
     for where, model in _nodes(store, base, found):
@@ -125,6 +138,19 @@ def verify(
         done += len(window)
         if progress is not None:
             progress(done, max(total, done))
+    return found
+
+
+def _compare(
+    store: Store, base: str, manifest: str | os.PathLike[str], progress: Progress | None
+) -> Verification:
+    """What is not as a manifest says."""
+    found = Verification()
+    for fault in compare(store, base, manifest, progress):
+        found.key_count += 1
+        if fault is not None:
+            key, cause, kind = fault
+            found.add(Damage(base, join_key(base, key), cause, kind))
     return found
 
 

@@ -298,8 +298,7 @@ class ObjectStore(Store):
         return [
             Entry(meta["path"][skip:], meta["size"], Version(meta.get("e_tag")).strong)
             for meta in found
-            if (not top or meta["path"].startswith(f"{top}/"))
-            and (meta["size"] or meta["path"] not in above)
+            if (not top or meta["path"].startswith(f"{top}/")) and (meta["size"] or meta["path"] not in above)
         ]
 
     def list_children(self, prefix: str = "") -> Names:

@@ -1,0 +1,359 @@
+"""Manifests: which SHA-256 each key of a store has, and one hash for all; what a store is compared with.
+
+A manifest is a text that `sha256sum -c` reads in the store's directory: a line for each key, in the order of
+the keys' bytes. Its root hash is the SHA-256 of these lines. Lines that begin with "#" are no part of it:
+
+    # root HASH          the root hash
+    #: SIZE VERSION      of the next line's key where it was copied from: what tells that it is the same still
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple
+
+from zstore.base.byterange import ByteRange
+from zstore.base.once import once
+from zstore.engine.documents import place
+from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.nodes.node import Node
+from zstore.nodes.open import StoreLike
+from zstore.storage.base import Entry, Store, check_key, join_key
+from zstore.storage.local import LocalStore
+from zstore.upkeep.chunks import Progress, open_place, run
+from zstore.upkeep.spool import Spool, match
+
+__all__ = ["Manifest", "manifest"]
+
+# Values are read in parts of so many bytes.
+PART_SIZE = 16 << 20
+# A key of a zip file has 64 KiB at most, and twice that where all of it is escaped.
+LINE_SIZE = 1 << 18
+
+LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *](.+)")
+ROOT = re.compile(rb"# root ([0-9a-f]{64})")
+STAMP = re.compile(rb"#: (\d{1,19}) ([\x21-\x7e]{1,1024})")
+ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r"}
+MEANT = {escape: byte for byte, escape in ESCAPES.items()}
+
+
+class Sum(NamedTuple):
+    """One key, as its name is written, its SHA-256, and where it was copied from its size and version."""
+
+    name: bytes
+    digest: bytes
+    size: bytes = b""
+    version: bytes = b""
+
+
+class Manifest:
+    """The SHA-256 of each key of a store, and the root hash of all; goes through (key, hash) by key.
+
+    It is not held in memory.
+    """
+
+    def __init__(self, sums: Spool) -> None:
+        self._sums = sums
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((parse_name(each.name), each.digest.decode()) for each in self.sums())
+
+    def sums(self) -> Iterator[Sum]:
+        """All there is of each key."""
+        return (Sum(*line.split(b"\0")) for line in self._sums)
+
+    @once
+    def root(self) -> str:
+        """The SHA-256 of all lines that are no comments, which says the same of the same keys and values."""
+        whole = hashlib.sha256()
+        for each in self.sums():
+            whole.update(_render(each))
+        return whole.hexdigest()
+
+    def lines(self) -> Iterator[bytes]:
+        """The manifest as a text, line by line."""
+        yield b"# SHA-256 by key, by zstore; `sha256sum -c` reads it in the store's directory\n"
+        yield b"# root %s\n" % self.root.encode()
+        for each in self.sums():
+            if each.version:
+                yield b"#: %s %s\n" % (each.size, each.version)
+            yield _render(each)
+
+    def write(self, file: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all.
+
+        Raises
+            StoreError: the file cannot be written.
+        """
+        where = Path(file).absolute()
+        with TemporaryFile() as made:
+            made.writelines(self.lines())
+            made.flush()
+            LocalStore(where.parent).put_file(where.name, made.fileno(), made.tell())
+
+    @classmethod
+    def read(cls, file: str | os.PathLike[str]) -> Manifest:
+        """The manifest in a file, of zstore's or of `sha256sum`'s.
+
+        Raises
+            NotFoundError: there is no such file.
+            MetadataError: it is no manifest, names what is no key or one key twice, or has another root hash.
+            StoreError: it cannot be read.
+        """
+        where = os.fspath(file)
+        try:
+            with Path(where).open("rb") as lines:
+                return cls._parse(lines, where)
+        except FileNotFoundError as error:
+            raise NotFoundError("there is no manifest", path=where) from error
+        except OSError as error:
+            if isinstance(error, ZstoreError):
+                raise
+            raise StoreError(f"cannot read the manifest: {error.strerror}", path=where) from error
+
+    @classmethod
+    def _parse(cls, file: BinaryIO, where: str) -> Manifest:
+        sums, root, stamp, number = Spool(), None, (b"", b""), 0
+        while line := file.readline(LINE_SIZE + 1):
+            number += 1
+            if line.startswith(b"#"):
+                found = ROOT.fullmatch(line.rstrip(b"\n"))
+                root = root if found is None else found[1].decode()
+                said = STAMP.fullmatch(line.rstrip(b"\n"))
+                stamp = stamp if said is None else (said[1], said[2])
+            else:
+                try:
+                    sums.add(b"\0".join((*_parse_line(line), *stamp)))
+                except ZstoreError as error:
+                    raise MetadataError(
+                        f"line {number} of the manifest: {error.message}", path=where
+                    ) from error
+                stamp = b"", b""
+        made, last = cls(sums), b""
+        for each in made.sums():
+            if each.name == last:
+                raise MetadataError("the manifest has the key twice", path=where, key=parse_name(last))
+            last = each.name
+        if root is not None and root != made.root:
+            raise MetadataError(
+                f"the manifest was changed or cut off: its lines have root hash {made.root}, expected {root}",
+                path=where,
+            )
+        return made
+
+
+def _render(each: Sum) -> bytes:
+    return b"%s%s  %s\n" % (b"\\" if b"\\" in each.name else b"", each.digest, each.name)
+
+
+def _parse_line(line: bytes) -> tuple[bytes, bytes]:
+    """(the name of the key, its SHA-256)."""
+    if len(line) > LINE_SIZE:
+        raise MetadataError(f"more than {LINE_SIZE} bytes")
+    found = LINE.fullmatch(line.removesuffix(b"\n"))
+    if found is None:
+        raise MetadataError(f"{line[:100]!r}; expected a SHA-256 in hexadecimal digits, two spaces, a key")
+    is_escaped, digest, name = found.groups()
+    # Other tools name files as `find` does.
+    name = name.removeprefix(b"./")
+    return render_name(check_key(parse_name(name) if is_escaped else _decode(name))), digest
+
+
+def render_name(key: str) -> bytes:
+    """A key as `sha256sum` writes it: in one line, with a backslash where that is not the key itself."""
+    return re.sub(rb"[\\\n\r]", lambda found: ESCAPES[found[0]], key.encode("utf-8", "surrogateescape"))
+
+
+def parse_name(name: bytes) -> str:
+    """The key of a name.
+
+    Raises
+        MetadataError: it has a backslash that says nothing.
+    """
+
+    def meant(found: re.Match[bytes]) -> bytes:
+        if found[0] not in MEANT:
+            raise MetadataError(rf"{found[0]!r} in a name; expected \\, \n or \r")
+        return MEANT[found[0]]
+
+    return _decode(re.sub(rb"\\.?", meant, name, flags=re.DOTALL))
+
+
+def _decode(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+# What stores hold
+
+
+def list_keys(store: Store, base: str, accept: Callable[[str], bool]) -> Spool:
+    """Name, size and version of each key below a place that is accepted, divided by NUL."""
+    skip = len(base) + 1 if base else 0
+    return Spool(
+        b"%s\0%d\0%s" % (render_name(entry.key[skip:]), entry.size, (entry.version or "").encode())
+        for entry in store.entries(base)
+        if accept(entry.key[skip:])
+    )
+
+
+def parse_entry(line: bytes) -> Entry:
+    """The entry of which a line of `list_keys` was made."""
+    name, size, version, *_ = line.split(b"\0")
+    return Entry(parse_name(name), int(size), version.decode() or None)
+
+
+def check_unchanged(store: Store, base: str, listed: Spool, accept: Callable[[str], bool]) -> None:
+    """Raise where what a place holds is no longer what was listed.
+
+    Raises
+        ChangedError: a key is there anew, no longer, or with another size or version.
+    """
+    for before, now in match(listed, list_keys(store, base, accept)):
+        if before != now:
+            found = parse_entry(before or now or b"")
+            what = "is new" if before is None else "is gone" if now is None else "was written"
+            raise ChangedError(
+                f"the source changed while it was read: a key {what}; expected nobody to write to it",
+                path=store.url,
+                key=join_key(base, found.key),
+            )
+
+
+def read_parts(
+    store: Store,
+    base: str,
+    entry: Entry,
+    part_size: int = PART_SIZE,
+    pace: Callable[[int], None] | None = None,
+) -> Iterator[bytes | memoryview]:
+    """The bytes of a value, part by part, all of one version; `pace` is told how many come before they do.
+
+    Raises
+        ChangedError: the value is no longer there, or another one.
+    """
+    key, done, version = join_key(base, entry.key), 0, None
+    is_whole = entry.size <= part_size
+    while done < entry.size or not done:
+        if pace is not None:
+            pace(min(part_size, entry.size - done))
+        [part] = store.get_parts([(key, None if is_whole else ByteRange(done, part_size))])
+        is_same = part is not None and part.total_size == entry.size and (not done or part.version == version)
+        if part is None or not is_same or (entry.size and not len(part.data)):
+            raise ChangedError("the value changed while it was read", path=store.url, key=key)
+        yield part.data
+        done, version = done + len(part.data), part.version
+        if not entry.size:
+            return
+
+
+def digest_of(store: Store, base: str, entry: Entry) -> bytes:
+    """The SHA-256 of a value, of which no more is held than a part."""
+    whole = hashlib.sha256()
+    for part in read_parts(store, base, entry):
+        whole.update(part)
+    return whole.digest()
+
+
+def key_within(store: Store, base: str, file: str | os.PathLike[str] | None) -> str | None:
+    """The key that a file is, where it lies below the place in a directory."""
+    local = store.local_path(base)
+    if file is None or local is None:
+        return None
+    where, top = Path(file).resolve(), local.resolve()
+    return where.relative_to(top).as_posix() if where.is_relative_to(top) else None
+
+
+def _check_there(store: Store, base: str) -> None:
+    local = store.local_path(base)
+    if local is not None and not local.is_dir():
+        raise NotFoundError("there is nothing", path=place(store, base))
+
+
+def manifest(
+    target: Node[Any] | StoreLike,
+    path: str | None = None,
+    *,
+    file: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """The SHA-256 of every key at and below `path`, whatever it holds, and of all together.
+
+    Nothing is decoded, and values are read in parts. With `file` it is written there; a file in the store
+    itself is left out. `progress` is called with the bytes done and all there are.
+
+    Raises
+        NotFoundError: there is no such directory.
+        ChangedError: somebody wrote there meanwhile.
+        StoreError: a value cannot be read, or the store cannot list what it holds.
+    """
+    store, base = open_place(target, path, storage_options, read_only=True)
+    _check_there(store, base)
+    own = key_within(store, base, file)
+    listed = list_keys(store, base, lambda key: key != own)
+    total, done = sum(parse_entry(line).size for line in listed) if progress is not None else 0, 0
+    sums = Spool()
+    entries = map(parse_entry, listed)
+    for window in run(lambda entry: (entry, digest_of(store, base, entry)), entries, _held_size, store):
+        for entry, digest in window:
+            sums.add(b"\0".join((render_name(entry.key), digest.hex().encode(), b"", b"")))
+            done += entry.size
+        if progress is not None:
+            progress(done, total)
+    check_unchanged(store, base, listed, lambda key: key != own)
+    made = Manifest(sums)
+    if file is not None:
+        made.write(file)
+    return made
+
+
+def _held_size(piece: Any) -> int:
+    return PART_SIZE
+
+
+def compare(
+    store: Store, base: str, file: str | os.PathLike[str], progress: Progress | None = None
+) -> Iterator[tuple[str, str, str] | None]:
+    """(key, cause, kind) of what is not as a manifest says, None for every key that is.
+
+    The kinds are "changed", "missing", "new" and "unreadable".
+    """
+    known = Manifest.read(file)
+    own = key_within(store, base, file)
+    listed = list_keys(store, base, lambda key: key != own)
+    total, done = sum(parse_entry(line).size for line in listed) if progress is not None else 0, 0
+    sums = (b"\0".join(each) for each in known.sums() if own is None or parse_name(each.name) != own)
+
+    def look(pair: tuple[bytes | None, bytes | None]) -> tuple[int, tuple[str, str, str] | None]:
+        line, said = pair
+        if line is None:
+            return 0, (parse_name(Sum(*(said or b"").split(b"\0")).name), "there is no such key", "missing")
+        entry = parse_entry(line)
+        if said is None:
+            return entry.size, (
+                entry.key,
+                f"a key of {entry.size} bytes, which the manifest does not name",
+                "new",
+            )
+        expected = Sum(*said.split(b"\0")).digest.decode()
+        try:
+            found = digest_of(store, base, entry).hex()
+        except ZstoreError as error:
+            return entry.size, (entry.key, error.message, "unreadable")
+        fault = (entry.key, f"SHA-256 is {found}, expected {expected}", "changed")
+        return entry.size, None if found == expected else fault
+
+    for window in run(look, match(listed, sums), _held_size, store):
+        for size, fault in window:
+            done += size
+            yield fault
+        if progress is not None:
+            progress(done, total)

@@ -1,0 +1,328 @@
+"""`zstore.copy`: the same bytes in another store, seen when they are whole, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import ChangedError, ChecksumError, MetadataError, NotFoundError, StoreError
+from zstore.jobs.record import JOB, find_unfinished
+from zstore.storage.base import Store
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
+from zstore.upkeep import copy as copying
+from zstore.upkeep import manifest as manifests
+from zstore.upkeep.copy import Copied
+
+KINDS = ["local", "zip", "memory"]
+
+
+def make(kind: str, place: Path) -> Store:
+    if kind == "memory":
+        return MemoryStore()
+    return open_store(place.with_suffix(".zip") if kind == "zip" else place)
+
+
+def fill(store: Store) -> Store:
+    """Groups and arrays of two formats, and what zstore knows nothing of."""
+    group = zstore.create_group(store, attributes={"mine": [1, 2]})
+    group.create_array("a", data=np.arange(400).reshape(20, 20), chunks=(4, 4), shards=(8, 8))
+    group.create_array("in/b", data=np.arange(30.0), chunks=(3,))
+    group.consolidate()
+    old = MemoryStore()
+    zstore.create_group(old, zarr_format=2).create_array("c", data=np.arange(9), chunks=(2,))
+    for key in old.list(""):
+        store.put(f"old/{key}", old.get(key) or b"")
+    store.put("in/notes\n.txt", b"kept")
+    store.put("in/large", bytes(range(256)) * 300)
+    store.flush()
+    return store
+
+
+def values(store: Any) -> dict[str, bytes]:
+    return {key: bytes(store.get(key) or b"") for key in store.list("")}
+
+
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_byte_arrives(kind, to, tmp_path, monkeypatch):
+    monkeypatch.setattr(manifests, "PART_SIZE", 1000)
+    monkeypatch.setattr(copying, "PART_SIZE", 1000)
+    monkeypatch.setattr(copying, "UNIT_COUNT", 5)
+    source, target, seen = fill(make(kind, tmp_path / "s")), make(to, tmp_path / "t"), list[tuple[int, int]]()
+    done = zstore.copy(source, target, progress=lambda *now: seen.append(now))
+    expected = values(source)
+    size = sum(map(len, expected.values()))
+    assert values(target) == expected
+    assert done == Copied(key_count=len(expected), size=size)
+    assert seen[-1] == (size, size)
+    # And so they do where each is read here, on one reading.
+    other = make(to, tmp_path / "u")
+    made = zstore.copy(source, other, check=True, manifest=tmp_path / "m", request_count=2, bandwidth=1e9)
+    assert values(other) == expected
+    assert made.root == zstore.manifest(source).root == zstore.manifest(other).root
+    assert zstore.verify(target, manifest=tmp_path / "m").is_sound
+    assert zstore.verify(target).is_sound
+
+
+def test_a_part_of_a_store_goes_below_another(tmp_path):
+    source, target = fill(LocalStore(tmp_path / "s")), MemoryStore()
+    group = zstore.create_group(target)
+    group.create_array("beside", data=np.arange(3))
+    group.consolidate()
+    before = values(target)
+    zstore.copy(source, target, "in", target_path="there")
+    found = values(target)
+    assert {key.removeprefix("there/") for key in found if key.startswith("there/")} == {
+        key.removeprefix("in/") for key in source.list("in")
+    }
+    # The group above no longer says that it has nothing there.
+    assert {key for key in before if found[key] != before[key]} == {"zarr.json"}
+    assert "there" in zstore.open_group(target, mode="r")
+    with pytest.raises(StoreError, match="into itself"):
+        zstore.copy(source, source, target_path="in/deeper")
+
+
+class Noting(MemoryStore):
+    """Notes every change, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def put(self, key, value):
+        self.noted.append(key)
+        super().put(key, value)
+
+    def delete(self, key):
+        self.noted.append(f"-{key}")
+        super().delete(key)
+
+
+def test_documents_come_last_and_what_contradicts_them_goes_first(tmp_path):
+    source, target = fill(MemoryStore()), Noting()
+    zstore.copy(source, target)
+    put = [key for key in target.noted if JOB not in key]
+    documents = [key for key in put if key.rpartition("/")[2] in copying.DOCUMENTS]
+    assert put[-len(documents) :] == documents and put[-1] == "zarr.json"
+    assert documents.index("old/c/.zarray") < documents.index("old/.zgroup")
+    # The array of another shape is not seen while the chunks of this one come.
+    del zstore.open_group(source)["a"]
+    zstore.create_array(source, "a", data=np.arange(100).reshape(10, 10), chunks=(5, 5))
+    target.noted.clear()
+    zstore.copy(source, target, if_exists="changed", delete=True)
+    changes = [key for key in target.noted if JOB not in key]
+    assert changes[:2] == ["-zarr.json", "-a/zarr.json"]
+    assert changes[-2:] == ["a/zarr.json", "zarr.json"]
+    assert values(target) == values(source)
+
+
+def test_what_is_there_is_kept_replaced_or_refused(tmp_path):
+    source, target = fill(MemoryStore()), MemoryStore()
+    zstore.copy(source, target)
+    with pytest.raises(StoreError, match="there already"):
+        zstore.copy(source, target)
+    target.put("in/notes\n.txt", b"mine")
+    target.put("in/more", b"mine, too")
+    count = len(values(source))
+    assert zstore.copy(source, target, if_exists="skip").kept_count == count
+    assert target.get("in/notes\n.txt") == b"mine"
+    done = zstore.copy(source, target, if_exists="changed")
+    assert (done.key_count, done.kept_count) == (1, count - 1)
+    assert zstore.copy(source, target, if_exists="overwrite").key_count == count
+    assert values(target) == {**values(source), "in/more": b"mine, too"}
+    done = zstore.copy(source, target, if_exists="changed", delete=True, dry_run=True)
+    assert (done.compared_count, done.deleted_count, "in/more" in values(target)) == (count, 1, True)
+    assert zstore.copy(source, target, if_exists="changed", delete=True).deleted_count == 1
+    assert values(target) == values(source)
+    with pytest.raises(ValueError, match="expected one of 'error'"):
+        zstore.copy(source, target, if_exists="maybe")
+
+
+def test_nothing_of_another_array_shows(tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    zstore.create_array(source, "a", shape=(6,), chunks=(2,), dtype="i4")[:2] = 1
+    zstore.create_array(target, "a", shape=(6,), chunks=(2,), dtype="i4")[...] = 7
+    for if_exists in ("overwrite", "changed", "skip"):
+        before = values(target)
+        with pytest.raises(StoreError, match="could show as data"):
+            zstore.copy(source, target, if_exists=if_exists)
+        assert values(target) == before
+    zstore.copy(source, target, if_exists="overwrite", delete=True)
+    assert zstore.open_array(target, "a")[...].tolist() == [1, 1, 0, 0, 0, 0]
+    # Nor do its chunks come under a document that says something else of them.
+    other = MemoryStore()
+    zstore.create_array(other, "a", shape=(6,), chunks=(2,), dtype="i8")
+    with pytest.raises(StoreError, match="another document"):
+        zstore.copy(source, other, if_exists="skip")
+
+
+def test_deletion_stays_below_the_target_and_within_the_patterns():
+    source, target = fill(MemoryStore()), MemoryStore()
+    for key in ("t/x", "t/in/y", "tx/z", "u"):
+        target.put(key, b"1")
+    zstore.copy(source, target, target_path="t", if_exists="skip", include="in/*", delete=True)
+    kept = {key for key in target.list("") if not key.startswith("t/in/")}
+    assert kept == {"t/x", "tx/z", "u"}
+    assert {key[2:] for key in target.list("t/in")} == set(source.list("in"))
+    before = values(target)
+    with pytest.raises(NotFoundError, match="nothing to copy"):
+        zstore.copy(source, target, "typo", target_path="t", if_exists="changed", delete=True)
+    assert values(target) == before
+
+
+def test_groups_tell_nothing_of_what_is_left_out():
+    source = fill(MemoryStore())
+    zstore.open_group(source, "old", zarr_format=2).consolidate()
+    target = MemoryStore()
+    zstore.copy(source, target, exclude=["in/b/*", "old/c/*"], manifest=None)
+    group = zstore.open_group(target, mode="r")
+    assert "in/b" not in group and "a" in group
+    assert dict(group.attrs) == {"mine": [1, 2]}
+    old = zstore.open_group(target, "old", zarr_format=2, mode="r")
+    assert [*old.members()] == [] and b"c/.zarray" not in bytes(target.get("old/.zmetadata"))
+    assert b"in/b" not in bytes(target.get("zarr.json"))
+    assert b"consolidated_metadata" in bytes(target.get("zarr.json"))
+
+
+def test_a_manifest_of_the_last_copy_spares_reading(tmp_path):
+    class Reading(LocalStore):
+        keys: ClassVar[list[str]] = []
+
+        def get_parts(self, requests):
+            self.keys += [key for key, _ in requests]
+            return super().get_parts(requests)
+
+        def as_read_only(self):
+            return self
+
+    source, target = fill(Reading(tmp_path / "s")), LocalStore(tmp_path / "t")
+    zstore.copy(source, target, manifest=tmp_path / "m")
+    assert sorted(source.keys) == sorted(values(source)), "each is read once"
+    source.keys.clear()
+    source.put("in/large", bytes(256) * 300)
+    done = zstore.copy(source, target, if_exists="changed", manifest=tmp_path / "m")
+    assert (done.key_count, {*source.keys}) == (1, {"in/large"})
+    assert done.root == zstore.manifest(source).root
+    assert values(target) == values(source)
+
+
+def test_unfinished_is_never_data(tmp_path):
+    source = fill(LocalStore(tmp_path / "s"))
+    target = MemoryStore()
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        zstore.copy(source, target, progress=stop)
+    assert "zarr.json" not in [*target.list("")]
+    [left] = find_unfinished(target, "")
+    assert left.again.startswith("zstore.copy(") and left.again.endswith("resume=True)")
+    with pytest.raises(StoreError, match="a copy is unfinished"):
+        zstore.copy(source, target)
+    with pytest.raises(StoreError, match="unfinished work in what is to be copied"):
+        zstore.copy(target, MemoryStore())
+    with pytest.raises(StoreError, match="unfinished work in the target"):
+        above = MemoryStore("above")
+        above.put(f"in/deep/{JOB}/record", b"{}")
+        zstore.copy(source, above)
+    with pytest.raises(MetadataError, match="other arguments"):
+        zstore.copy(source, target, if_exists="skip", resume=True)
+    zstore.copy(source, target, resume=True)
+    assert values(target) == values(source)
+
+
+def test_a_source_that_changes_meanwhile_is_named():
+    source, target = fill(MemoryStore()), MemoryStore()
+
+    def write(done, total):
+        source.put("in/notes\n.txt", b"anew")
+
+    with pytest.raises(ChangedError, match="changed while it was read"):
+        zstore.copy(source, target, progress=write)
+    assert not [key for key in target.list("") if key.endswith("zarr.json")]
+    zstore.copy(source, target, resume=True)
+    assert values(target) == values(source)
+
+
+def test_what_the_target_gives_back_is_checked():
+    class Losing(MemoryStore):
+        def put(self, key, value):
+            super().put(key, bytes(value)[:-1] + b"?" if key.endswith("notes\n.txt") else value)
+
+    source = fill(MemoryStore())
+    zstore.copy(source, Losing())
+    with pytest.raises(ChecksumError, match="gives back other bytes"):
+        zstore.copy(source, Losing(), check=True)
+
+
+def test_a_full_disk_is_found_before_the_first_byte(tmp_path, monkeypatch):
+    source = fill(MemoryStore())
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1, 1, 1000))
+    for name in ("t", "t.zip"):
+        with pytest.raises(StoreError, match=r"no room for the copy: .* 1000 are free"):
+            zstore.copy(source, tmp_path / "deep" / name)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_bandwidth_is_kept(monkeypatch):
+    waited = list[float]()
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    pace = copying._Pace(1000)
+    for _ in range(4):
+        pace(500)
+    assert waited == [0.0, 0.5, 1.0, 1.5]
+
+
+CHILD = """
+import sys, zstore
+from zstore.jobs import journal
+from zstore.upkeep import copy
+journal.WAITING_SECONDS = journal.PAUSE = -1
+copy.UNIT_COUNT = 4
+zstore.copy(sys.argv[1], sys.argv[2], manifest=sys.argv[3], request_count=1, bandwidth=4e6, resume=True)
+"""
+
+
+def test_killed_and_resumed_reads_what_was_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(copying, "UNIT_COUNT", 4)
+    source, rng = LocalStore(tmp_path / "s"), random.Random(3)
+    items = np.random.default_rng(0).integers(0, 255, (256, 8192), "u1")
+    zstore.create_array(source, data=items, chunks=(1, 8192), compressors=None)
+    words = [sys.executable, "-c", CHILD, tmp_path / "s", tmp_path / "t", tmp_path / "m"]
+    child = subprocess.Popen(words)
+    while len([*(tmp_path / "t" / "c").glob("*")]) < 64:
+        assert child.poll() is None
+        time.sleep(rng.uniform(0.001, 0.01))
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    left = (256 - len([*(tmp_path / "t" / "c").glob("*")])) * 8192
+    assert left > 0
+    read = list[int]()
+    parts = copying.read_parts
+
+    def count(*args: Any):
+        for part in parts(*args):
+            read.append(len(part))
+            yield part
+
+    monkeypatch.setattr(copying, "read_parts", count)
+    done = zstore.copy(tmp_path / "s", tmp_path / "t", manifest=tmp_path / "m", resume=True)
+    assert sum(read) <= 1.1 * left + len(source.get("zarr.json"))
+    assert values(LocalStore(tmp_path / "t")) == values(source)
+    assert done.root == zstore.manifest(source).root
