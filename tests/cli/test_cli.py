@@ -314,3 +314,31 @@ def test_durable_reaches_whatever_writes(tmp_path: Path, monkeypatch: pytest.Mon
             assert seen == {bool(option)}, words
         shutil.rmtree(target)
         shutil.rmtree(levels)
+
+
+def test_copy_manifest_and_audit(tmp_path: Path) -> None:
+    source, target, file = tmp_path / "s.zarr", tmp_path / "t.zip", tmp_path / "m"
+    zstore.create_array(source, data=np.arange(100), chunks=(10,))
+    assert "11 keys" in (said := run("copy", source, target, "--dry-run").output) and "to copy" in said
+    assert not target.exists()
+    done = json.loads(run("copy", source, target, "--manifest", file, "--check", "--json").output)
+    assert (done["key_count"], done["kept_count"], done["is_dry_run"]) == (11, 0, False)
+    assert "there already" in run("copy", source, target, code=1).output
+    assert "11 kept" in run("copy", source, target, "--if-exists", "skip").output
+    assert json.loads(run("manifest", target, "--json").output)["root"] == done["root"]
+    assert run("manifest", source).stdout_bytes.count(b"\n") == 11 + 2
+    assert "as the manifest says" in run("verify", source, "--manifest", file).output
+    (source / "c" / "3").write_bytes(b"?")
+    (source / "c" / "5").unlink()
+    found = json.loads(run("verify", source, "--manifest", file, "--json", code=1).output)
+    assert {damage["key"]: damage["kind"] for damage in found["damages"]} == {
+        "c/3": "changed",
+        "c/5": "missing",
+    }
+    assert "2 not as the manifest says" in run("verify", source, "--manifest", file, code=1).output
+    said = run("copy", source, tmp_path / "u", "--bandwidth", "fast", code=2).output
+    assert "like 500K, 20M or 1.5G" in " ".join(said.split())
+    run("copy", source, tmp_path / "u", "--exclude", "c/*", "--requests", 2, "--bandwidth", "1.5g")
+    assert [path.name for path in (tmp_path / "u").iterdir()] == ["zarr.json"]
+    for word in ("copy", "manifest", "verify"):
+        assert f"zstore {word} scene.zarr" in run(word, "--help").output

@@ -642,3 +642,49 @@ def test_an_authority_of_ones_own(authority: Path, monkeypatch: pytest.MonkeyPat
                 assert bytes(store.get("a", ByteRange(1, 2)) or b"") == b"23"
         monkeypatch.setenv("AWS_CA_BUNDLE", str(authority / "ca.pem"))
         assert open_store("s3://b/x", storage_options=server.options()).size("a") == 5
+
+
+def test_copies_go_into_a_bucket_out_of_it_and_within_it(server: BucketServer, tmp_path: Path) -> None:
+    zstore.create_array(tmp_path / "s", "a", data=ITEMS, chunks=(16, 16))
+    files = {
+        str(f.relative_to(tmp_path / "s")): f.read_bytes() for f in (tmp_path / "s").rglob("*") if f.is_file()
+    }
+    with use_storage_options(server.options()):
+        made = zstore.copy(tmp_path / "s", "s3://b/one", manifest=tmp_path / "m", check=True)
+        assert {key: server.values[f"/b/one/{key}"] for key in files} == files
+        server.requests.clear()
+        # The server copies: nothing is read but the documents, which say what is an array.
+        zstore.copy("s3://b/one", "s3://b/two")
+        read = {path for method, path in server.requests if method == "GET" and "/a/c/" in path}
+        assert read == set()
+        assert {key: server.values[f"/b/two/{key}"] for key in files} == files
+        assert [key for key in server.values if ".zstore" in key] == []
+        zstore.copy("s3://b/two", tmp_path / "t")
+        assert zstore.manifest("s3://b/two").root == zstore.manifest(tmp_path / "t").root == made.root
+        server.values["/b/two/a/c/0/1"] += b"!"
+        server.tags.pop("/b/two/a/c/0/1")
+        [damage] = zstore.verify("s3://b/two", manifest=tmp_path / "m").damages
+        assert (damage.key, damage.kind) == ("a/c/0/1", "changed")
+        # What a manifest says of the last copy spares all but what has changed.
+        zstore.copy("s3://b/one", "s3://b/three", manifest=tmp_path / "n")
+        server.values["/b/one/a/c/3/3"] = server.values["/b/one/a/c/0/0"]
+        server.tags.pop("/b/one/a/c/3/3")
+        server.requests.clear()
+        done = zstore.copy("s3://b/one", "s3://b/three", if_exists="changed", manifest=tmp_path / "n")
+        assert done.key_count == 1
+        read = {path for method, path in server.requests if method == "GET" and "/a/c/" in path}
+        assert read <= {"/b/one/a/c/3/3", "/b/three/a/c/3/3"}
+        assert server.values["/b/three/a/c/3/3"] == server.values["/b/one/a/c/0/0"]
+
+
+def test_copies_get_through_a_bad_network(server: BucketServer, tmp_path: Path) -> None:
+    zstore.create_array(tmp_path / "s", data=ITEMS, chunks=(16, 16))
+    server.faults = {"503": 0.1, "reset": 0.1, "cut": 0.1}
+    with use_storage_options(server.options()):
+        zstore.copy(tmp_path / "s", "s3://b/x")
+        zstore.copy("s3://b/x", "s3://b/y", check=True)
+    server.faults = {}
+    files = {
+        str(f.relative_to(tmp_path / "s")): f.read_bytes() for f in (tmp_path / "s").rglob("*") if f.is_file()
+    }
+    assert {key: server.values[f"/b/y/{key}"] for key in files} == files

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from zstore._ext.engine.files import SCRATCH, Tree
+from zstore._ext.engine.files import SCRATCH, Tree, pread
 from zstore.base.byterange import ByteRange
 from zstore.base.directories import make_directory
 from zstore.base.once import once
@@ -35,6 +35,8 @@ MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
 ATTEMPTS = 1000
 
 PLACE = os.O_PATH | os.O_DIRECTORY
+# Values that are read and written in less time than it takes to have them copied.
+SMALL_SIZE = 128 << 10
 READABLE = os.O_RDONLY | os.O_DIRECTORY
 OWN_DIRECTORY = READABLE | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -179,7 +181,10 @@ class LocalStore(Store):
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 return False
-            self.put_file(key, file, status.st_size)
+            if status.st_size > SMALL_SIZE:
+                self.put_file(key, file, status.st_size)
+            else:
+                self.put(key, pread(file, 0, status.st_size))
         finally:
             os.close(file)
         return True

@@ -341,6 +341,30 @@ class StoreContract(StoreSharing):
             assert [*store.list(prefix)] == []
 
     @needs("can_list")
+    def test_entries_say_how_long_values_are(self, filled: Any) -> None:
+        values = {"zarr.json": b"{}", "a/b": b"", "a/c/0": bytes(5000), "ab/c": b"123"}
+        store = filled(values)
+        assert {entry.key: entry.size for entry in store.entries()} == {k: len(v) for k, v in values.items()}
+        assert sorted(entry.key for entry in store.entries("a")) == ["a/b", "a/c/0"]
+        entry = store.entry("ab/c")
+        assert (entry.key, entry.size) == ("ab/c", 3)
+        # Lists and answers say one and the same version of a value.
+        assert list(store.entries("ab")) == [entry] == [store.entry("ab/c")]
+        assert store.entry("a") is None
+        if self.can_write and entry.version is not None:
+            store.put("ab/c", b"456")
+            assert store.entry("ab/c").version != entry.version
+
+    @needs("can_write")
+    def test_values_come_out_of_files(self, filled: Any, tmp_path: Path) -> None:
+        store, file = filled({"a/b": b"old"}), tmp_path / "given"
+        file.write_bytes(bytes(range(256)) * 30)
+        with file.open("rb") as given:
+            for key in ("a/b", "a/new/c"):
+                store.put_file(key, given.fileno(), 7000)
+                assert bytes(store.get(key)) == file.read_bytes()[:7000]
+
+    @needs("can_list")
     def test_list_children_gives_names(self, filled: Any) -> None:
         store = filled(dict.fromkeys(("zarr.json", "b/zarr.json", "b/c/0/0", "b/c/0/1", "a/x", "bc/y"), b""))
         assert store.list_children() == ["a", "b", "bc", "zarr.json"]

@@ -162,7 +162,7 @@ def copy(
     planner = Planner(
         here,
         there,
-        _accept(here, manifest, **patterns),
+        _accept([key_within(*at, manifest) for at in (here, there)], **patterns),
         if_exists,
         delete=delete,
         is_resumed=resume and former is not None,
@@ -176,11 +176,12 @@ def copy(
         thread_count(), *(min(REQUEST_COUNT, at.store.request_count) for at in (here, there))
     )
     copying = _Copying(planner, plan, pace, most, hashes=check or manifest is not None, checks=check)
-    sums = copying.carry_out(start(), progress)
+    job = start()
+    made = Manifest(copying.carry_out(job, progress))
     if manifest is not None:
-        made = Manifest(sums)
         made.write(manifest)
         copying.done.root = made.root
+    job.end()
     return copying.done
 
 
@@ -189,13 +190,12 @@ def _words(patterns: str | Sequence[str] | None) -> list[str]:
 
 
 def _accept(
-    here: Place, manifest: Any, include: Sequence[str], exclude: Sequence[str]
+    own: Sequence[str | None], include: Sequence[str], exclude: Sequence[str]
 ) -> Callable[[str], bool]:
     """Whether a key is to be copied. The manifest that is made never is."""
-    own = key_within(*here, manifest)
 
     def accept(key: str) -> bool:
-        if key == own or any(fnmatchcase(key, pattern) for pattern in exclude):
+        if key in own or any(fnmatchcase(key, pattern) for pattern in exclude):
             return False
         return not include or any(fnmatchcase(key, pattern) for pattern in include)
 
@@ -268,7 +268,6 @@ class _Copying(Plan[bytes]):
         for step in filter(self._is_rewritten, plan.documents):
             take([step], self._consolidate(step.entry.key))
         self.there.store.flush()
-        job.end()
         return sums
 
     def _remove_documents(self) -> None:

@@ -12,7 +12,7 @@ from zstore.errors import StoreError
 
 # So many bytes of lines are sorted in memory; beyond, they go to temporary files.
 RUN_SIZE = 8 << 20
-BLOCK_SIZE = 1 << 20
+BLOCK_SIZE = 64 << 10
 
 
 class Spool:
