@@ -245,7 +245,10 @@ def test_unfinished_is_never_data(tmp_path):
     assert values(target) == values(source)
 
 
-def test_a_source_that_changes_meanwhile_is_named():
+def test_a_source_that_changes_meanwhile_is_named(monkeypatch):
+    # The journal has the unit, with the bytes of before.
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
     source, target = fill(MemoryStore()), MemoryStore()
 
     def write(done, total):
