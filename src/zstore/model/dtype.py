@@ -267,9 +267,9 @@ def _find(name: str, configuration: Mapping[str, Any]) -> DataType:
         from difflib import get_close_matches
 
         near = get_close_matches(name, _CORE, 1)
-        meant = f"did you mean {near[0]!r}? " if near else ""
+        meant = f"did you mean {near[0]!r}?; " if near else ""
         raise UnsupportedError(
-            f"data type {name!r} is not supported; {meant}zstore has {', '.join(_CORE)}; {error.message}"
+            f"data type {name!r} is not supported; zstore has {', '.join(_CORE)}; {meant}{error.message}"
         ) from error
     return maker.from_name(name, configuration)
 
