@@ -178,9 +178,7 @@ class Array(ArrayNames):
             "Dimensions": self.dims,
             "Fill value": None if self.fill_value is None else in_words(self.fill_value, str),
             "Codecs": ", ".join(codec.name for codec in self._model.codecs),
-            "Inner codecs": None
-            if self.shards is None
-            else ", ".join(codec.name for codec in innermost_codecs(self._model)),
+            "Inner codecs": ", ".join(c.name for c in innermost_codecs(self._model)) if self.shards else None,
             "Store": without_secrets(self._store.url),
             "Read-only": self.read_only,
             "Bytes": f"{self.nbytes:,}",
