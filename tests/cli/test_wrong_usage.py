@@ -17,8 +17,8 @@ from zstore.codecs.forms import read_codecs
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
 pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli.options import CODECS, codec_of  # noqa: E402
-from zstore.cli.root import COMMANDS  # noqa: E402
 from zstore.cli.root import zstore as command  # noqa: E402
+from zstore.extensions.builtin import COMMANDS  # noqa: E402
 
 PLACE = {
     "proj:code": "EPSG:32633",
@@ -142,9 +142,11 @@ def test_there_are_wrong_usages_enough():
 
 JSON = {
     "consolidate a.zarr": "nodes",
+    "copy p.zarr c.zarr": "copied",
     "doctor": "kernels",
     "fix a.zarr": "keys_changed",
     "info p.zarr": "arrays",
+    "manifest p.zarr": "root",
     "plugins": "offers",
     "pyramid a.zarr q.zarr": "nodes",
     "quicklook a.zarr -o q.png": "rows",
@@ -166,8 +168,8 @@ def test_what_is_said_is_said_as_json(line, here):
 
 def test_every_command_has_json_and_help(here):
     # `convert` says what `tree` of its target says.
-    assert {line.split()[0] for line in JSON} == {*COMMANDS} - {"convert"}
-    for name in COMMANDS:
+    assert {line.split()[0] for line in JSON} == {offer.name for offer in COMMANDS} - {"convert"}
+    for name in (offer.name for offer in COMMANDS):
         assert type_line(f"{name} --help")[0] == 0
     nodes = json.loads(type_line("tree p.zarr --level 1 --json")[1])["nodes"]
     assert {"0", "1"} <= {node["path"] for node in nodes} and "0/b" not in {node["path"] for node in nodes}
