@@ -1,0 +1,1 @@
+"""What reads the index of another format's file and makes a manifest of it."""
