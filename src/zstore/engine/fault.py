@@ -20,8 +20,20 @@ CODEC_ANSWERS = {
 }
 
 
-def fault_error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseException:
-    """The error for a fault in the chunk stored under `key`; `codecs` names the native steps of the chain."""
+def fault_error(
+    fault: Fault, *, path: str, key: str, codecs: Sequence[str], origin: str | None = None
+) -> BaseException:
+    """The error for a fault in the chunk stored under `key`; `codecs` names the native steps of the chain.
+
+    `origin` is what the chunk is a part of, where it is a part of something.
+    """
+    error = _error(fault, path=path, key=key, codecs=codecs)
+    if origin is not None and isinstance(error, ZstoreError):
+        error.message = f"{error.message}; the chunk is {origin}"
+    return error
+
+
+def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseException:
     kind, error_number, step, got, expected, _, inner = fault
     if kind == "memory":
         return MemoryError(f"no memory for chunk {key!r} of {path!r} ({expected} bytes)")
@@ -30,6 +42,12 @@ def fault_error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> 
         error.errno = error_number
         return error
     part = "" if inner is None else f" of inner chunk {inner}"
+    if kind == "beyond":
+        return StoreError(f"the file has {got} bytes; expected {expected} at least", path=path, key=key)
+    if kind == "changed":
+        what = f"has {got} bytes, expected {expected}" if expected >= 0 else "is of another time"
+        reason = f"the file has changed since it was referred to: it {what}"
+        return StoreError(reason, path=path, key=key)
     if kind == "missing":
         name = "chunk" if inner is None else f"inner chunk {inner}"
         return NotFoundError(f"{name} is missing", path=path, key=key)

@@ -13,7 +13,7 @@ import numpy as np
 
 from zstore._ext.engine.select import Layout, plan_basic
 from zstore._ext.engine.select import Plan as KernelPlan
-from zstore._ext.engine.transfer import Bundle, Folder, covers_outer, read, read_many, write
+from zstore._ext.engine.transfer import Bundle, Folder, Stretches, covers_outer, read, read_many, write
 from zstore.base.byterange import AtMost
 from zstore.base.directories import make_directory
 from zstore.base.once import once
@@ -73,15 +73,31 @@ class RegularChunks(Chunks):
 
     @once
     def folder(self) -> Folder | None:
-        """The array's directory, where chunks are files that the kernels can open by themselves."""
+        """The array's directory, where chunks are files that the kernels can open by themselves.
+
+        Or the stretches of other files that they are.
+        """
         directory = self.store.local_path(self.path) if self.bound.is_native else None
         if directory is None:
-            return None
+            return self._stretches() if self.bound.is_native else None
         if not self.is_published:
             # Where there is no document, there may be no directory either.
             make_directory(str(directory), durable=self.store.durable)
         # An array with a cache of its own keeps every chunk; the others share the memory of the process.
         return Folder(str(directory), cache_size=self._cache_size, keeps_chunks=self._cache_size > 0)
+
+    def _stretches(self) -> Folder | None:
+        found, keys = self.store.stretches(self.path), self.model.keys
+        if found is None or len(found.grid) != len(self.model.shape):
+            return None
+        if found.has_c != bool(keys.prefix) or (found.grid and found.separator != keys.separator):
+            return None  # they are those of other keys
+        _, _, _, number, file, offset, size, data, places, files = found
+        try:
+            stretches = Stretches(found.grid, number, file, offset, size, data, places, files)
+        except OSError as error:
+            raise self._gone(error) from error
+        return Folder("", cache_size=self._cache_size, keeps_chunks=self._cache_size > 0, stretches=stretches)
 
     @once
     def _source(self) -> Source:
@@ -404,7 +420,8 @@ class RegularChunks(Chunks):
         """Raise the fault that the kernels report, with the chunk and the array named."""
         if fault is not None:
             key, codecs = self.key(fault[5]), self.bound.step_names
-            raise fault_error(fault, path=self.store.url, key=key, codecs=codecs)
+            origin = self.store.origin(key)
+            raise fault_error(fault, path=self.store.url, key=key, codecs=codecs, origin=origin)
 
     def _in_folder(self, batch: Callable[[], T]) -> T:
         """Call a kernel on the array's directory; opened anew where it was replaced."""

@@ -32,6 +32,7 @@ __all__ = [
     "PrefixStore",
     "Request",
     "Store",
+    "Stretches",
     "Values",
     "check_key",
     "check_prefix",
@@ -84,6 +85,34 @@ class Entry(NamedTuple):
     key: str
     size: int
     version: str | None = None
+
+
+class Stretches(NamedTuple):
+    """Where the chunks of one array lie in local files that hold much else.
+
+    grid       how many chunks are told of along each dimension; what lies beyond is not there
+    has_c      whether keys begin with "c"
+    separator  what stands between the numbers of a key
+    number     int64, ascending: the places in the grid, in order C, that the rows below are about; None: all
+    file       int32 per row: which of `files`; -1: there is no such chunk; -2: its bytes are in `data`
+    offset     int64 per row: where in the file, or in `data`, the chunk begins
+    size       int64 per row: how many bytes it has; -1: all from the offset on
+    data       bytes of chunks that are in no file
+    places     directories out of which nothing is opened, symbolic links included
+    files      for each its place, its name below that, and the size and the time of its last change
+               (nanoseconds) that it must have; -1: not known
+    """
+
+    grid: tuple[int, ...]
+    has_c: bool
+    separator: str
+    number: Any
+    file: Any
+    offset: Any
+    size: Any
+    data: bytes
+    places: Names
+    files: list[tuple[int, str, int, int]]
 
 
 def check_key(key: str) -> str:
@@ -257,6 +286,18 @@ class Store(ABC):
 
         A store that has one lets the engine read and write its chunks without calling the store.
         """
+        return None
+
+    def stretches(self, prefix: str) -> Stretches | None:
+        """Where the chunks of the array at `prefix` lie in local files, where the store knows that of all.
+
+        The engine reads them there without calling the store, and takes a file that is gone, is too short,
+        or is not what it was for an error.
+        """
+        return None
+
+    def origin(self, key: str) -> str | None:
+        """What the value of `key` is a part of, for messages, where it is a part of something."""
         return None
 
     def lock(self, key: str) -> AbstractContextManager[None]:
@@ -507,6 +548,14 @@ class PrefixStore(Store):
     def local_path(self, prefix: str = "") -> Path | None:
         """As the other store's."""
         return self.store.local_path(self._prefix(prefix))
+
+    def stretches(self, prefix: str) -> Stretches | None:
+        """As the other store's."""
+        return self.store.stretches(self._prefix(prefix))
+
+    def origin(self, key: str) -> str | None:
+        """As the other store's."""
+        return self.store.origin(self._key(key))
 
     def lock(self, key: str) -> AbstractContextManager[None]:
         """As the other store's."""

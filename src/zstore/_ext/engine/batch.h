@@ -6,6 +6,7 @@
 #include "pool.h"
 #include "put.h"
 #include "shard.h"
+#include "stretch.h"
 #include <time.h>
 
 #define ZS_MAX_GRAIN 32 /* tasks that a thread takes at once */
@@ -21,6 +22,7 @@ typedef struct {
     int64_t outer; /* which, -1: none */
     int is_missing;
     zs_source source;
+    zs_held held; /* source.file too, where chunks are stretches of files */
     zs_kept *index[ZS_MAX_LEVELS];
 } zs_open_chunk;
 
@@ -41,6 +43,7 @@ typedef struct zs_batch {
     char *memory;                /* the caller's */
     int64_t stride[ZS_MAX_NDIM]; /* of it, per dimension of the array; for points stride[0] */
     zs_place place;              /* place.directory -1: the bytes are given */
+    const zs_stretches *stretches; /* or every outer chunk is a stretch of some file */
     const zs_bytes *outer;       /* the outer chunks' bytes, in order of the plan */
     const zs_bytes *inner;       /* or the inner chunks', in order of the plan */
     zs_cache *cache;
@@ -139,20 +142,16 @@ static inline int zs_open_source(const zs_layout *layout, int directory, const i
         errno = EINVAL;
         return *is_missing ? ZS_OK : zs_store_fault(fault);
     }
+    source->offset = 0;
     source->size = status.st_size;
-    source->identity = (zs_identity){
-        .device = status.st_dev,
-        .inode = status.st_ino,
-        .size = status.st_size,
-        .modified = status.st_mtim.tv_sec * 1000000000LL + status.st_mtim.tv_nsec,
-        .changed = status.st_ctim.tv_sec * 1000000000LL + status.st_ctim.tv_nsec,
-    };
+    source->identity = zs_identify(&status);
     return ZS_OK;
 }
 
 /* The outer chunk's bytes, wherever they are. */
-static inline int zs_open_outer(const zs_batch *batch, int64_t outer, const int64_t *cell, zs_source *source,
-                                int *is_missing, zs_fault *fault) {
+static inline int zs_open_outer(const zs_batch *batch, int64_t outer, const int64_t *cell, zs_held *held,
+                                zs_source *source, int *is_missing, zs_fault *fault) {
+    if (batch->stretches) return zs_open_stretch(batch->stretches, cell, held, source, is_missing, fault);
     if (batch->place.directory >= 0)
         return zs_open_source(batch->layout, batch->place.directory, cell, source, is_missing, fault);
     *source = (zs_source){.file = -1, .data = batch->outer[outer].data, .size = batch->outer[outer].size};
@@ -165,7 +164,7 @@ static inline void zs_close_chunk(zs_open_chunk *open, zs_cache *cache) {
         zs_kept_release(cache, open->index[l]);
         open->index[l] = NULL;
     }
-    if (open->source.file >= 0) close(open->source.file);
+    if (open->source.file >= 0 && open->source.file != open->held.file) close(open->source.file);
     open->source.file = -1;
     open->outer = -1;
 }
@@ -200,7 +199,7 @@ static inline int64_t zs_batch_take(zs_batch *batch, int64_t *end) {
 static void zs_batch_work(zs_job *job, int is_caller) {
     zs_batch *batch = (zs_batch *)job;
     zs_thread thread = {.scratch = zs_scratch_get(),
-                        .open = {.outer = -1, .source = {.file = -1}},
+                        .open = {.outer = -1, .source = {.file = -1}, .held = {.file = -1}},
                         .parent = {.file = -1},
                         .document = -1};
     zs_fault fault = {0};
@@ -219,6 +218,7 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     }
     if (fault.code) zs_report(batch, &fault);
     zs_close_chunk(&thread.open, batch->cache);
+    if (thread.open.held.file >= 0) close(thread.open.held.file);
     zs_parent_close(&thread.parent);
     if (thread.document >= 0) close(thread.document);
     if (thread.scratch) zs_scratch_trim(thread.scratch, ZS_KEEP_SIZE);

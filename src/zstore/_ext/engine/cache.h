@@ -25,10 +25,11 @@ typedef struct {
     int64_t size, modified, changed; /* bytes and nanoseconds */
 } zs_identity;
 
-/* Where an outer chunk's bytes are: an open file, or memory. */
+/* Where an outer chunk's bytes are: in an open file, or in memory. */
 typedef struct {
     int file;         /* -1: none */
     const char *data; /* when in memory */
+    int64_t offset;   /* where in the file they begin */
     int64_t size;
     zs_identity identity;
 } zs_source;

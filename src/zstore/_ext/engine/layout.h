@@ -71,6 +71,9 @@ enum {
     ZS_FAULT_CHECKSUM, /* the shard index does not match its checksum */
     ZS_FAULT_ENTRY,    /* the index places an inner chunk outside the shard (offset `got`, size `expected`) */
     ZS_FAULT_LONG,     /* a stored chunk has `got` bytes, more than `expected`, which none can need */
+    ZS_FAULT_CHANGED,  /* the file that a chunk is a stretch of has `got` bytes, or is of another time (`expected`: its
+                        * bytes, or -1), than it had */
+    ZS_FAULT_BEYOND,   /* a stretch ends at `expected` of a file of `got` bytes */
     ZS_FAULT_SIGNAL,   /* a Python signal handler raised */
     ZS_FAULT_STOPPED,  /* another thread has a fault, and this one gave up waiting */
 };

@@ -104,7 +104,7 @@ static inline int zs_locate(const zs_layout *layout, zs_cache *cache, const zs_s
                             const int64_t *within, zs_kept **index, zs_scratch *scratch, zs_entry *where,
                             zs_fault *fault) {
     int64_t rest[ZS_MAX_NDIM], part[ZS_MAX_NDIM];
-    *where = (zs_entry){0, (uint64_t)source->size};
+    *where = (zs_entry){(uint64_t)source->offset, (uint64_t)source->size};
     for (int d = 0; d < layout->ndim; d++) {
         rest[d] = within[d];
         part[d] = layout->per_outer[d];

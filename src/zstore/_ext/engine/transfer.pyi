@@ -12,8 +12,29 @@ _Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
 def limit_chunks(size: int) -> None: ...
 def kept_size() -> int: ...
 @final
+class Stretches:
+    def __new__(
+        cls,
+        grid: tuple[int, ...],
+        number: Any | None,
+        file: Any,
+        offset: Any,
+        size: Any,
+        data: Any,
+        places: list[str],
+        origins: list[tuple[int, str, int, int]],
+    ) -> Stretches: ...
+
+@final
 class Folder:
-    def __new__(cls, path: str, *, cache_size: int = ..., keeps_chunks: bool = False) -> Folder: ...
+    def __new__(
+        cls,
+        path: str,
+        *,
+        cache_size: int = ...,
+        keeps_chunks: bool = False,
+        stretches: Stretches | None = None,
+    ) -> Folder: ...
     @property
     def path(self) -> str: ...
 

@@ -41,6 +41,22 @@ cdef extern from "read.h" nogil:
         const char *document
         int is_durable
 
+    ctypedef struct zs_origin:
+        const char *name
+        int directory
+        int64_t size, modified
+
+    ctypedef struct zs_stretches:
+        int ndim
+        int64_t grid[32]
+        int64_t n
+        const int64_t *number
+        const int *file
+        const int64_t *offset
+        const int64_t *size
+        const zs_origin *origin
+        const char *data
+
     ctypedef struct zs_batch:
         const zs_layout *layout
         const zs_plan *plan
@@ -48,6 +64,7 @@ cdef extern from "read.h" nogil:
         char *memory
         int64_t stride[32]
         zs_place place
+        const zs_stretches *stretches
         const zs_bytes *outer
         const zs_bytes *inner
         zs_cache *cache
@@ -102,7 +119,8 @@ cdef extern from "many.h" nogil:
 
 
 # In the order of the enum in layout.h.
-cdef tuple FAULTS = ("", "store", "memory", "codec", "size", "missing", "short", "checksum", "entry", "long", "signal")
+cdef tuple FAULTS = ("", "store", "memory", "codec", "size", "missing", "short", "checksum", "entry", "long",
+                     "changed", "beyond", "signal")
 
 
 cdef int check_signals() noexcept with gil:
@@ -126,21 +144,106 @@ def kept_size():
 cdef int64_t folders = 0
 
 
+cdef class Stretches:
+    """Where the chunks of an array lie in files: what `zstore.storage.base.Stretches` says, as the kernels read it."""
+
+    cdef zs_stretches c
+    cdef zs_origin *origins
+    cdef Py_buffer views[5]
+    cdef int n_views, n_places
+    cdef int *directories
+    cdef list places
+    cdef list names
+
+    def __cinit__(self, tuple grid, number, file, offset, size, data, list places, list origins):
+        cdef Py_ssize_t k
+        self.places = places
+        self.names = [os.fsencode(name) for _, name, _, _ in origins]
+        self.origins = <zs_origin *> calloc(len(origins) + 1, sizeof(zs_origin))
+        self.directories = <int *> calloc(len(places) + 1, sizeof(int))
+        if self.origins == NULL or self.directories == NULL:
+            raise MemoryError
+        for k, (place, _, total, modified) in enumerate(origins):
+            if not 0 <= place < len(places) or b"\0" in <bytes> self.names[k]:
+                raise ValueError(f"{origins[k]!r} is no file below one of {len(places)} places")
+            self.origins[k].name = <bytes> self.names[k]
+            self.origins[k].directory = place
+            self.origins[k].size = total
+            self.origins[k].modified = modified
+        if len(grid) > 32:
+            raise ValueError(f"{len(grid)} dimensions, expected 32 at most")
+        self.c.ndim = len(grid)
+        self.c.n = 1
+        for k in range(self.c.ndim):
+            self.c.grid[k] = grid[k]
+            self.c.n *= self.c.grid[k]
+        if number is not None:
+            self.c.n = len(number)
+            self.c.number = <const int64_t *> self.take(number, 8)
+        self.c.file = <const int *> self.take(file, 4)
+        self.c.offset = <const int64_t *> self.take(offset, 8)
+        self.c.size = <const int64_t *> self.take(size, 8)
+        PyObject_GetBuffer(data, &self.views[self.n_views], PyBUF_SIMPLE)
+        self.c.data = <const char *> self.views[self.n_views].buf
+        self.n_views += 1
+        for k in range(self.c.n):
+            if self.c.file[k] < -2 or self.c.file[k] >= len(origins) or self.c.offset[k] < 0 or self.c.size[k] < -1:
+                raise ValueError(f"row {k} of {self.c.n} names no stretch of {len(origins)} files")
+            if self.c.file[k] == -2 and (
+                self.c.size[k] < 0 or self.c.offset[k] > self.views[self.n_views - 1].len - self.c.size[k]
+            ):
+                raise ValueError(f"row {k} of {self.c.n} lies outside of the bytes in memory")
+        for k in range(len(places)):
+            self.directories[k] = os.open(places[k], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.n_places += 1
+        self.settle(len(origins))
+
+    cdef int settle(self, Py_ssize_t count) except -1:
+        cdef Py_ssize_t k
+        for k in range(count):
+            self.origins[k].directory = self.directories[self.origins[k].directory]
+        self.c.origin = self.origins
+        return 0
+
+    cdef const void *take(self, values, Py_ssize_t item) except NULL:
+        """The memory of `n` integers, lent until this goes."""
+        cdef Py_buffer *view = &self.views[self.n_views]
+        PyObject_GetBuffer(values, view, PyBUF_SIMPLE)
+        self.n_views += 1
+        if view.itemsize != item or view.len != self.c.n * item:
+            raise ValueError(f"{view.len} bytes given, expected {self.c.n} integers of {item}")
+        return view.buf
+
+    def __dealloc__(self):
+        cdef Py_ssize_t k
+        for k in range(self.n_views):
+            PyBuffer_Release(&self.views[k])
+        for k in range(self.n_places):
+            zs_close(self.directories[k])
+        free(self.directories)
+        free(self.origins)
+
+
 cdef class Folder:
     """The directory of one array, kept open, and what was read from it: shard indexes, and decoded chunks too where
-    `keeps_chunks`, of `cache_size` bytes at most. Other chunks are kept with those of all arrays."""
+    `keeps_chunks`, of `cache_size` bytes at most. Other chunks are kept with those of all arrays.
+
+    With `stretches` there is no directory: chunks are parts of files that those name."""
 
     cdef readonly str path
     cdef int directory
     cdef bint has_written, keeps_chunks
     cdef zs_cache *cache
     cdef zs_owner owner
+    cdef Stretches stretches
 
-    def __cinit__(self, str path, *, int64_t cache_size=32 << 20, bint keeps_chunks=False):
+    def __cinit__(self, str path, *, int64_t cache_size=32 << 20, bint keeps_chunks=False,
+                  Stretches stretches=None):
         global folders
         folders += 1
         self.owner.id = folders
         self.path = path
+        self.stretches = stretches
         self.keeps_chunks = keeps_chunks
         self.directory = -1
         self.cache = zs_cache_make(cache_size)
@@ -262,7 +365,10 @@ cdef Buffers attach(zs_batch *batch, Folder folder, list outer, int64_t first, i
         given = Buffers(outer, last - first)
         batch.outer = given.items - first
         return given
-    batch.place.directory = folder.descriptor()
+    if folder.stretches is None:
+        batch.place.directory = folder.descriptor()
+    else:
+        batch.stretches = &folder.stretches.c
     batch.cache = folder.cache
     batch.keeps_chunks = folder.keeps_chunks
     batch.owner = &folder.owner
@@ -438,6 +544,8 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
     job.batch.place.is_durable = durable
     given = attach(&job.batch, folder, outer, first, last)
     if folder is not None:
+        if folder.stretches is not None:
+            raise ValueError("chunks that are stretches of files cannot be written")
         folder.has_written = True
     else:
         made = <zs_result *> calloc(last - first + 1, sizeof(zs_result))
