@@ -24,6 +24,9 @@ FORMATS = {"zarr2": 2, "zarr3": 3}
 # What `use_storage_options` is about: object storage and web servers.
 REMOTE = re.compile(r"(?:obstore\+|fsspec\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 
+# Documents that say where other files hold the chunks.
+REFERENCES = (".json", ".vzarr", ".parq", ".parquet")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -67,7 +70,8 @@ def open_store(
     class, or of a class that it is derived from ("zarr.abc.store.Store").
 
     Plain paths and "file://" open a directory, or a zip file where they end in ".zip" and no directory is
-    there; "memory://name" is a shared store of this process, other schemes are whatever is offered for them.
+    there, or references where they end in ".json", ".vzarr", ".parq" or ".parquet"; "memory://name" is a shared
+    store of this process, other schemes are whatever is offered for them.
     `storage_options` are the opened store's own.
 
     Raises
@@ -94,6 +98,10 @@ def open_store(
         path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
         if not os.path.isdir(path):  # noqa: PTH112
             text, scheme = f"zip::{path}", SCHEME.match("zip::")
+    if (scheme is None or scheme[1].lower() == "file") and text[-8:].lower().endswith(REFERENCES):
+        path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
+        if os.path.isfile(path) or os.path.isfile(f"{path}/.zmetadata"):  # noqa: PTH113
+            text, scheme = f"virtual://{path}", SCHEME.match("virtual://")
     if scheme is None:
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme[1].lower())

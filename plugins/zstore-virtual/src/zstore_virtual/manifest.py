@@ -1,12 +1,12 @@
 """A manifest: the documents of a hierarchy, and where each chunk of its arrays lies in other files.
 
-It is kept in numpy arrays, 16 to 28 bytes for each reference, whatever form it was read from.
+References are kept in numpy arrays, whatever form they were read from: 20 bytes for each, 28 where
+some chunks are not there.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zstore.errors import MetadataError
-from zstore.storage.base import join_key
+from zstore.model.keys import ChunkKeys
 
-__all__ = ["ABSENT", "INLINE", "Chunks", "Manifest", "Source"]
+__all__ = ["ABSENT", "INLINE", "WHOLE", "Chunks", "Manifest", "Reference", "Source"]
 
 # In the place of a source's number: there is no such chunk; its bytes are in the manifest itself.
 ABSENT = -1
 INLINE = -2
-# The key of a chunk: "0.1", "0/1", "c/0/1", "c".
-CELL = re.compile(r"(c(?:[./](?=\d)|$))?((?:0|[1-9]\d{0,18})(?:[./](?:0|[1-9]\d{0,18}))*)?", re.ASCII)
+# In the place of a size: all of the source, from the offset on.
+WHOLE = -1
 MOST_DIMENSIONS = 32
 MOST_CHUNKS = 1 << 62
 
@@ -43,6 +43,14 @@ class Source(NamedTuple):
     tag: str | None = None
 
 
+class Reference(NamedTuple):
+    """Bytes of a source; a `size` of WHOLE is all from the offset on."""
+
+    source: int
+    offset: int
+    size: int
+
+
 @dataclass
 class Chunks:
     """Where the chunks of one array lie: for each a source, an offset and a size.
@@ -50,8 +58,8 @@ class Chunks:
     grid       how many chunks there are along each dimension
     source     int32: the number of a source in the manifest, ABSENT, or INLINE
     offset     int64: where in the source, or in `inline`, the chunk begins
-    size       int64: how many bytes it has
-    numbers    int64, ascending: the places of the chunks in the grid, in order C; None: one after the other, all
+    size       int64: how many bytes it has; WHOLE: all from the offset on
+    numbers    int64, ascending: the places of the chunks in the grid, in order C; None: all of them
     inline     the bytes of the chunks that are in the manifest itself, one after the other
     has_c      whether keys begin with "c", as those of Zarr v3 do
     separator  what stands between the numbers of a key
@@ -88,14 +96,15 @@ class Chunks:
         if not len(self.source) == len(self.offset) == len(self.size) == count:
             lengths = len(self.source), len(self.offset), len(self.size)
             raise MetadataError(f"{lengths} sources, offsets and sizes given, expected {count} of each")
-        there = self.source != ABSENT
-        if bool(
-            np.any(there & ((self.offset < 0) | (self.size < 0) | (self.offset > MOST_CHUNKS - self.size)))
-        ):
+        there, size = self.source != ABSENT, np.where(self.size == WHOLE, 0, self.size)
+        if bool(np.any(there & ((self.offset < 0) | (size < 0) | (self.offset > MOST_CHUNKS - size)))):
             raise MetadataError("a reference has a negative offset or size, or reaches beyond 2^62 bytes")
         is_inline = self.source == INLINE
-        if bool(np.any(is_inline & (self.offset + self.size > len(self.inline)))):
-            raise MetadataError("a chunk lies outside of the bytes that are in the manifest")
+        is_outside = (self.size < 0) | (self.offset + self.size > len(self.inline))
+        if bool(np.any(is_inline & is_outside)) or bool(np.any(self.source < INLINE)):
+            raise MetadataError(
+                "a chunk lies outside of the bytes that are in the manifest, or of all sources"
+            )
 
     @classmethod
     def of_cells(
@@ -131,14 +140,16 @@ class Chunks:
             is_all = False
         return cls(grid, source, offset, size, None if is_all else numbers, **options)
 
+    @property
+    def keys(self) -> ChunkKeys:
+        """How chunks are named."""
+        return ChunkKeys("default" if self.has_c else "v2", self.separator)
+
     def row(self, name: str) -> int | None:
         """Where in the arrays the chunk of this key (without the array's path) is; None: not there."""
-        cell = parse_cell(name, self.has_c, self.separator)
-        if cell is None or len(cell) != len(self.grid):
-            # A chunk of no dimensions is "0" in v2, "c" in v3.
-            if self.grid or self.has_c or name != "0":
-                return None
-            cell = ()
+        cell = self.keys.cell(name, len(self.grid))
+        if cell is None:
+            return None
         number = 0
         for at, count in zip(cell, self.grid, strict=True):
             if at >= count:
@@ -157,28 +168,24 @@ class Chunks:
         cell = []
         for count in reversed(self.grid):
             number, at = divmod(number, count)
-            cell.append(str(at))
-        parts = [*(["c"] if self.has_c else []), *reversed(cell)]
-        return self.separator.join(parts) or "0"
+            cell.append(at)
+        return self.keys.key(reversed(cell))
 
-
-def parse_cell(name: str, has_c: bool, separator: str) -> tuple[int, ...] | None:
-    """The numbers of a chunk's key; None where that is no such key."""
-    found = CELL.fullmatch(name)
-    if found is None or not name or bool(found[1]) != has_c:
-        return None
-    if (found[1] or separator)[-1:] not in (separator, "c") or ("/." if separator == "." else "./")[
-        0
-    ] in name:
-        return None
-    return tuple(int(at) for at in found[2].split(separator)) if found[2] else ()
+    def names(self) -> Iterator[str]:
+        """The keys of all chunks that are there."""
+        return (self.name(int(row)) for row in np.flatnonzero(self.source != ABSENT))
 
 
 @dataclass
 class Manifest:
-    """Documents by key, chunks by the path of their array ("" for one at the root), and the sources of all."""
+    """A hierarchy whose chunks lie elsewhere.
 
-    documents: dict[str, bytes] = field(default_factory=dict)
+    documents  by key; any other value that is no chunk of an array, too
+    chunks     by the path of their array, "" for one at the root
+    sources    what references lead to, each once
+    """
+
+    documents: dict[str, bytes | Reference] = field(default_factory=dict)
     chunks: dict[str, Chunks] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
 
@@ -194,29 +201,49 @@ class Manifest:
             self.sources.append(Source(address, size, modified, tag))
         return self._numbers[address]
 
-    def find(self, key: str) -> tuple[Chunks, int] | None:
-        """The chunks and the row of a chunk's key; None: no such chunk."""
-        for path, name in _splits(key):
+    def find(self, key: str) -> bytes | memoryview | Reference | None:
+        """What is known of a key: its bytes, or where they are; None: there is no such key."""
+        found = self.documents.get(key)
+        if found is not None:
+            return found
+        parts = key.split("/")
+        for n in range(len(parts) - 1, -1, -1):
+            chunks = self.chunks.get("/".join(parts[:n]))
+            row = None if chunks is None else chunks.row("/".join(parts[n:]))
+            if chunks is None or row is None:
+                continue
+            source, offset, size = int(chunks.source[row]), int(chunks.offset[row]), int(chunks.size[row])
+            if source == INLINE:
+                return memoryview(chunks.inline)[offset : offset + size]
+            return Reference(source, offset, size)
+        return None
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Every key below a prefix."""
+        start = prefix and f"{prefix}/"
+        yield from [key for key in self.documents if key.startswith(start)]
+        for path, chunks in [*self.chunks.items()]:
+            below = path and f"{path}/"
+            if below.startswith(start):
+                yield from (below + name for name in chunks.names())
+            elif start.startswith(below):
+                yield from (key for name in chunks.names() if (key := below + name).startswith(start))
+
+    def children(self, prefix: str = "") -> list[str]:
+        """The sorted names right below a prefix; arrays are known by their documents."""
+        start = prefix and f"{prefix}/"
+        found = {key[len(start) :].partition("/")[0] for key in self.documents if key.startswith(start)}
+        parts = prefix.split("/") if prefix else []
+        for n in range(len(parts) + 1):
+            path = "/".join(parts[:n])
             chunks = self.chunks.get(path)
             if chunks is not None:
-                row = chunks.row(name)
-                return None if row is None else (chunks, row)
-        return None
+                below = path and f"{path}/"
+                names = (below + name for name in chunks.names())
+                found |= {key[len(start) :].partition("/")[0] for key in names if key.startswith(start)}
+        return sorted(found)
 
     @property
     def count(self) -> int:
-        """How many references there are."""
+        """How many references to chunks there are."""
         return sum(int(np.count_nonzero(chunks.source != ABSENT)) for chunks in self.chunks.values())
-
-
-def _splits(key: str) -> list[tuple[str, str]]:
-    """An array's path and the rest of the key, the longest path first."""
-    parts = key.split("/")
-    return [(join_key(*parts[:n]), "/".join(parts[n:])) for n in range(len(parts) - 1, -1, -1)]
-
-
-def describe(source: Source) -> Mapping[str, Any]:
-    """What is known of a source, in the words of JSON."""
-    return {
-        name: value for name, value in source._asdict().items() if value is not None and name != "address"
-    }

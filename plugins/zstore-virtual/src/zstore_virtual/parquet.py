@@ -1,0 +1,268 @@
+"""Kerchunk's references as Parquet files: a directory with `.zmetadata`, and each array's rows in parts.
+
+Row n of an array is its chunk n in order C. Arrays are loaded when they are first asked for.
+
+Spec
+    fsspec `LazyReferenceMapper`. The member "zstore" of `.zmetadata` is our own: what the sources were.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from zstore.base.limits import current_limits
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.model.document import parse_json
+from zstore.storage.base import Store, join_key
+from zstore_virtual.collect import grid_of, paths_of
+from zstore_virtual.kerchunk import sources_of, tell_sources
+from zstore_virtual.manifest import ABSENT, INLINE, WHOLE, Chunks, Manifest, Reference, Source
+
+__all__ = ["read_parquet", "write_parquet"]
+
+DOCUMENT = ".zmetadata"
+MOST_ROWS = 1 << 24
+PART = 100_000
+
+
+def read_parquet(store: Store, *, path: str) -> Manifest:
+    """The manifest whose files are in `store`.
+
+    Raises
+        MetadataError: it is none. UnsupportedError: pyarrow is not installed.
+    """
+    data = store.get(DOCUMENT)
+    if data is None:
+        raise MetadataError(f"expected references: a directory with {DOCUMENT!r}", path=path)
+    said = parse_json(data, path=path, key=DOCUMENT)
+    documents, size = said.get("metadata"), said.get("record_size")
+    if not isinstance(documents, dict) or type(size) is not int or not 0 < size <= MOST_ROWS:
+        raise MetadataError(
+            f"expected 'metadata', and a 'record_size' of 1 to {MOST_ROWS}, got {size!r}",
+            path=path,
+            key=DOCUMENT,
+        )
+    manifest = Manifest({key: _document(value) for key, value in documents.items()})
+    manifest.chunks = _Lazy(store, manifest, size, sources_of(said.get("zstore") or {}), path)
+    return manifest
+
+
+def _document(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+class _Lazy(dict[str, Chunks]):
+    """The chunks of arrays, loaded when they are asked for."""
+
+    def __init__(
+        self, store: Store, manifest: Manifest, part_size: int, known: Mapping[str, Source], path: str
+    ) -> None:
+        super().__init__()
+        self._store, self._manifest, self._part_size = store, manifest, part_size
+        self._known, self._path = known, path
+        self._lock = threading.RLock()
+        grids = {
+            path: grid_of(manifest.documents, path) for path in sorted(paths_of(iter(manifest.documents)))
+        }
+        self._left = {path: found for path, found in grids.items() if found is not None}
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """The chunks of an array, loaded now if they were not."""
+        if path in self._left:
+            with self._lock:
+                if path in self._left:
+                    self[path] = self._load(path)
+                    del self._left[path]
+        return super().get(path, default)
+
+    def items(self) -> Any:
+        """All arrays, loaded."""
+        for path in [*self._left]:
+            self.get(path)
+        return super().items()
+
+    def values(self) -> Any:
+        """All arrays, loaded."""
+        self.items()
+        return super().values()
+
+    def _load(self, path: str) -> Chunks:
+        grid, keys = self._left[path]
+        count = prod(grid)
+        parts = -(-count // self._part_size)
+        numbers, rows, inline, filled = [], [], bytearray(), 0
+        for part in self._parts(path, parts):
+            data = self._store.get(join_key(path, f"refs.{part}.parq"))
+            if data is None:
+                continue
+            first = part * self._part_size
+            source, offset, size = self._rows(data, path, part, min(self._part_size, count - first), inline)
+            there = np.flatnonzero(source != ABSENT)
+            filled += len(there)
+            numbers.append(there + first)
+            rows.append((source[there], offset[there], size[there]))
+        empty = np.empty(0, np.int64)
+        number = np.concatenate(numbers) if numbers else empty
+        columns = [np.concatenate(c) for c in zip(*rows, strict=True)] if rows else [empty, empty, empty]
+        return Chunks(
+            grid,
+            *columns,
+            None if filled == count else number,
+            bytes(inline),
+            has_c=bool(keys.prefix),
+            separator=keys.separator,
+        )
+
+    def _parts(self, path: str, count: int) -> list[int]:
+        """The parts that are there: a grid may have far more than anybody wrote."""
+        try:
+            names = self._store.list_children(path)
+        except OSError:  # a web server does not list
+            if count > 100_000:
+                raise
+            return [*range(count)]
+        found = [
+            n.split(".")[1]
+            for n in names
+            if n.startswith("refs.") and n.endswith(".parq") and n.count(".") == 2
+        ]
+        return sorted(
+            {int(n) for n in found if n.isascii() and n.isdigit() and len(n) < 19 and int(n) < count}
+        )
+
+    def _rows(self, data: Any, path: str, part: int, most: int, inline: bytearray) -> Any:
+        arrow, parquet = _arrow()
+        key = join_key(path, f"refs.{part}.parq")
+        try:
+            file = parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(data)))
+            if file.metadata.num_rows > self._part_size:
+                raise MetadataError(
+                    f"{file.metadata.num_rows} references; expected {self._part_size} at most"
+                )
+            names = {*file.schema_arrow.names}
+            if not {"path", "offset", "size"} <= names:
+                raise MetadataError(f"columns {sorted(names)}; expected path, offset, size")
+            held = sum(
+                file.metadata.row_group(k).total_byte_size for k in range(file.metadata.num_row_groups)
+            )
+            if held > current_limits().value_size:
+                raise MetadataError(
+                    f"{held} bytes in memory, more than the limit value_size (zstore.set_limits)"
+                )
+            table = file.read(columns=[n for n in ("path", "offset", "size", "raw") if n in names])[:most]
+            return self._columns(arrow, table, inline)
+        except MetadataError as error:
+            raise error.locate(path=self._path, key=key) from None
+        except (arrow.ArrowException, OSError, ValueError, TypeError) as error:
+            raise MetadataError(f"the references are not valid: {error}", path=self._path, key=key) from error
+
+    def _columns(self, arrow: Any, table: Any, inline: bytearray) -> Any:
+        compute = importlib.import_module("pyarrow.compute")
+        offset = compute.fill_null(table["offset"], 0).cast("int64").to_numpy().copy()
+        size = compute.fill_null(table["size"], 0).cast("int64").to_numpy().copy()
+        if bool(np.any((offset < 0) | (size < 0))):
+            raise MetadataError("a reference has a negative offset or size")
+        column = table["path"].combine_chunks()
+        if not arrow.types.is_dictionary(column.type):
+            column = column.cast("string").dictionary_encode()
+        addresses = column.dictionary.to_pylist()
+        known = [self._number(address) if address else ABSENT for address in addresses]
+        codes = compute.fill_null(column.indices, len(known)).to_numpy()
+        source = np.array([*known, ABSENT], np.int32)[codes]
+        # All of a file has neither offset nor size.
+        size[(source != ABSENT) & (offset == 0) & (size == 0)] = WHOLE
+        if "raw" in table.column_names:
+            raw = table["raw"].combine_chunks()
+            for row in np.flatnonzero(compute.is_valid(raw).to_numpy(zero_copy_only=False)).tolist():
+                value = raw[row].as_py()
+                value = value.encode() if isinstance(value, str) else value
+                source[row], offset[row], size[row] = INLINE, len(inline), len(value)
+                inline += value
+        return source, offset, size
+
+    def _number(self, address: str) -> int:
+        facts = self._known.get(address, Source(address))
+        return self._manifest.add_source(address, size=facts.size, modified=facts.modified, tag=facts.tag)
+
+
+def write_parquet(manifest: Manifest, store: Store, *, part_size: int = PART) -> None:
+    """Put a manifest into `store` as fsspec's `LazyReferenceMapper` reads it.
+
+    Raises
+        UnsupportedError: values that are neither documents nor chunks of an array; pyarrow is not installed.
+    """
+    arrow, parquet = _arrow()
+    documents = {}
+    for key, value in manifest.documents.items():
+        if isinstance(value, Reference):
+            raise UnsupportedError(
+                "a document that lies in another file; Parquet has room for its bytes", key=key
+            )
+        documents[key] = json.loads(value)
+    for path, chunks in manifest.chunks.items():
+        addresses = arrow.array([source.address for source in manifest.sources], "string")
+        for part in _written_parts(chunks, part_size):
+            source, offset, size, raw = _part_of(chunks, part, part_size)
+            codes = arrow.array(np.maximum(source, 0), "int32", mask=source < 0)
+            column = arrow.DictionaryArray.from_arrays(codes, addresses).cast("string")
+            table = arrow.table(
+                {"path": column, "offset": offset, "size": size, "raw": arrow.array(raw, "binary")}
+            )
+            file = io.BytesIO()
+            parquet.write_table(table, file, compression="zstd")
+            store.put(join_key(path, f"refs.{part}.parq"), file.getvalue())
+    said = {"metadata": documents, "record_size": part_size, "zstore": tell_sources(manifest)}
+    store.put(DOCUMENT, json.dumps(said).encode())
+
+
+def _written_parts(chunks: Chunks, part_size: int) -> Iterator[int]:
+    if chunks.numbers is None:
+        yield from range(-(-len(chunks.source) // part_size))
+    else:
+        yield from np.unique(chunks.numbers // part_size).tolist()
+
+
+def _part_of(chunks: Chunks, part: int, part_size: int) -> tuple[Any, Any, Any, list[bytes | None]]:
+    first, last = part * part_size, min((part + 1) * part_size, prod(chunks.grid))
+    if chunks.numbers is None:
+        rows = slice(first, last)
+        source, offset, size = chunks.source[rows], chunks.offset[rows].copy(), chunks.size[rows].copy()
+    else:
+        low, high = np.searchsorted(chunks.numbers, [first, last])
+        places = chunks.numbers[low:high] - first
+        source = np.full(last - first, ABSENT, np.int32)
+        offset, size = np.zeros(last - first, np.int64), np.zeros(last - first, np.int64)
+        source[places], offset[places], size[places] = (
+            chunks.source[low:high],
+            chunks.offset[low:high],
+            chunks.size[low:high],
+        )
+    raw: list[bytes | None] = [None] * len(source)
+    for row in np.flatnonzero(source == INLINE).tolist():
+        raw[row] = chunks.inline[offset[row] : offset[row] + size[row]]
+    if bool(np.any((size == 0) & (source >= 0) & (offset == 0))):
+        raise UnsupportedError(
+            "a chunk of no bytes at the beginning of a file, which Parquet takes for all of it"
+        )
+    if bool(np.any((size == WHOLE) & (offset != 0))):
+        raise UnsupportedError("a chunk that is the rest of a file, for which Parquet has no word")
+    size[(size == WHOLE) | (source < 0)] = 0
+    offset[source < 0] = 0
+    return source, offset, size, raw
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            "pyarrow is not installed; expected: pip install 'zstore-virtual[parquet]'"
+        ) from error

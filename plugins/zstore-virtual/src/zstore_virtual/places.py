@@ -1,0 +1,110 @@
+"""The places that references may lead to: every address is one of them and a name below it, or refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from zstore.errors import StoreError
+from zstore.storage.base import Store, check_key
+from zstore.storage.url import open_store
+
+__all__ = ["Place", "Places", "folder_of", "open_place"]
+
+LOCAL = ("", "file", "local")
+WEB = ("http", "https")
+# The same bucket by its other names.
+SAME = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az"}
+
+
+class Place(NamedTuple):
+    """A directory (`is_local`), or a URL with all below it; `query` stands behind every address."""
+
+    address: str
+    is_local: bool
+    query: str = ""
+
+
+class Places:
+    """What the caller allows: addresses, each with all that is below it."""
+
+    def __init__(self, allowed: Iterable[str], base: str | None) -> None:
+        self._base = base
+        self._allowed = [_split(place, base) for place in allowed]
+
+    def full(self, address: str) -> str:
+        """The address as it is, or below the manifest's place where it is a relative path."""
+        return _join(*_split(address, self._base)[:2])
+
+    def find(self, address: str) -> tuple[Place, str]:
+        """The place that an address is in, and its name there; relative ones begin where the manifest is.
+
+        Raises
+            StoreError: it lies in no place that is allowed.
+        """
+        scheme, path, query = _split(address, self._base)
+        for kind, place, _ in self._allowed:
+            if kind != scheme:
+                continue
+            is_local = scheme in LOCAL
+            top = place.rstrip("/") + "/"
+            if not path.startswith(top) or len(path) == len(top):
+                continue
+            name = path[len(top) :]
+            if scheme in WEB:
+                name = unquote(name)
+            try:
+                check_key(name)
+            except StoreError:
+                break
+            return Place(place if is_local else f"{scheme}://{place}", is_local, query), name
+        allowed = ", ".join(repr(_join(scheme, place)) for scheme, place, _ in self._allowed) or "none"
+        raise StoreError(
+            f"a reference leads to {address!r}, out of the places that are allowed ({allowed}); expected the "
+            "storage option 'allow' to name a place above it"
+        )
+
+
+def open_place(place: Place, options: Mapping[str, Any] | None) -> Store:
+    """The store of a place that is not a directory; a web server's answers are not followed elsewhere."""
+    given = dict(options or {})
+    if place.address.startswith(("http://", "https://")):
+        given["allow_redirects"] = False
+    url = place.address + (f"?{place.query}" if place.query else "")
+    return open_store(url, read_only=True, storage_options=given or None)
+
+
+def folder_of(address: str) -> str:
+    """The directory, or the prefix, that an address is right below."""
+    scheme, path, _ = _split(address, None)
+    top = path.rstrip("/").rpartition("/")[0]
+    return _join(scheme, top or ("/" if scheme in LOCAL else ""))
+
+
+def _join(scheme: str, path: str) -> str:
+    return path if scheme in LOCAL else f"{scheme}://{path}"
+
+
+def _split(address: str, base: str | None) -> tuple[str, str, str]:
+    """The scheme ("" of files), the path (of files absolute, of others with bucket or server), the query."""
+    address = os.fspath(address)
+    scheme, mark, path = address.partition("://")
+    query = ""
+    if not mark:
+        if base is not None and not address.startswith("/"):
+            return _split(f"{base.rstrip('/')}/{address}", None)
+        scheme, path = "", address
+    scheme = scheme.lower()
+    if scheme in LOCAL:
+        return "", os.path.abspath(path), ""  # noqa: PTH100 - links are looked at when it is opened
+    scheme = SAME.get(scheme, scheme)
+    if scheme in WEB:
+        parts = urlsplit(f"{scheme}://{path}")
+        if "@" in parts.netloc or parts.fragment:
+            raise StoreError(f"the address {address!r} has a user or a fragment; expected neither")
+        path, query = parts.netloc.lower() + parts.path, parts.query
+    if ".." in path.split("/"):
+        raise StoreError(f"the address {address!r} has a '..'; expected the place that it stands for")
+    return scheme, path, query

@@ -1,0 +1,369 @@
+"""A store whose values lie in other files, where a manifest says."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from zstore._ext.engine.files import Tree
+from zstore.base.limits import current_limits
+from zstore.errors import ReadOnlyError, StoreError
+from zstore.storage.base import (
+    ByteRange,
+    Names,
+    Part,
+    Parts,
+    Store,
+    Stretches,
+    Values,
+    check_key,
+    check_prefix,
+)
+from zstore_virtual.forms import open_manifest
+from zstore_virtual.manifest import WHOLE, Manifest, Reference, Source
+from zstore_virtual.places import Place, Places, folder_of, open_place
+
+__all__ = ["VirtualStore"]
+
+OPTIONS = ("allow", "remote_options", "target_options")
+FLAGS = os.O_RDONLY | os.O_NONBLOCK
+
+
+class _Wish(NamedTuple):
+    """What is asked of a source for the request of that number."""
+
+    index: int
+    source: int
+    name: str
+    wanted: ByteRange
+    size: int | None
+
+
+class VirtualStore(Store):
+    """The values of a manifest, for reading only.
+
+    allow           places that references may lead to, with all that is below them: directories and URLs. By
+                    default the directory, or the prefix, that the manifest's file is in
+    remote_options  storage options of sources that are not local files
+    target_options  storage options of the manifest's own file
+
+    Where a source's size, the time of its last change or its entity tag is known, another one there now is an
+    error; a tag that is not known is learned from the first answer.
+    """
+
+    is_bounded = False
+    read_only = True
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        *,
+        url: str | None = None,
+        allow: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+        remote_options: Mapping[str, Any] | None = None,
+        target_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self._address = url
+        self._remote_options, self._target_options = remote_options, target_options
+        base = None if url is None else folder_of(url)
+        if allow is None:
+            allow = [] if base is None else [base]
+        elif isinstance(allow, str | os.PathLike):
+            allow = [allow]
+        self._allow = [os.fspath(place) for place in allow]
+        self._places = Places(self._allow, base)
+        self._found: dict[int, tuple[Place, str]] = {}
+        self._stores: dict[Place, Store] = {}
+        self._seen: dict[int, tuple[int, str | None]] = {}
+        self._lock = threading.Lock()
+        self._counted, self._count = -1, 1
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> VirtualStore:
+        """The store of the manifest at "virtual://PATH" or "virtual::URL"."""
+        options = dict(storage_options or {})
+        unknown = sorted(options.keys() - {*OPTIONS})
+        if unknown:
+            raise StoreError(f"unknown storage options {unknown}; expected {', '.join(OPTIONS)}", path=url)
+        address = url.partition("::")[2] if url.startswith("virtual::") else url.partition("://")[2]
+        if not address:
+            raise StoreError("expected virtual://PATH or virtual::URL", path=url)
+        if "://" not in address:
+            address = os.path.abspath(address)  # noqa: PTH100
+        manifest = open_manifest(address, storage_options=options.get("target_options"))
+        return cls(manifest, url=address, **options)
+
+    @property
+    def request_count(self) -> int:  # type: ignore[override]
+        """Many, where a source is known that is no local file."""
+        sources = self.manifest.sources
+        if self._counted != len(sources):
+            is_near = all("://" not in self._places.full(s.address) for s in sources)
+            self._counted, self._count = len(sources), 1 if is_near else current_limits().request_count
+        return self._count
+
+    @property
+    def url(self) -> str:
+        """ "virtual://" and the path of the manifest, or "virtual::" and its URL."""
+        address = self._address or "(memory)"
+        return f"virtual::{address}" if "://" in address else f"virtual://{address}"
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        """The value, or those bytes of it; None when there is no such key."""
+        [part] = self.get_parts([(key, byte_range)])
+        return None if part is None else part.data
+
+    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get` for many keys; neighbouring stretches of one source become one request."""
+        return [None if part is None else part.data for part in self.get_parts(requests)]
+
+    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_many`, with the sizes of the values."""
+        parts, wishes = self._plan(requests)
+        for place, mine in wishes.items():
+            if place.is_local:
+                self._read_local(place, mine, parts)
+            else:
+                found = self._store(place).get_parts([(wish.name, wish.wanted) for wish in mine])
+                self._settle(requests, mine, found, parts)
+        return parts
+
+    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+        """`get_many`, in the caller's own loop."""
+        return [None if part is None else part.data for part in await self.get_parts_async(requests)]
+
+    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        """`get_parts`, in the caller's own loop."""
+        parts, wishes = self._plan(requests)
+        for place, mine in wishes.items():
+            if place.is_local:
+                self._read_local(place, mine, parts)
+            else:
+                store = self._store(place)
+                found = await store.get_parts_async([(wish.name, wish.wanted) for wish in mine])
+                self._settle(requests, mine, found, parts)
+        return parts
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the value has; None when there is no such key."""
+        found = self.manifest.find(check_key(key))
+        if not isinstance(found, Reference):
+            return None if found is None else len(found)
+        if found.size != WHOLE:
+            return found.size
+        [part] = self.get_parts([(key, ByteRange(0, 0))])
+        return None if part is None else part.total_size
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Every key below `prefix`."""
+        return self.manifest.keys(check_prefix(prefix))
+
+    def list_children(self, prefix: str = "") -> Names:
+        """The sorted names right below `prefix`."""
+        return self.manifest.children(check_prefix(prefix))
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> NoReturn:
+        """Refused: the values are those of other files."""
+        check_key(key)
+        raise ReadOnlyError("a manifest of other files is for reading only", path=self.url, key=key)
+
+    def delete(self, key: str) -> NoReturn:
+        """Refused, as `put` is."""
+        self.put(key, b"")
+
+    def as_read_only(self) -> VirtualStore:
+        """This store, which is for reading anyway."""
+        return self
+
+    def origin(self, key: str) -> str | None:
+        """Which bytes of which source a value is."""
+        found = self.manifest.find(key)
+        return self._describe(found) if isinstance(found, Reference) else None
+
+    def stretches(self, prefix: str) -> Stretches | None:
+        """Where the chunks of an array lie, if all sources of it are local files."""
+        chunks = self.manifest.chunks.get(prefix)
+        if chunks is None:
+            return None
+        used = np.unique(chunks.source)
+        used = used[used >= 0]
+        if len(used) and used[-1] >= len(self.manifest.sources):
+            raise StoreError(
+                f"a reference names source {used[-1]} of {len(self.manifest.sources)}", path=self.url
+            )
+        places: dict[str, int] = {}
+        files = []
+        for number in used:
+            place, name = self._find(int(number))
+            if not place.is_local:
+                return None
+            source = self.manifest.sources[number]
+            size = -1 if source.size is None else source.size
+            modified = -1 if source.modified is None else source.modified
+            files.append((places.setdefault(place.address, len(places)), name, size, modified))
+        file = chunks.source
+        if len(used) != len(self.manifest.sources):
+            file = np.where(file < 0, file, np.searchsorted(used, file)).astype(np.int32)
+        for path in places:
+            if not os.path.isdir(path):  # noqa: PTH112
+                raise StoreError(f"there is no directory {path!r}, to which references lead", path=self.url)
+        return Stretches(
+            chunks.grid,
+            chunks.has_c,
+            chunks.separator,
+            chunks.numbers,
+            file,
+            chunks.offset,
+            chunks.size,
+            chunks.inline,
+            [*places],
+            files,
+        )
+
+    def close(self) -> None:
+        """Close the stores of the sources; the next use opens them again."""
+        with self._lock:
+            stores, self._stores = self._stores, {}
+        for store in stores.values():
+            store.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = (self._address, self._allow, self._remote_options, self._target_options)
+        return _open_again, (self.manifest, *options)
+
+    def _find(self, number: int) -> tuple[Place, str]:
+        found = self._found.get(number)
+        if found is None:
+            if not 0 <= number < len(self.manifest.sources):
+                raise StoreError(
+                    f"a reference names source {number} of {len(self.manifest.sources)}", path=self.url
+                )
+            try:
+                found = self._found[number] = self._places.find(self.manifest.sources[number].address)
+            except StoreError as error:
+                raise error.locate(path=self.url) from None
+        return found
+
+    def _store(self, place: Place) -> Store:
+        with self._lock:
+            store = self._stores.get(place)
+            if store is None:
+                store = self._stores[place] = open_place(place, self._remote_options)
+        return store
+
+    def _plan(
+        self, requests: Sequence[tuple[str, ByteRange | None]]
+    ) -> tuple[Parts, dict[Place, list[_Wish]]]:
+        """The parts that are here, and what to ask of each place for the others."""
+        parts: Parts = [None] * len(requests)
+        wishes: dict[Place, list[_Wish]] = {}
+        for index, (key, byte_range) in enumerate(requests):
+            found = self.manifest.find(check_key(key))
+            if found is None:
+                continue
+            if not isinstance(found, Reference):
+                begin, end = (byte_range or ByteRange(0)).resolve(len(found))
+                whole = begin == 0 and end == len(found)
+                parts[index] = Part(found if whole else memoryview(found)[begin:end], len(found))
+                continue
+            place, name = self._find(found.source)
+            if found.size != WHOLE:
+                begin, end = (byte_range or ByteRange(0)).resolve(found.size)
+                wanted, size = ByteRange(found.offset + begin, end - begin), found.size
+            elif found.offset == 0:
+                wanted, size = byte_range or ByteRange(0), None
+            else:
+                raise StoreError("a reference to the end of a file begins within it", path=self.url, key=key)
+            wishes.setdefault(place, []).append(_Wish(index, found.source, name, wanted, size))
+        return parts, wishes
+
+    def _read_local(self, place: Place, wishes: Sequence[_Wish], parts: Parts) -> None:
+        tree, file, opened, status = None, -1, None, None
+        try:
+            for wish in wishes:
+                try:
+                    tree = tree or Tree(place.address)
+                    if opened != wish.source:
+                        if file >= 0:
+                            os.close(file)
+                            file = -1
+                        file, opened = tree.open(wish.name, FLAGS), wish.source
+                    status = os.fstat(file)
+                    total, modified = status.st_size, status.st_mtime_ns
+                    self._check(wish, total, modified, None)
+                    begin, end = wish.wanted.resolve(total)
+                    data = os.pread(file, end - begin, begin) if end > begin else b""
+                    while len(data) < end - begin and (
+                        more := os.pread(file, end - begin - len(data), begin + len(data))
+                    ):
+                        data += more
+                except OSError as error:
+                    if isinstance(error, StoreError):
+                        raise
+                    raise self._failed(wish, f"cannot read: {error.strerror}", error.errno) from error
+                parts[wish.index] = self._part(wish, data, total)
+        finally:
+            if file >= 0:
+                os.close(file)
+
+    def _settle(
+        self,
+        requests: Sequence[tuple[str, ByteRange | None]],
+        wishes: Sequence[_Wish],
+        found: Parts,
+        parts: Parts,
+    ) -> None:
+        """Take what a place has answered, if it is what the references were made for."""
+        for wish, part in zip(wishes, found, strict=True):
+            if part is None:
+                raise self._failed(wish, "cannot read: it is not there")
+            self._check(wish, part.total_size, None, part.version)
+            parts[wish.index] = self._part(wish, part.data, part.total_size)
+
+    def _part(self, wish: _Wish, data: bytes | memoryview, total: int) -> Part:
+        if wish.size is None:
+            return Part(data, total)
+        if len(data) != wish.wanted.size:
+            raise self._failed(wish, f"it gave {len(data)} bytes, expected {wish.wanted.size}")
+        return Part(data, wish.size)
+
+    def _check(self, wish: _Wish, total: int, modified: int | None, tag: str | None) -> None:
+        """Raise StoreError where a source is not what it was, or ends before what is wanted does."""
+        source: Source = self.manifest.sources[wish.source]
+        end = wish.wanted.start + (wish.wanted.size or 0)
+        if wish.size is not None and end > total:
+            raise self._failed(wish, f"it has {total} bytes; expected {end} at least")
+        if source.size is not None and source.size != total:
+            raise self._failed(wish, f"it has changed: it has {total} bytes, expected {source.size}")
+        if modified is not None:
+            if source.modified is not None and source.modified != modified:
+                raise self._failed(wish, "it has changed: it is of another time")
+            return
+        known = self._seen.setdefault(wish.source, (total, source.tag if source.tag is not None else tag))
+        if known[0] != total or (known[1] is not None and tag is not None and known[1] != tag):
+            raise self._failed(wish, f"it has changed: its entity tag is {tag!r}, expected {known[1]!r}")
+
+    def _failed(self, wish: _Wish, reason: str, number: int | None = None) -> StoreError:
+        source = self.manifest.sources[wish.source].address
+        error = StoreError(f"a reference leads to {source!r}: {reason}", path=self.url)
+        error.errno = number
+        return error
+
+    def _describe(self, found: Reference) -> str:
+        address = self.manifest.sources[found.source].address
+        if found.size == WHOLE:
+            return (
+                f"the whole of {address!r}" if not found.offset else f"{address!r} from byte {found.offset}"
+            )
+        return f"bytes {found.offset} to {found.offset + found.size} of {address!r}"
+
+
+def _open_again(manifest: Manifest, url: Any, allow: Any, remote: Any, target: Any) -> VirtualStore:
+    return VirtualStore(manifest, url=url, allow=allow, remote_options=remote, target_options=target)

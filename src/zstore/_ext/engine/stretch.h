@@ -1,0 +1,114 @@
+/* stretch.h - chunks that are stretches of files which hold much else: where each lies, found and opened. */
+#ifndef ZS_STRETCH_H
+#define ZS_STRETCH_H
+
+#include "cache.h"
+#include "files.h"
+#include "layout.h"
+
+#define ZS_STRETCH_ABSENT -1 /* there is no such chunk */
+#define ZS_STRETCH_INLINE -2 /* its bytes are in memory */
+#define ZS_STRETCH_WHOLE -1  /* for a size: all from the offset on */
+
+/* A file by its name below an open directory, out of which no link may lead, and what it was; -1: not known. */
+typedef struct {
+    const char *name;
+    int directory;
+    int64_t size, modified;
+} zs_origin;
+
+/* The chunks of an array: `n` rows, for the places `number` (ascending) of the grid; NULL: for all of them. */
+typedef struct {
+    int ndim;
+    int64_t grid[ZS_MAX_NDIM];
+    int64_t n;
+    const int64_t *number;
+    const int32_t *file;
+    const int64_t *offset, *size;
+    const zs_origin *origin;
+    const char *data; /* of the chunks in memory */
+} zs_stretches;
+
+/* The file that a thread has open, and which of the origins it is. */
+typedef struct {
+    int file; /* -1: none */
+    int32_t origin;
+} zs_held;
+
+static inline int64_t zs_nanoseconds(const struct timespec *at) { return at->tv_sec * 1000000000LL + at->tv_nsec; }
+
+static inline zs_identity zs_identify(const struct stat *status) {
+    return (zs_identity){
+        .device = status->st_dev,
+        .inode = status->st_ino,
+        .size = status->st_size,
+        .modified = zs_nanoseconds(&status->st_mtim),
+        .changed = zs_nanoseconds(&status->st_ctim),
+    };
+}
+
+/* The row of a chunk, -1: there is none. */
+static inline int64_t zs_stretch_row(const zs_stretches *stretches, const int64_t *cell) {
+    int64_t number = 0;
+    for (int d = 0; d < stretches->ndim; d++) {
+        if (cell[d] >= stretches->grid[d]) return -1;
+        number = number * stretches->grid[d] + cell[d];
+    }
+    if (!stretches->number) return number;
+    int64_t low = 0, high = stretches->n;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (stretches->number[middle] < number) low = middle + 1;
+        else high = middle;
+    }
+    return low < stretches->n && stretches->number[low] == number ? low : -1;
+}
+
+/* Open the origin of a chunk, unless the thread has it open; a missing one is a fault, as somebody has promised it. */
+static inline int zs_hold(const zs_stretches *stretches, int32_t number, zs_held *held, zs_fault *fault) {
+    if (held->file >= 0 && held->origin == number) return ZS_OK;
+    if (held->file >= 0) close(held->file);
+    const zs_origin *origin = &stretches->origin[number];
+    held->origin = number;
+    held->file = zs_open(origin->directory, origin->name, O_RDONLY | O_NONBLOCK); /* a pipe must not make us wait */
+    return held->file < 0 ? zs_store_fault(fault) : ZS_OK;
+}
+
+/* A chunk's bytes, of a file that is still what it was. */
+static inline int zs_open_stretch(const zs_stretches *stretches, const int64_t *cell, zs_held *held, zs_source *source,
+                                  int *is_missing, zs_fault *fault) {
+    int64_t row = zs_stretch_row(stretches, cell);
+    int32_t number = row < 0 ? ZS_STRETCH_ABSENT : stretches->file[row];
+    *source = (zs_source){.file = -1};
+    *is_missing = number == ZS_STRETCH_ABSENT;
+    if (*is_missing) return ZS_OK;
+    int64_t offset = stretches->offset[row], size = stretches->size[row];
+    if (number == ZS_STRETCH_INLINE) {
+        source->data = stretches->data + offset;
+        source->size = size;
+        return ZS_OK;
+    }
+    struct stat status;
+    int code = zs_hold(stretches, number, held, fault);
+    if (code) return code;
+    if (fstat(held->file, &status)) return zs_store_fault(fault);
+    if (!S_ISREG(status.st_mode)) {
+        errno = EINVAL;
+        return zs_store_fault(fault);
+    }
+    const zs_origin *origin = &stretches->origin[number];
+    if (origin->size >= 0 && origin->size != status.st_size)
+        return zs_fail(fault, ZS_FAULT_CHANGED, status.st_size, origin->size);
+    if (origin->modified >= 0 && origin->modified != zs_nanoseconds(&status.st_mtim))
+        return zs_fail(fault, ZS_FAULT_CHANGED, status.st_size, -1);
+    if (size == ZS_STRETCH_WHOLE) size = status.st_size - offset;
+    if (size < 0 || offset > status.st_size - size)
+        return zs_fail(fault, ZS_FAULT_BEYOND, status.st_size, offset + (size < 0 ? 0 : size));
+    source->file = held->file;
+    source->offset = offset;
+    source->size = size;
+    source->identity = zs_identify(&status);
+    return ZS_OK;
+}
+
+#endif
