@@ -136,8 +136,8 @@ def _pause_after(error: Exception, attempt: int) -> float | None:
         return None  # there is no such server
     elif not isinstance(error, (failures.ClientConnectionError, failures.ClientPayloadError, OSError)):
         return None
-    elif getattr(error, "errno", None) == errno.EFBIG:
-        return None  # of what is too large, there will be no less
+    elif getattr(error, "errno", None) in (errno.EFBIG, errno.EXDEV):
+        return None  # of what is too large, there will be no less; what leads elsewhere will go on to
     longest: float = min(FIRST_PAUSE * 2**attempt, LAST_PAUSE)
     return random.uniform(0.5, 1) * longest
 
@@ -155,6 +155,8 @@ async def _ask_http(filesystem: Any, request: Request) -> Response:
             raise FileNotFoundError(request.path)
         if is_directory(response.url):
             raise IsADirectoryError(request.path)
+        if 300 <= response.status < 400 and not options.get("allow_redirects", True):
+            raise OSError(errno.EXDEV, f"the server sends on to {response.headers.get('Location')!r}")
         span, version = _parse_range(response.headers), _strong(response.headers.get("ETag"))
         if response.status == 416 and _is_past_end(request.start, span.total_size):
             return Response(b"", span.total_size, span.total_size, version)

@@ -70,8 +70,8 @@ def open_store(
     class, or of a class that it is derived from ("zarr.abc.store.Store").
 
     Plain paths and "file://" open a directory, or a zip file where they end in ".zip" and no directory is
-    there, or references where they end in ".json", ".vzarr", ".parq" or ".parquet"; "memory://name" is a shared
-    store of this process, other schemes are whatever is offered for them.
+    there, or references where they end in ".json", ".vzarr", ".parq" or ".parquet"; "memory://name" is a
+    shared store of this process, other schemes are whatever is offered for them.
     `storage_options` are the opened store's own.
 
     Raises

@@ -17,6 +17,8 @@ from zstore_virtual.manifest import INLINE, MOST_CHUNKS, MOST_DIMENSIONS, Chunks
 
 __all__ = ["Collector", "grid_of"]
 
+# What chunks are named with.
+NAME = re.compile(r"[c0-9./]+")
 ENDS = ("/.zarray", "/zarr.json")
 Ints = NDArray[np.int64]
 
@@ -36,7 +38,7 @@ class Collector:
     def put(self, key: str, value: bytes) -> None:
         """A value that is given itself."""
         path, name = self._split(key)
-        if path is not None and name[:1] in "c0123456789":
+        if path is not None and NAME.fullmatch(name):
             rows = self._of(path)
             rows.put(f"{name}\n", [INLINE], [len(rows.inline)], [len(value)])
             rows.inline += value
@@ -46,7 +48,7 @@ class Collector:
     def refer(self, key: str, source: int, offset: int, size: int) -> None:
         """A value that lies in a source."""
         path, name = self._split(key)
-        if path is not None and name[:1] in "c0123456789":
+        if path is not None and NAME.fullmatch(name):
             self._of(path).put(f"{name}\n", [source], [offset], [size])
         else:
             self.manifest.documents[key] = Reference(source, offset, size)
@@ -57,7 +59,7 @@ class Collector:
         while row < len(keys):
             path, name = self._split(keys[row])
             count = 1
-            if path is not None and name[:1] in "c0123456789" and not self._has_deeper[path]:
+            if path is not None and NAME.fullmatch(name) and not self._has_deeper[path]:
                 start = path and f"{path}/"
                 run = re.compile(rf"(?:{re.escape(start)}[c0-9./]+\n)*+").match(text, at)
                 assert run is not None
@@ -194,7 +196,7 @@ def _cells(text: str, count: int, grid: tuple[int, ...], keys: ChunkKeys) -> tup
         named = [keys.cell(name, len(grid)) for name in text.splitlines()]
         taken = np.array([cell is not None and _is_inside(cell, grid) for cell in named], bool)
         inside = [cell for cell in named if cell is not None and _is_inside(cell, grid)]
-        return np.array(inside, np.int64).reshape(-1, len(grid)), taken
+        return np.array(inside, np.int64).reshape(len(inside), len(grid)), taken
     taken = np.all(cells < np.asarray(grid, np.int64), axis=1)
     return (cells if taken.all() else cells[taken]), taken
 

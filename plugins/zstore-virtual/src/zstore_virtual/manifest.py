@@ -96,6 +96,9 @@ class Chunks:
         if not len(self.source) == len(self.offset) == len(self.size) == count:
             lengths = len(self.source), len(self.offset), len(self.size)
             raise MetadataError(f"{lengths} sources, offsets and sizes given, expected {count} of each")
+        if bool(np.any((self.source == ABSENT) & ((self.offset < 0) | (self.size < 0)))):
+            self.offset = np.where(self.source == ABSENT, 0, self.offset)
+            self.size = np.where(self.source == ABSENT, 0, self.size)
         there, size = self.source != ABSENT, np.where(self.size == WHOLE, 0, self.size)
         if bool(np.any(there & ((self.offset < 0) | (size < 0) | (self.offset > MOST_CHUNKS - size)))):
             raise MetadataError("a reference has a negative offset or size, or reaches beyond 2^62 bytes")
@@ -124,7 +127,7 @@ class Chunks:
         grid = tuple(int(count) for count in grid)
         if prod(grid) > MOST_CHUNKS:
             raise MetadataError(f"a grid of {grid} chunks; expected at most 2^62")
-        places = np.asarray(cells, np.int64).reshape(-1, len(grid))
+        places = np.asarray(cells, np.int64).reshape(np.size(source), len(grid))
         if bool(np.any((places < 0) | (places >= np.asarray(grid, np.int64)))):
             raise MetadataError(f"a chunk lies outside of the grid of {grid} chunks")
         numbers = np.zeros(len(places), np.int64)
@@ -218,7 +221,7 @@ class Manifest:
             return Reference(source, offset, size)
         return None
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
+    def list_keys(self, prefix: str = "") -> Iterator[str]:
         """Every key below a prefix."""
         start = prefix and f"{prefix}/"
         yield from [key for key in self.documents if key.startswith(start)]

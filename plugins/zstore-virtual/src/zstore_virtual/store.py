@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -23,9 +24,11 @@ from zstore.storage.base import (
     check_key,
     check_prefix,
 )
+from zstore.storage.url import open_store
 from zstore_virtual.forms import open_manifest
 from zstore_virtual.manifest import WHOLE, Manifest, Reference, Source
 from zstore_virtual.places import Place, Places, folder_of, open_place
+from zstore_virtual.virtualizarr import manifest_of, stores_of
 
 __all__ = ["VirtualStore"]
 
@@ -48,6 +51,7 @@ class VirtualStore(Store):
 
     allow           places that references may lead to, with all that is below them: directories and URLs. By
                     default the directory, or the prefix, that the manifest's file is in
+    stores          stores of places that are opened already, by their URLs, each with all that is below it
     remote_options  storage options of sources that are not local files
     target_options  storage options of the manifest's own file
 
@@ -66,18 +70,20 @@ class VirtualStore(Store):
         allow: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
         remote_options: Mapping[str, Any] | None = None,
         target_options: Mapping[str, Any] | None = None,
+        stores: Mapping[str, Store] | None = None,
     ) -> None:
         self.manifest = manifest
         self._address = url
         self._remote_options, self._target_options = remote_options, target_options
         base = None if url is None else folder_of(url)
         if allow is None:
-            allow = [] if base is None else [base]
+            allow = [*(stores or {})] if base is None else [base]
         elif isinstance(allow, str | os.PathLike):
             allow = [allow]
         self._allow = [os.fspath(place) for place in allow]
         self._places = Places(self._allow, base)
         self._found: dict[int, tuple[Place, str]] = {}
+        self._given = dict(stores or {})
         self._stores: dict[Place, Store] = {}
         self._seen: dict[int, tuple[int, str | None]] = {}
         self._lock = threading.Lock()
@@ -99,6 +105,16 @@ class VirtualStore(Store):
             address = os.path.abspath(address)  # noqa: PTH100
         manifest = open_manifest(address, storage_options=options.get("target_options"))
         return cls(manifest, url=address, **options)
+
+    @classmethod
+    def from_object(cls, target: Any, *, read_only: bool = False) -> VirtualStore:
+        """The store around VirtualiZarr's `ManifestStore`; what is in its registry is allowed."""
+        stores = stores_of(target)
+        asked = {
+            url.rstrip("/"): open_store(store) for url, store in stores.items() if not url.startswith("file:")
+        }
+        near = [url.removeprefix("file://") or "/" for url in stores if url.startswith("file:")]
+        return cls(manifest_of(target), allow=[*near, *asked], stores=asked)
 
     @property
     def request_count(self) -> int:  # type: ignore[override]
@@ -163,7 +179,7 @@ class VirtualStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`."""
-        return self.manifest.keys(check_prefix(prefix))
+        return self.manifest.list_keys(check_prefix(prefix))
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""
@@ -235,7 +251,7 @@ class VirtualStore(Store):
             store.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = (self._address, self._allow, self._remote_options, self._target_options)
+        options = (self._address, self._allow, self._remote_options, self._target_options, self._given)
         return _open_again, (self.manifest, *options)
 
     def _find(self, number: int) -> tuple[Place, str]:
@@ -255,7 +271,9 @@ class VirtualStore(Store):
         with self._lock:
             store = self._stores.get(place)
             if store is None:
-                store = self._stores[place] = open_place(place, self._remote_options)
+                given = self._given.get(place.address)
+                store = open_place(place, self._remote_options) if given is None else given
+                self._stores[place] = store
         return store
 
     def _plan(
@@ -296,6 +314,8 @@ class VirtualStore(Store):
                             file = -1
                         file, opened = tree.open(wish.name, FLAGS), wish.source
                     status = os.fstat(file)
+                    if not stat.S_ISREG(status.st_mode):
+                        raise self._failed(wish, "cannot read: expected a plain file")
                     total, modified = status.st_size, status.st_mtime_ns
                     self._check(wish, total, modified, None)
                     begin, end = wish.wanted.resolve(total)
@@ -365,5 +385,9 @@ class VirtualStore(Store):
         return f"bytes {found.offset} to {found.offset + found.size} of {address!r}"
 
 
-def _open_again(manifest: Manifest, url: Any, allow: Any, remote: Any, target: Any) -> VirtualStore:
-    return VirtualStore(manifest, url=url, allow=allow, remote_options=remote, target_options=target)
+def _open_again(
+    manifest: Manifest, url: Any, allow: Any, remote: Any, target: Any, given: Any
+) -> VirtualStore:
+    return VirtualStore(
+        manifest, url=url, allow=allow, remote_options=remote, target_options=target, stores=given
+    )
