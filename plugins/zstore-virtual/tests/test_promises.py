@@ -1,4 +1,4 @@
-"""A reference is a promise about a file: a source that is not what it was, or not where it may be, is an error."""
+"""A reference is a promise about a file: a source that has changed, or may not be read, is an error."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_local_references_lead_no_further_than_the_caller_said(tmp_path: Path, w
 
 
 class Server(ThreadingHTTPServer):
-    """Serves bytes by path with ranges and tags, sends on where `onward` says, and counts what it is asked."""
+    """Serves bytes by path with ranges and tags, sends on where `onward` says, and counts requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

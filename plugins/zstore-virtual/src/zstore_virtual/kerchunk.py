@@ -10,6 +10,7 @@ import base64
 import binascii
 import itertools
 import json
+import mmap
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,14 +34,15 @@ KEY = re.compile(rb"\s*(%s)\s*:\s*" % STRING)
 TEXT = re.compile(STRING)
 LIST = re.compile(rb"\[\s*(%s|null)\s*(?:,\s*(%s)\s*,\s*(%s)\s*)?\]" % (STRING, NUMBER, NUMBER))
 NEXT = re.compile(rb"\s*([,}])")
-DOCUMENT = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\.)*+)"\s*:')
+ENDS = (b'.zarray"', b'zarr.json"')
+MOST_KEY = 4096
 # So many bytes are looked at together.
 BLOCK = 4 << 20
 MOST_GENERATED = 1_000_000
 MOST_MEMBERS = 1_000_000
 
 
-def read_json(data: bytes | memoryview, *, path: str) -> Manifest:
+def read_json(data: bytes | memoryview | mmap.mmap, *, path: str) -> Manifest:
     """The manifest that references of version 0 or 1 are.
 
     Raises
@@ -48,7 +50,7 @@ def read_json(data: bytes | memoryview, *, path: str) -> Manifest:
         UnsupportedError: another version, or templates that are more than the grammar has.
     """
     try:
-        return _Reader(data).read()
+        return _Reader(bytes(data) if isinstance(data, memoryview) else data).read()
     except (MetadataError, UnsupportedError) as error:
         raise error.locate(path=path) from None
     except (UnicodeDecodeError, json.JSONDecodeError, binascii.Error, RecursionError, OverflowError) as error:
@@ -58,14 +60,21 @@ def read_json(data: bytes | memoryview, *, path: str) -> Manifest:
 class _Reader:
     """Goes through the text once; what is not a plain reference is decoded one by one."""
 
-    def __init__(self, data: bytes | memoryview) -> None:
+    def __init__(self, data: bytes | mmap.mmap) -> None:
         self._data = data
         self._numbers: dict[str, int] = {}
-        self._collector = Collector(self._node_paths())
+        self._collector = Collector(paths_of(self._document_keys()))
 
-    def _node_paths(self) -> set[str]:
-        found = (m[1] for m in re.finditer(rb'"([^"\\\x00-\x1f]*(?:\.zarray|zarr\.json))"\s*:', self._data))
-        return paths_of(str(name, "utf-8") for name in found)
+    def _document_keys(self) -> Iterator[str]:
+        """The keys of documents of arrays, and maybe of some other values: anywhere in the text."""
+        for end in ENDS:
+            at = self._data.find(end)
+            while at >= 0:
+                first = self._data.rfind(b'"', max(0, at - MOST_KEY), at)
+                name = bytes(self._data[first : at + len(end)])
+                if KEY.fullmatch(name + b":"):
+                    yield json.loads(name)
+                at = self._data.find(end, at + len(end))
 
     def read(self) -> Manifest:
         kept: dict[str, Any] = {}
