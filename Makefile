@@ -174,7 +174,8 @@ plugins:
 	rm -rf $(PLUGIN_VENV)
 	$(PYTHON) -m venv $(PLUGIN_VENV)
 	$(PLUGIN_VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(PLUGIN_VENV)/wheel .
-	$(PLUGIN_VENV)/bin/pip install --quiet "$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl)[cli,test]" $(addprefix ./,$(PLUGINS))
+	$(PLUGIN_VENV)/bin/pip install --quiet "$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl)[cli,test]" $(addprefix ./,$(PLUGINS)) \
+		kerchunk virtualizarr fastparquet
 	$(PLUGIN_VENV)/bin/zstore plugins
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins
 	ZSTORE_WHEEL=$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl) \

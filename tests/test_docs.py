@@ -28,8 +28,8 @@ CODEC_FILES = [
 
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# Of a package, in files of their own: see test_the_walk_through_is_a_plugin.
-OTHERWISE = {"plugins.md"}
+# Of packages, which run them: see test_the_walk_through_is_a_plugin, and the tests of zstore-virtual.
+OTHERWISE = {"plugins.md", "virtual.md"}
 # What sets something for the whole process.
 ALONE = {"zarr-python.md"}
 PAGES = sorted(

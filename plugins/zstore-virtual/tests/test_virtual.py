@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import re
 import zlib
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -480,3 +481,14 @@ def test_a_damaged_chunk_names_the_source(archive: Any, tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(CodecError, match=f"bytes {offset} to {offset + size} of '{file}'"):
         array[...]
+
+
+def test_the_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[3] / "docs" / "virtual.md"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        exec(compile(block, str(page), "exec"), names)
+    assert names["array"].shape == (12,)
+    with pytest.raises(StoreError, match="it has 60 bytes, expected 68; the chunk is bytes 20 to 36"):
+        names["array"][...]

@@ -263,6 +263,4 @@ def _arrow() -> tuple[Any, Any]:
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            "pyarrow is not installed; expected: pip install 'zstore-virtual[parquet]'"
-        ) from error
+        raise UnsupportedError("pyarrow is not installed; expected: pip install pyarrow") from error
