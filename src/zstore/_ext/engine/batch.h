@@ -38,14 +38,14 @@ typedef struct {
 typedef struct zs_batch {
     zs_job job;
     const zs_layout *layout;
-    const zs_plan *plan;         /* boxes, or … */
-    const zs_points *points;     /* … points */
-    char *memory;                /* the caller's */
-    int64_t stride[ZS_MAX_NDIM]; /* of it, per dimension of the array; for points stride[0] */
-    zs_place place;              /* place.directory -1: the bytes are given */
+    const zs_plan *plan;           /* boxes, or … */
+    const zs_points *points;       /* … points */
+    char *memory;                  /* the caller's */
+    int64_t stride[ZS_MAX_NDIM];   /* of it, per dimension of the array; for points stride[0] */
+    zs_place place;                /* place.directory -1: the bytes are given */
     const zs_stretches *stretches; /* or every outer chunk is a stretch of some file */
-    const zs_bytes *outer;       /* the outer chunks' bytes, in order of the plan */
-    const zs_bytes *inner;       /* or the inner chunks', in order of the plan */
+    const zs_bytes *outer;         /* the outer chunks' bytes, in order of the plan */
+    const zs_bytes *inner;         /* or the inner chunks', in order of the plan */
     zs_cache *cache;
     int keeps_chunks; /* decoded chunks go into the cache too */
     zs_owner *owner;  /* else chunks read in part go into the shared one; NULL: they don't */
