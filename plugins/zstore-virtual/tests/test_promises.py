@@ -17,8 +17,12 @@ import pytest
 if not entry_points(group="zstore", name="virtual"):
     pytest.skip("zstore-virtual is not installed, so it has no entry point", allow_module_level=True)
 
+from zstore_virtual.forms import open_manifest
+from zstore_virtual.parquet import write_parquet
+
 import zstore
 from zstore.errors import StoreError
+from zstore.storage.local import LocalStore
 
 ITEMS = np.arange(100, dtype="<i4")
 
@@ -282,6 +286,25 @@ def test_references_on_a_server_lead_below_their_prefix(
     assert {path for path, _ in server.asked} == {"/data/r.json"}
     assert strange.asked == []
     assert read(str(local), allow=[tmp_path]) == ITEMS.tolist()
+
+
+def test_parquet_on_a_server_is_loaded_as_it_is_needed(tmp_path: Path, server: Server) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reaches HTTP through aiohttp, which is not installed")
+    manifest = open_manifest(refer(tmp_path, "a.bin", "batch"))
+    manifest.documents["x/.zarray"] = manifest.documents[".zarray"]
+    manifest.documents[".zgroup"] = b'{"zarr_format": 2}'
+    manifest.chunks["x"] = manifest.chunks.pop("")
+    del manifest.documents[".zarray"]
+    write_parquet(manifest, LocalStore(tmp_path / "r.parq"), part_size=4)
+    for file in (tmp_path / "r.parq").rglob("*"):
+        if file.is_file():
+            server.values[f"/data/r.parq/{file.relative_to(tmp_path / 'r.parq')}"] = (file.read_bytes(), None)
+    server.values["/data/a.bin"] = (b"a header" + stored("batch"), '"1"')
+    group = zstore.open(f"virtual::{server.url}/data/r.parq")
+    assert {path for path, _ in server.asked} == {"/data/r.parq/.zmetadata"}
+    assert np.array_equal(group["x"][...], ITEMS)
+    parts = {f"/data/r.parq/x/refs.{n}.parq" for n in range(3)}
+    assert {path for path, _ in server.asked} == {"/data/r.parq/.zmetadata", "/data/a.bin", *parts}
 
 
 def test_a_remote_source_that_has_changed_is_an_error(tmp_path: Path, server: Server) -> None:

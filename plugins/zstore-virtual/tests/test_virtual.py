@@ -492,3 +492,26 @@ def test_the_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Monke
     assert names["array"].shape == (12,)
     with pytest.raises(StoreError, match="it has 60 bytes, expected 68; the chunk is bytes 20 to 36"):
         names["array"][...]
+
+
+def test_references_are_bounded_in_number_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refs = {".zarray": v2_array([4], [1]), **{str(n): [f"a{n}", n, 1] for n in range(9)}}
+    path = write_refs(tmp_path / "r.json", refs)
+    assert len(open_manifest(path).documents) == 6  # five lie outside of the array
+    with monkeypatch.context() as patch:
+        patch.setattr("zstore_virtual.collect.MOST_VALUES", 5)
+        with pytest.raises(MetadataError, match="6 values that are no chunks"):
+            open_manifest(path)
+        del refs[".zarray"]
+        with pytest.raises(MetadataError, match="more than 5 values"):
+            open_manifest(write_refs(tmp_path / "s.json", refs))
+    with monkeypatch.context() as patch:
+        patch.setattr("zstore_virtual.kerchunk.MOST_SOURCES", 8)
+        with pytest.raises(MetadataError, match="more than 8 files"):
+            open_manifest(path)
+    zstore.set_limits(value_size=100)
+    try:
+        with pytest.raises(MetadataError, match="value_size"):
+            open_manifest(path)
+    finally:
+        zstore.set_limits(value_size=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -17,6 +18,10 @@ from zstore_virtual.manifest import INLINE, MOST_CHUNKS, MOST_DIMENSIONS, Chunks
 
 __all__ = ["Collector", "grid_of"]
 
+# How many values that are no chunks may be told of, each by its own object.
+MOST_VALUES = 4_000_000
+# So many chunks that came one by one are put together.
+SINGLES = 8192
 # What chunks are named with.
 NAME = re.compile(r"[c0-9./]+")
 ENDS = ("/.zarray", "/zarr.json")
@@ -40,18 +45,18 @@ class Collector:
         path, name = self._split(key)
         if path is not None and NAME.fullmatch(name):
             rows = self._of(path)
-            rows.put(f"{name}\n", [INLINE], [len(rows.inline)], [len(value)])
+            rows.put_one(name, INLINE, len(rows.inline), len(value))
             rows.inline += value
         else:
-            self.manifest.documents[key] = value
+            self._keep(key, value)
 
     def refer(self, key: str, source: int, offset: int, size: int) -> None:
         """A value that lies in a source."""
         path, name = self._split(key)
         if path is not None and NAME.fullmatch(name):
-            self._of(path).put(f"{name}\n", [source], [offset], [size])
+            self._of(path).put_one(name, source, offset, size)
         else:
-            self.manifest.documents[key] = Reference(source, offset, size)
+            self._keep(key, Reference(source, offset, size))
 
     def refer_all(self, keys: Sequence[str], sources: Sequence[int], offsets: Ints, sizes: Ints) -> None:
         """`refer`, for many; those of one array that follow each other cost least."""
@@ -88,6 +93,11 @@ class Collector:
         self._rows.clear()
         return manifest
 
+    def _keep(self, key: str, value: bytes | Reference) -> None:
+        self.manifest.documents[key] = value
+        if len(self.manifest.documents) > MOST_VALUES:
+            raise MetadataError(f"more than {MOST_VALUES} values that are no chunks of an array")
+
     def _of(self, path: str) -> _Rows:
         found = self._rows.get(path)
         if found is None:
@@ -111,14 +121,32 @@ class _Rows:
         self.names: list[str] = []
         self.inline = bytearray()
         self._rows: list[tuple[Any, Any, Any]] = []
+        # Those that came one by one: name, source, offset, size.
+        self._single_names: list[str] = []
+        self._singles = array("q")
 
     def put(self, names: str, source: Any, offset: Any, size: Any) -> None:
+        self._settle()
         self.names.append(names)
         self._rows.append(
             (np.asarray(source, np.int32), np.asarray(offset, np.int64), np.asarray(size, np.int64))
         )
 
+    def put_one(self, name: str, source: int, offset: int, size: int) -> None:
+        self._single_names.append(f"{name}\n")
+        self._singles.extend((source, offset, size))
+        if len(self._single_names) == SINGLES:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._single_names:
+            self.names.append("".join(self._single_names))
+            singles = np.frombuffer(self._singles, np.int64).reshape(-1, 3)
+            self._rows.append((singles[:, 0].astype(np.int32), singles[:, 1].copy(), singles[:, 2].copy()))
+            self._single_names, self._singles = [], array("q")
+
     def finish(self, path: str, manifest: Manifest, number_of: Ints | None) -> None:
+        self._settle()
         text = "".join(self.names)
         source, offset, size = (np.concatenate(part) for part in zip(*self._rows, strict=True))
         if number_of is not None and len(number_of):
@@ -136,6 +164,11 @@ class _Rows:
                 grid, cells, *rest, inline=inline, has_c=bool(keys.prefix), separator=keys.separator
             )
         if not taken.all():
+            count = len(manifest.documents) + int(np.count_nonzero(~taken))
+            if count > MOST_VALUES:
+                raise MetadataError(
+                    f"{count} values that are no chunks of an array, expected {MOST_VALUES} at most"
+                )
             names = text.splitlines()
             for row in np.flatnonzero(~taken):
                 key = f"{path}/{names[row]}" if path else names[row]

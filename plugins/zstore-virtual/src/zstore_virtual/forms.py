@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.base.limits import current_limits
+from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.storage.base import AtMost
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
@@ -19,8 +20,6 @@ from zstore_virtual.parquet import read_parquet, write_parquet
 __all__ = ["open_manifest", "write_manifest"]
 
 FOLDERS = (".parq", ".parquet")
-# Of a document in JSON; a million references have about 70 MB.
-MOST_SIZE = 4 << 30
 
 
 def open_manifest(
@@ -44,7 +43,7 @@ def open_manifest(
         )
     top, _, name = address.rpartition("/")
     with open_store(top, read_only=True, storage_options=storage_options) as store:
-        data = store.get(name, AtMost(MOST_SIZE + 1))
+        data = store.get(name, AtMost(current_limits().value_size + 1))
     if data is None:
         raise NotFoundError("there are no references", path=address)
     return _read(data, address)
@@ -67,8 +66,12 @@ def _read_file(path: str) -> Manifest:
 
 
 def _read(data: Any, path: str) -> Manifest:
-    if len(data) > MOST_SIZE:
-        raise UnsupportedError(f"the references have more than {MOST_SIZE} bytes", path=path)
+    limit = current_limits().value_size
+    if len(data) > limit:
+        raise MetadataError(
+            f"the references have more than {limit} bytes, the limit value_size (zstore.set_limits)",
+            path=path,
+        )
     return read_json(data, path=path)
 
 

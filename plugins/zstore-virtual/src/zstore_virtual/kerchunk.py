@@ -40,6 +40,7 @@ MOST_KEY = 4096
 BLOCK = 4 << 20
 MOST_GENERATED = 1_000_000
 MOST_MEMBERS = 1_000_000
+MOST_SOURCES = 4_000_000
 
 
 def read_json(data: bytes | memoryview | mmap.mmap, *, path: str) -> Manifest:
@@ -150,9 +151,15 @@ class _Reader:
         numbers = np.fromstring(text, np.int64, sep=" ")
         known = self._numbers
         for address in dict.fromkeys(addresses):
-            known.setdefault(address, len(known))
+            self._number(address)
         sources = [known[address] for address in addresses]
         self._collector.refer_all(keys, sources, numbers[0::2], numbers[1::2])
+
+    def _number(self, address: str) -> int:
+        number = self._numbers.setdefault(address, len(self._numbers))
+        if number >= MOST_SOURCES:
+            raise MetadataError(f"the references lead to more than {MOST_SOURCES} files")
+        return number
 
     def _reference(self, key: str, at: int) -> int:
         data = self._data
@@ -166,7 +173,7 @@ class _Reader:
                 raise MetadataError(
                     f"a reference has offset {offset} and size {size}; expected none below 0", key=key
                 )
-            number = self._numbers.setdefault(address, len(self._numbers))
+            number = self._number(address)
             self._collector.refer(key, number, offset, size)
             return found.end()
         text = TEXT.match(data, at)
@@ -204,7 +211,7 @@ class _Reader:
                 given = {**templates, **dict(zip(rule["dimensions"], values, strict=True))}
                 made = {name: template.fill(given) for name, template in parts.items()}
                 offset, size = (_integer(made[n]) if n in made else None for n in ("offset", "length"))
-                number = self._numbers.setdefault(made["url"], len(self._numbers))
+                number = self._number(made["url"])
                 self._collector.refer(made["key"], number, offset or 0, WHOLE if size is None else size)
 
     def _open(self, at: int) -> int:
