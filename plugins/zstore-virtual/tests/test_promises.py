@@ -247,6 +247,21 @@ def test_remote_references_lead_no_further_than_the_caller_said(
             with pytest.raises(StoreError, match=r"out of the places that are allowed|'..'|a user"):
                 read(address, *allow)
     assert server.asked == strange.asked == []
+    # Arrays beside one that leads astray are read.
+    good, bad = (
+        json.loads(Path(refer(tmp_path, a, "batch")).read_text())["refs"] for a in ("a.bin", refused[4])
+    )
+    (tmp_path / "a.bin").write_bytes(content)
+    refs = {
+        **{f"good/{key}": value for key, value in good.items()},
+        **{f"bad/{k}": v for k, v in bad.items()},
+    }
+    (tmp_path / "both.json").write_text(json.dumps({".zgroup": '{"zarr_format": 2}', **refs}))
+    both = zstore.open(tmp_path / "both.json")
+    assert both["good"][...].tolist() == ITEMS.tolist()
+    with pytest.raises(StoreError, match=r"'\.\.'"):
+        both["bad"][...]
+    assert server.asked == strange.asked == []
     assert read(f"{data}/a.bin", data) == ITEMS.tolist()
     assert {path for path, _ in server.asked} == {"/data/a.bin"}
     # Neighbours in one file are one request.

@@ -34,9 +34,12 @@ class Places:
         self._base = base
         self._allowed = [_split(place, base) for place in allowed]
 
-    def full(self, address: str) -> str:
-        """The address as it is, or below the manifest's place where it is a relative path."""
-        return _join(*_split(address, self._base)[:2])
+    def is_local(self, address: str) -> bool:
+        """Whether an address is one of a file here."""
+        if "://" not in address and not address.startswith("/") and self._base is not None:
+            address = self._base
+        scheme, mark, _ = address.partition("://")
+        return not mark or scheme.lower() in LOCAL
 
     def find(self, address: str) -> tuple[Place, str]:
         """The place that an address is in, and its name there; relative ones begin where the manifest is.

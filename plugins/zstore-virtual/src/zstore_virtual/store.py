@@ -121,7 +121,7 @@ class VirtualStore(Store):
         """Many, where a source is known that is no local file."""
         sources = self.manifest.sources
         if self._counted != len(sources):
-            is_near = all("://" not in self._places.full(s.address) for s in sources)
+            is_near = all(self._places.is_local(source.address) for source in sources)
             self._counted, self._count = len(sources), 1 if is_near else current_limits().request_count
         return self._count
 
