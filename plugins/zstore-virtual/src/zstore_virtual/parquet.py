@@ -142,7 +142,7 @@ class _Lazy(dict[str, Chunks]):
         arrow, parquet = _arrow()
         key = join_key(path, f"refs.{part}.parq")
         try:
-            file = parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(data)))
+            file = parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(data)), read_dictionary=["path"])
             if file.metadata.num_rows > self._part_size:
                 raise MetadataError(
                     f"{file.metadata.num_rows} references; expected {self._part_size} at most"
@@ -157,7 +157,9 @@ class _Lazy(dict[str, Chunks]):
                 raise MetadataError(
                     f"{held} bytes in memory, more than the limit value_size (zstore.set_limits)"
                 )
-            table = file.read(columns=[n for n in ("path", "offset", "size", "raw") if n in names])[:most]
+            table = file.read(
+                columns=[n for n in ("path", "offset", "size", "raw") if n in names], use_threads=False
+            )[:most]
             return self._columns(arrow, table, inline)
         except MetadataError as error:
             raise error.locate(path=self._path, key=key) from None
