@@ -114,7 +114,9 @@ class _Lazy(dict[str, Chunks]):
         columns = [np.concatenate(c) for c in zip(*rows, strict=True)] if rows else [empty, empty, empty]
         return Chunks(
             grid,
-            *columns,
+            columns[0].astype(np.int32),
+            columns[1],
+            columns[2],
             None if filled == count else number,
             bytes(inline),
             has_c=bool(keys.prefix),

@@ -39,11 +39,15 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK
 class _Wish(NamedTuple):
     """What is asked of a source for the request of that number."""
 
-    index: int
+    request: int
     source: int
     name: str
     wanted: ByteRange
     size: int | None
+
+
+# Within the store, `list` is the method.
+Wishes = dict[Place, list[_Wish]]
 
 
 class VirtualStore(Store):
@@ -276,12 +280,10 @@ class VirtualStore(Store):
                 self._stores[place] = store
         return store
 
-    def _plan(
-        self, requests: Sequence[tuple[str, ByteRange | None]]
-    ) -> tuple[Parts, dict[Place, list[_Wish]]]:
+    def _plan(self, requests: Sequence[tuple[str, ByteRange | None]]) -> tuple[Parts, Wishes]:
         """The parts that are here, and what to ask of each place for the others."""
         parts: Parts = [None] * len(requests)
-        wishes: dict[Place, list[_Wish]] = {}
+        wishes: Wishes = {}
         for index, (key, byte_range) in enumerate(requests):
             found = self.manifest.find(check_key(key))
             if found is None:
@@ -328,7 +330,7 @@ class VirtualStore(Store):
                     if isinstance(error, StoreError):
                         raise
                     raise self._failed(wish, f"cannot read: {error.strerror}", error.errno) from error
-                parts[wish.index] = self._part(wish, data, total)
+                parts[wish.request] = self._part(wish, data, total)
         finally:
             if file >= 0:
                 os.close(file)
@@ -345,7 +347,7 @@ class VirtualStore(Store):
             if part is None:
                 raise self._failed(wish, "cannot read: it is not there")
             self._check(wish, part.total_size, None, part.version)
-            parts[wish.index] = self._part(wish, part.data, part.total_size)
+            parts[wish.request] = self._part(wish, part.data, part.total_size)
 
     def _part(self, wish: _Wish, data: bytes | memoryview, total: int) -> Part:
         if wish.size is None:
