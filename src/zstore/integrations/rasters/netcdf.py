@@ -87,10 +87,10 @@ def netcdf_to_zarr(
         AttributeWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic
             is no UTF-8.
     """
-    with _opened(source) as file:
-        groups = dict(_walk(file, ""))
+    with open_netcdf(source) as file:
+        groups = dict(walk_groups(file, ""))
         plans = {
-            f"{path}/{name}".lstrip("/"): _plan(
+            f"{path}/{name}".lstrip("/"): plan_variable(
                 variable, f"{path}/{name}", zarr_format, chunks, shards, compressors
             )
             for path, group in groups.items()
@@ -98,7 +98,7 @@ def netcdf_to_zarr(
         }
         for plan in plans.values():
             rehearse(zarr_format, plan)
-        attributes = {path: _attributes(group.attrs, path or "/") for path, group in groups.items()}
+        attributes = {path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()}
         store, base, held = open_place(target, zarr_format)
         said = {"source": os.fspath(source)}
         job = begin_in(store, base, held, zarr_format, "netcdf_to_zarr", said, overwrite=overwrite)
@@ -137,7 +137,12 @@ def netcdf_to_zarr(
 
 
 @contextmanager
-def _opened(source: str | os.PathLike[str]) -> Iterator[Any]:
+def open_netcdf(source: str | os.PathLike[str]) -> Iterator[Any]:
+    """The file: h5netcdf's, or a `ClassicFile`, with `groups`, `variables` and `attrs`.
+
+    Raises
+        as `netcdf_to_zarr`.
+    """
     path = os.fspath(source)
     if not Path(path).is_file():
         raise NotFoundError("no file there", path=path)
@@ -161,13 +166,15 @@ def _open_hdf5(path: str) -> Any:
         raise StoreError(f"not an HDF5 file: {error}", path=path) from error
 
 
-def _walk(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The group and all below it, by their paths."""
     yield path, group
     for name, child in group.groups.items():
-        yield from _walk(child, f"{path}/{name}".lstrip("/"))
+        yield from walk_groups(child, f"{path}/{name}".lstrip("/"))
 
 
-def _attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
+def stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Attributes as JSON, without those that the NetCDF library keeps for itself."""
     kept = {}
     for name in found:
         if name in INTERNAL or name.startswith("_Netcdf4"):
@@ -181,14 +188,18 @@ def _attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
     return render_attributes(kept, where)
 
 
-def _plan(
+def plan_variable(
     variable: Any, where: str, zarr_format: ZarrFormat, chunks: Lengths, shards: Lengths, compressors: Any
 ) -> dict[str, Any]:
-    """What `create_array` takes for a variable."""
+    """What `create_array` takes for a variable.
+
+    Raises
+        UnsupportedError: a type that Zarr has not.
+    """
     dtype, stated = _type(variable, where)
     raw = dict(variable.attrs)
     fill = raw.pop("_FillValue", None)
-    attributes = {**_attributes(raw, where), **stated}
+    attributes = {**stored_attributes(raw, where), **stated}
     shape, names = tuple(variable.shape), tuple(name.rpartition("/")[2] for name in variable.dimensions)
     if isinstance(fill, np.ndarray) and fill.size == 1:
         fill = fill.reshape(())[()]

@@ -67,7 +67,7 @@ class ClassicFile:
             import netCDF4
         self.path = os.fspath(path)
         self.groups: dict[str, Any] = {}
-        record_count, _ = measure(self.path)
+        self.layout = measure(self.path)
         with _library:
             try:
                 self._file = netCDF4.Dataset(self.path)
@@ -75,7 +75,7 @@ class ClassicFile:
                 self._file.set_auto_chartostring(False)
                 self.attrs = self._attributes(self._file, "/")
                 stored = self._file.variables.items()
-                self.variables = {name: self._variable(found, record_count) for name, found in stored}
+                self.variables = {name: self._variable(found, self.layout.record_count) for name, found in stored}
             except (OSError, RuntimeError, AttributeError, ValueError) as error:
                 raise StoreError(f"header is damaged: {error}", path=self.path) from error
 
@@ -106,8 +106,24 @@ class ClassicFile:
         return found
 
 
-def measure(path: str) -> tuple[int, int]:
-    """(records, bytes up to the end of the last item) of a file that holds all that its header announces.
+@dataclass(frozen=True)
+class Layout:
+    """Where the values of a file lie.
+
+    record_count, record_step  how many records there are, and how many bytes lie from one to the next
+    places                     of each variable, in the file's order: where its items begin, the bytes of all of
+                               them or of one record's, and whether there are records
+    end                        bytes up to the end of the last item
+    """
+
+    record_count: int
+    record_step: int
+    places: tuple[tuple[int, int, bool], ...]
+    end: int
+
+
+def measure(path: str) -> Layout:
+    """Where the values lie in a file that holds all that its header announces.
 
     Raises
         StoreError: the file is cut short, or its header damaged.
@@ -119,13 +135,14 @@ def measure(path: str) -> tuple[int, int]:
             expected = f"expected one of {list(SIGNATURES)}"
             raise UnsupportedError(f"file begins with {data[: header.at]!r}; {expected}", path=path)
         try:
-            record_count, end = header.measure()
+            layout = header.measure()
         except (ValueError, IndexError):
             what = f"file of {size} bytes is cut short, or its header damaged before byte {header.at}"
             raise StoreError(what, path=path) from None
-    if end > size:
-        raise StoreError(f"file is cut short: its values end at byte {end}, the file at {size}", path=path)
-    return record_count, end
+    if layout.end > size:
+        what = f"file is cut short: its values end at byte {layout.end}, the file at {size}"
+        raise StoreError(what, path=path)
+    return layout
 
 
 class _Header:
@@ -140,7 +157,7 @@ class _Header:
         self.at = len(SIGNATURES[0])
         self.version = data[self.at - 1]
 
-    def measure(self) -> tuple[int, int]:
+    def measure(self) -> Layout:
         record_count = self._count()
         lengths = []
         for _ in self._list():
@@ -160,7 +177,7 @@ class _Header:
             for begin, size, is_record in variables
             if size and (record_count or not is_record)
         ]
-        return record_count, max(ends, default=0)
+        return Layout(record_count, step, tuple(variables), max(ends, default=0))
 
     def _variable(self, lengths: list[int]) -> tuple[int, int, bool]:
         """(where the items begin, bytes of all of them or of one record's, whether there are records)."""

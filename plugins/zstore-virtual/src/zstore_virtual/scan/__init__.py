@@ -1,1 +1,19 @@
 """What reads the index of another format's file and makes a manifest of it."""
+
+from __future__ import annotations
+
+from zstore.extensions.hookspecs import hookimpl
+from zstore.extensions.offers import Offer
+
+__all__ = ["register_codecs"]
+
+CODECS = ("Delta", "Floatpred", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "Szip")
+
+
+@hookimpl
+def register_codecs() -> list[Offer]:
+    """Codecs of HDF5 and TIFF, under the names that numcodecs' users gave them."""
+    return [
+        Offer(f"numcodecs.imagecodecs_{name.lower()}", f"zstore_virtual.scan.codecs:{name}")
+        for name in CODECS
+    ]

@@ -1,0 +1,236 @@
+"""Codecs of HDF5 and TIFF files that Zarr lacks, under the names that numcodecs' users gave them.
+
+Spec     imagecodecs.numcodecs, whose ids and options these are; HDF5's registered filters; TIFF 6.0, sections 13
+         and 14, and Adobe's technical note 3 (predictors)
+v3 name  numcodecs.imagecodecs_lzw and so on
+v2 id    imagecodecs_lzw and so on
+Example  {"name": "numcodecs.imagecodecs_szip", "configuration": {"options_mask": 133, "pixels_per_block": 16,
+         "bits_per_pixel": 16, "pixels_per_scanline": 256}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec
+from zstore.codecs.options import refuse_unknown
+from zstore.extensions.extras import optional
+
+__all__ = ["Delta", "Floatpred", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "Szip"]
+
+# What imagecodecs raises: each codec's own error is a RuntimeError.
+FAILURES = (RuntimeError, ValueError, TypeError, IndexError, OverflowError)
+
+
+class _Codec:
+    """What is told of a codec: `known` are its options with their defaults, None where there is none."""
+
+    name: ClassVar[str]
+    known: ClassVar[Mapping[str, Any]] = {}
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    """Options that follow from the chunk, whatever the document says."""
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        self._configuration = dict(configuration)
+        self._spec = spec
+        self._options = {**self.known, **self._configuration}
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        refuse_unknown(cls.name, configuration, (*cls.known, *cls.ignored))
+        for option, default in cls.known.items():
+            value = configuration.get(option, default)
+            kind = bool if isinstance(default, bool) else int
+            if type(value) is not kind:
+                raise cls.refuse(f"has {option} {value!r}; expected {kind.__name__}")  # type: ignore[attr-defined]
+        return cls(configuration)
+
+    def to_configuration(self) -> dict[str, Any]:
+        return dict(self._configuration)
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        return type(self)(self._configuration, spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self._configuration, self._spec))
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{key}={value!r}" for key, value in self._configuration.items())
+        return f"{type(self).__name__}({options})"
+
+    def _call(self, verb: str, data: Any, **options: Any) -> Any:
+        """What imagecodecs makes of the data."""
+        with optional(f"codec {self.name!r} needs imagecodecs", "imagecodecs"):
+            import imagecodecs
+        function = f"{self.name.rpartition('_')[2]}_{verb}"
+        try:
+            return getattr(imagecodecs, function)(data, **options)
+        except FAILURES as error:
+            size = memoryview(data).nbytes
+            raise self.fail(f"to {verb} {size} bytes: {error}") from error  # type: ignore[attr-defined]
+
+
+class _Stream(_Codec, BytesCodec):
+    """Bytes to bytes, by imagecodecs' function of the same name."""
+
+    tells_end: ClassVar[bool] = True
+    """Whether what is decoded may be shorter than the room for it."""
+
+    def encode(self, data: Any) -> bytes:
+        return bytes(self._call("encode", bytes(data), **self._options))
+
+    def decode(self, data: Any, size_limit: int) -> bytes:
+        # One byte more tells what is too long from what is whole.
+        room = size_limit + self.tells_end
+        decoded = self._call("decode", bytes(data), out=room, **self._options)
+        if len(decoded) > size_limit:
+            raise self.fail(f"decodes to more than the {size_limit} bytes allowed")
+        return bytes(decoded)
+
+
+class Lzw(_Stream):
+    """TIFF's LZW."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_lzw"
+
+
+class Packbits(_Stream):
+    """TIFF's PackBits."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_packbits"
+
+
+class Lzf(_Stream):
+    """LZF, as h5py writes it where `header` is false."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_lzf"
+    known: ClassVar[Mapping[str, Any]] = {"header": True}
+
+
+class Szip(_Stream):
+    """HDF5's szip, which says how many bytes it decodes to."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_szip"
+    known: ClassVar[Mapping[str, Any]] = {
+        **dict.fromkeys(("options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline")),
+        "header": True,
+    }
+    tells_end: ClassVar[bool] = False
+
+
+class Lz4h5(_Stream):
+    """LZ4 in blocks, as HDF5's filter 32004 writes it."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_lz4h5"
+
+
+class Packints(_Codec, BytesCodec):
+    """Integers of fewer than 8 bits, the highest bits first, each run of `runlen` from a byte of its own."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_packints"
+    known: ClassVar[Mapping[str, Any]] = {"bitspersample": None, "runlen": 0}
+    ignored: ClassVar[frozenset[str]] = frozenset(("dtype", "bitorder"))
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        made = super().from_configuration(configuration)
+        if configuration.get("dtype", "|u1") not in ("|u1", "uint8") or configuration.get("bitorder"):
+            raise cls.refuse(f"with {dict(configuration)!r}; expected items of |u1, no bitorder")
+        if made._options["bitspersample"] not in (1, 2, 4):
+            raise cls.refuse(f"has bitspersample {made._options['bitspersample']}; expected 1, 2 or 4")
+        return made
+
+    def encode(self, data: Any) -> bytes:
+        items = np.frombuffer(data, np.uint8)
+        bits = self._options["bitspersample"]
+        if items.size and items.max() >> bits:
+            raise self.fail(f"to encode {items.max()}: expected less than {1 << bits}")
+        return bytes(self._call("encode", items, bitspersample=bits, runlen=self._options["runlen"]))
+
+    def decode(self, data: Any, size_limit: int) -> memoryview:
+        bits, run = self._options["bitspersample"], self._options["runlen"] or size_limit
+        if memoryview(data).nbytes != -(-run * bits // 8) * (size_limit // max(run, 1)):
+            raise self.fail(f"{memoryview(data).nbytes} bytes do not hold {size_limit} items in runs of {run}")
+        found = self._call(
+            "decode", bytes(data), dtype="|u1", bitspersample=bits, runlen=self._options["runlen"]
+        )
+        return np.ascontiguousarray(found).reshape(-1)[:size_limit].data
+
+
+class Delta(_Codec, ArrayCodec):
+    """TIFF's predictor 2: each sample less the one before it in its row."""
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_delta"
+    known: ClassVar[Mapping[str, Any]] = {"axis": -1, "dist": 1}
+    ignored: ClassVar[frozenset[str]] = frozenset(("shape", "dtype"))
+
+    def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
+        return spec
+
+    def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return self._apply("encode", chunk)
+
+    def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return self._apply("decode", chunk)
+
+    def _apply(self, verb: str, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        native = np.ascontiguousarray(chunk, chunk.dtype.newbyteorder("="))
+        items = native.view(f"u{native.dtype.itemsize}") if native.dtype.kind == "i" else native
+        made = np.asarray(self._call(verb, items, **self._options))
+        return made.view(native.dtype).reshape(chunk.shape)
+
+
+class Floatpred(_Codec, BytesCodec):
+    """TIFF's predictor 3: the bytes of a row's floats, the highest of all first, each less the one before it.
+
+    It stands behind `bytes` of little-endian items, whatever the file's order: planes of bytes have none.
+    """
+
+    name: ClassVar[str] = "numcodecs.imagecodecs_floatpred"
+    known: ClassVar[Mapping[str, Any]] = {"axis": -1, "dist": 1}
+    ignored: ClassVar[frozenset[str]] = frozenset(("shape", "dtype"))
+
+    def bind(self, spec: ChunkSpec) -> Self:
+        # Behind `bytes` the codec is told of bytes only: shape and dtype are the document's.
+        return type(self)(self._configuration, spec)
+
+    def _items(self, data: Any) -> np.ndarray[Any, Any]:
+        dtype = np.dtype(self._configuration["dtype"]).newbyteorder("<")
+        shape = tuple(self._configuration["shape"])
+        items = np.frombuffer(data, np.uint8)
+        if items.nbytes != prod(shape) * dtype.itemsize:
+            # The last strip of an image has fewer rows.
+            row = prod(shape[1:]) * dtype.itemsize
+            if items.nbytes % row or items.nbytes > shape[0] * row:
+                raise self.fail(f"{items.nbytes} bytes are no rows of {row} bytes")
+            shape = (items.nbytes // row, *shape[1:])
+        return items.view(dtype).reshape(shape)
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        shape, dtype = configuration.get("shape"), configuration.get("dtype")
+        try:
+            is_right = np.dtype(dtype).kind == "f" and all(type(n) is int and n > 0 for n in shape or ())
+        except TypeError:
+            is_right = False
+        if not is_right or not isinstance(shape, list | tuple) or len(shape) < 2:
+            raise cls.refuse(f"has shape {shape!r} and dtype {dtype!r}; expected those of chunks of floats")
+        return super().from_configuration(configuration)
+
+    def encode(self, data: Any) -> bytes:
+        return bytes(np.ascontiguousarray(self._call("encode", self._items(data), **self._options_)).tobytes())
+
+    def decode(self, data: Any, size_limit: int) -> memoryview:
+        found = self._call("decode", self._items(data), **self._options_)
+        return np.ascontiguousarray(found).reshape(-1).view(np.uint8).data
+
+    @property
+    def _options_(self) -> dict[str, Any]:
+        return {name: self._options[name] for name in ("axis", "dist")}
+
+    def encoded_bound(self, size: int) -> int | None:
+        return size

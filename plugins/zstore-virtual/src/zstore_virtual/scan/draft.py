@@ -1,0 +1,129 @@
+"""A manifest in the making: documents written by the core, references beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zstore.nodes.array import Array
+from zstore.nodes.create import NewNodes
+from zstore.storage.base import join_key
+from zstore.storage.memory import MemoryStore
+from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest, parse_cell
+
+__all__ = ["DOCUMENT", "Draft", "cut_contiguous", "inline_chunks", "keep_source"]
+
+DOCUMENT = "zarr.json"
+# What lies in one stretch is cut where it is larger than that.
+STRETCH_SIZE = 16 << 20
+
+
+class Draft:
+    """Groups and arrays of one hierarchy in Zarr v3, gathered until `finish`.
+
+    store     where documents, and the chunks that the manifest itself will hold, are kept meanwhile
+    nodes     the new nodes in it
+    manifest  takes the sources and the references
+    """
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.nodes = NewNodes(self.store, "", 3)
+        self.manifest = Manifest()
+        self._own: dict[str, Array] = {}
+
+    def add_source(self, path: str | os.PathLike[str]) -> int:
+        """The number of a file on this machine, with its size and the time of its last change."""
+        return keep_source(self.manifest, path)
+
+    def add_group(self, path: str, attributes: Mapping[str, Any]) -> None:
+        """A group."""
+        self.nodes.add_group(path, attributes)
+
+    def add_array(self, path: str, **options: Any) -> Array:
+        """An array, its references to be given by `refer`; options are those of `create_array`."""
+        return self.nodes.add_array(path, **options)
+
+    def refer(
+        self, path: str, array: Array, source: Any, offset: Any, size: Any, cells: Any = None, inline: bytes = b""
+    ) -> None:
+        """Where the chunks of an array lie: all of them in order C, or those at `cells`."""
+        grid = array.model.grid.count(array.shape)
+        sources = np.broadcast_to(np.asarray(source, np.int32), prod(grid) if cells is None else len(cells))
+        if cells is None:
+            chunks = Chunks(grid, sources, offset, size, inline=inline, has_c=True, separator="/")
+        else:
+            options: dict[str, Any] = {"inline": inline, "has_c": True, "separator": "/"}
+            chunks = Chunks.of_cells(grid, cells, sources, offset, size, **options)
+        self.manifest.chunks[path] = chunks
+
+    def add_data(self, path: str, **options: Any) -> None:
+        """An array whose chunks the manifest itself is to hold; `data` among the options of `create_array`."""
+        self._own[path] = self.nodes.add_array(path, **options)
+
+    def hold(self, path: str, array: Array) -> None:
+        """Have the manifest hold what is written to an array that was added."""
+        self._own[path] = array
+
+    def finish(self) -> Manifest:
+        """The manifest with all documents."""
+        self.nodes.publish()
+        for key in self.store.list():
+            if key == DOCUMENT or key.endswith(f"/{DOCUMENT}"):
+                self.manifest.documents[key] = bytes(self.store.get(key) or b"")
+        for path, array in self._own.items():
+            self.manifest.chunks[path] = inline_chunks(self.store, path, array)
+        return self.manifest
+
+
+def inline_chunks(store: MemoryStore, path: str, array: Array) -> Chunks:
+    """The chunks of an array in memory, for a manifest that holds them itself."""
+    cells, values = [], []
+    for key in store.list(path):
+        cell = parse_cell(key[len(path) :].lstrip("/"), True, "/")
+        if cell is not None and len(cell) == array.ndim:
+            cells.append(cell)
+            values.append(bytes(store.get(key) or b""))
+    sizes = np.array([len(value) for value in values], np.int64)
+    return Chunks.of_cells(
+        array.model.grid.count(array.shape),
+        np.array(cells, np.int64).reshape(len(cells), array.ndim),
+        np.full(len(cells), INLINE, np.int32),
+        np.cumsum(sizes) - sizes,
+        sizes,
+        inline=b"".join(values),
+        has_c=True,
+        separator="/",
+    )
+
+
+def keep_source(manifest: Manifest, path: str | os.PathLike[str]) -> int:
+    """The number of a file on this machine, with its size and the time of its last change."""
+    place = Path(path).absolute()
+    found = place.stat()
+    return manifest.add_source(str(place), size=found.st_size, modified=found.st_mtime_ns)
+
+
+def cut_contiguous(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
+    """Chunks that lie one behind the other where items do: of equal lengths, at most 16 MiB as far as they go."""
+    chunk = [max(length, 1) for length in shape]
+    for axis, length in enumerate(chunk):
+        if prod(chunk) * item_size <= STRETCH_SIZE:
+            break
+        row_size = prod(chunk[axis + 1 :]) * item_size
+        longest = max(1, STRETCH_SIZE // max(row_size, 1))
+        chunk[axis] = max(n for n in range(1, min(longest, length) + 1) if length % n == 0)
+    return tuple(chunk)
+
+
+def refer_stretch(draft: Draft, path: str, array: Array, source: int, begin: int | None) -> None:
+    """The references of an array whose items lie one behind the other from `begin` on; None: nowhere."""
+    count = prod(array.model.grid.count(array.shape))
+    size = prod(array.chunks) * array.dtype.itemsize
+    offset = np.arange(count, dtype=np.int64) * size + (begin or 0)
+    draft.refer(path, array, ABSENT if begin is None else source, offset, np.full(count, size))
