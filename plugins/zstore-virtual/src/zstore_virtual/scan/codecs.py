@@ -62,13 +62,13 @@ class _Codec:
         options = ", ".join(f"{key}={value!r}" for key, value in self._configuration.items())
         return f"{type(self).__name__}({options})"
 
-    def _call(self, verb: str, data: Any, **options: Any) -> Any:
+    def _call(self, verb: str, data: Any, *more: Any, **options: Any) -> Any:
         """What imagecodecs makes of the data."""
         with optional(f"codec {self.name!r} needs imagecodecs", "imagecodecs"):
             import imagecodecs
         function = f"{self.name.rpartition('_')[2]}_{verb}"
         try:
-            return getattr(imagecodecs, function)(data, **options)
+            return getattr(imagecodecs, function)(data, *more, **options)
         except FAILURES as error:
             size = memoryview(data).nbytes
             raise self.fail(f"to {verb} {size} bytes: {error}") from error  # type: ignore[attr-defined]
@@ -149,15 +149,13 @@ class Packints(_Codec, BytesCodec):
         bits = self._options["bitspersample"]
         if items.size and items.max() >> bits:
             raise self.fail(f"to encode {items.max()}: expected less than {1 << bits}")
-        return bytes(self._call("encode", items, bitspersample=bits, runlen=self._options["runlen"]))
+        return bytes(self._call("encode", items, bits, runlen=self._options["runlen"]))
 
     def decode(self, data: Any, size_limit: int) -> memoryview:
         bits, run = self._options["bitspersample"], self._options["runlen"] or size_limit
         if memoryview(data).nbytes != -(-run * bits // 8) * (size_limit // max(run, 1)):
             raise self.fail(f"{memoryview(data).nbytes} bytes do not hold {size_limit} items in runs of {run}")
-        found = self._call(
-            "decode", bytes(data), dtype="|u1", bitspersample=bits, runlen=self._options["runlen"]
-        )
+        found = self._call("decode", bytes(data), "|u1", bits, runlen=self._options["runlen"])
         return np.ascontiguousarray(found).reshape(-1)[:size_limit].data
 
 
