@@ -1,0 +1,71 @@
+"""`zstore virtualize`: files of other formats as one Zarr hierarchy of references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zstore.cli.options import show_progress
+
+__all__ = ["virtualize"]
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True)
+@click.argument("target")
+@click.option("--concat", metavar="DIMENSION", help="Have files follow each other along this dimension.")
+@click.option("--stack", metavar="DIMENSION", help="Make each file one item of this new dimension.")
+@click.option("--values", metavar="LIST", help="With --stack: a date or a number for each file, by commas.")
+@click.option("--drop", multiple=True, metavar="NAME", help="Leave this variable out; may be given often.")
+@click.option("--append", is_flag=True, help="Have the files that TARGET lacks follow those that it has.")
+@click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
+def virtualize(
+    sources: tuple[str, ...],
+    target: str,
+    concat: str | None,
+    stack: str | None,
+    values: str | None,
+    drop: tuple[str, ...],
+    append: bool,
+    overwrite: bool,
+) -> None:
+    """Write references to the NetCDF, HDF5, GeoTIFF or Zarr files SOURCES to TARGET (.json, .parquet).
+
+    \b
+    zstore virtualize scene.tif scene.json
+    zstore virtualize 2024-*.nc all.json --concat time
+    zstore virtualize 2024-*.nc all.json --concat time --append
+    """
+    from zstore.errors import StoreError
+    from zstore_virtual import open_manifest, write_manifest
+    from zstore_virtual.scan.virtualize import virtualize as make
+
+    is_there = Path(target).exists()
+    if is_there and not (append or overwrite):
+        raise StoreError("something is there already; expected append or overwrite", path=target)
+    told = None
+    if values is not None:
+        told = [_value_of(word.strip()) for word in values.split(",")]
+    held = open_manifest(target) if append and is_there else None
+    before = 0 if held is None else len(held.sources)
+    with show_progress("scanning") as progress:
+        manifest = make(
+            sources,
+            concat=concat,
+            stack_along=stack,
+            values=told,
+            drop=drop,
+            append_to=held,
+            progress=progress,
+        )
+    write_manifest(manifest, target)
+    added = f", {len(manifest.sources) - before} new" if held is not None else ""
+    click.echo(f"{target}: {manifest.count} references to {len(manifest.sources)} files{added}")
+
+
+def _value_of(word: str) -> str | float:
+    try:
+        return float(word)
+    except ValueError:
+        return word
