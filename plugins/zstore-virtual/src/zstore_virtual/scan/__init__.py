@@ -14,6 +14,9 @@ CODECS = ("Delta", "Floatpred", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "
 def register_codecs() -> list[Offer]:
     """Codecs of HDF5 and TIFF, under the names that numcodecs' users gave them."""
     return [
-        Offer(f"numcodecs.imagecodecs_{name.lower()}", f"zstore_virtual.scan.codecs:{name}")
-        for name in CODECS
+        Offer("zstore.hdf5_shuffle", "zstore_virtual.scan.codecs:Hdf5Shuffle"),
+        *(
+            Offer(f"numcodecs.imagecodecs_{name.lower()}", f"zstore_virtual.scan.codecs:{name}")
+            for name in CODECS
+        ),
     ]

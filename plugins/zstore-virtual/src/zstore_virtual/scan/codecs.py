@@ -20,7 +20,7 @@ from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec
 from zstore.codecs.options import refuse_unknown
 from zstore.extensions.extras import optional
 
-__all__ = ["Delta", "Floatpred", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "Szip"]
+__all__ = ["Delta", "Floatpred", "Hdf5Shuffle", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "Szip"]
 
 # What imagecodecs raises: each codec's own error is a RuntimeError.
 FAILURES = (RuntimeError, ValueError, TypeError, IndexError, OverflowError)
@@ -128,6 +128,36 @@ class Lz4h5(_Stream):
     name: ClassVar[str] = "numcodecs.imagecodecs_lz4h5"
 
 
+class Hdf5Shuffle(_Codec, BytesCodec):
+    """HDF5's shuffle where bytes are left that make no whole item: those stay behind the others."""
+
+    name: ClassVar[str] = "zstore.hdf5_shuffle"
+    known: ClassVar[Mapping[str, Any]] = {"elementsize": None}
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        made = super().from_configuration(configuration)
+        if made._options["elementsize"] < 1:
+            raise cls.refuse(f"has elementsize {made._options['elementsize']}; expected 1 or more")
+        return made
+
+    def encode(self, data: Any) -> bytes:
+        return self._turn(data, (-1, self._options["elementsize"]))
+
+    def decode(self, data: Any, size_limit: int) -> bytes:
+        if memoryview(data).nbytes > size_limit:
+            raise self.fail(f"decodes to {memoryview(data).nbytes} bytes, at most {size_limit} allowed")
+        return self._turn(data, (self._options["elementsize"], -1))
+
+    def _turn(self, data: Any, shape: tuple[int, int]) -> bytes:
+        source = np.frombuffer(data, np.uint8)
+        whole = source.size - source.size % self._options["elementsize"]
+        return source[:whole].reshape(shape).T.tobytes() + source[whole:].tobytes()
+
+    def encoded_bound(self, size: int) -> int | None:
+        return size
+
+
 class Packints(_Codec, BytesCodec):
     """Integers of fewer than 8 bits, the highest bits first, each run of `runlen` from a byte of its own."""
 
@@ -154,7 +184,9 @@ class Packints(_Codec, BytesCodec):
     def decode(self, data: Any, size_limit: int) -> memoryview:
         bits, run = self._options["bitspersample"], self._options["runlen"] or size_limit
         if memoryview(data).nbytes != -(-run * bits // 8) * (size_limit // max(run, 1)):
-            raise self.fail(f"{memoryview(data).nbytes} bytes do not hold {size_limit} items in runs of {run}")
+            raise self.fail(
+                f"{memoryview(data).nbytes} bytes do not hold {size_limit} items in runs of {run}"
+            )
         found = self._call("decode", bytes(data), "|u1", bits, runlen=self._options["runlen"])
         return np.ascontiguousarray(found).reshape(-1)[:size_limit].data
 
@@ -220,7 +252,9 @@ class Floatpred(_Codec, BytesCodec):
         return super().from_configuration(configuration)
 
     def encode(self, data: Any) -> bytes:
-        return bytes(np.ascontiguousarray(self._call("encode", self._items(data), **self._options_)).tobytes())
+        return bytes(
+            np.ascontiguousarray(self._call("encode", self._items(data), **self._options_)).tobytes()
+        )
 
     def decode(self, data: Any, size_limit: int) -> memoryview:
         found = self._call("decode", self._items(data), **self._options_)

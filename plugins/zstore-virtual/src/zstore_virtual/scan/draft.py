@@ -14,7 +14,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
-from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest, parse_cell
+from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 
 __all__ = ["DOCUMENT", "Draft", "cut_contiguous", "inline_chunks", "keep_source"]
 
@@ -50,7 +50,14 @@ class Draft:
         return self.nodes.add_array(path, **options)
 
     def refer(
-        self, path: str, array: Array, source: Any, offset: Any, size: Any, cells: Any = None, inline: bytes = b""
+        self,
+        path: str,
+        array: Array,
+        source: Any,
+        offset: Any,
+        size: Any,
+        cells: Any = None,
+        inline: bytes = b"",
     ) -> None:
         """Where the chunks of an array lie: all of them in order C, or those at `cells`."""
         grid = array.model.grid.count(array.shape)
@@ -85,8 +92,8 @@ def inline_chunks(store: MemoryStore, path: str, array: Array) -> Chunks:
     """The chunks of an array in memory, for a manifest that holds them itself."""
     cells, values = [], []
     for key in store.list(path):
-        cell = parse_cell(key[len(path) :].lstrip("/"), True, "/")
-        if cell is not None and len(cell) == array.ndim:
+        cell = array.model.keys.cell(key[len(path) :].lstrip("/"), array.ndim)
+        if cell is not None:
             cells.append(cell)
             values.append(bytes(store.get(key) or b""))
     sizes = np.array([len(value) for value in values], np.int64)

@@ -96,7 +96,9 @@ def join(parts: Sequence[Part], dimension: str) -> Manifest:
             if path in parts[0].manifest.chunks:
                 manifest.chunks[path] = _renumbered(parts[0].manifest, path, manifest)
     if not joined:
-        raise MetadataError(f"no array has the dimension {dimension!r}; expected one at least", path=parts[0].name)
+        raise MetadataError(
+            f"no array has the dimension {dimension!r}; expected one at least", path=parts[0].name
+        )
     made_here = draft.finish()
     for path, document in ready.items():
         made_here.documents[join_key(path, DOCUMENT)] = render_json(document)
@@ -123,7 +125,9 @@ def stack(
     arrays = [path for path, found in documents[0].items() if found["node_type"] == "array"]
     told = None if values is None else list(values)
     if told is not None and len(told) != len(parts):
-        raise MetadataError(f"{len(told)} values of {dimension!r} given; expected one for each of {len(parts)} files")
+        raise MetadataError(
+            f"{len(told)} values of {dimension!r} given; expected one for each of {len(parts)} files"
+        )
     for path in arrays:
         if dimension in _Node(parts[0], path, documents[0][path]).dimensions:
             raise MetadataError(
@@ -132,11 +136,16 @@ def stack(
             )
     if like is not None:
         before = _documents(Part("", like))
-        chosen = {path for path in arrays if path in before and dimension in (before[path]["dimension_names"] or ())}
+        chosen = {
+            path for path in arrays if path in before and dimension in (before[path]["dimension_names"] or ())
+        }
     else:
         chosen = {path for path in arrays if not _stays(path, parts, documents)}
     return [
-        Part(part.name, _deepen(part.manifest, found, chosen, dimension, None if told is None else (told, number)))
+        Part(
+            part.name,
+            _deepen(part.manifest, found, chosen, dimension, None if told is None else (told, number)),
+        )
         for number, (part, found) in enumerate(zip(parts, documents, strict=True))
     ]
 
@@ -178,7 +187,9 @@ def _deepen(
             axis = TimeAxis.from_dates(values, dimension)
             data = axis.values[number : number + 1]
             attributes = {"units": axis.units, "calendar": axis.calendar, "standard_name": "time"}
-        draft.add_data(dimension, data=data, attributes=attributes, dimension_names=[dimension], compressors=None)
+        draft.add_data(
+            dimension, data=data, attributes=attributes, dimension_names=[dimension], compressors=None
+        )
     made = draft.finish()
     for path, document in documents.items():
         if path in chosen:
@@ -241,7 +252,9 @@ def _check_same_nodes(parts: Sequence[Part], documents: Sequence[Mapping[str, Do
 
 def _common(attributes: Sequence[Mapping[str, Any]]) -> Document:
     """What all say alike."""
-    return {key: value for key, value in attributes[0].items() if all(one.get(key) == value for one in attributes)}
+    return {
+        key: value for key, value in attributes[0].items() if all(one.get(key) == value for one in attributes)
+    }
 
 
 def _differ(node: _Node, first: _Node, what: str, mine: Any, theirs: Any) -> MetadataError:
@@ -461,7 +474,8 @@ def _join_chunks(nodes: Sequence[_Node], axis: int, manifest: Manifest) -> Docum
         table.offset[table.source == INLINE] += len(inline)
         inline += table.inline
     source, offset, size = (
-        np.concatenate([getattr(table, name) for table in tables], axis) for name in ("source", "offset", "size")
+        np.concatenate([getattr(table, name) for table in tables], axis)
+        for name in ("source", "offset", "size")
     )
     manifest.chunks[first.path] = Chunks(
         source.shape, source, offset, size, inline=inline, has_c=True, separator="/"
@@ -521,7 +535,9 @@ def _dense(node: _Node, manifest: Manifest) -> _Table:
     """All cells of a part's grid, sources numbered as in the manifest that is made."""
     if node.path not in node.part.manifest.chunks:
         grid = tuple(len(_edges(node, d)) for d in range(len(node.document["shape"])))
-        return _Table(np.full(grid, ABSENT, np.int32), np.zeros(grid, np.int64), np.zeros(grid, np.int64), b"")
+        return _Table(
+            np.full(grid, ABSENT, np.int32), np.zeros(grid, np.int64), np.zeros(grid, np.int64), b""
+        )
     chunks = _renumbered(node.part.manifest, node.path, manifest)
     count = prod(chunks.grid)
     source = np.full(count, ABSENT, np.int32)
@@ -556,7 +572,9 @@ def _cut_table(table: _Table, axis: int, edges: Sequence[int], length: int, step
     parts = np.concatenate([np.arange(count) for count in counts]) if len(counts) else counts
     shape = [1] * table.source.ndim
     shape[axis] = len(parts)
-    source, offset, size = (np.repeat(found, counts, axis) for found in (table.source, table.offset, table.size))
+    source, offset, size = (
+        np.repeat(found, counts, axis) for found in (table.source, table.offset, table.size)
+    )
     size //= np.repeat(counts, counts).reshape(shape)
     offset = offset + parts.reshape(shape) * size
     kept = [slice(None)] * source.ndim

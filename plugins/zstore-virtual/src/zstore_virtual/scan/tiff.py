@@ -150,7 +150,9 @@ def _join_bands(variables: Sequence[Variable], names: Sequence[str], path: str) 
     for name in ("dtype", "nodata", "scale_factor", "add_offset", "units"):
         stated = [getattr(variable, name) for variable in variables]
         if len({repr(value) for value in stated}) > 1:
-            raise UnsupportedError(f"bands lie together and have {name} {stated}; expected one for all", path=path)
+            raise UnsupportedError(
+                f"bands lie together and have {name} {stated}; expected one for all", path=path
+            )
     attributes = {
         key: value
         for key, value in first.attributes.items()
@@ -282,7 +284,9 @@ class _Image:
                 if value is not None:
                     told[name] = value if isinstance(value, str) else int(value)
             if page.photometric == 6 and page.tags.valueof(530, default=(2, 2)) != (1, 1):
-                text = f"{self.place!r} of {self.path!r} is JPEG with colours at half the resolution: they are "
+                text = (
+                    f"{self.place!r} of {self.path!r} is JPEG with colours at half the resolution: they are "
+                )
                 text += "interpolated, as libjpeg does by default, where GDAL repeats them"
                 warnings.warn(RasterWarning(text), stacklevel=2)
             if page.jpegtables is not None:

@@ -48,7 +48,9 @@ def virtualize(
     if append_to is not None:
         paths = _new_ones(paths, append_to)
     if dimension is None and (len(paths) > 1 or append_to is not None):
-        raise MetadataError(f"{len(paths)} files are given and no dimension; expected one to join or stack along")
+        raise MetadataError(
+            f"{len(paths)} files are given and no dimension; expected one to join or stack along"
+        )
     left_out = tuple(drop)
     parts = []
     for number, path in enumerate(paths):

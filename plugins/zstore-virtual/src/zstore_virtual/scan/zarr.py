@@ -61,7 +61,7 @@ def _refer(store: LocalStore, path: str, model: Any, manifest: Manifest) -> Chun
     root = store.local_path()
     cells, sources, sizes = [], [], []
     for key in store.list(path):
-        cell = model.chunk_keys.cell(key[len(path) :].lstrip("/"), len(model.shape))
+        cell = model.keys.cell(key[len(path) :].lstrip("/"), len(model.shape))
         if cell is None:
             continue
         number = keep_source(manifest, root / key)

@@ -1,0 +1,333 @@
+"""NetCDF and HDF5 files of other writers, read in place: values, fill values, names and attributes are theirs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from zstore_virtual.manifest import INLINE, Manifest
+from zstore_virtual.scan.files import scan_file
+from zstore_virtual.store import VirtualStore
+
+import zstore
+from zstore.errors import NotFoundError, StoreError, UnsupportedError
+
+rng = np.random.default_rng(1)
+NUMBERS = rng.integers(0, 100, (30, 40)).astype("i4")
+NOISE = rng.random((30, 40))
+
+
+def opened(manifest: Manifest, place: Path) -> VirtualStore:
+    return VirtualStore(manifest, allow=[place])
+
+
+def read(manifest: Manifest, place: Path, path: str) -> Any:
+    return np.asarray(zstore.open_array(opened(manifest, place), path)[...])
+
+
+H5PY = {
+    "contiguous": {"data": NUMBERS},
+    "big-endian contiguous": {"data": NUMBERS.astype(">i2")},
+    "chunks": {"data": NUMBERS, "chunks": (7, 11)},
+    "shuffle, gzip, fletcher32": {
+        "data": NUMBERS,
+        "chunks": (7, 11),
+        "compression": "gzip",
+        "shuffle": True,
+        "fletcher32": True,
+    },
+    "fletcher32 of odd lengths": {"data": NUMBERS.astype("u1"), "chunks": (7, 11), "fletcher32": True},
+    "gzip of big-endian floats": {"data": NUMBERS.astype(">f8"), "chunks": (7, 11), "compression": "gzip"},
+    "lzf": {"data": NUMBERS, "chunks": (7, 11), "compression": "lzf", "shuffle": True},
+    "szip": {"data": NUMBERS.astype("i2"), "chunks": (8, 16), "compression": "szip"},
+    "szip of floats": {"data": NUMBERS.astype("f4"), "chunks": (8, 16), "compression": "szip"},
+    "zstd": {"data": NUMBERS, "chunks": (7, 11), **hdf5plugin.Zstd(5)},
+    "blosc": {"data": NUMBERS, "chunks": (7, 11), **hdf5plugin.Blosc(cname="zstd", shuffle=2)},
+    "blosc lz4": {"data": NUMBERS, "chunks": (7, 11), **hdf5plugin.Blosc(cname="lz4", shuffle=1)},
+    "lz4": {"data": NUMBERS, "chunks": (7, 11), **hdf5plugin.LZ4()},
+    "bz2": {"data": NUMBERS, "chunks": (7, 11), **hdf5plugin.BZip2()},
+    "noise that no filter shrinks": {"data": NOISE, "chunks": (7, 11), "compression": "lzf"},
+    "some noise": {
+        "data": np.where(np.arange(30)[:, None] < 14, NOISE, 0),
+        "chunks": (7, 11),
+        "compression": "gzip",
+    },
+    "compound": {"data": np.array([(1, 2.5), (3, 4.5)], [("a", "i2"), ("b", "f4")])},
+    "fixed strings": {"data": np.array([b"a", b"bcd"])},
+    "strings": {"data": ["a", "bcd", "日本"], "dtype": h5py.string_dtype()},
+    "bool": {"data": np.array([True, False])},
+    "complex": {"data": np.array([1 + 2j, 3])},
+    "half floats": {"data": NUMBERS.astype("f2")},
+    "scalar": {"data": 3.5},
+    "empty": {"shape": (0, 5), "maxshape": (None, 5), "dtype": "f4", "chunks": (3, 5)},
+    "never written": {"shape": (10, 10), "chunks": (3, 3), "fillvalue": -7, "dtype": "i2"},
+    "never written, contiguous": {"shape": (10, 10), "fillvalue": -7, "dtype": "i2"},
+    "chunks larger than the array": {"data": NUMBERS, "chunks": (64, 64), "maxshape": (None, None)},
+    "five dimensions": {
+        "data": np.arange(2 * 3 * 4 * 5 * 6).reshape(2, 3, 4, 5, 6),
+        "chunks": (1, 2, 3, 4, 5),
+    },
+}
+
+
+@pytest.mark.parametrize("name", H5PY)
+@pytest.mark.parametrize("block", [0, 512])
+def test_datasets_of_h5py(tmp_path: Path, name: str, block: int) -> None:
+    """`block`: HDF5 may begin behind a block of the user's, from which addresses then count."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", userblock_size=block) as file:
+        file.create_dataset("group/values", **H5PY[name])
+    manifest = scan_file(path)
+    got = read(manifest, tmp_path, "group/values")
+    with h5py.File(path) as file:
+        stored = file["group/values"]
+        expected = stored.asstr()[...] if name == "strings" else stored[...]
+    assert got.shape == np.shape(expected)
+    np.testing.assert_array_equal(got, expected)
+    if name != "strings":
+        assert got.dtype == expected.dtype.newbyteorder("=")
+        assert manifest.sources[0].size == path.stat().st_size
+
+
+def test_values_in_the_header_and_written_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_layout(h5py.h5d.COMPACT)
+        space = h5py.h5s.create_simple((4,))
+        compact = h5py.h5d.create(file.id, b"compact", h5py.h5t.NATIVE_INT32, space, properties)
+        compact.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(4, dtype="i4"))
+        sparse = file.create_dataset(
+            "sparse", (20, 20), "f4", chunks=(6, 6), fillvalue=np.nan, maxshape=(None, 20)
+        )
+        sparse[7:9, 3:15] = 5
+    manifest = scan_file(path)
+    assert set(manifest.chunks["compact"].source.tolist()) == {INLINE}
+    np.testing.assert_array_equal(read(manifest, tmp_path, "compact"), range(4))
+    assert len(manifest.chunks["sparse"].source) == 3
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(read(manifest, tmp_path, "sparse"), file["sparse"][...])
+
+
+NETCDF4_OPTIONS = {
+    "plain": {},
+    "zlib": {"compression": "zlib", "shuffle": True, "chunksizes": (1, 5, 8)},
+    "zlib, fletcher32": {"compression": "zlib", "fletcher32": True, "chunksizes": (2, 10, 8)},
+    "szip": {"compression": "szip", "szip_pixels_per_block": 8, "chunksizes": (1, 10, 16)},
+    "big": {"endian": "big", "compression": "zlib"},
+    "contiguous": {"contiguous": True},
+    "with fill": {"fill_value": -1},
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i2", "u1", "f8", "i8"])
+@pytest.mark.parametrize("name", NETCDF4_OPTIONS)
+def test_variables_of_netcdf4(tmp_path: Path, name: str, dtype: str) -> None:
+    """Records that were never written are the library's default fill values."""
+    path, options = tmp_path / "a.nc", NETCDF4_OPTIONS[name]
+    if name == "with fill" and dtype == "u1":
+        options = {"fill_value": 255}
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 4 if name == "contiguous" else None)
+        file.createDimension("y", 10)
+        file.createDimension("x", 16)
+        file.createVariable("time", "f8", ("time",)).units = "hours since 2001-01-01"
+        stored = f">{dtype}" if name == "big" and dtype != "u1" else dtype
+        values = file.createVariable("values", stored, ("time", "y", "x"), **options)
+        values.units = "K"
+        values[:3] = np.arange(3 * 160).reshape(3, 10, 16) % 100
+        file["time"][:] = range(4)
+        file.title = "trial"
+    manifest = scan_file(path)
+    array = zstore.open_array(opened(manifest, tmp_path), "values")
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_mask(False)
+        np.testing.assert_array_equal(array[...], file["values"][...])
+    assert array.dims == ("time", "y", "x") and array.attrs["units"] == "K"
+    with xr.open_dataset(path, decode_times=False, engine="netcdf4") as expected:
+        got = xr.open_dataset(opened(manifest, tmp_path), engine="zstore", decode_times=False)
+        xr.testing.assert_identical(got.load(), expected.load())
+
+
+@pytest.mark.parametrize("kind", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"])
+@pytest.mark.parametrize("has_records", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_netcdf_classic(tmp_path: Path, kind: str, has_records: bool, count: int) -> None:
+    """`count`: a variable of records that is alone is not aligned."""
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w", format=kind) as file:
+        file.createDimension("time", None if has_records else 5)
+        file.createDimension("x", 7)
+        for number, dtype in zip(range(count), ("i1", "f8", "i2"), strict=False):
+            values = file.createVariable(f"v{number}", dtype, ("time", "x"))
+            values[:] = np.arange(35).reshape(5, 7)
+        letters = file.createVariable("letters", "S1", ("x",))
+        letters[:] = np.array([b"abcdefg"]).view("S1")
+        file.createVariable("scalar", "i4", ())[...] = 42
+    manifest = scan_file(path)
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_maskandscale(False)
+        for name, variable in file.variables.items():
+            np.testing.assert_array_equal(read(manifest, tmp_path, name), variable[...])
+    if has_records:
+        assert manifest.chunks["v0"].grid == (5, 1)
+
+
+CDL = {
+    "times": """netcdf times {
+dimensions: time = UNLIMITED ; lat = 3 ; lon = 4 ;
+variables: double time(time) ; time:units = "days since 1990-1-1" ; time:calendar = "noleap" ;
+  float lat(lat) ; lat:units = "degrees_north" ; float lon(lon) ; lon:units = "degrees_east" ;
+  short tas(time, lat, lon) ; tas:scale_factor = 0.01 ; tas:add_offset = 273.15 ; tas:_FillValue = -32768s ;
+  :Conventions = "CF-1.8" ;
+data: time = 0.5, 1.5 ; lat = -30, 0, 30 ; lon = 0, 90, 180, 270 ;
+  tas = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, _, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24 ; }""",
+    "auxiliary": """netcdf auxiliary {
+dimensions: j = 2 ; i = 3 ; nv = 2 ;
+variables: double lat(j, i) ; lat:standard_name = "latitude" ; double lon(j, i) ; lon:standard_name = "longitude" ;
+  float sst(j, i) ; sst:coordinates = "lat lon" ; sst:grid_mapping = "crs" ; int crs ;
+  crs:grid_mapping_name = "latitude_longitude" ; double z(j) ; z:bounds = "z_bnds" ; double z_bnds(j, nv) ;
+data: lat = 1, 2, 3, 4, 5, 6 ; lon = 6, 5, 4, 3, 2, 1 ; sst = 1, 2, 3, 4, 5, 6 ; crs = 1 ; z = 1, 2 ;
+  z_bnds = 0, 1.5, 1.5, 3 ; }""",
+    "station": """netcdf station {
+dimensions: station = 2 ; name_len = 5 ; obs = UNLIMITED ;
+variables: char name(station, name_len) ; name:cf_role = "timeseries_id" ; byte flag(obs) ; flag:flag_values = 0b, 1b ;
+  flag:flag_meanings = "good bad" ; int index(obs) ; index:instance_dimension = "station" ;
+data: name = "one", "two" ; flag = 0, 1, 0 ; index = 0, 0, 1 ; }""",
+}
+
+
+@pytest.mark.parametrize("kind", ["classic", "64-bit offset", "netCDF-4", "netCDF-4 classic model"])
+@pytest.mark.parametrize("name", CDL)
+def test_cf_examples_by_ncgen(tmp_path: Path, name: str, kind: str) -> None:
+    assert shutil.which("ncgen"), "expected NetCDF's tools"
+    text, path = tmp_path / "a.cdl", tmp_path / "a.nc"
+    text.write_text(CDL[name])
+    subprocess.run(["ncgen", "-k", kind, "-o", str(path), str(text)], check=True)
+    got = xr.open_dataset(opened(scan_file(path), tmp_path), engine="zstore", decode_coords="all")
+    engine = "netcdf4"
+    with xr.open_dataset(path, engine=engine, decode_coords="all") as expected:
+        xr.testing.assert_identical(got.load(), expected.load())
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
+def test_datasets_of_xarray(tmp_path: Path, engine: Any) -> None:
+    path = tmp_path / "a.nc"
+    made = xr.Dataset(
+        {
+            "t": (("time", "x"), NOISE[:5], {"units": "K"}),
+            "n": ((), 3),
+            "flag": ("x", np.arange(40) % 2 == 0),
+        },
+        {"time": np.arange("2001-01-01", "2001-01-06", dtype="M8[D]").astype("M8[ns]"), "x": np.arange(40.0)},
+        {"title": "trial"},
+    )
+    encoding: dict[str, Any] = {"t": {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -9999}}
+    made.to_netcdf(path, engine=engine, encoding=encoding, unlimited_dims=["time"])
+    got = xr.open_dataset(opened(scan_file(path), tmp_path), engine="zstore")
+    with xr.open_dataset(path, engine=engine) as expected:
+        xr.testing.assert_identical(got.load(), expected.load())
+
+
+def _bitshuffle(file: Any) -> None:
+    file.create_dataset("a", data=NUMBERS, chunks=(7, 11), **hdf5plugin.Bitshuffle())
+
+
+def _scaled(file: Any) -> None:
+    file.create_dataset("a", data=NUMBERS, chunks=(7, 11), scaleoffset=0)
+
+
+def _reference(file: Any) -> None:
+    file.create_dataset("b", data=[1])
+    file.create_dataset("a", data=[file["b"].ref], dtype=h5py.ref_dtype)
+
+
+def _ragged(file: Any) -> None:
+    file.create_dataset("a", (2,), h5py.vlen_dtype("i4"))
+
+
+def _padded(file: Any) -> None:
+    file.create_dataset("a", data=np.zeros(2, np.dtype([("a", "i1"), ("b", "f8")], align=True)))
+
+
+def _virtual(file: Any) -> None:
+    layout = h5py.VirtualLayout((10,), "i4")
+    layout[...] = h5py.VirtualSource("other.h5", "b", (10,))
+    file.create_virtual_dataset("a", layout)
+
+
+def _external(file: Any) -> None:
+    file.create_dataset("a", (10,), "i4", external=[("raw.bin", 0, 40)])
+
+
+def _null(file: Any) -> None:
+    file["a"] = h5py.Empty("f4")
+
+
+REFUSED = {
+    "filter 32008": _bitshuffle,
+    "filter 6 ": _scaled,
+    "the type object": _reference,
+    "'/a'": _ragged,
+    "gaps between fields": _padded,
+    "virtual dataset": _virtual,
+    "external files": _external,
+    "no dataspace": _null,
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_references_cannot_say_is_refused_by_name_or_left_out(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        REFUSED[said](file)
+        file.create_dataset("kept", data=NUMBERS)
+    with pytest.raises(UnsupportedError, match=said) as caught:
+        scan_file(path)
+    assert "'a'" in str(caught.value) or "'/a'" in str(caught.value)
+    np.testing.assert_array_equal(read(scan_file(path, drop=["a"]), tmp_path, "kept"), NUMBERS)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        scan_file(tmp_path / "none.nc")
+    (tmp_path / "text.nc").write_text("no such thing")
+    with pytest.raises(UnsupportedError, match="no s"):
+        scan_file(tmp_path / "text.nc")
+    path = tmp_path / "short.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", data=NUMBERS)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(StoreError):
+        scan_file(path)
+
+
+def test_a_variable_shorter_than_its_dimension_needs_a_fill_value(tmp_path: Path) -> None:
+    """The NetCDF library gives its default fill values for what is missing, which are not in the file then."""
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",))[:] = range(4)
+        file.createVariable("a", "i2", ("time",), fill_value=False)[:3] = 1
+    with pytest.raises(UnsupportedError, match=r"'a' has the shape \(3,\)"):
+        scan_file(path)
+
+
+def test_a_source_that_changed_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", data=NUMBERS)
+    manifest = scan_file(path)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("longer", data=NOISE)
+        file.create_dataset("a", data=NUMBERS)
+    with pytest.raises(StoreError, match=r"a\.h5"):
+        read(manifest, tmp_path, "a")
