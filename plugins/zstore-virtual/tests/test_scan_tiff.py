@@ -149,6 +149,7 @@ def test_a_cog_is_a_pyramid(tmp_path: Path, shape: tuple[int, int], compress: st
             with rasterio.open(path, **told) as level:
                 got = zstore.open_array(store, f"{number}/band_1")
                 np.testing.assert_array_equal(got[...], level.read(1))
+    assert [finding for finding in zstore.validate(store).findings if finding.severity != "note"] == []
 
 
 def test_masks_and_overviews(tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from zstore.engine.walk import walk_nodes
+from zstore.model.array import ArrayModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 
-__all__ = ["DOCUMENT", "Draft", "cut_contiguous", "inline_chunks", "keep_source"]
+__all__ = ["DOCUMENT", "Draft", "cut_contiguous", "keep_source", "refer_stretch"]
 
 DOCUMENT = "zarr.json"
 # What lies in one stretch is cut where it is larger than that.
@@ -35,7 +37,6 @@ class Draft:
         self.store = MemoryStore()
         self.nodes = NewNodes(self.store, "", 3)
         self.manifest = Manifest()
-        self._own: dict[str, Array] = {}
 
     def add_source(self, path: str | os.PathLike[str]) -> int:
         """The number of a file on this machine, with its size and the time of its last change."""
@@ -46,7 +47,10 @@ class Draft:
         self.nodes.add_group(path, attributes)
 
     def add_array(self, path: str, **options: Any) -> Array:
-        """An array, its references to be given by `refer`; options are those of `create_array`."""
+        """An array, its references to be given by `refer`; options are those of `create_array`.
+
+        Of one that gets none, the manifest will hold what is written to it.
+        """
         return self.nodes.add_array(path, **options)
 
     def refer(
@@ -69,37 +73,29 @@ class Draft:
             chunks = Chunks.of_cells(grid, cells, sources, offset, size, **options)
         self.manifest.chunks[path] = chunks
 
-    def add_data(self, path: str, **options: Any) -> None:
-        """An array whose chunks the manifest itself is to hold; `data` among the options of `create_array`."""
-        self._own[path] = self.nodes.add_array(path, **options)
-
-    def hold(self, path: str, array: Array) -> None:
-        """Have the manifest hold what is written to an array that was added."""
-        self._own[path] = array
-
     def finish(self) -> Manifest:
-        """The manifest with all documents."""
+        """The manifest with all documents, and the chunks of the arrays that were given no references."""
         self.nodes.publish()
-        for key in self.store.list():
-            if key == DOCUMENT or key.endswith(f"/{DOCUMENT}"):
-                self.manifest.documents[key] = bytes(self.store.get(key) or b"")
-        for path, array in self._own.items():
-            self.manifest.chunks[path] = inline_chunks(self.store, path, array)
+        for path, model in walk_nodes(self.store, ""):
+            key = join_key(path, DOCUMENT)
+            self.manifest.documents[key] = bytes(self.store.get(key) or b"")
+            if isinstance(model, ArrayModel) and path not in self.manifest.chunks:
+                self.manifest.chunks[path] = _hold(self.store, path, model)
         return self.manifest
 
 
-def inline_chunks(store: MemoryStore, path: str, array: Array) -> Chunks:
+def _hold(store: MemoryStore, path: str, model: ArrayModel) -> Chunks:
     """The chunks of an array in memory, for a manifest that holds them itself."""
     cells, values = [], []
     for key in store.list(path):
-        cell = array.model.keys.cell(key[len(path) :].lstrip("/"), array.ndim)
+        cell = model.keys.cell(key[len(path) :].lstrip("/"), len(model.shape))
         if cell is not None:
             cells.append(cell)
             values.append(bytes(store.get(key) or b""))
     sizes = np.array([len(value) for value in values], np.int64)
     return Chunks.of_cells(
-        array.model.grid.count(array.shape),
-        np.array(cells, np.int64).reshape(len(cells), array.ndim),
+        model.grid.count(model.shape),
+        np.array(cells, np.int64).reshape(len(cells), len(model.shape)),
         np.full(len(cells), INLINE, np.int32),
         np.cumsum(sizes) - sizes,
         sizes,

@@ -98,7 +98,7 @@ class _Variable:
         dtype = plan["dtype"]
         layout = properties.get_layout()
         if dtype is str or layout == 0:
-            draft.add_data(self.place, data=self._copy(plan), **_of_data(plan))
+            draft.add_array(self.place, data=self._copy(plan), **_of_data(plan))
             return
         plan |= self._stored(dtype)
         if layout == 1:

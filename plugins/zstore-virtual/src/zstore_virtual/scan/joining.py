@@ -187,7 +187,7 @@ def _deepen(
             axis = TimeAxis.from_dates(values, dimension)
             data = axis.values[number : number + 1]
             attributes = {"units": axis.units, "calendar": axis.calendar, "standard_name": "time"}
-        draft.add_data(
+        draft.add_array(
             dimension, data=data, attributes=attributes, dimension_names=[dimension], compressors=None
         )
     made = draft.finish()
@@ -368,7 +368,7 @@ def _copy(nodes: Sequence[_Node], axis: int, draft: Draft) -> None:
         _check_order(nodes, [len(found) for found in values], data)
     attributes = _common([node.attributes for node in nodes])
     kept = {name: first.attributes[name] for name in ("units", "calendar") if name in first.attributes}
-    draft.add_data(
+    draft.add_array(
         first.path,
         data=data,
         dtype=arrays[0].dtype if arrays[0].dtype.kind not in "OT" else str,
