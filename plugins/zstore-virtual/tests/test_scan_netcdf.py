@@ -1,4 +1,4 @@
-"""NetCDF and HDF5 files of other writers, read in place: values, fill values, names and attributes are theirs."""
+"""NetCDF and HDF5 files of other writers, read in place: values, names and attributes are theirs."""
 
 from __future__ import annotations
 
@@ -192,14 +192,16 @@ data: time = 0.5, 1.5 ; lat = -30, 0, 30 ; lon = 0, 90, 180, 270 ;
   tas = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, _, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24 ; }""",
     "auxiliary": """netcdf auxiliary {
 dimensions: j = 2 ; i = 3 ; nv = 2 ;
-variables: double lat(j, i) ; lat:standard_name = "latitude" ; double lon(j, i) ; lon:standard_name = "longitude" ;
+variables: double lat(j, i) ; lat:standard_name = "latitude" ;
+  double lon(j, i) ; lon:standard_name = "longitude" ;
   float sst(j, i) ; sst:coordinates = "lat lon" ; sst:grid_mapping = "crs" ; int crs ;
   crs:grid_mapping_name = "latitude_longitude" ; double z(j) ; z:bounds = "z_bnds" ; double z_bnds(j, nv) ;
 data: lat = 1, 2, 3, 4, 5, 6 ; lon = 6, 5, 4, 3, 2, 1 ; sst = 1, 2, 3, 4, 5, 6 ; crs = 1 ; z = 1, 2 ;
   z_bnds = 0, 1.5, 1.5, 3 ; }""",
     "station": """netcdf station {
 dimensions: station = 2 ; name_len = 5 ; obs = UNLIMITED ;
-variables: char name(station, name_len) ; name:cf_role = "timeseries_id" ; byte flag(obs) ; flag:flag_values = 0b, 1b ;
+variables: char name(station, name_len) ; name:cf_role = "timeseries_id" ;
+  byte flag(obs) ; flag:flag_values = 0b, 1b ;
   flag:flag_meanings = "good bad" ; int index(obs) ; index:instance_dimension = "station" ;
 data: name = "one", "two" ; flag = 0, 1, 0 ; index = 0, 0, 1 ; }""",
 }
@@ -311,7 +313,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_a_variable_shorter_than_its_dimension_needs_a_fill_value(tmp_path: Path) -> None:
-    """The NetCDF library gives its default fill values for what is missing, which are not in the file then."""
+    """The NetCDF library gives its default fill values for the rest, which are not in the file."""
     path = tmp_path / "a.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("time", None)

@@ -75,7 +75,9 @@ class ClassicFile:
                 self._file.set_auto_chartostring(False)
                 self.attrs = self._attributes(self._file, "/")
                 stored = self._file.variables.items()
-                self.variables = {name: self._variable(found, self.layout.record_count) for name, found in stored}
+                self.variables = {
+                    name: self._variable(found, self.layout.record_count) for name, found in stored
+                }
             except (OSError, RuntimeError, AttributeError, ValueError) as error:
                 raise StoreError(f"header is damaged: {error}", path=self.path) from error
 
@@ -111,8 +113,8 @@ class Layout:
     """Where the values of a file lie.
 
     record_count, record_step  how many records there are, and how many bytes lie from one to the next
-    places                     of each variable, in the file's order: where its items begin, the bytes of all of
-                               them or of one record's, and whether there are records
+    places                     of each variable, in the file's order: where its items begin, the bytes of all
+                               or of one record's, and whether there are records
     end                        bytes up to the end of the last item
     """
 

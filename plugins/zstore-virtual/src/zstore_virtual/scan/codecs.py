@@ -1,7 +1,7 @@
 """Codecs of HDF5 and TIFF files that Zarr lacks, under the names that numcodecs' users gave them.
 
-Spec     imagecodecs.numcodecs, whose ids and options these are; HDF5's registered filters; TIFF 6.0, sections 13
-         and 14, and Adobe's technical note 3 (predictors)
+Spec     imagecodecs.numcodecs, whose ids and options these are; HDF5's registered filters; TIFF 6.0,
+         sections 13 and 14, and Adobe's technical note 3 (predictors)
 v3 name  numcodecs.imagecodecs_lzw and so on
 v2 id    imagecodecs_lzw and so on
 Example  {"name": "numcodecs.imagecodecs_szip", "configuration": {"options_mask": 133, "pixels_per_block": 16,

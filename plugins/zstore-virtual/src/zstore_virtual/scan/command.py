@@ -38,7 +38,7 @@ def virtualize(
     zstore virtualize 2024-*.nc all.json --concat time --append
     """
     from zstore.errors import StoreError
-    from zstore_virtual import open_manifest, write_manifest
+    from zstore_virtual.forms import open_manifest, write_manifest
     from zstore_virtual.scan.virtualize import virtualize as make
 
     is_there = Path(target).exists()

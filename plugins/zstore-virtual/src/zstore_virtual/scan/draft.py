@@ -76,7 +76,8 @@ class Draft:
     def finish(self) -> Manifest:
         """The manifest with all documents, and the chunks of the arrays that were given no references."""
         self.nodes.publish()
-        for path, model in walk_nodes(self.store, ""):
+        is_empty = next(iter(self.store.list()), None) is None
+        for path, model in () if is_empty else walk_nodes(self.store, ""):
             key = join_key(path, DOCUMENT)
             self.manifest.documents[key] = bytes(self.store.get(key) or b"")
             if isinstance(model, ArrayModel) and path not in self.manifest.chunks:
@@ -113,7 +114,7 @@ def keep_source(manifest: Manifest, path: str | os.PathLike[str]) -> int:
 
 
 def cut_contiguous(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    """Chunks that lie one behind the other where items do: of equal lengths, at most 16 MiB as far as they go."""
+    """Chunks that lie one behind the other as items do: of equal lengths, of 16 MiB where that can be."""
     chunk = [max(length, 1) for length in shape]
     for axis, length in enumerate(chunk):
         if prod(chunk) * item_size <= STRETCH_SIZE:

@@ -59,7 +59,7 @@ def scan_file(path: str | os.PathLike[str], *, drop: Iterable[str] = ()) -> Mani
 
 def _is_hdf5(path: str) -> bool:
     """Whether HDF5's signature stands at the beginning, or behind a block of the user's."""
-    size, at = os.path.getsize(path), 0
+    size, at = Path(path).stat().st_size, 0
     with Path(path).open("rb") as file:
         while at + len(HDF5) <= size:
             file.seek(at)

@@ -1,4 +1,4 @@
-"""NetCDF-4 and HDF5 files: h5py's index of chunks, HDF5's filters as codecs, h5netcdf's names of dimensions."""
+"""NetCDF-4 and HDF5 files: h5py's index of chunks, HDF5's filters as codecs, h5netcdf's dimensions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_stretch
 
 __all__ = ["scan_hdf5"]
 
-# What lies in no place of its own (strings of any length, compact arrays, chunks that a filter was left out of)
-# is copied into the manifest, up to this size for each array.
+# What lies in no place of its own (strings of any length, compact arrays, chunks that a filter was left out
+# of) is copied into the manifest, up to this size for each array.
 COPIED_SIZE = 16 << 20
 
 
@@ -91,7 +91,8 @@ class _Variable:
         is_short = dataset.shape != tuple(self.variable.shape)
         if is_short and properties.fill_value_defined() != FILL_DEFINED:
             raise self.fail(
-                f"has the shape {dataset.shape} and no fill value; expected the shape {tuple(self.variable.shape)} of "
+                f"has the shape {dataset.shape} and no fill value; expected the shape "
+                f"{tuple(self.variable.shape)} of "
                 "its dimensions, or one"
             )
         plan = plan_variable(self.variable, f"/{self.place}", 3, "auto", None, None)
@@ -157,7 +158,7 @@ class _Variable:
                 raise self.fail(f"has the type {stored}; expected little-endian fields")
             if any(field[0].kind == "V" for field in (stored.fields or {}).values()):
                 raise self.fail(f"has the type {stored}; expected fields of plain types")
-        elif dtype != bool:
+        elif np.dtype(dtype).kind != "b":
             dtype = np.dtype(dtype).newbyteorder(stored.byteorder)
         return {"dtype": dtype, "fill_value": np.asarray(fill).astype(dtype)[()], "compressors": []}
 

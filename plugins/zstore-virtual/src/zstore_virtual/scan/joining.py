@@ -26,12 +26,12 @@ __all__ = ["Part", "join", "stack"]
 Document = dict[str, Any]
 # Attributes without which numbers mean something else.
 MEANING = frozenset(
-    ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar", "flag_values",
-     "flag_masks")
+    ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar",
+     "flag_values", "flag_masks")
 )  # fmt: skip
 # Attributes that name the arrays which say where values lie.
 NAMING = ("coordinates", "bounds", "grid_mapping", "cell_measures", "ancillary_variables", "climatology")
-# Arrays without the dimension are compared by value, and small ones that cannot be referred to copied, up to these.
+# Up to these, arrays without the dimension are compared, and those copied that cannot be referred to.
 COMPARED_SIZE = 256 << 20
 COPIED_SIZE = 16 << 20
 # Stored values are not cut into stretches shorter than that where there is another way.
@@ -65,17 +65,22 @@ class _Node(NamedTuple):
 def join(parts: Sequence[Part], dimension: str) -> Manifest:
     """One manifest: arrays with the dimension joined along it, all others the same in all parts.
 
-    Arrays of that dimension alone (its coordinate), and small ones that no grid of chunks can hold together, are
-    copied into the manifest; times in other units than the first part's are said in those.
+    Arrays of that dimension alone (its coordinate), and small ones that no grid of chunks can hold together,
+    are copied into the manifest; times in other units than the first part's are said in those.
 
     Raises
-        MetadataError: parts hold different arrays, or arrays that differ in type, shape, codecs, chunks, meaning or
-            values; no array has the dimension; the coordinate does not go on from one part to the next.
+        MetadataError: parts hold different arrays, or arrays that differ in type, shape, codecs, chunks,
+            meaning or values; no array has the dimension; the coordinate does not go on from one part to the next.
         UnsupportedError: chunks of a part reach past its end, so that the next cannot follow.
     """
     documents = [_documents(part) for part in parts]
     _check_same_nodes(parts, documents)
-    draft, joined = Draft(), 0
+    has_it = [dimension in (document.get("dimension_names") or ()) for document in documents[0].values()]
+    if not any(has_it):
+        raise MetadataError(
+            f"no array has the dimension {dimension!r}; expected one at least", path=parts[0].name
+        )
+    draft = Draft()
     manifest = draft.manifest
     ready: dict[str, Document] = {}
     for path, first in documents[0].items():
@@ -87,7 +92,6 @@ def join(parts: Sequence[Part], dimension: str) -> Manifest:
         nodes = [_Node(part, path, document) for part, document in zip(parts, of_parts, strict=True)]
         if dimension in nodes[0].dimensions:
             made = _join_array(nodes, nodes[0].dimensions.index(dimension), draft)
-            joined += 1
             if made is not None:
                 ready[path] = made
         else:
@@ -95,10 +99,6 @@ def join(parts: Sequence[Part], dimension: str) -> Manifest:
             ready[path] = {**first, "attributes": _common([node.attributes for node in nodes])}
             if path in parts[0].manifest.chunks:
                 manifest.chunks[path] = _renumbered(parts[0].manifest, path, manifest)
-    if not joined:
-        raise MetadataError(
-            f"no array has the dimension {dimension!r}; expected one at least", path=parts[0].name
-        )
     made_here = draft.finish()
     for path, document in ready.items():
         made_here.documents[join_key(path, DOCUMENT)] = render_json(document)
@@ -110,15 +110,15 @@ def stack(
 ) -> list[Part]:
     """The parts with a new first dimension of length 1, for `join`.
 
-    Coordinates (of dimensions, named as such by attributes, or of no dimension) that are the same in all parts stay
-    as they are.
+    Coordinates (of dimensions, named as such by attributes, or of no dimension) that are the same in all
+    parts stay as they are.
 
     values  what the new dimension's coordinate says of each part: dates or numbers
     like    a manifest of parts that were joined before, whose arrays say what is to be stacked
 
     Raises
-        MetadataError: a dimension's coordinate differs, there is the dimension already, or the values are not one
-            for each part.
+        MetadataError: a dimension's coordinate differs, there is the dimension already, or the values are not
+            one for each part.
     """
     documents = [_documents(part) for part in parts]
     _check_same_nodes(parts, documents)
@@ -244,7 +244,8 @@ def _check_same_nodes(parts: Sequence[Part], documents: Sequence[Mapping[str, Do
         if odd:
             here, there = (part.name, parts[0].name) if odd[0] in found else (parts[0].name, part.name)
             raise MetadataError(
-                f"{odd[0]!r} is in {here!r} and not in {there!r}; expected the same in all, or to have it left out "
+                f"{odd[0]!r} is in {here!r} and not in {there!r}; expected the same in all, or to have it "
+                "left out "
                 "(drop)",
                 path=there,
             )
@@ -259,7 +260,8 @@ def _common(attributes: Sequence[Mapping[str, Any]]) -> Document:
 
 def _differ(node: _Node, first: _Node, what: str, mine: Any, theirs: Any) -> MetadataError:
     return MetadataError(
-        f"{what} of {node.path!r} is {mine!r} in {node.part.name!r}; expected {theirs!r} as in {first.part.name!r}",
+        f"{what} of {node.path!r} is {mine!r} in {node.part.name!r}; "
+        f"expected {theirs!r} as in {first.part.name!r}",
         path=node.part.name,
     )
 
@@ -286,7 +288,8 @@ def _check_same(nodes: Sequence[_Node]) -> None:
     array = load_array(nodes[0].part.manifest, nodes[0].path)
     if array.size * array.dtype.itemsize > COMPARED_SIZE:
         raise UnsupportedError(
-            f"{nodes[0].path!r} lacks the dimension and is too large to compare: {array.size} items; expected at most "
+            f"{nodes[0].path!r} lacks the dimension and is too large to compare: {array.size} items; "
+            "expected at most "
             f"{COMPARED_SIZE} bytes, or to have it left out (drop)",
             path=nodes[0].part.name,
         )
@@ -295,7 +298,8 @@ def _check_same(nodes: Sequence[_Node]) -> None:
         others = np.asarray(load_array(node.part.manifest, node.path)[...])
         if not _is_equal(values, others):
             raise MetadataError(
-                f"values of {node.path!r} in {node.part.name!r} are not those in {nodes[0].part.name!r}; expected the "
+                f"values of {node.path!r} in {node.part.name!r} are not those in {nodes[0].part.name!r}; "
+                "expected the "
                 "same in all, or a dimension along which they are joined",
                 path=node.part.name,
             )
@@ -330,7 +334,7 @@ def _renumbered(manifest: Manifest, path: str, into: Manifest) -> Chunks:
 
 
 def _join_array(nodes: Sequence[_Node], axis: int, draft: Draft) -> Document | None:
-    """The document of a joined array, its chunks put into the draft's manifest; None: the draft has it all."""
+    """The document of a joined array, whose chunks go to the draft's manifest; None: the draft has it all."""
     first = nodes[0]
     for node in nodes[1:]:
         mine, theirs = list(node.document["shape"]), list(first.document["shape"])
@@ -384,7 +388,7 @@ def _check_order(nodes: Sequence[_Node], lengths: Sequence[int], data: np.ndarra
     """Refuse a dimension's coordinate that turns round, or stands still, where one part follows another."""
     if data.dtype.kind not in "iufM" or len(data) < 2:
         return
-    at, is_up = 0, data[-1] > data[0]
+    at, is_up = 0, data[1 if lengths[0] > 1 else -1] > data[0]
     for node, following, length in zip(nodes, nodes[1:], lengths, strict=False):
         at += length
         if 0 < at < len(data) and (data[at] <= data[at - 1] if is_up else data[at] >= data[at - 1]):
@@ -464,8 +468,10 @@ def _join_chunks(nodes: Sequence[_Node], axis: int, manifest: Manifest) -> Docum
         elif not all(whole[:-1]):
             at = whole.index(False)
             raise UnsupportedError(
-                f"chunks of {first.path!r} are {lists[at][0]} long along dimension {axis} and reach past the end of "
-                f"{nodes[at].part.name!r}, which has {lengths[at]}; expected whole chunks wherever another file "
+                f"chunks of {first.path!r} are {lists[at][0]} long along dimension {axis} and reach past "
+                "the end of "
+                f"{nodes[at].part.name!r}, which has {lengths[at]}; expected whole chunks wherever "
+                "another file "
                 "follows",
                 path=nodes[at].part.name,
             )

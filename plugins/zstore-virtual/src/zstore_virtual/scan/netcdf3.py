@@ -1,4 +1,4 @@
-"""NetCDF classic files: fixed variables lie in one stretch, those with records in a stretch for each record."""
+"""NetCDF classic files: fixed variables lie in one stretch, others in a stretch for each record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GeoTIFF and COG: tifffile's tables of tiles and strips, GDAL's words for what they mean, overviews as levels.
+"""GeoTIFF and COG: tifffile's tables of tiles and strips, GDAL's words for the rest, overviews as levels.
 
 Bands that lie apart (one band, or PLANARCONFIG_SEPARATE) become arrays of two dimensions, as `raster_to_zarr`
 makes them; those that lie together pixel by pixel one array with the dimension "band" last.
@@ -112,7 +112,8 @@ def _add_levels(
         del variables[name]
     if mask in variables and len(masks) != len(images):
         raise UnsupportedError(
-            f"file has {len(masks)} masks for {len(images)} levels; expected one for each, or to have {mask!r} "
+            f"file has {len(masks)} masks for {len(images)} levels; expected one for each, or to have "
+            f"{mask!r} "
             "left out (drop)",
             path=path,
         )
@@ -129,7 +130,8 @@ def _add_levels(
             page = masks[number] if name == mask else image
             if page.imagelength != grid.shape[0] or page.imagewidth != grid.shape[1]:
                 raise UnsupportedError(
-                    f"{name!r} of level {number} has {page.imagelength} rows, {page.imagewidth} columns; expected "
+                    f"{name!r} of level {number} has {page.imagelength} rows, {page.imagewidth} columns; "
+                    "expected "
                     f"{grid.shape}",
                     path=path,
                 )
@@ -244,7 +246,8 @@ class _Image:
             return np.dtype("u1"), self._packed(chunk, bits, STREAMS[compression])
         if dtype is None or page.sampleformat not in (1, 2, 3, 6) or bits != 8 * np.dtype(dtype).itemsize:
             raise self.fail(
-                f"has {bits} bits per sample in format {page.sampleformat}; expected whole bytes of integers, floats "
+                f"has {bits} bits per sample in format {page.sampleformat}; expected whole bytes of "
+                "integers, floats "
                 "or complex floats"
             )
         dtype = np.dtype(dtype)

@@ -28,7 +28,7 @@ def virtualize(
 ) -> Manifest:
     """The manifest of one file, or of many as one hierarchy; not a chunk is copied.
 
-    sources      paths, in order; or a pattern such as "data/*.nc", whose files come in the order of their names
+    sources      paths, in order; or a pattern such as "data/*.nc", whose files are taken by name
     concat       the dimension along which files follow each other
     stack_along  a new dimension, of which each file is one item
     values       what the new dimension's coordinate says of each file: dates or numbers
@@ -37,7 +37,7 @@ def virtualize(
     progress     called with (files done, files to do)
 
     Raises
-        NotFoundError, StoreError: a file is not there or damaged; one that the manifest has is not what it was.
+        NotFoundError, StoreError: a file is not there or damaged, or is not what the manifest has of it.
         MetadataError: no files, many files without a dimension, or files that do not fit each other.
         UnsupportedError: something that references cannot say, which is named.
     """
@@ -76,7 +76,7 @@ def _find(sources: Any) -> list[str]:
     paths: list[str] = []
     for source in map(os.fspath, given):
         if has_magic(source) and not Path(source).exists():
-            found = sorted(glob(source))
+            found = sorted(glob(source))  # noqa: PTH207
             if not found:
                 raise NotFoundError("no file matches", path=source)
             paths += found

@@ -1,4 +1,4 @@
-"""Zarr itself: every chunk is a whole value of the store, and documents are said in Zarr v3 over the same chunks."""
+"""Zarr itself: every chunk is a whole file, and documents are said in Zarr v3 over the same chunks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zstore.engine.walk import walk_nodes
 from zstore.errors import NotFoundError, UnsupportedError
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
