@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import pytest
 import rasterio
 import xarray as xr
 from click.testing import CliRunner
+
+if not entry_points(group="zstore", name="virtual-scan"):
+    pytest.skip("zstore-virtual is not installed, so it has no entry point", allow_module_level=True)
+
 from zstore_virtual.forms import open_manifest, write_manifest
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.scan.command import virtualize as command

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import rasterio
-import tifffile
+
+if not entry_points(group="zstore", name="virtual-scan"):
+    pytest.skip("zstore-virtual is not installed, so it has no entry point", allow_module_level=True)
+
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.scan.files import scan_file
 from zstore_virtual.store import VirtualStore
@@ -19,6 +23,8 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.read import read_geo
 from zstore.errors import StoreError, UnsupportedError
 from zstore.integrations.rasters.writing import RasterWarning
+
+tifffile = pytest.importorskip("tifffile", reason="tifffile is not installed")
 
 PLACE = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 500000, 0, -10, 3000000)}
 TILES = {"tiled": True, "blockxsize": 64, "blockysize": 48}

@@ -63,7 +63,8 @@ class TestVirtual(StoreContract):
 def test_the_registry_finds_it() -> None:
     assert stores.resolve("virtual").__name__ == "VirtualStore"
     lines = {line.name: line for line in list_offers() if line.package == "zstore-virtual"}
-    assert {*lines} == {"virtual", "virtualizarr.manifests.store.ManifestStore"}
+    found = {name for name in lines if name.startswith("virtual")}
+    assert found == {"virtual", "virtualizarr.manifests.store.ManifestStore"}
     assert {line.state for line in lines.values()} == {"ok"}
 
 

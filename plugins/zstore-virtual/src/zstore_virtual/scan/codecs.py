@@ -77,16 +77,12 @@ class _Codec:
 class _Stream(_Codec, BytesCodec):
     """Bytes to bytes, by imagecodecs' function of the same name."""
 
-    tells_end: ClassVar[bool] = True
-    """Whether what is decoded may be shorter than the room for it."""
-
     def encode(self, data: Any) -> bytes:
         return bytes(self._call("encode", bytes(data), **self._options))
 
     def decode(self, data: Any, size_limit: int) -> bytes:
         # One byte more tells what is too long from what is whole.
-        room = size_limit + self.tells_end
-        decoded = self._call("decode", bytes(data), out=room, **self._options)
+        decoded = self._call("decode", bytes(data), out=size_limit + 1, **self._options)
         if len(decoded) > size_limit:
             raise self.fail(f"decodes to more than the {size_limit} bytes allowed")
         return bytes(decoded)
@@ -119,7 +115,12 @@ class Szip(_Stream):
         **dict.fromkeys(("options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline")),
         "header": True,
     }
-    tells_end: ClassVar[bool] = False
+
+    def decode(self, data: Any, size_limit: int) -> bytes:
+        stated = int.from_bytes(bytes(data[:4]), "little") if self._options["header"] else size_limit
+        if stated > size_limit:
+            raise self.fail(f"decodes to {stated} bytes, at most {size_limit} allowed")
+        return bytes(self._call("decode", bytes(data), out=stated, **self._options))
 
 
 class Lz4h5(_Stream):

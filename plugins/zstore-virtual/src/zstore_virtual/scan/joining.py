@@ -70,7 +70,7 @@ def join(parts: Sequence[Part], dimension: str) -> Manifest:
 
     Raises
         MetadataError: parts hold different arrays, or arrays that differ in type, shape, codecs, chunks,
-            meaning or values; no array has the dimension; the coordinate does not go on from one part to the next.
+            meaning or values; no array has the dimension; its coordinate does not go on in the next part.
         UnsupportedError: chunks of a part reach past its end, so that the next cannot follow.
     """
     documents = [_documents(part) for part in parts]

@@ -1,0 +1,145 @@
+"""The codecs of HDF5 and TIFF by the contracts of zstore, and beside imagecodecs' own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import imagecodecs.numcodecs
+import numpy as np
+import pytest
+from zstore_virtual.scan.codecs import (
+    Delta,
+    Floatpred,
+    Hdf5Shuffle,
+    Lz4h5,
+    Lzf,
+    Lzw,
+    Packbits,
+    Packints,
+    Szip,
+)
+
+from zstore.codecs.base import BytesCodec, ChunkSpec
+from zstore.errors import CodecError, MetadataError
+from zstore.testing.codecs import OptionContract
+
+NUMBERS = np.arange(6000, dtype="<i2") // 7
+STREAMS: list[tuple[type[Any], dict[str, Any]]] = [
+    (Lzw, {}),
+    (Packbits, {}),
+    (Lzf, {"header": False}),
+    (Lzf, {}),
+    (Lz4h5, {}),
+    (Szip, {"options_mask": 133, "pixels_per_block": 16, "bits_per_pixel": 16, "pixels_per_scanline": 256}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), STREAMS, ids=lambda value: getattr(value, "__name__", ""))
+def test_streams_are_imagecodecs_own(kind: type[Any], options: dict[str, Any]) -> None:
+    codec = kind.from_configuration(options)
+    peer = getattr(imagecodecs.numcodecs, kind.__name__)(**options)
+    data = NUMBERS.tobytes()
+    assert bytes(codec.decode(peer.encode(data), len(data))) == data
+    assert bytes(codec.decode(codec.encode(memoryview(data)), len(data))) == data
+    with pytest.raises(CodecError):
+        codec.decode(codec.encode(memoryview(data)), len(data) - 2)
+
+
+def test_damaged_streams_are_errors_or_other_bytes_within_the_limit() -> None:
+    random = np.random.default_rng(3)
+    data = NUMBERS.tobytes()
+    for kind, options in STREAMS:
+        codec = kind.from_configuration(options)
+        encoded = bytearray(codec.encode(memoryview(data)))
+        for _ in range(100):
+            damaged = bytearray(encoded)
+            damaged[random.integers(len(damaged))] ^= 1 << random.integers(8)
+            with suppress(CodecError):
+                assert len(codec.decode(bytes(damaged), len(data))) <= len(data)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "i8"])
+@pytest.mark.parametrize("shape", [(40, 30), (8, 10, 3)])
+def test_delta(dtype: str, shape: tuple[int, ...]) -> None:
+    data = np.random.default_rng(1).integers(0, 100, shape).astype(dtype)
+    axis = 1 - len(shape)
+    codec = Delta.from_configuration({"axis": axis}).bind(ChunkSpec(shape, data.dtype, 0))
+    expected = np.diff(data, axis=axis, prepend=np.zeros_like(data.take([0], axis)))
+    np.testing.assert_array_equal(codec.encode(data), expected)
+    np.testing.assert_array_equal(codec.decode(codec.encode(data)), data)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", "<f2"])
+def test_floatpred(dtype: str) -> None:
+    data = np.random.default_rng(1).random((40, 30)).astype(dtype)
+    codec = Floatpred.from_configuration({"shape": [40, 30], "dtype": dtype})
+    peer = imagecodecs.numcodecs.Floatpred(shape=(40, 30), dtype=dtype)
+    assert bytes(codec.decode(peer.encode(data), data.nbytes)) == data.tobytes()
+    assert bytes(codec.decode(codec.encode(data.tobytes()), data.nbytes)) == data.tobytes()
+    with pytest.raises(CodecError, match="no rows of"):
+        codec.decode(bytes(data.nbytes + 1), data.nbytes + 1)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_packints(bits: int) -> None:
+    items = np.random.default_rng(1).integers(0, 1 << bits, (7, 13)).astype("u1")
+    codec = Packints.from_configuration({"bitspersample": bits, "runlen": 13})
+    encoded = codec.encode(items.tobytes())
+    assert len(encoded) == 7 * -(-13 * bits // 8)
+    assert bytes(codec.decode(encoded, items.size)) == items.tobytes()
+    with pytest.raises(CodecError, match="do not hold"):
+        codec.decode(encoded[:-1], items.size)
+    with pytest.raises(CodecError, match="expected less than"):
+        codec.encode(bytes([1 << bits]) * 13)
+
+
+def test_hdf5s_shuffle_leaves_what_is_no_whole_item() -> None:
+    codec = Hdf5Shuffle.from_configuration({"elementsize": 4})
+    assert codec.encode(b"abcdABCDxy") == b"aAbBcCdDxy"
+    assert codec.decode(b"aAbBcCdDxy", 10) == b"abcdABCDxy"
+    with pytest.raises(CodecError, match="at most 9"):
+        codec.decode(b"aAbBcCdDxy", 9)
+
+
+class _Options(OptionContract):
+    kind: type[Any]
+    options: dict[str, Any]
+
+    def make(self) -> BytesCodec:
+        made: BytesCodec = self.kind.from_configuration(self.options)
+        return made
+
+
+def _classes() -> Iterator[tuple[str, type[Any]]]:
+    others: list[tuple[type[Any], dict[str, Any]]] = [
+        (Delta, {"axis": -2}),
+        (Floatpred, {"shape": [4, 5], "dtype": "<f4"}),
+        (Packints, {"bitspersample": 2, "runlen": 5}),
+        (Hdf5Shuffle, {"elementsize": 8}),
+    ]
+    for number, (kind, options) in enumerate([*STREAMS, *others]):
+        name = f"Test{kind.__name__}Options{number}"
+        yield name, type(name, (_Options,), {"kind": kind, "options": options})
+
+
+globals().update(_classes())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (Szip, {}),
+        (Lzf, {"header": 1}),
+        (Packints, {"bitspersample": 12}),
+        (Packints, {"bitspersample": 1, "dtype": "<u2"}),
+        (Delta, {"axis": "x"}),
+        (Floatpred, {"shape": [4], "dtype": "<f4"}),
+        (Floatpred, {"shape": [4, 5], "dtype": "<i4"}),
+        (Hdf5Shuffle, {"elementsize": 0}),
+    ],
+)
+def test_options_that_make_no_codec(kind: type[Any], options: dict[str, Any]) -> None:
+    with pytest.raises(MetadataError, match=kind.name):
+        kind.from_configuration(options)
