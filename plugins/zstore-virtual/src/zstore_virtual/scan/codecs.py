@@ -212,7 +212,8 @@ class Delta(_Codec, ArrayCodec):
         native = np.ascontiguousarray(chunk, chunk.dtype.newbyteorder("="))
         items = native.view(f"u{native.dtype.itemsize}") if native.dtype.kind == "i" else native
         made = np.asarray(self._call(verb, items, **self._options))
-        return made.view(native.dtype).reshape(chunk.shape)
+        turned: np.ndarray[Any, Any] = made.view(native.dtype).reshape(chunk.shape)
+        return turned
 
 
 class Floatpred(_Codec, BytesCodec):

@@ -164,7 +164,7 @@ class _Variable:
 
     def _filters(self) -> list[dict[str, Any]]:
         properties = self.dataset.id.get_create_plist()
-        codecs = []
+        codecs: list[dict[str, Any]] = []
         for number in range(properties.get_nfilters()):
             code, _, values, name = properties.get_filter(number)
             try:

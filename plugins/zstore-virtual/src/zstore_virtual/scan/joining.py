@@ -234,6 +234,9 @@ def _documents(part: Part) -> dict[str, Document]:
             raise UnsupportedError(
                 f"manifest has the document {key!r}; expected those of Zarr v3 only", path=part.name
             )
+        if not isinstance(value, bytes):
+            expected = "expected it in the manifest"
+            raise UnsupportedError(f"document {key!r} lies in another file; {expected}", path=part.name)
         found[key.rpartition("/")[0]] = parse_json(value, path=part.name, key=key)
     return found
 
@@ -411,11 +414,11 @@ def _in_units(node: _Node, first: _Node, values: np.ndarray[Any, Any]) -> np.nda
         raise _differ(node, first, "attribute 'units'", units, wanted)
     size, moment = parse_units(wanted, calendar or "standard")
     own_size, own_moment = parse_units(units, calendar or "standard")
-    if (calendar or "standard") not in GREGORIAN or not all(
-        isinstance(one, np.datetime64) for one in (moment, own_moment)
-    ):
+    is_known = isinstance(moment, np.datetime64) and isinstance(own_moment, np.datetime64)
+    if (calendar or "standard") not in GREGORIAN or not is_known:
         raise _differ(node, first, "attribute 'units'", units, wanted)
-    apart = int((own_moment.astype("datetime64[us]") - moment.astype("datetime64[us]")).astype(np.int64))
+    begins, own_begins = (np.datetime64(one, "us").astype(np.int64) for one in (moment, own_moment))
+    apart = int(own_begins) - int(begins)
     if values.dtype.kind == "f":
         return ((values.astype(np.float64) * own_size + apart) / size).astype(values.dtype)
     counts = [int(value) * own_size + apart for value in values.ravel().tolist()]
@@ -550,7 +553,8 @@ def _dense(node: _Node, manifest: Manifest) -> _Table:
     offset, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
     rows = slice(None) if chunks.numbers is None else chunks.numbers
     source[rows], offset[rows], size[rows] = chunks.source, chunks.offset, chunks.size
-    return _Table(*(found.reshape(chunks.grid) for found in (source, offset, size)), chunks.inline)
+    source, offset, size = (found.reshape(chunks.grid) for found in (source, offset, size))
+    return _Table(source, offset, size, chunks.inline)
 
 
 def _cut(

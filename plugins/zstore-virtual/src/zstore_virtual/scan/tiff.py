@@ -257,7 +257,7 @@ class _Image:
         filters: list[dict[str, Any]] = []
         compressors = list(STREAMS[compression])
         predictor = int(page.predictor) if compressors else 1
-        told = {"axis": -2 if len(chunk) > 2 else -1, "dist": 1}
+        told: dict[str, Any] = {"axis": -2 if len(chunk) > 2 else -1, "dist": 1}
         if predictor == 2 and dtype.kind in "iu":
             filters = [{"name": "numcodecs.imagecodecs_delta", "configuration": told}]
         elif predictor == 3 and dtype.kind == "f":

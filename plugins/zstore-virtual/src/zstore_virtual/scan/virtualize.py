@@ -74,7 +74,7 @@ def _find(sources: Any) -> list[str]:
     """The paths, patterns made into what they match."""
     given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     paths: list[str] = []
-    for source in map(os.fspath, given):
+    for source in (os.fspath(one) for one in given):
         if has_magic(source) and not Path(source).exists():
             found = sorted(glob(source))  # noqa: PTH207
             if not found:
