@@ -311,6 +311,13 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "text.nc").write_text("no such thing")
     with pytest.raises(UnsupportedError, match="no s"):
         scan_file(tmp_path / "text.nc")
+    path = tmp_path / "mixed.h5"
+    with h5py.File(path, "w") as file:
+        file["time"] = [1.0]
+        file["time"].make_scale("time")
+        file.create_dataset("a", (1, 4), "f4").dims[0].attach_scale(file["time"])
+    with pytest.raises(UnsupportedError, match="mixing of labeled and unlabeled"):
+        scan_file(path)
     path = tmp_path / "short.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("a", data=NUMBERS)

@@ -164,6 +164,9 @@ def _open_hdf5(path: str) -> Any:
         return h5netcdf.File(path, "r", decode_vlen_strings=False, phony_dims="sort")
     except OSError as error:
         raise StoreError(f"not an HDF5 file: {error}", path=path) from error
+    except ValueError as error:
+        # A variable with a scale for some of its dimensions only, for one.
+        raise UnsupportedError(f"HDF5 file is none that h5netcdf can read: {error}", path=path) from error
 
 
 def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
