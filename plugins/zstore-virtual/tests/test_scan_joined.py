@@ -28,6 +28,11 @@ import zstore
 from zstore.cli.root import zstore as root_command
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.model.grid import RectilinearGrid
+from zstore.testing.commands import CommandContract
+
+
+class TestVirtualize(CommandContract):
+    name = "virtualize"
 
 
 def write_days(place: Path, lengths: Sequence[int], **options: Any) -> list[Path]:

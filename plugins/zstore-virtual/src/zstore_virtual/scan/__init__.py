@@ -5,7 +5,7 @@ from __future__ import annotations
 from zstore.extensions.hookspecs import hookimpl
 from zstore.extensions.offers import Offer
 
-__all__ = ["register_codecs"]
+__all__ = ["register_codecs", "register_commands"]
 
 CODECS = ("Delta", "Floatpred", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "Szip")
 
@@ -20,3 +20,9 @@ def register_codecs() -> list[Offer]:
             for name in CODECS
         ),
     ]
+
+
+@hookimpl
+def register_commands() -> list[Offer]:
+    """The word `zstore virtualize`."""
+    return [Offer("virtualize", "zstore_virtual.scan.command:virtualize")]
