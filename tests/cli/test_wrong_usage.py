@@ -125,7 +125,7 @@ CALLS = {
     "zstore.open('a.zarr/b')[9]": "out of bounds",
     "zstore.open('a.zarr/b').compresor": "has no attribute 'compresor'",
     "zstore.open('a.zarr/b').compressor": "use array.compressors",
-    "zstore.copy_store": "use zstore.convert(source, target)",
+    "zstore.copy_store": "use zstore.copy(source, target)",
     "zstore.zeros(3, compressor=None)": "use compressors",
 }
 
