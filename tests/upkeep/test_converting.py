@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,12 @@ import pytest
 
 import zstore
 from zstore.base.byterange import ByteRange
-from zstore.engine.documents import read_node
 from zstore.errors import CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.record import JOB, find_unfinished
 from zstore.model.order import is_same_type
 from zstore.storage.base import Part, PrefixStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.upkeep import copying, spool
-from zstore.upkeep.chunks import StoredArray
 
 VALUES = np.arange(7 * 9).reshape(7, 9)
 
@@ -633,7 +629,7 @@ class Counted(MemoryStore):
         return taken
 
 
-def test_each_chunk_of_the_source_is_read_once(monkeypatch):
+def test_each_chunk_of_the_source_is_read_once():
     source = Counted()
     array = make(source, 3, chunks=(4, 5))
     for chunks in ((3, 2), (7, 9), (1, 9)):
@@ -641,27 +637,6 @@ def test_each_chunk_of_the_source_is_read_once(monkeypatch):
         source.take()
         assert_same(array, zstore.convert(source, target, chunks=chunks, check=True))
         assert set(source.take().values()) == {3}  # to convert, to check, and here
-    # Where what both grids have in common does not fit, only what lies on an edge is read again.
-    monkeypatch.setattr(copying, "BLOCK_SIZE", 4 * (6 * 6))
-    zstore.convert(source, MemoryStore(), chunks=(3, 2))
-    assert max(source.take().values()) <= 5
-    monkeypatch.setattr(copying, "BLOCK_SIZE", 1)
-    assert_same(array, zstore.convert(source, MemoryStore(), chunks=(3, 2)))
-
-
-def test_the_cells_of_a_large_array_are_not_held(monkeypatch):
-    monkeypatch.setattr(spool, "RUN_SIZE", 1 << 16)
-    store, count = MemoryStore(), 40_000
-    old = zstore.create_array(store, "old", shape=(2 * count,), chunks=(3,), dtype="u1")
-    new = zstore.create_array(store, "new", shape=(2 * count,), chunks=(2,), dtype="u1")
-    source, target = (StoredArray(store, array.path, read_node(store, array.path)) for array in (old, new))
-    cells = ((place * 7919 % count,) for place in range(count))
-    tracemalloc.start()
-    found = sum(map(len, copying._blocks(source, target, itertools.chain(cells, [(0,), (1,)]))))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert found == count
-    assert peak < 2 << 20, "the cells alone take more"
 
 
 def test_verifying_asks_for_no_sizes():

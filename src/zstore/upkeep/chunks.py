@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice, product
 from math import prod
@@ -11,9 +12,11 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
+from zstore.engine.chunks import Chunks
 from zstore.engine.documents import check_path
 from zstore.engine.pool import map_threads, thread_count
 from zstore.engine.rectilinear import open_chunks
+from zstore.engine.regular import RegularChunks
 from zstore.errors import StoreError
 from zstore.indexing.plans import plan_basic
 from zstore.model.array import ArrayModel
@@ -62,7 +65,7 @@ class StoredArray:
         # Decoded bytes of a chunk, the largest.
         self.chunk_size = max(1, prod(model.grid.chunk_shape) * self.item_size)
         self._allow_pickle = allow_pickle
-        self._chunks = open_chunks(store, path, model, allow_pickle=allow_pickle)
+        self._chunks = self._open()
         self._chains: dict[tuple[int, ...], Chain] = {}
 
     def key(self, cell: Cell) -> str:
@@ -102,12 +105,43 @@ class StoredArray:
             for d, place in enumerate(cell)
         )
 
-    def read(self, box: Box, **options: Any) -> np.ndarray[Any, Any]:
-        """The items of a box; the options are those of the engine's `read`."""
-        plan = plan_basic(self._chunks.layout, box)
-        out = np.empty(plan.shape, self.model.dtype)
-        self._chunks.read(plan, out, **options)
+    @property
+    def piece_shape(self) -> tuple[int, ...] | None:
+        """The shape of what is decoded at once: inner chunks, or chunks; None where they differ in shape."""
+        chunks = self._chunks
+        return chunks.bound.inner.spec.shape if isinstance(chunks, RegularChunks) else None
+
+    @property
+    def codecs(self) -> tuple[str, ...] | None:
+        """The names of the codecs that the kernels run on what is decoded at once; None: they do not."""
+        chunks = self._chunks
+        is_native = isinstance(chunks, RegularChunks) and chunks.bound.is_native
+        return chunks.bound.step_names if isinstance(chunks, RegularChunks) and is_native else None
+
+    def read(self, box: Box, out: np.ndarray[Any, Any] | None = None, **options: Any) -> np.ndarray[Any, Any]:
+        """The items of a box, in `out` where that is given; the options are those of the engine's `read`."""
+        return self._read(self._chunks, box, out, options)
+
+    def read_once(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """The items of a box, of whose chunks none is kept decoded: the next that touches them comes late."""
+        return self._read(self._open(), box, out, {})
+
+    def _read(
+        self, chunks: Chunks, box: Box, out: np.ndarray[Any, Any] | None, options: Mapping[str, Any]
+    ) -> np.ndarray[Any, Any]:
+        plan = plan_basic(chunks.layout, box)
+        if out is None:
+            out = np.empty(plan.shape, self.model.dtype)
+        chunks.read(plan, out, **options)
         return out
+
+    def write(self, box: Box, items: np.ndarray[Any, Any]) -> None:
+        """Store the items of a box of whole chunks, as far as the array reaches, before its document is."""
+        self._chunks.is_published = self._chunks.skip_empty = False
+        self._chunks.write(plan_basic(self._chunks.write_layout, box), items)
+
+    def _open(self) -> Chunks:
+        return open_chunks(self.store, self.path, self.model, allow_pickle=self._allow_pickle)
 
     def chain(self, cell: Cell) -> Chain:
         """The codecs, bound to what the chunk holds."""
@@ -125,6 +159,13 @@ class StoredArray:
             spec = ChunkSpec(shape, self.model.dtype, self.model.effective_fill_value, self._allow_pickle)
             bound = self._chains[shape] = Chain.bind(self.model.codecs, spec)
         return bound
+
+
+def overlap(array: StoredArray, axis: int, part: slice) -> range:
+    """The places along an axis whose chunks hold something of that part."""
+    places, start = range(array.counts[axis]), array.model.grid.start
+    first = bisect_right(places, part.start, key=lambda place: start(axis, place)) - 1
+    return range(first, bisect_left(places, part.stop, key=lambda place: start(axis, place)))
 
 
 def run(

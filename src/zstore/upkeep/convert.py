@@ -6,11 +6,17 @@ topmost last: what an interruption leaves is no array and no group, and is named
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import prod
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
 
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
@@ -27,7 +33,10 @@ from zstore.engine.making import create_node
 from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
+from zstore.jobs.plan import Estimate
 from zstore.jobs.record import JOB, begin, begin_new, name_job, read_record, resumable
+from zstore.jobs.runner import counter
+from zstore.jobs.target import check_apart
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
@@ -35,9 +44,12 @@ from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
+from zstore.storage.local import LocalStore
 from zstore.upkeep.chunks import Progress, StoredArray, open_place
-from zstore.upkeep.copying import compare, copy_chunks, keeps_bytes, recode_chunks, touched_cells
+from zstore.upkeep.copying import copy_chunks, keeps_bytes
 from zstore.upkeep.plan import SAME, Request, plan_array, plan_group, say_in_place
+from zstore.upkeep.rechunk import Rechunking, compare, plan_rechunk, rechunk
+from zstore.upkeep.rechunk_plan import check_memory
 
 if TYPE_CHECKING:
     from zstore.nodes.array import Array
@@ -85,6 +97,8 @@ def convert(
     resume: bool = False,
     check: bool = False,
     durable: bool = False,
+    memory: int | None = None,
+    scratch: str | PathLike[str] | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -94,7 +108,8 @@ def convert(
 
     Values, fill values, attributes and names of dimensions stay as they are, bit for bit; groups whose
     metadata was consolidated are consolidated. Chunks keep their bytes where the format can say them and
-    nothing else is asked for; otherwise they are decoded and encoded chunk by chunk (shard by shard).
+    nothing else is asked for; otherwise they are decoded and encoded, in boxes that `memory` holds. Where
+    these would cut chunks of the source too often, all are decoded once into an array that is cut cheaply.
 
     chunks, shards, filters, serializer, compressors
                 as for `create_array`, for every array; "same" keeps what it has. A tuple with fewer lengths
@@ -104,19 +119,25 @@ def convert(
     overwrite   replace the node there, or what an interrupted conversion left, and nothing else
     resume      go on with a conversion of the same arguments that was interrupted, or begin it: chunks that
                 it has stored are not made again
+    memory      bytes that may be held at once, beside what the process holds anyway; by default an eighth of
+                the machine's
+    scratch     a directory for what lies between source and target; beside the target where that is a
+                directory, else in the system's directory for temporary files
 
     Raises
         UnsupportedError: something that the format cannot say; nothing was written.
         NotFoundError: there is nothing to convert.
-        StoreError: there is something at the target already, or one of the stores failed.
-        MetadataError: `resume`, and what was interrupted there is something else.
+        StoreError: there is something at the target already, its disk is too full for what comes there, or
+            one of the stores failed.
+        MetadataError: `resume`, and what was interrupted there is something else; or `memory` holds no chunk.
         CodecError: a chunk is damaged, or (with `check`) differs from what it was made from.
     """
     here = _Place(*open_place(source, path, storage_options, read_only=True))
     there = _Place(*open_place(target, target_path, target_options, read_only=False))
+    plain = there.store
     if durable:
         there = there._replace(store=there.store.as_durable())
-    _check_apart(*here, *there)
+    check_apart(*here, *there, "convert")
     request = Request(
         zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
     )
@@ -124,28 +145,23 @@ def convert(
     said = {"source": place(*here), **_say(request, changes)}
     if resume and read_record(*there) is None and _is_there(there, changes):
         return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
+    work = _plan_work(here, there, request, changes, memory, scratch)
+    _check_room(there, work)
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
-    jobs = [
-        (here.array(below, old, request), there.array(below, new, request), is_copy)
-        for below, old, new, is_copy in changes
-        if isinstance(old, ArrayModel) and isinstance(new, ArrayModel)
-    ]
-    done = total = 0
-    if progress is not None:
-        for old, new, is_copy in jobs:
-            cells = old.cells() if is_copy else touched_cells(old, new)
-            total += (2 if check else 1) * sum(1 for _ in cells)
-
-    def tell(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, max(total, done))
-
-    for old, new, is_copy in jobs:
-        (copy_chunks if is_copy else recode_chunks)(old, new, tell, keeps=job.is_resumed)
-        if check:
-            compare(old, new, tell)
+    between = _between(plain, there.base, job.name, scratch) if any(map(_has_scratch, work)) else None
+    total = 0 if progress is None else sum(_count(one, check=check) for one in work)
+    tick = counter(total, progress)
+    with job.runner() as runner:
+        for number, one in enumerate(work):
+            old, new = one[:2]
+            if isinstance(one, Rechunking):
+                rechunk(one, between, runner, f"convert-{number}", tick, keeps=job.is_resumed)
+            else:
+                copy_chunks(old, new, tick, keeps=job.is_resumed)
+            if check:
+                compare(old, new, check_memory(memory), tick)
+    if between is not None:
+        between[0].delete_prefix(between[1])
     parent = there.base.rpartition("/")[0]
     if parent and zarr_format != 1 and read_node(there.store, parent) is None:
         create_node(there.store, parent, GroupModel(zarr_format))
@@ -153,6 +169,126 @@ def convert(
     _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
     job.end()
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
+
+
+def estimate_conversion(
+    source: Node[Any] | StoreLike,
+    target: StoreLike,
+    path: str | None = None,
+    *,
+    target_path: str | None = None,
+    memory: int | None = None,
+    scratch: str | PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+    **asked: Any,
+) -> dict[str, Estimate]:
+    """What `convert` with these arguments takes for each array, by its path; nothing is written.
+
+    Raises what `convert` raises before it begins, but for what is at the target already.
+    """
+    here = _Place(*open_place(source, path, storage_options, read_only=True))
+    there = _Place(*open_place(target, target_path, target_options, read_only=False))
+    request = Request(**{"zarr_format": 3, **asked})
+    changes = _plan(here, there, request)
+    work = _plan_work(here, there, request, changes, memory, scratch)
+    names = [change.below for change in changes if isinstance(change.old, ArrayModel)]
+    return {name: _estimate(one) for name, one in zip(names, work, strict=True)}
+
+
+class _Copying(NamedTuple):
+    """An array whose chunks keep their bytes: from, to."""
+
+    source: StoredArray
+    target: StoredArray
+
+
+_Work = _Copying | Rechunking
+
+
+def _plan_work(
+    here: _Place,
+    there: _Place,
+    request: Request,
+    changes: list[_Change],
+    memory: int | None,
+    scratch: str | PathLike[str] | None,
+) -> list[_Work]:
+    """What is to be done for each array."""
+    size, work = check_memory(memory), list[_Work]()
+    for below, old, new, is_copy in changes:
+        if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
+            continue
+        pair = here.array(below, old, request), there.array(below, new, request)
+        if is_copy:
+            work.append(_Copying(*pair))
+            continue
+        try:
+            room = _room(there, scratch) - prod(new.shape) * pair[1].item_size
+            work.append(plan_rechunk(*pair, size, is_firm=memory is not None, scratch_size=max(0, room)))
+        except ZstoreError as error:
+            raise error.locate(path=place(here.store, join_key(here.base, below))) from error
+    return work
+
+
+def _has_scratch(one: _Work) -> bool:
+    return isinstance(one, Rechunking) and bool(one.passes.scratches)
+
+
+def _count(one: _Work, *, check: bool) -> int:
+    """How many chunks are told as done."""
+    if isinstance(one, Rechunking):
+        return one.chunk_count + check * len(one.touched)
+    return (1 + check) * sum(1 for _ in one.source.cells())
+
+
+def _estimate(one: _Work) -> Estimate:
+    if isinstance(one, Rechunking):
+        return one.estimate()
+    count = sum(1 for _ in one.source.cells())
+    return Estimate(unit_count=count, read_size=0, request_count=2 * count)
+
+
+def _room(there: _Place, scratch: str | PathLike[str] | None) -> int:
+    """Free bytes where scratch arrays go."""
+    directory = Path(scratch) if scratch is not None else there.store.local_path(there.base)
+    return _free(directory or Path(tempfile.gettempdir()))
+
+
+def _free(directory: Path) -> int:
+    return shutil.disk_usage(
+        next(above for above in (directory, *directory.absolute().parents) if above.exists())
+    ).free
+
+
+def _check_room(there: _Place, work: list[_Work]) -> None:
+    """Refuse a disk that is too full for what is stored as it is; what codecs leave of others is not known.
+
+    Raises
+        StoreError: it does not.
+    """
+    directory = there.store.local_path(there.base)
+    needed = sum(one.raw_size for one in work if isinstance(one, Rechunking))
+    if directory is not None and needed > _free(directory):
+        raise StoreError(
+            f"chunks of {needed} bytes do not fit into {_free(directory)} that are free", path=place(*there)
+        )
+
+
+def _between(store: Store, base: str, name: str, scratch: str | PathLike[str] | None) -> tuple[Store, str]:
+    """Where scratch arrays of a job are: beside its journal, or in a directory of this machine.
+
+    Raises
+        StoreError: that directory is somebody else's.
+    """
+    if scratch is None and store.local_path(base) is not None:
+        return store, join_key(base, JOB, name, "scratch")
+    directory = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}") if scratch is None else Path(scratch)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    if scratch is None and (found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode)):
+        raise StoreError("expected a directory of this user's own", path=str(directory))
+    return LocalStore(directory), name
 
 
 @resumable
@@ -251,36 +387,6 @@ def _plan(here: _Place, there: _Place, request: Request, *, in_place: bool = Fal
         for above in {above for below in known for above in ancestors(below)} - known:
             changes.append(_Change(above, bare, plan_group(bare, request.zarr_format)))
     return changes
-
-
-def _check_apart(store: Store, base: str, to_store: Store, to_base: str) -> None:
-    """Refuse to write into what is read, or around it."""
-    here, there = (s.local_path(path) for s, path in ((store, base), (to_store, to_base)))
-    if here is not None and there is not None:
-        parts, others = here.resolve().parts, there.resolve().parts
-    elif store.url == to_store.url and _is_one(store, to_store, to_base):
-        parts, others = tuple(filter(None, base.split("/"))), tuple(filter(None, to_base.split("/")))
-    else:
-        return
-    shorter = min(len(parts), len(others))
-    if parts[:shorter] == others[:shorter]:
-        raise StoreError(
-            f"cannot convert {place(store, base)!r} into itself; expected a target elsewhere",
-            path=place(to_store, to_base),
-        )
-
-
-def _is_one(store: Store, to_store: Store, to_base: str) -> bool:
-    """Whether two stores of one URL are the same: those in memory may have only the name in common."""
-    key = join_key(to_base, JOB, "sign")
-    to_store.check_writable(key)
-    sign = uuid4().bytes
-    to_store.put(key, sign)
-    try:
-        found = store.get(key)
-        return found is not None and bytes(found) == sign
-    finally:
-        to_store.delete(key)
 
 
 def _say(request: Request, changes: list[_Change]) -> dict[str, Any]:

@@ -1,0 +1,362 @@
+"""How an array gets other chunks within a budget of memory: which passes, in which units, at which cost.
+
+A pass reads boxes of one array and writes them into another; its units are boxes of whole chunks of what is
+written, so that each owns what it writes. Where the box of a unit ends within a chunk that is read, the unit
+beside it decodes that chunk again. One pass serves where the boxes that memory holds cut few chunks, or
+codecs decode parts; otherwise chunks are decoded once into a scratch array of other chunks, stored as they
+are, of which parts are read cheaply.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, lcm, prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.errors import MetadataError
+from zstore.model.grid import Grid, RegularGrid
+
+Shape = tuple[int, ...]
+
+# What work is taken to cost, in nanoseconds: for each byte decoded, by codec; for others, the last.
+DECODING = {"": 0.15, "blosc": 0.6, "lz4": 0.5, "numcodecs.blosc": 0.6, "numcodecs.lz4": 0.5, "zstd": 1.2}
+DECODING |= {"numcodecs.zstd": 1.2}
+OTHER_DECODING = 4.0
+# Reading and writing a scratch array, and memory that is new, for each byte; a stretch of a file, a file.
+SCRATCH_WRITING = 0.6
+NEW_MEMORY = 2.0
+STRETCH = 2_000.0
+FILE = 30_000.0
+# For each stored byte from a store with latency, and each request to one.
+DISTANCE = 10.0
+REQUEST = 3_000_000.0
+# What each unit costs beside.
+UNIT = 500_000.0
+ENCODING = 2.0
+# So many ways to cut an array are weighed at most, and so many scratch arrays.
+WAYS = 200_000
+SCRATCHES = 24
+# Of decoded bytes, taken for as many stored ones.
+STORED = 0.5
+# What a process holds beside the items of a unit: windows of a store with latency, and their encoded chunks.
+WINDOWS_SIZE = 24 << 20
+LEAST_MEMORY = 1 << 20
+
+
+class Side(NamedTuple):
+    """An array that is read or written, as far as its cost goes.
+
+    grid      of its chunks (shards, where they are)
+    pieces    the grid of what is decoded at once
+    codec     the name of what decoding costs most by; "" where chunks are stored as they are
+    is_near   whether its chunks are files, or lie in memory
+    is_native whether the kernels deal with its chunks without memory of their own
+    """
+
+    shape: Shape
+    grid: Grid
+    pieces: Grid
+    item_size: int
+    codec: str = ""
+    is_near: bool = True
+    is_native: bool = True
+
+    @property
+    def counts(self) -> Shape:
+        """How many chunks there are along each axis."""
+        return self.grid.count(self.shape)
+
+    @property
+    def chunk_size(self) -> int:
+        """Decoded bytes of the largest chunk, as far as the array reaches."""
+        return _size(self.grid, self.shape) * self.item_size
+
+    @property
+    def piece_size(self) -> int:
+        """Decoded bytes of the largest piece."""
+        return prod(self.pieces.chunk_shape) * self.item_size
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One reading of an array and one writing of another.
+
+    counts      chunks of what is written in a unit, along each axis
+    length      items of the largest unit
+    unit_count  how many units there are
+    memory      bytes that making one takes
+    decoded_size  bytes that all decode together
+    read_count, write_count  chunks that all read and write together
+    cost        what it is taken to cost, in nanoseconds
+    """
+
+    counts: Shape
+    length: int
+    unit_count: int
+    memory: int
+    decoded_size: int
+    read_count: int
+    write_count: int
+    cost: float
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How one array gets other chunks.
+
+    steps         in order
+    scratches     the shapes of the chunks of the arrays between them
+    scratch_size  bytes of the largest two of those that are there at a time
+    memory        bytes that it takes at most
+    """
+
+    steps: tuple[Pass, ...]
+    scratches: tuple[Shape, ...]
+    scratch_size: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are held at once."""
+        return max(step.memory for step in self.steps)
+
+    @property
+    def decoded_size(self) -> int:
+        """Bytes that are decoded, of the source and of what lies between."""
+        return sum(step.decoded_size for step in self.steps)
+
+
+def default_memory() -> int:
+    """An eighth of the memory that the machine, or what confines this process, has."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        said = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        said = ""
+    return (min(size, int(said)) if said.isdecimal() else size) // 8
+
+
+def check_memory(memory: Any) -> int:
+    """That many bytes; the default for None.
+
+    Raises
+        MetadataError: no such number of bytes.
+    """
+    if memory is None:
+        return default_memory()
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+        raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
+    return memory
+
+
+def plan_passes(
+    source: Side,
+    target: Side,
+    memory: int,
+    *,
+    is_firm: bool,
+    threads: int,
+    scratch_size: int = 0,
+    copies: int = 1,
+) -> Passes:
+    """The cheapest way to write the items of one array into another.
+
+    is_firm       whether more memory is refused rather than taken, where less than a chunk fits
+    scratch_size  bytes that there is room for between source and target; 0: no scratch array can be made
+    copies        how often the items of a unit are held
+
+    Raises
+        MetadataError: one chunk of the target, with one of the source, takes more memory than that.
+    """
+    whole = prod(target.shape) * target.item_size
+    direct = _choose(source, target, memory, threads, copies)
+    if direct.memory > memory and is_firm:
+        raise MetadataError(
+            f"memory is {memory} bytes; expected at least {direct.memory}, which chunks of "
+            f"{target.grid.chunk_shape} made of chunks of {source.pieces.chunk_shape} take"
+        )
+    best, cost = Passes((direct,), (), 0), direct.cost
+    once = direct.read_count <= prod(source.grid.count(source.shape))
+    if once or not 0 < whole <= scratch_size:
+        return best
+    for shape in _scratches(source, target, memory):
+        grid = RegularGrid(shape)
+        between = Side(source.shape, grid, grid, source.item_size)
+        steps = (
+            _choose(source, between, memory, threads, copies),
+            _choose(between, target, memory, threads, copies),
+        )
+        said = sum(step.cost for step in steps) + whole * SCRATCH_WRITING + steps[0].write_count * FILE
+        if said < cost and all(step.memory <= max(memory, direct.memory) for step in steps):
+            best, cost = Passes(steps, (shape,), whole), said
+    return best
+
+
+def _size(grid: Grid, shape: Shape) -> int:
+    """Items of the largest chunk, as far as the array reaches."""
+    return prod(min(c, n) for c, n in zip(grid.chunk_shape, shape, strict=True)) if all(shape) else 0
+
+
+def _starts(grid: Grid, axis: int, length: int) -> Any:
+    """Where the chunks along an axis begin, but for the first."""
+    lengths = grid.lengths(axis, length)
+    return np.cumsum(np.array(lengths[:-1], np.int64))
+
+
+def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
+    """The most items that so many neighbouring chunks have along an axis."""
+    if isinstance(grid, RegularGrid):
+        return min(grid.chunk_shape[axis] * count, length)
+    starts = [0, *_starts(grid, axis, length).tolist(), length]
+    ends = [*starts[:-1:count], length]
+    return max((b - a for a, b in pairwise(ends)), default=0)
+
+
+def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> float:
+    """How often a piece is touched along an axis, on average, when so many chunks are made at a time."""
+    if not length:
+        return 1.0
+    if isinstance(pieces, RegularGrid) and isinstance(grid, RegularGrid):
+        piece, unit = pieces.chunk_shape[axis], grid.chunk_shape[axis] * count
+        cut = (length - 1) // unit - (length - 1) // lcm(piece, unit)
+        return 1 + cut / ceil(length / piece)
+    edges = _starts(pieces, axis, length)
+    ends = _starts(grid, axis, length)[count - 1 :: count]
+    cut = len(ends) - int(np.isin(ends, edges).sum())
+    return 1 + cut / (len(edges) + 1)
+
+
+def _counts(pieces: Grid, grid: Grid, axis: int, length: int, most: int) -> list[int]:
+    """Numbers of chunks along an axis that are worth weighing: closer to each other where they are few."""
+    count = grid.count((length,) * len(grid.chunk_shape))[axis] if length else 1
+    found, n = {1, count}, 1.0
+    step = max(1.1, count ** (1 / max(1, most - 2))) if count > 1 else 2.0
+    while n < count:
+        found.add(int(n))
+        n = max(n + 1, n * step)
+    if isinstance(pieces, RegularGrid) and isinstance(grid, RegularGrid):
+        unit = lcm(pieces.chunk_shape[axis], grid.chunk_shape[axis]) // grid.chunk_shape[axis]
+        while unit < count:
+            found.add(unit)
+            unit *= 2
+    return sorted(found)
+
+
+def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) -> Pass:
+    """The cheapest pass that memory holds; where none is, the one that takes the least."""
+    shape, ndim = source.shape, len(source.shape)
+    free = [d for d in range(ndim) if target.counts[d] > 1]
+    most = max(3, int(WAYS ** (1 / max(1, len(free)))) // 2)
+    ways = [_counts(source.pieces, target.grid, d, shape[d], most) for d in range(ndim)]
+    extents, visits = [], []
+    for d, counts in enumerate(ways):
+        line = [1] * ndim
+        line[d] = len(counts)
+        extents.append(np.array([_extent(target.grid, d, shape[d], n) for n in counts], float).reshape(line))
+        visits.append(
+            np.array([_visits(source.pieces, target.grid, d, shape[d], n) for n in counts]).reshape(line)
+        )
+    size = _product(extents) * target.item_size
+    cells = _product([np.array(n, float).reshape(e.shape) for n, e in zip(ways, extents, strict=True)])
+    decoded = _decoded(source, visits) * float(prod(shape) * source.item_size)
+    touches = _product(visits) * float(prod(source.pieces.count(shape)))
+    units = _product(
+        [
+            np.array([ceil(c / n) for n in w]).reshape(e.shape)
+            for c, w, e in zip(target.counts, ways, extents, strict=True)
+        ]
+    )
+    piece, chunk = source.piece_size, target.chunk_size
+    held = size * (copies if source.is_near and target.is_near else copies + 1)
+    held = held * (1 if source.is_native and target.is_native else 2) + 2 * threads * piece
+    held = held + 2 * np.minimum(cells, threads) * chunk
+    held = held + (0 if source.is_near and target.is_near else WINDOWS_SIZE)
+    cost = decoded * DECODING.get(source.codec, OTHER_DECODING) + units * UNIT + size * NEW_MEMORY
+    cost = cost + touches * piece * STORED * (0.1 if source.is_near else DISTANCE)
+    cost = (
+        cost
+        + touches * (FILE if source.is_near else REQUEST)
+        + (0 if source.codec else _stretches(source, visits))
+    )
+    idle = np.maximum(0, 1 - cells / threads) if target.pieces == target.grid else 0
+    cost = cost + idle * prod(shape) * target.item_size * ENCODING
+    fits = held <= memory
+    ranked = np.where(fits, cost, np.inf) if fits.any() else held + 0 * cost
+    place = np.unravel_index(int(np.argmin(np.broadcast_to(ranked, cost.shape))), cost.shape)
+
+    def at(values: Any) -> Any:
+        return np.broadcast_to(values, cost.shape)[place]
+
+    return Pass(
+        counts=tuple(w[p] for w, p in zip(ways, place, strict=True)),
+        length=int(at(size)) // target.item_size,
+        unit_count=int(at(units)),
+        memory=int(at(held)),
+        decoded_size=int(at(decoded)),
+        read_count=round(float(at(_product(visits))) * prod(source.pieces.count(shape))),
+        write_count=prod(target.counts),
+        cost=float(at(cost)),
+    )
+
+
+def _product(factors: Sequence[Any]) -> Any:
+    made: Any = np.ones((1,) * len(factors))
+    for factor in factors:
+        made = made * factor
+    return made
+
+
+def _decoded(source: Side, visits: Sequence[Any]) -> Any:
+    """How much of the source is decoded for each of its bytes."""
+    long = [d for d, n in enumerate(source.pieces.chunk_shape) if n > 1]
+    # What is cut along the longest strides is one stretch: Blosc decodes its blocks, and of what is stored as
+    # it is, a second axis can be cut as well.
+    spared = {"": long[:2], "blosc": long[:1], "numcodecs.blosc": long[:1]}.get(source.codec, [])
+    if not source.is_native:
+        spared = []
+    return _product([v * 0 + 1 if d in spared else v for d, v in enumerate(visits)])
+
+
+def _stretches(source: Side, visits: Sequence[Any]) -> Any:
+    """What reading the parts of chunks that are stored as they are costs, stretch by stretch."""
+    runs: Any = _product([v * 0 + 1 for v in visits])
+    outer: Any = runs
+    for n, v in zip(source.pieces.chunk_shape, visits, strict=True):
+        runs = np.where(v > 1, outer, runs)
+        outer = outer * np.maximum(1, n / v)
+    touches = _product(visits) * float(prod(source.pieces.count(source.shape)))
+    return touches * runs * STRETCH
+
+
+def _scratches(source: Side, target: Side, memory: int) -> Iterator[Shape]:
+    """Chunks of arrays between source and target that are worth to be weighed, each once."""
+    old = tuple(min(c, n) for c, n in zip(source.pieces.chunk_shape, source.shape, strict=True))
+    new = tuple(min(c, n) for c, n in zip(target.grid.chunk_shape, target.shape, strict=True))
+    seen = set[Shape]()
+    for part in (2, 4, 8, 16, 32):
+        most = max(1, memory // part // source.item_size)
+        read, written = _grown(old, new, source.shape, most), _grown(new, old, source.shape, most)
+        shared = tuple(map(min, read, written))
+        for shape in (read, shared, _grown(old, new, source.shape, max(1, most // 8))):
+            if shape not in seen and len(seen) < SCRATCHES:
+                seen.add(shape)
+                yield shape
+
+
+def _grown(shape: Shape, towards: Shape, limits: Shape, most: int) -> Shape:
+    """A box of whole chunks that reaches as far as it may along the axes on which other chunks are longer."""
+    grown = list(shape)
+    while True:
+        order = sorted(range(len(grown)), key=lambda d: grown[d] / max(1, towards[d]))
+        for d in order:
+            longer = min(2 * grown[d], limits[d])
+            if grown[d] < towards[d] and longer > grown[d] and prod(grown) // grown[d] * longer <= most:
+                grown[d] = longer
+                break
+        else:
+            return tuple(grown)
