@@ -124,7 +124,9 @@ class StoredArray:
 
     def read_once(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The items of a box, of whose chunks none is kept decoded: the next that touches them comes late."""
-        return self._read(self._open(), box, out, {})
+        # Decoded chunks of files are kept with what they were read by.
+        is_file = self.store.local_path(self.path) is not None
+        return self._read(self._open() if is_file else self._chunks, box, out, {})
 
     def _read(
         self, chunks: Chunks, box: Box, out: np.ndarray[Any, Any] | None, options: Mapping[str, Any]

@@ -24,10 +24,11 @@ from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
 from zstore.upkeep.chunks import REQUEST_COUNT, Box, Cell, StoredArray, overlap
 from zstore.upkeep.copying import same_items
-from zstore.upkeep.rechunk_plan import Passes, Shape, Side, plan_passes
+from zstore.upkeep.rechunk_plan import Passes, Shape, Side, edges, plan_passes
 
 # Which chunks there are is kept as a byte for each, where a grid has no more of them than this.
-MASK_SIZE = 1 << 28
+MASK_SIZE = 1 << 27
+PLACES_COUNT = 1 << 16
 
 # Takes how many more chunks are done.
 Done = Callable[[int], None]
@@ -35,17 +36,16 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Cells:
-    """Some chunks of an array: those of a grid that are given, or all of them."""
+    """Some chunks of an array: those of a grid that are given, or all of them (None)."""
 
     def __init__(self, counts: Shape, cells: Iterable[Cell] | None) -> None:
         self.counts = counts
+        self._is_all = cells is None
         self._mask: Mask | None = None
         self._set = set[Cell]()
-        if prod(counts) > MASK_SIZE:
-            self._set = set(product(*map(range, counts)) if cells is None else cells)
-        elif cells is None:
-            self._mask = np.ones(counts, bool)
-        else:
+        if cells is not None and prod(counts) > MASK_SIZE:
+            self._set = set(cells)
+        elif cells is not None:
             self._mask = np.zeros(counts, bool)
             for cell in cells:
                 self._mask[cell] = True
@@ -57,35 +57,33 @@ class Cells:
         return cls(array.counts, None if stored is None else filter(array.holds, stored))
 
     def __iter__(self) -> Iterator[Cell]:
-        if self._mask is None:
+        if self._is_all:
+            yield from product(*map(range, self.counts))
+        elif self._mask is None:
             yield from sorted(self._set)
         else:
-            yield from (tuple(cell) for cell in np.argwhere(self._mask).tolist())
+            yield from _places(self._mask)
 
     def __len__(self) -> int:
+        if self._is_all:
+            return prod(self.counts)
         return len(self._set) if self._mask is None else int(np.count_nonzero(self._mask))
 
-    def __and__(self, other: Cells) -> Cells:
-        return self._joined(other, np.logical_and, set.__and__)
-
     def __or__(self, other: Cells) -> Cells:
-        return self._joined(other, np.logical_or, set.__or__)
-
-    def __sub__(self, other: Cells) -> Cells:
-        return self._joined(other, np.greater, set.__sub__)
-
-    def _joined(self, other: Cells, masks: Any, sets: Any) -> Cells:
+        if self._is_all or other._is_all:
+            return Cells(self.counts, None)
         made = Cells(self.counts, ())
-        if self._mask is None:
-            made._set = sets(self._set, other._set)
-        else:
-            made._mask = masks(self._mask, other._mask)
+        made._set = self._set | other._set
+        if self._mask is not None and other._mask is not None:
+            made._mask = self._mask | other._mask
         return made
 
     def spread(self, array: StoredArray, other: StoredArray) -> Cells:
         """The chunks of the other array that hold something of these, which are chunks of the first."""
         if array.model.grid == other.model.grid:
             return self
+        if self._is_all:
+            return Cells(other.counts, None)
         made = Cells(other.counts, ())
         if self._mask is None or made._mask is None:
             boxes = map(array.box, self)
@@ -97,31 +95,40 @@ class Cells:
         made._mask = mask
         return made
 
-    def units(self, counts: Shape) -> list[Unit]:
-        """The units of so many chunks along each axis in which some of these lie."""
+    def units(self, counts: Shape) -> Iterator[Unit]:
+        """The units of so many chunks along each axis in which some of these lie, in order."""
+        if self._is_all:
+            return product(*(range(-(-most // n)) for most, n in zip(self.counts, counts, strict=True)))
         if self._mask is None:
-            return sorted({tuple(p // n for p, n in zip(cell, counts, strict=True)) for cell in self._set})
+            units = {tuple(p // n for p, n in zip(cell, counts, strict=True)) for cell in self._set}
+            return iter(sorted(units))
         mask = self._mask
         for axis, count in enumerate(counts):
             if mask.size:
                 mask = np.logical_or.reduceat(mask, np.arange(0, mask.shape[axis], count), axis=axis)
-        return [tuple(unit) for unit in np.argwhere(mask).tolist()]
+        return _places(mask)
 
     def within(self, unit: Unit, counts: Shape) -> list[Cell]:
         """Those of these chunks that lie in a unit of so many along each axis."""
         first = [place * count for place, count in zip(unit, counts, strict=True)]
         sides = [range(a, min(a + n, most)) for a, n, most in zip(first, counts, self.counts, strict=True)]
         if self._mask is None:
-            return [cell for cell in product(*sides) if cell in self._set]
+            return [cell for cell in product(*sides) if self._is_all or cell in self._set]
         part = self._mask[tuple(slice(side.start, side.stop) for side in sides)]
         return [tuple(cell) for cell in (np.argwhere(part) + np.array(first, int)).tolist()]
+
+
+def _places(mask: Mask) -> Iterator[Cell]:
+    """Where a mask holds, in order."""
+    found = np.argwhere(mask)
+    for first in range(0, len(found), PLACES_COUNT):
+        yield from map(tuple, found[first : first + PLACES_COUNT].tolist())
 
 
 def _spans(array: StoredArray, other: StoredArray, axis: int) -> Any:
     """(first, last + 1) of the chunks of an array that each chunk of the other touches along an axis."""
     length = array.model.shape[axis]
-    old = np.cumsum([0, *array.model.grid.lengths(axis, length)])
-    new = np.cumsum([0, *other.model.grid.lengths(axis, length)])
+    old, new = (edges(one.model.grid, axis, length) for one in (array, other))
     first = np.searchsorted(old, new[:-1], side="right") - 1
     return np.stack([first, np.searchsorted(old, new[1:], side="left")], 1)
 
@@ -310,7 +317,7 @@ class _Units(Plan[int]):
     cells: Cells
     counts: Shape
 
-    def units(self) -> list[Unit]:
+    def units(self) -> Iterator[Unit]:
         """Those in which chunks are wanted."""
         return self.cells.units(self.counts)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, lcm, prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -202,19 +201,24 @@ def _size(grid: Grid, shape: Shape) -> int:
     return prod(min(c, n) for c, n in zip(grid.chunk_shape, shape, strict=True)) if all(shape) else 0
 
 
-def _starts(grid: Grid, axis: int, length: int) -> Any:
-    """Where the chunks along an axis begin, but for the first."""
-    lengths = grid.lengths(axis, length)
-    return np.cumsum(np.array(lengths[:-1], np.int64))
+def edges(grid: Grid, axis: int, length: int) -> Any:
+    """Where the chunks of a dimension of that length begin, and where the last one ends in it."""
+    count = grid.count((length,) * len(grid.chunk_shape))[axis]
+    if isinstance(grid, RegularGrid):
+        found = np.arange(count + 1, dtype=np.int64) * grid.chunk_shape[axis]
+    else:
+        runs = [(step, min(n, count)) for step, n in grid.edges[axis].runs]
+        lengths = np.repeat(*np.array(runs, np.int64).T)[:count]
+        found = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return np.minimum(found, length)
 
 
 def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
     """The most items that so many neighbouring chunks have along an axis."""
     if isinstance(grid, RegularGrid):
         return min(grid.chunk_shape[axis] * count, length)
-    starts = [0, *_starts(grid, axis, length).tolist(), length]
-    ends = [*starts[:-1:count], length]
-    return max((b - a for a, b in pairwise(ends)), default=0)
+    found = edges(grid, axis, length)
+    return int(np.diff(np.append(found[:-1:count], found[-1])).max(initial=0))
 
 
 def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> float:
@@ -225,10 +229,9 @@ def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> flo
         piece, unit = pieces.chunk_shape[axis], grid.chunk_shape[axis] * count
         cut = (length - 1) // unit - (length - 1) // lcm(piece, unit)
         return 1 + cut / ceil(length / piece)
-    edges = _starts(pieces, axis, length)
-    ends = _starts(grid, axis, length)[count - 1 :: count]
-    cut = len(ends) - int(np.isin(ends, edges).sum())
-    return 1 + cut / (len(edges) + 1)
+    old, new = edges(pieces, axis, length), edges(grid, axis, length)
+    ends = new[count:-1:count]
+    return 1 + (len(ends) - int(np.isin(ends, old).sum())) / (len(old) - 1)
 
 
 def _counts(pieces: Grid, grid: Grid, axis: int, length: int, most: int) -> list[int]:
@@ -272,7 +275,7 @@ def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) 
         ]
     )
     piece, chunk = source.piece_size, target.chunk_size
-    held = size * (copies if source.is_near and target.is_near else copies + 1)
+    held = size * (copies if source.is_near and target.is_near else copies + 2)
     held = held * (1 if source.is_native and target.is_native else 2) + 2 * threads * piece
     held = held + 2 * np.minimum(cells, threads) * chunk
     held = held + (0 if source.is_near and target.is_near else WINDOWS_SIZE)
