@@ -7,13 +7,16 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import WORDS, codec_of, cutting_options, show_progress, storage_options
+from zstore.cli.options import PLACE, SIZE, WORDS, codec_of, cutting_options, show_progress, storage_options
 from zstore.report.summary import format_size
 
 RASTER_SUFFIXES = (".tif", ".tiff")
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
 RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile", "packing")
+
+# Options of a Zarr made of a Zarr.
+ZARR_OPTIONS = ("check", "resume", "memory", "scratch", "dry_run")
 
 
 @click.command()
@@ -26,6 +29,9 @@ RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profi
 @click.option("--remove-old", is_flag=True, help="With --metadata-only: remove the documents there were.")
 @click.option("--resume", is_flag=True, help="Zarr to Zarr: go on with what was interrupted.")
 @click.option("--check", is_flag=True, help="Zarr to Zarr: compare all values afterwards.")
+@click.option("--memory", **SIZE, help="Zarr to Zarr: how much to hold at once, like 512M.")
+@click.option("--scratch", **PLACE, help="Zarr to Zarr: a directory for what is kept in between.")
+@click.option("--dry-run", is_flag=True, help="Zarr to Zarr: say what would be done, and do nothing.")
 @click.option(
     "--stack",
     type=click.Choice(["time", "bands", "mosaic"]),
@@ -51,8 +57,12 @@ RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profi
 def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """Make a Zarr of rasters, a NetCDF or HDF5 file or a Zarr, or a GeoTIFF where TARGET ends in .tif.
 
-    Several rasters become one Zarr by --stack. Of a Zarr, --chunks and --shards are for the last two
+    Several rasters become one Zarr by --stack. Of a Zarr, --chunks and --shards are for the last
     dimensions; --format 1, 2 or 3 (the default). With --metadata-only there is no TARGET.
+
+    \b
+    zstore convert maps.zarr series.zarr --chunks 8760,32,32 --memory 4G --dry-run
+    zstore convert scene.tif scene.zarr --pyramid
     """
     from zstore.integrations.rasters import is_netcdf
     from zstore.upkeep.convert import convert_metadata
@@ -60,9 +70,8 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     given = {
         name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
-    metadata_only, remove_old, check, resume = (
-        options.pop(name) for name in ("metadata_only", "remove_old", "check", "resume")
-    )
+    metadata_only, remove_old = options.pop("metadata_only"), options.pop("remove_old")
+    zarr_only = {name: options.pop(name) for name in ZARR_OPTIONS}
     stack, times = options.pop("stack"), options.pop("times")
     source, *more = paths
     if metadata_only:
@@ -78,20 +87,20 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         raise click.UsageError("--remove-old goes with --metadata-only")
     target = more[-1]
     if stack is not None or len(paths) > 2:
-        _check_options(given & {"check", "level", "cog"}, set(), "several rasters")
+        _check_options(given & {*ZARR_OPTIONS, "level", "cog"}, set(), "several rasters")
+        _check_lengths(options)
         _to_stack(paths[:-1], target, stack, times, **options)
         return
     if times is not None:
         raise click.UsageError("--times goes with --stack time")
     if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
-        _check_options(
-            given, set(options) - set(RASTER_OPTIONS) | {"check", "resume"}, "a Zarr made of a Zarr"
-        )
-        _to_other_zarr(source, target, check=check, resume=resume, **options)
+        _check_options(given, set(options) - set(RASTER_OPTIONS) | set(ZARR_OPTIONS), "a Zarr made of a Zarr")
+        _to_other_zarr(source, target, zarr_only, **options)
         return
-    if check or resume:
-        word = "check" if check else "resume"
-        raise click.UsageError(f"--{word} goes with a Zarr made of a Zarr")
+    for name in ZARR_OPTIONS:
+        if name in given:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with a Zarr made of a Zarr")
+    _check_lengths(options)
     if options["zarr_format"] == 1:
         raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
     if target.lower().endswith(RASTER_SUFFIXES):
@@ -207,8 +216,15 @@ def _check_options(given: set[str], expected: set[str], what: str) -> None:
         raise click.UsageError(f"--{option} does not go with {what}")
 
 
-def _to_other_zarr(source: str, target: str, *, check: bool, resume: bool, **options: Any) -> None:
+def _check_lengths(options: dict[str, Any]) -> None:
+    for name in ("chunks", "shards"):
+        if isinstance(options[name], tuple) and len(options[name]) > 2:
+            raise click.BadParameter("expected one length or two, Y,X", param_hint=f"--{name}")
+
+
+def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **options: Any) -> None:
     from zstore.upkeep.convert import convert as convert_zarr
+    from zstore.upkeep.convert import estimate_conversion
 
     cut: dict[str, Any] = {
         name: (lengths, lengths) if isinstance(lengths, int) else lengths
@@ -217,18 +233,28 @@ def _to_other_zarr(source: str, target: str, *, check: bool, resume: bool, **opt
     }
     if options["codec"] is not None:
         cut["compressors"] = codec_of(options["codec"])
+    cut |= {name: zarr_only.pop(name) for name in ("memory", "scratch")}
+    cut["zarr_format"] = options["zarr_format"] or 3
+    if zarr_only.pop("dry_run"):
+        for name, estimate in estimate_conversion(source, target, **cut).items():
+            _show_estimate(name or source, estimate)
+        return
     with show_progress("converting", unit="chunks") as progress:
         made = convert_zarr(
-            source,
-            target,
-            zarr_format=options["zarr_format"] or 3,
-            overwrite=options["overwrite"],
-            check=check,
-            resume=resume,
-            progress=progress,
-            **cut,
+            source, target, overwrite=options["overwrite"], progress=progress, **zarr_only, **cut
         )
     _show(made)
+
+
+def _show_estimate(name: str, found: Any) -> None:
+    if found.memory_size is None:
+        click.echo(f"{name}: {found.unit_count} chunks are copied as they are")
+        return
+    click.echo(f"{name}: {found.unit_count} units, {found.request_count} chunks read and written")
+    click.echo(f"  decodes {format_size(found.read_size)}")
+    click.echo(f"  writes  {format_size(found.write_size)} before they are encoded")
+    click.echo(f"  holds   {format_size(found.memory_size)} at once")
+    click.echo(f"  keeps   {format_size(found.scratch_size)} in between")
 
 
 def _show(made: Any) -> None:

@@ -33,6 +33,7 @@ from zstore.storage.url import use_storage_options
 PIPED_WIDTH = 200
 # The codecs that the help of --codec names.
 CODECS = ("zstd", "gzip", "blosc", "lz4", "zlib")
+SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def _lengths_of(value: Any) -> Any:
@@ -46,12 +47,35 @@ def _lengths_of(value: Any) -> Any:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+def _cut_of(value: Any) -> Any:
+    """One length, or several for the last dimensions, as "time,rows,columns"."""
+    if not isinstance(value, str) or value.count(",") < 2:
+        return _lengths_of(value)
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} are no lengths, like 256 or 256,512 or 1,256,512")
+    return tuple(map(int, parts))
+
+
+def _bytes_of(value: Any) -> Any:
+    """A number of bytes, or of K, M or G of them."""
+    if not isinstance(value, str):
+        return value
+    digits = value.upper().rstrip("IB")
+    number, unit = (digits[:-1], digits[-1]) if digits[-1:] in ("K", "M", "G") else (digits, "")
+    if not number.isdecimal() or int(number) == 0:
+        raise click.BadParameter(f"{value!r} is no size, like 512M or 2G")
+    return int(number) * SIZES[unit]
+
+
 def _words_of(value: Any) -> Any:
     """Words separated by commas."""
     return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
 
 LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "N or Y,X"}
+CUT: dict[str, Any] = {"type": _cut_of, "metavar": "N or Y,X or T,Y,X"}
+SIZE: dict[str, Any] = {"type": _bytes_of, "metavar": "SIZE"}
 WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
 FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path)}
 PLACE: dict[str, Any] = {"type": click.Path(path_type=Path)}
@@ -71,8 +95,8 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
             callback=_format_of,
             help="Zarr format.",
         ),
-        click.option("--chunks", **LENGTHS, help="Chunk lengths (inside shards: of inner chunks)."),
-        click.option("--shards", **LENGTHS, help="Shard lengths; v3 only."),
+        click.option("--chunks", **CUT, help="Chunk lengths (inside shards: of inner chunks)."),
+        click.option("--shards", **CUT, help="Shard lengths; v3 only."),
         click.option(
             "--codec",
             metavar="NAME[:LEVEL]",

@@ -11,6 +11,7 @@ import zstore as library
 from zstore.cli.options import (
     FILE,
     LENGTHS,
+    SIZE,
     codec_of,
     cutting_options,
     json_option,
@@ -20,19 +21,6 @@ from zstore.cli.options import (
     storage_options,
 )
 from zstore.cli.quicklook import check_png, write_png
-
-SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def _bytes_of(value: Any) -> Any:
-    """A number of bytes, or of K, M or G of them."""
-    if not isinstance(value, str):
-        return value
-    digits = value.upper().rstrip("IB")
-    number, unit = (digits[:-1], digits[-1]) if digits[-1:] in ("K", "M", "G") else (digits, "")
-    if not number.isdecimal() or int(number) == 0:
-        raise click.BadParameter(f"{value!r} is no size, like 512M or 2G")
-    return int(number) * SIZES[unit]
 
 
 def _region_of(value: Any) -> Any:
@@ -102,7 +90,7 @@ def _region_of(value: Any) -> Any:
     show_default=True,
     help="With --tms: how the finest level is sampled.",
 )
-@click.option("--memory", type=_bytes_of, metavar="SIZE", help="About how much to hold at once, like 512M.")
+@click.option("--memory", **SIZE, help="About how much to hold at once, like 512M.")
 @click.option("--preview", **FILE, help="A PNG file for all levels side by side.")
 @json_option
 def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool, **options: Any) -> None:
