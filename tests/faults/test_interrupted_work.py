@@ -138,6 +138,10 @@ def reduced(place: Path, **options: Any) -> None:
         zstore.reduce(place / "s" / "a", out=place / "t", **{"method": "std", "axis": 0, **options})
 
 
+def maps(place: Path) -> None:
+    zstore.create_array(place / "s", data=cells((48, 32, 40)), chunks=(1, 32, 40), compressors="gzip")
+
+
 WORKS = {
     "pyramid": Work(lambda p: put_raster(p / "s") and None, pyramid, {"resume": True}),
     "pyramid, shards": Work(
@@ -173,6 +177,9 @@ WORKS = {
     ),
     "convert, recoded": Work(
         hierarchy, lambda p, **o: converted(p, chunks=(24, 24), shards=(96, 96), **o), {"resume": True}
+    ),
+    "convert, by way of scratch": Work(
+        maps, lambda p, **o: converted(p, chunks=(48, 4, 5), memory=40_000, **o), {"resume": True}
     ),
     "convert, over another": Work(
         lambda p: (hierarchy(p), put_raster(p / "t"), None)[-1],
@@ -288,6 +295,9 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
     # Small work keeps a journal, too.
     monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
     monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
+    # And goes by way of what lies in between, where that can be.
+    for cost in ("FILE", "STRETCH", "UNIT"):
+        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{cost}", 10.0)
     work, rng = WORKS[name], random.Random(name)
     before, now = place / "before", place / "now"
     now.mkdir(parents=True)

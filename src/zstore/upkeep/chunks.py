@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice, product
 from math import prod
 from typing import Any, TypeVar
@@ -67,6 +68,9 @@ class StoredArray:
         self._allow_pickle = allow_pickle
         self._chunks = self._open()
         self._chains: dict[tuple[int, ...], Chain] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(StoredArray, allow_pickle=self._allow_pickle), (self.store, self.path, self.model)
 
     def key(self, cell: Cell) -> str:
         """The store key of a chunk."""

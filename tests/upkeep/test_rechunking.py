@@ -1,0 +1,322 @@
+"""Arrays with other chunks: the same items whatever the grids, in a given memory, each chunk decoded once."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+import tracemalloc
+from collections import Counter
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import zstore
+from zstore.errors import MetadataError, StoreError
+from zstore.jobs.record import JOB
+from zstore.model.grid import RectilinearGrid, RegularGrid
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+from zstore.upkeep import convert as converting
+from zstore.upkeep.chunks import StoredArray
+from zstore.upkeep.convert import estimate_conversion
+from zstore.upkeep.rechunk import Cells, Recoding, plan_rechunk
+from zstore.upkeep.rechunk_plan import Side, check_memory, plan_passes
+
+STRUCT = np.dtype([("r", ">u2"), ("g", "<f4"), ("b", "u1")])
+DTYPES: tuple[Any, ...] = ("u1", "<i2", ">f4", "c16", "M8[s]", "?", "S3", "U2", STRUCT, str, bytes)
+COMPRESSORS = (
+    None,
+    "zlib",
+    "zstd",
+    {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
+)
+
+
+def items_of(dtype: Any, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    values = np.random.default_rng(seed).integers(0, 99, shape)
+    if dtype is str:
+        return values.astype(str).astype(np.dtypes.StringDType())
+    if dtype is bytes:
+        return values.astype("S2").astype(object)
+    if dtype is STRUCT:
+        return np.asarray(np.rec.fromarrays([values, values / 2, values], dtype=STRUCT))
+    return values.astype(dtype)
+
+
+@st.composite
+def cuts(draw: st.DrawFn, shape: tuple[int, ...], zarr_format: int) -> dict[str, Any]:
+    """Chunks and shards of an array; uneven ones, too."""
+    kind = draw(st.sampled_from(["even", "even", "shards", "uneven"])) if zarr_format == 3 else "even"
+    chunks = tuple(draw(st.integers(1, n + 2)) for n in shape)
+    if kind == "shards":
+        return {"chunks": chunks, "shards": tuple(n * draw(st.integers(1, 3)) for n in chunks)}
+    if kind == "uneven":
+        lines = []
+        for n in shape:
+            line = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+            lines.append([*line, max(1, n - sum(line))])
+        return {"chunks": lines, "shards": None}
+    return {"chunks": chunks, "shards": None}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """An array, what it is to become, and how it was."""
+    ndim = draw(st.integers(1, 4))
+    shape = tuple(draw(st.integers(1, 13 if ndim < 4 else 6)) for _ in range(ndim))
+    formats = [draw(st.sampled_from([2, 3, 3])) for _ in range(2)]
+    dtype = draw(st.sampled_from(DTYPES))
+    made = {
+        "data": items_of(dtype, shape, draw(st.integers(0, 99))),
+        "dtype": dtype,
+        "zarr_format": formats[0] if dtype is not STRUCT else 2,
+        "compressors": draw(st.sampled_from(COMPRESSORS)),
+    }
+    if made["zarr_format"] == 3 and made["compressors"] == "zlib":
+        made["compressors"] = "gzip"
+    if made["zarr_format"] == 3 and isinstance(made["compressors"], dict):
+        made["compressors"] = "blosc"
+    old = draw(cuts(shape, made["zarr_format"]))
+    new = draw(cuts(shape, formats[1]))
+    return {**made, **old}, {**new, "zarr_format": formats[1]}, {**old, "zarr_format": made["zarr_format"]}
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(), budget=st.sampled_from(["least", "some", "much"]), hole=st.integers(0, 3))
+def test_there_and_back_is_the_same(case, budget, hole, tmp_path_factory):
+    """Items, documents and stored chunks; in any memory, by way of scratch arrays and without."""
+    made, new, old = case
+    place: Path = tmp_path_factory.mktemp("rechunk")
+    array = zstore.create_array(place / "a", **made)
+    keys = sorted(
+        key for key in LocalStore(place / "a").list("") if "zarr.json" not in key and ".z" not in key
+    )
+    for key in keys[:hole]:
+        (place / "a" / key).unlink()
+    whole = array[...]
+    memory = {"least": 1, "some": 1 << 13, "much": None}[budget]
+    if memory is not None:
+        try:
+            estimate_conversion(place / "a", place / "b", memory=memory, **new)
+        except MetadataError as error:
+            memory = int(error.message.split("at least ")[1].split(",")[0])
+    there = zstore.convert(place / "a", place / "b", memory=memory, check=True, **new)
+    np.testing.assert_array_equal(there[...], whole)
+    back = zstore.convert(there, place / "c", check=True, **old)
+    np.testing.assert_array_equal(back[...], whole)
+    assert (back.chunks, back.shards) == (array.chunks, array.shards)
+    assert not list(place.rglob(JOB))
+    if made["dtype"] is STRUCT:
+        return
+    assert back.model.dtype == array.model.dtype
+    kept = {key for key in LocalStore(place / "c").list("") if "zarr.json" not in key and ".z" not in key}
+    assert kept >= set(keys[hole:])
+
+
+class Reads(LocalStore):
+    """A directory that is no directory for the kernels, and notes what is read of it."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.read = Counter[str]()
+
+    def local_path(self, prefix: str = "") -> None:  # type: ignore[override]
+        return None
+
+    def get(self, key: str, byte_range: Any = None) -> Any:
+        self.read[key] += key.rpartition("/")[2].isdecimal()
+        return super().get(key, byte_range)
+
+    def get_many(self, requests: Any) -> Any:
+        return [self.get(key, part) for key, part in requests]
+
+    def as_read_only(self) -> Any:
+        return self
+
+
+MAPS = {"shape": (40, 32, 48), "chunks": (1, 32, 48), "dtype": "u2", "compressors": "gzip"}
+SERIES = {"chunks": (40, 4, 6)}
+
+
+def maps(place: Any, **options: Any) -> zstore.Array:
+    array = zstore.create_array(place, **{**MAPS, **options})
+    array[...] = np.random.default_rng(5).integers(0, 999, array.shape)
+    return array
+
+
+@pytest.fixture
+def cheap_files(monkeypatch):
+    """What lies in between pays for arrays that are small, too."""
+    for name in ("FILE", "STRETCH", "UNIT"):
+        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{name}", 10.0)
+
+
+@pytest.mark.parametrize("memory", [1 << 20, 100_000, 40_000], ids=["whole", "part", "little"])
+def test_each_chunk_of_the_source_is_decoded_once(memory, tmp_path, cheap_files):
+    """In one pass, or, where memory is short, by way of an array in between, which is gone afterwards."""
+    array = maps(tmp_path / "a")
+    store = Reads(tmp_path / "a")
+    found = estimate_conversion(store, tmp_path / "b", memory=memory, **SERIES)[""]
+    assert found.memory_size is not None and found.memory_size <= memory
+    assert (found.scratch_size == array.nbytes) == (memory < array.nbytes)
+    seen: list[tuple[int, int]] = []
+    store.read.clear()
+    made = zstore.convert(
+        store, tmp_path / "b", memory=memory, progress=lambda *args: seen.append(args), **SERIES
+    )
+    # One is read beforehand, to see whether chunks keep their bytes.
+    assert Counter(store.read.values()) == {1: 40}
+    np.testing.assert_array_equal(made[...], array[...])
+    assert seen == sorted(seen) and seen[-1][0] == seen[-1][1]
+    assert not (tmp_path / "b" / JOB).exists()
+
+
+@pytest.mark.parametrize("scratch", [True, False])
+def test_what_was_interrupted_makes_only_what_is_left(scratch, tmp_path, cheap_files, monkeypatch):
+    if not scratch:
+        monkeypatch.setattr(converting, "_room", lambda there, scratch: 0)
+    array, store = maps(tmp_path / "a"), Reads(tmp_path / "a")
+    whole = zstore.convert(store, tmp_path / "whole", memory=40_000, **SERIES)
+    every, store.read = sum(store.read.values()), Counter()
+
+    def stop(done: int, total: int) -> None:
+        # The last third of what is written is of the target.
+        if done > total * 5 / 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        zstore.convert(store, tmp_path / "b", memory=40_000, progress=stop, **SERIES)
+    assert bool(list(tmp_path.glob(f"b/{JOB}/*/scratch"))) == scratch
+    store.read.clear()
+    made = zstore.convert(store, tmp_path / "b", memory=40_000, resume=True, **SERIES)
+    assert sum(store.read.values()) <= (0 if scratch else every / 4)
+    np.testing.assert_array_equal(made[...], array[...])
+    for path in (tmp_path / "whole").rglob("c/*"):
+        other = tmp_path / "b" / path.relative_to(tmp_path / "whole")
+        assert path.is_dir() or path.read_bytes() == other.read_bytes()
+    assert whole.nbytes == made.nbytes and not (tmp_path / "b" / JOB).exists()
+
+
+def test_without_room_between_chunks_are_decoded_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(converting, "_room", lambda there, scratch: 0)
+    array = maps(tmp_path / "a")
+    found = estimate_conversion(tmp_path / "a", tmp_path / "b", memory=40_000, **SERIES)[""]
+    assert found.scratch_size == 0 and (found.read_size or 0) > 2 * array.nbytes
+    made = zstore.convert(tmp_path / "a", tmp_path / "b", memory=40_000, **SERIES)
+    np.testing.assert_array_equal(made[...], array[...])
+
+
+def test_scratch_lies_where_it_is_asked_for_and_goes(tmp_path, cheap_files):
+    array = maps(tmp_path / "a")
+    seen = list[bool]()
+
+    def progress(done: int, total: int) -> None:
+        seen.append(any((tmp_path / "s").rglob("c/*")))
+
+    made = zstore.convert(
+        tmp_path / "a",
+        MemoryStore(),
+        memory=40_000,
+        scratch=tmp_path / "s",
+        progress=progress,
+        **SERIES,
+    )
+    np.testing.assert_array_equal(made[...], array[...])
+    assert any(seen) and not [path for path in (tmp_path / "s").rglob("*") if path.is_file()]
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    maps(tmp_path / "a")
+    for memory in (1000, 0, True, "1G"):
+        with pytest.raises(MetadataError, match=r"memory is .*; expected"):
+            zstore.convert(tmp_path / "a", tmp_path / "b", memory=memory, **SERIES)
+    monkeypatch.setattr(converting, "_free", lambda directory: 100_000)
+    with pytest.raises(StoreError, match="122880 bytes do not fit into 100000"):
+        zstore.convert(tmp_path / "a", tmp_path / "b", compressors=None, **SERIES)
+    assert not (tmp_path / "b").exists()
+    zstore.convert(tmp_path / "a", tmp_path / "b", **SERIES)
+
+
+def test_units_run_anywhere_in_any_order_and_twice(tmp_path, cheap_files):
+    array = maps(tmp_path / "a")
+    ways = list[dict[str, bytes]]()
+    for number in range(2):
+        target = zstore.create_array(tmp_path / str(number), shape=array.shape, dtype="u2", **SERIES)
+        job = plan_rechunk(
+            StoredArray(LocalStore(tmp_path / "a"), "", array.model),
+            StoredArray(LocalStore(tmp_path / str(number)), "", target.model),
+            40_000,
+            is_firm=True,
+            scratch_size=1 << 30,
+        )
+        places = job.arrays(LocalStore(tmp_path / f"s{number}"), "")
+        for old, new, step in zip(places, places[1:], job.passes.steps, strict=False):
+            cells = job.touched.spread(job.target, new)
+            plan = Recoding(old, new, cells, step.counts, step.length, keeps=False)
+            units = list(plan.units())
+            assert len(units) > 1
+            if number:
+                units = random.Random(3).sample(units * 2, 2 * len(units))
+            for unit in units:
+                pickle.loads(pickle.dumps(plan)).make(unit)
+            assert all(map(plan.holds, units))
+        np.testing.assert_array_equal(zstore.open_array(tmp_path / str(number))[...], array[...])
+        files = (path for path in (tmp_path / str(number)).rglob("*") if path.is_file())
+        ways.append({str(path.relative_to(tmp_path / str(number))): path.read_bytes() for path in files})
+    assert ways[0] == ways[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_chunks_that_touch(data):
+    """Against going through all chunks one by one."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
+    grids = []
+    for _ in range(2):
+        lines = [data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)) for _ in shape]
+        lines = [[*line, max(1, n - sum(line))] for line, n in zip(lines, shape, strict=True)]
+        even = RegularGrid(tuple(line[0] for line in lines))
+        grids.append(data.draw(st.sampled_from([even, RectilinearGrid.parse(lines, shape)])))
+    arrays = []
+    for grid in grids:
+        chunks = grid.chunk_shape if isinstance(grid, RegularGrid) else grid.render()
+        made = zstore.create_array(MemoryStore(), shape=shape, dtype="u1", chunks=chunks)
+        arrays.append(StoredArray(made.store, "", made.model))
+    every = list(itertools.product(*map(range, arrays[0].counts)))
+    chosen = data.draw(st.lists(st.sampled_from(every), unique=True))
+    mask = np.zeros(shape, bool)
+    for cell in chosen:
+        mask[arrays[0].box(cell)] = True
+    spread = Cells(arrays[0].counts, chosen).spread(*arrays)
+    touched = [c for c in itertools.product(*map(range, arrays[1].counts)) if mask[arrays[1].box(c)].any()]
+    assert list(spread) == touched and len(spread) == len(touched)
+    counts = tuple(data.draw(st.integers(1, 4)) for _ in shape)
+    found = [cell for unit in spread.units(counts) for cell in spread.within(unit, counts)]
+    assert sorted(found) == touched
+
+
+def test_a_large_job_is_planned_at_once():
+    """10^7 chunks: what is kept of them is small, and ways are weighed without going through them."""
+    grids = RegularGrid((1, 1000, 1000)), RegularGrid((10_000, 10, 10))
+    shape = (100_000, 10_000, 10_000)
+    sides = [Side(shape, grid, grid, 2, "zstd") for grid in grids]
+    tracemalloc.start()
+    plan = plan_passes(*sides, 8 << 30, is_firm=True, threads=2, scratch_size=1 << 50)
+    counts = grids[0].count(shape)
+    assert prod(counts) == 10**7
+    cells = Cells(counts, itertools.product(*map(range, counts)))
+    units = sum(1 for _ in cells.units(plan.steps[0].counts))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300 << 20 and units <= 10**7
+    assert plan.decoded_size <= 2.5 * prod(shape) * 2 and plan.memory <= 8 << 30
+
+
+def test_the_default_memory_is_a_part_of_the_machines():
+    assert 1 << 20 < check_memory(None) < 1 << 50
