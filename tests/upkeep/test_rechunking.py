@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
+import subprocess
+import sys
 import tracemalloc
 from collections import Counter
 from math import prod
@@ -320,3 +322,39 @@ def test_a_large_job_is_planned_at_once():
 
 def test_the_default_memory_is_a_part_of_the_machines():
     assert 1 << 20 < check_memory(None) < 1 << 50
+
+
+MEASURED = """
+import re, sys, zstore
+before = zstore.open_array(sys.argv[1], mode="r")
+zstore.convert(before, sys.argv[2], memory=int(sys.argv[3]), **eval(sys.argv[4]))
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["blosc", "zstd"])
+@pytest.mark.parametrize("cut", ["series", "maps", "shards", "of shards"])
+@pytest.mark.parametrize("part", [1, 4, 16])
+def test_memory_is_kept_to(codec, cut, part, tmp_path):
+    """No more than what was given, and 64 MiB for all else that a process holds."""
+    shape = (128, 512, 512)
+    data = np.random.default_rng(1).integers(0, 999, shape).astype("u2")
+    into = {"chunks": (128, 16, 16)}
+    made: dict[str, Any] = {"chunks": (1, 512, 512)}
+    if cut == "maps":
+        into, made = made, into
+    elif cut == "shards":
+        into = {"chunks": (32, 16, 16), "shards": (128, 32, 32)}
+    elif cut == "of shards":
+        made = {"chunks": (1, 64, 64), "shards": (2, 512, 512)}
+        into["shards"] = None
+    zstore.create_array(tmp_path / "a", data=data, compressors=codec, **made)
+    memory = data.nbytes // part + (2 << 20)
+    command = [sys.executable, "-c", MEASURED, str(tmp_path / "a"), str(tmp_path / "b"), str(memory)]
+    done = subprocess.run([*command, repr(into)], capture_output=True, text=True, check=True)
+    peak = int(done.stdout) << 10
+    print(f"{codec}, {cut}, 1/{part}: {peak >> 20} MiB, given {memory >> 20}")
+    assert peak <= memory + (64 << 20)
+    target = zstore.open_array(tmp_path / "b", mode="r")
+    assert all(np.array_equal(target[k : k + 32], data[k : k + 32]) for k in range(0, 128, 32))
