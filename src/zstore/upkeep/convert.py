@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
 
-__all__ = ["convert", "convert_metadata"]
+__all__ = ["convert", "convert_metadata", "estimate_conversion"]
 
 Model = ArrayModel | GroupModel
 
