@@ -53,6 +53,7 @@ def copy_chunks(source: StoredArray, target: StoredArray, done: Done, *, keeps: 
 
 
 def same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    """Whether items are the same, bit for bit, in whatever byte order."""
     if one.dtype.kind not in "OT":
         if not is_same_type(one.dtype, other.dtype):
             return False
