@@ -1,7 +1,8 @@
-"""Where a job puts what it makes: apart from what it reads, and made of the source as it was planned."""
+"""Where a job puts what it makes: apart from what it reads, of a source as planned, and still there later."""
 
 from __future__ import annotations
 
+from itertools import product
 from uuid import uuid4
 
 from zstore.engine.documents import place, render_node
@@ -55,3 +56,10 @@ def _is_one(store: Store, target: Store, target_base: str) -> bool:
 def describe_source(store: Store, base: str, model: ArrayModel | GroupModel) -> dict[str, str]:
     """What a plan says of a node that is read: where it is, and which version of its documents it was."""
     return {"source": place(store, base), "version": name_job(render_node(model))}
+
+
+def is_stored(store: Store, path: str, model: ArrayModel, box: tuple[slice, ...]) -> bool:
+    """Whether every chunk (or shard) of a box of an array on a regular grid has something stored."""
+    sides = zip(box, model.grid.chunk_shape, strict=True)
+    places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
+    return all(store.size(join_key(path, model.keys.key(place))) for place in places)

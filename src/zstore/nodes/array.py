@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from math import prod
 from types import EllipsisType
 from typing import Any, TypeAlias, overload
@@ -32,7 +31,7 @@ from zstore.nodes.indexers import Indexer, awaited_door
 from zstore.nodes.lazy import LazyArray
 from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store
 from zstore.storage.locking import hold_name
 
 __all__ = ["Array"]
@@ -590,11 +589,3 @@ def _output(
 def _check_out(out: Items, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if out.shape != shape or not is_same_type(out.dtype, dtype):
         raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {shape} and {dtype}")
-
-
-def is_stored(array: Array, box: tuple[slice, ...]) -> bool:
-    """Whether every chunk (or shard) of a box has something stored."""
-    sides = zip(box, array.shards or array.chunks, strict=True)
-    places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
-    keys = (join_key(array.path, array.model.keys.key(place)) for place in places)
-    return all(array.store.size(key) for key in keys)

@@ -17,7 +17,8 @@ from zstore.engine.pool import thread_count
 from zstore.extensions.registry import resamplers
 from zstore.jobs.plan import Plan
 from zstore.jobs.runner import Runner
-from zstore.nodes.array import Array, is_stored
+from zstore.jobs.target import is_stored
+from zstore.nodes.array import Array
 from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.pyramid.masks import Mask, Masking
 from zstore.resampling.grid import WEIGHTED
@@ -207,7 +208,7 @@ class Pass:
         """Whether every chunk that the unit owns is stored: others are all fill value, or were lost."""
         own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
         own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
-        return all(is_stored(array, box) for array, box in own)
+        return all(is_stored(array.store, array.path, array.model, box) for array, box in own)
 
     # What a unit is made of
 

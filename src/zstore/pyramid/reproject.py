@@ -13,7 +13,8 @@ import numpy as np
 from zstore.conventions.tilesets.registry import TileMatrix
 from zstore.errors import MetadataError
 from zstore.jobs.runner import units_at_once
-from zstore.nodes.array import Array, is_stored
+from zstore.jobs.target import is_stored
+from zstore.nodes.array import Array
 from zstore.pyramid.boxes import Box, Items, Shape, lengths, volume
 from zstore.pyramid.budget import Budget
 from zstore.pyramid.coverage import Tiles, common_tiles, cover
@@ -115,7 +116,8 @@ class Reprojection:
 
     def holds(self, unit: Shape) -> bool:
         """Whether the unit's chunk is stored."""
-        return is_stored(self.target, self.own(unit))
+        target = self.target
+        return is_stored(target.store, target.path, target.model, self.own(unit))
 
     def make(self, unit: Shape) -> list[Items]:
         """Make a unit and write it, where anything shows in it; nothing is given back."""

@@ -18,9 +18,9 @@ from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.plan import Plan as JobPlan
 from zstore.jobs.record import begin_new, name_job, resumable
 from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
-from zstore.jobs.target import check_apart, describe_source
+from zstore.jobs.target import check_apart, describe_source, is_stored
 from zstore.model.grid import RegularGrid
-from zstore.nodes.array import Array, is_stored
+from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.node import Missing
 from zstore.nodes.open import StoreLike, open_array
@@ -431,7 +431,9 @@ class _Result:
         place = planned.place(planned.course.patch(unit[0]))
         sides = zip(place, self.out.chunks, self.out.shape, strict=True)
         is_whole = all(s.start % n == 0 and s.stop == min(s.start + n, size) for s, n, size in sides)
-        is_held = unit[0] in self.patches or (is_whole and is_stored(self.out, place))
+        is_held = unit[0] in self.patches or (
+            is_whole and is_stored(self.out.store, self.out.path, self.out.model, place)
+        )
         if is_held:
             self._count(unit)
         return is_held
