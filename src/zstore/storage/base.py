@@ -269,7 +269,7 @@ class Store(ABC):
         """The entries of all keys below `prefix`, in no order; stores whose lists have them override this."""
         return (entry for key in self.list(prefix) if (entry := self.entry(key)) is not None)
 
-    def origin(self, key: str) -> tuple[Store, str]:
+    def holder(self, key: str) -> tuple[Store, str]:
         """The store that holds the value, and its key there, where this one shows a part of another."""
         return self, key
 
@@ -531,9 +531,9 @@ class PrefixStore(Store):
         skip = len(self.prefix) + 1 if self.prefix else 0
         return (entry._replace(key=entry.key[skip:]) for entry in self.store.entries(self._prefix(prefix)))
 
-    def origin(self, key: str) -> tuple[Store, str]:
+    def holder(self, key: str) -> tuple[Store, str]:
         """Where the other store has it."""
-        return self.store.origin(self._key(key))
+        return self.store.holder(self._key(key))
 
     def put_file(self, key: str, file: int, size: int) -> None:
         """As the other store's."""

@@ -167,7 +167,7 @@ class LocalStore(Store):
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
         """Copy a file of another directory; file systems that can share its blocks."""
-        source, source_key = source.origin(source_key)
+        source, source_key = source.holder(source_key)
         if not isinstance(source, LocalStore):
             return False
         source._check(source_key)

@@ -278,7 +278,7 @@ class ObjectStore(Store):
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
         """Have the server copy an object of the same bucket."""
-        source, source_key = source.origin(source_key)
+        source, source_key = source.holder(source_key)
         if not isinstance(source, ObjectStore) or not self._bucket.is_beside(source._bucket):
             return False
         self.check_writable(check_key(key))
