@@ -142,7 +142,7 @@ def test_there_are_wrong_usages_enough():
 
 JSON = {
     "consolidate a.zarr": "nodes",
-    "copy p.zarr c.zarr": "copied",
+    "copy p.zarr c.zarr": "key_count",
     "doctor": "kernels",
     "fix a.zarr": "keys_changed",
     "info p.zarr": "arrays",
