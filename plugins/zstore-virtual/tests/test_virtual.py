@@ -64,7 +64,7 @@ def test_the_registry_finds_it() -> None:
     assert stores.resolve("virtual").__name__ == "VirtualStore"
     lines = {line.name: line for line in list_offers() if line.package == "zstore-virtual"}
     found = {name for name in lines if name.startswith("virtual")}
-    assert found == {"virtual", "virtualizarr.manifests.store.ManifestStore"}
+    assert found == {"virtual", "virtualize", "virtualizarr.manifests.store.ManifestStore"}
     assert {line.state for line in lines.values()} == {"ok"}
 
 
