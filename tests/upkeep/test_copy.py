@@ -22,7 +22,7 @@ from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
-from zstore.upkeep import copy as copying
+from zstore.upkeep import copy as copy_module
 from zstore.upkeep import manifest as manifests
 from zstore.upkeep.copy import Copied
 
@@ -59,8 +59,8 @@ def values(store: Any) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_byte_arrives(kind, to, tmp_path, monkeypatch):
     monkeypatch.setattr(manifests, "PART_SIZE", 1000)
-    monkeypatch.setattr(copying, "PART_SIZE", 1000)
-    monkeypatch.setattr(copying, "UNIT_COUNT", 5)
+    monkeypatch.setattr(copy_module, "PART_SIZE", 1000)
+    monkeypatch.setattr(copy_module, "UNIT_COUNT", 5)
     source, target, seen = fill(make(kind, tmp_path / "s")), make(to, tmp_path / "t"), list[tuple[int, int]]()
     done = zstore.copy(source, target, progress=lambda *now: seen.append(now))
     expected = values(source)
@@ -115,7 +115,7 @@ def test_documents_come_last_and_what_contradicts_them_goes_first(tmp_path):
     source, target = fill(MemoryStore()), Noting()
     zstore.copy(source, target)
     put = [key for key in target.noted if JOB not in key]
-    documents = [key for key in put if key.rpartition("/")[2] in copying.DOCUMENTS]
+    documents = [key for key in put if key.rpartition("/")[2] in copy_module.DOCUMENTS]
     assert put[-len(documents) :] == documents and put[-1] == "zarr.json"
     assert documents.index("old/c/.zarray") < documents.index("old/.zgroup")
     # The array of another shape is not seen while the chunks of this one come.
@@ -286,7 +286,7 @@ def test_bandwidth_is_kept(monkeypatch):
     waited = list[float]()
     monkeypatch.setattr(time, "sleep", waited.append)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    pace = copying._Pace(1000)
+    pace = copy_module._Pace(1000)
     for _ in range(4):
         pace(500)
     assert waited == [0.0, 0.5, 1.0, 1.5]
@@ -303,7 +303,7 @@ zstore.copy(sys.argv[1], sys.argv[2], manifest=sys.argv[3], request_count=1, ban
 
 
 def test_killed_and_resumed_reads_what_was_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(copying, "UNIT_COUNT", 4)
+    monkeypatch.setattr(copy_module, "UNIT_COUNT", 4)
     source, rng = LocalStore(tmp_path / "s"), random.Random(3)
     items = np.random.default_rng(0).integers(0, 255, (256, 8192), "u1")
     zstore.create_array(source, data=items, chunks=(1, 8192), compressors=None)
@@ -317,14 +317,14 @@ def test_killed_and_resumed_reads_what_was_left(tmp_path, monkeypatch):
     left = (256 - len([*(tmp_path / "t" / "c").glob("*")])) * 8192
     assert left > 0
     read = list[int]()
-    parts = copying.read_parts
+    parts = copy_module.read_parts
 
     def count(*args: Any):
         for part in parts(*args):
             read.append(len(part))
             yield part
 
-    monkeypatch.setattr(copying, "read_parts", count)
+    monkeypatch.setattr(copy_module, "read_parts", count)
     done = zstore.copy(tmp_path / "s", tmp_path / "t", manifest=tmp_path / "m", resume=True)
     assert sum(read) <= 1.1 * left + len(source.get("zarr.json"))
     assert values(LocalStore(tmp_path / "t")) == values(source)

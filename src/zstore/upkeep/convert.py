@@ -45,8 +45,7 @@ from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
-from zstore.upkeep.chunks import Progress, StoredArray, open_place
-from zstore.upkeep.copying import copy_chunks, keeps_bytes
+from zstore.upkeep.chunks import Progress, StoredArray, copy_chunks, keeps_bytes, open_place
 from zstore.upkeep.plan import SAME, Request, plan_array, plan_group, say_in_place
 from zstore.upkeep.rechunk import Rechunking, compare, plan_rechunk, rechunk
 from zstore.upkeep.rechunk_plan import check_memory

@@ -22,8 +22,7 @@ from zstore.jobs.runner import Runner
 from zstore.model.grid import RegularGrid
 from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
-from zstore.upkeep.chunks import REQUEST_COUNT, Box, Cell, StoredArray, overlap
-from zstore.upkeep.copying import same_items
+from zstore.upkeep.chunks import REQUEST_COUNT, Box, Cell, StoredArray, overlap, same_items
 from zstore.upkeep.rechunk_plan import Passes, Shape, Side, edges, plan_passes
 
 # Which chunks there are is kept as a byte for each, where a grid has no more of them than this.
