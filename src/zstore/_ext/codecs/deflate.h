@@ -68,26 +68,17 @@ typedef struct zs_deflater {
  * takes 21 % more room for numbers in UTF-32.
  */
 static const int16_t zs_efforts[10][4] = {
-    {0, 0, 0, 0},    {4, 4, 8, 4},      {4, 5, 16, 8},     {4, 6, 32, 32},       {4, 4, 16, 16},
+    {0, 0, 0, 0},    {4, 3, 8, 4},      {4, 3, 16, 8},     {4, 3, 32, 32},       {4, 4, 16, 16},
     {8, 16, 32, 32}, {8, 16, 128, 128}, {8, 32, 128, 256}, {32, 128, 258, 1024}, {32, 258, 258, 2048},
 };
 
-#define ZS_SAMPLE_SIZE 4096
-#define ZS_SAMPLE_BITS 12
+#define ZS_SAMPLE_SIZE 2048
+#define ZS_SAMPLE_COUNT 4
+#define ZS_SAMPLE_BITS 11
 
-/*
- * The level whose method of zlib-ng searches as zlib does at `level`, if it is told how hard: 2 takes what it finds
- * first, as zlib does below 4, and 9 looks for better, as zlib does from 4 on. The methods between them gain little
- * where much repeats: at 6, zlib-ng's own took 3.7 times the room of zlib's for a text that repeats every 32,000 bytes.
- * All but that of 9 look for matches of four bytes, where counting numbers of 4 bytes then take twice the room:
- * a sample from the middle shows those.
- */
-static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
-    if (level == 0) return 0;
-    if (level < 1 || level > 3) return 9;
+/* Whether what matches in a sample does so by three bytes, often enough to count. */
+static int zs_matches_are_short(const uint8_t *from, size_t size) {
     uint16_t last[1 << ZS_SAMPLE_BITS] = {0}; /* places from 1, 0 for none */
-    size_t size = src_size < ZS_SAMPLE_SIZE ? src_size : ZS_SAMPLE_SIZE;
-    const uint8_t *from = src + (src_size - size) / 2;
     uint32_t short_count = 0, long_count = 0;
     for (size_t at = 0; at + 4 <= size; ++at) {
         uint32_t three = (uint32_t)from[at] | (uint32_t)from[at + 1] << 8 | (uint32_t)from[at + 2] << 16;
@@ -98,7 +89,22 @@ static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
         }
         *slot = (uint16_t)(at + 1);
     }
-    return short_count * 4 > size && short_count > 2 * long_count ? 9 : 2;
+    return short_count * 8 > size && long_count * 4 < size * 3;
+}
+
+/*
+ * The level whose method of zlib-ng searches as zlib does at `level`, if it is told how hard. 9 looks for better than
+ * it found, if it is told to, as zlib does from level 4 on. 2 is quicker, but finds no match of three bytes, without
+ * which counting numbers of 4 bytes take twice the room: samples show those. The methods between them gain little
+ * where much repeats: at 6, zlib-ng's own took 3.7 times the room of zlib's for a text that repeats every 32,000 bytes.
+ */
+static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
+    if (level == 0) return 0;
+    if (level < 1 || level > 3) return 9;
+    size_t size = src_size < ZS_SAMPLE_SIZE ? src_size : ZS_SAMPLE_SIZE;
+    for (size_t k = 0; k < ZS_SAMPLE_COUNT; ++k)
+        if (zs_matches_are_short(src + (src_size - size) / (2 * ZS_SAMPLE_COUNT) * (2 * k + 1), size)) return 9;
+    return 2;
 }
 
 /* The stream at its beginning, searching as its level says. */
