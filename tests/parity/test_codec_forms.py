@@ -322,6 +322,7 @@ KNOWN = {
     **{f"numcodecs.{name}": {} for name in sorted(codec_registry)},
     "numcodecs.astype": {"encode_dtype": "f4", "decode_dtype": "f8"},
     "numcodecs.bitround": {"keepbits": 3},
+    "numcodecs.blosc2": {},
     "numcodecs.categorize": {"labels": ["a"], "dtype": "U1"},
     "numcodecs.delta": {"dtype": "f8"},
     "numcodecs.fixedscaleoffset": {"offset": 0, "scale": 1},

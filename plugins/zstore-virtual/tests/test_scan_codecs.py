@@ -104,6 +104,20 @@ def test_hdf5s_shuffle_leaves_what_is_no_whole_item() -> None:
 
 
 class _Options(OptionContract):
+    cases: tuple[tuple[type[Any], dict[str, Any]], ...] = (
+        (Delta, {"axis": -2}),
+        (Floatpred, {"shape": [4, 5], "dtype": "<f4"}),
+        (Hdf5Shuffle, {"elementsize": 8}),
+        (Lz4h5, {}),
+        (Lzf, {"header": False}),
+        (Lzw, {}),
+        (Packbits, {}),
+        (Packints, {"bitspersample": 2, "runlen": 5}),
+        (
+            Szip,
+            {"options_mask": 133, "pixels_per_block": 16, "bits_per_pixel": 16, "pixels_per_scanline": 256},
+        ),
+    )
     kind: type[Any]
     options: dict[str, Any]
 
@@ -113,14 +127,8 @@ class _Options(OptionContract):
 
 
 def _classes() -> Iterator[tuple[str, type[Any]]]:
-    others: list[tuple[type[Any], dict[str, Any]]] = [
-        (Delta, {"axis": -2}),
-        (Floatpred, {"shape": [4, 5], "dtype": "<f4"}),
-        (Packints, {"bitspersample": 2, "runlen": 5}),
-        (Hdf5Shuffle, {"elementsize": 8}),
-    ]
-    for number, (kind, options) in enumerate([*STREAMS, *others]):
-        name = f"Test{kind.__name__}Options{number}"
+    for kind, options in _Options.cases:
+        name = f"Test{kind.__name__}Options"
         yield name, type(name, (_Options,), {"kind": kind, "options": options})
 
 

@@ -110,11 +110,16 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
             group = library.update_pyramid(
                 built, region, source=said, mask=options["mask"], memory=options["memory"], progress=progress
             )
+    said = {"path": source if target is None else target, "nodes": list_tree(group)}
+    text = str(group.tree())
     if preview is not None:
         from zstore.pyramid.quicklook import preview as make_preview
 
-        write_png(preview, make_preview(group))
-    say(as_json, {"path": source if target is None else target, "nodes": list_tree(group)}, str(group.tree()))
+        image = make_preview(group)
+        write_png(preview, image)
+        said["preview"] = str(preview)
+        text += f"\n{preview}: {image.shape[1]} × {image.shape[0]}"
+    say(as_json, said, text)
 
 
 def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:

@@ -43,10 +43,11 @@ class Journal:
     They are written now and then: a job that takes no longer than to make a few of them again has none.
     """
 
-    def __init__(self, store: Store, prefix: str) -> None:
+    def __init__(self, store: Store, prefix: str, *, is_new: bool = False) -> None:
         self._store = store
         self._prefix = prefix
-        self._is_new = not any(True for _ in store.list(self._prefix))
+        # Of a new job nothing is done, whatever lies there.
+        self._is_new = is_new or not any(True for _ in store.list(self._prefix))
         self._steps: dict[str, _Step] = {}
         self._written, self._pause = monotonic(), WAITING_SECONDS
 

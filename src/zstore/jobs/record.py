@@ -213,7 +213,7 @@ class Job:
 
     def journal(self) -> Journal:
         """Which units of the job are done."""
-        return Journal(self.store, self._units)
+        return Journal(self.store, self._units, is_new=not (self.is_resumed or self._is_within))
 
     def runner(self, executor: Executor | None = None, most: int | None = None) -> Runner:
         """What makes the units of the job's plans, but for those that are done; `most` of them at a time."""

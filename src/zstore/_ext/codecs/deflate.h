@@ -68,7 +68,7 @@ typedef struct zs_deflater {
  * takes 21 % more room for numbers in UTF-32.
  */
 static const int16_t zs_efforts[10][4] = {
-    {0, 0, 0, 0},    {4, 3, 8, 4},      {4, 3, 16, 8},     {4, 3, 32, 32},       {4, 4, 16, 16},
+    {0, 0, 0, 0},    {4, 4, 8, 4},      {4, 5, 16, 8},     {4, 6, 32, 32},       {4, 4, 16, 16},
     {8, 16, 32, 32}, {8, 16, 128, 128}, {8, 32, 128, 256}, {32, 128, 258, 1024}, {32, 258, 258, 2048},
 };
 
@@ -76,41 +76,52 @@ static const int16_t zs_efforts[10][4] = {
 #define ZS_SAMPLE_COUNT 4
 #define ZS_SAMPLE_BITS 11
 
-/* Whether what matches in a sample does so by three bytes, often enough to count. */
-static int zs_matches_are_short(const uint8_t *from, size_t size) {
+/* Methods of zlib-ng by their level; the last is that of level 9, too, and keeps to the first match. */
+enum { ZS_QUICK = 2, ZS_THOROUGH = 9, ZS_FIRST = 10 };
+
+/* How many places of a sample begin with as many bytes as an earlier one, three or four. */
+static size_t zs_count_repeats(const uint8_t *from, size_t size, size_t length) {
     uint16_t last[1 << ZS_SAMPLE_BITS] = {0}; /* places from 1, 0 for none */
-    uint32_t short_count = 0, long_count = 0;
+    size_t count = 0;
     for (size_t at = 0; at + 4 <= size; ++at) {
-        uint32_t three = (uint32_t)from[at] | (uint32_t)from[at + 1] << 8 | (uint32_t)from[at + 2] << 16;
-        uint16_t *slot = &last[(three * 0x9E3779B1u) >> (32 - ZS_SAMPLE_BITS)];
-        if (*slot != 0 && memcmp(from + *slot - 1, from + at, 3) == 0) {
-            if (from[*slot + 2] == from[at + 3]) ++long_count;
-            else ++short_count;
-        }
+        uint32_t found = 0;
+        memcpy(&found, from + at, length);
+        uint16_t *slot = &last[(found * 0x9E3779B1u) >> (32 - ZS_SAMPLE_BITS)];
+        count += *slot != 0 && memcmp(from + *slot - 1, from + at, length) == 0;
         *slot = (uint16_t)(at + 1);
     }
-    return short_count * 8 > size && long_count * 4 < size * 3;
+    return count;
+}
+
+/* The method for a sample of what is to be packed. */
+static int zs_sampled_method(const uint8_t *from, size_t size) {
+    size_t three = zs_count_repeats(from, size, 3), four = zs_count_repeats(from, size, 4);
+    if (three * 4 > size && three > 3 * four) return ZS_THOROUGH;
+    return four * 4 < size * 3 ? ZS_FIRST : ZS_QUICK;
 }
 
 /*
- * The level whose method of zlib-ng searches as zlib does at `level`, if it is told how hard. 9 looks for better than
- * it found, if it is told to, as zlib does from level 4 on. 2 is quicker, but finds no match of three bytes, without
- * which counting numbers of 4 bytes take twice the room: samples show those. The methods between them gain little
- * where much repeats: at 6, zlib-ng's own took 3.7 times the room of zlib's for a text that repeats every 32,000 bytes.
+ * The method of zlib-ng that finds what zlib finds at `level`, if it is told how hard to search. From level 4 on that
+ * is the thorough one: those between leave much that repeats unfound (at 6, 3.7 times the room of zlib's for a text
+ * that repeats every 32,000 bytes). Below, zlib keeps to the first match, as the quick one does, where most repeats;
+ * but that sees no matches of three bytes, without which counting numbers of 4 bytes take twice the room.
  */
 static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
-    if (level == 0) return 0;
-    if (level < 1 || level > 3) return 9;
+    if (level < 1 || level > 3) return level == 0 ? 0 : ZS_THOROUGH;
     size_t size = src_size < ZS_SAMPLE_SIZE ? src_size : ZS_SAMPLE_SIZE;
+    int counts[ZS_FIRST + 1] = {0};
     for (size_t k = 0; k < ZS_SAMPLE_COUNT; ++k)
-        if (zs_matches_are_short(src + (src_size - size) / (2 * ZS_SAMPLE_COUNT) * (2 * k + 1), size)) return 9;
-    return 2;
+        ++counts[zs_sampled_method(src + (src_size - size) / (2 * ZS_SAMPLE_COUNT) * (2 * k + 1), size)];
+    if (counts[ZS_QUICK] == ZS_SAMPLE_COUNT) return ZS_QUICK;
+    return counts[ZS_THOROUGH] * 2 > ZS_SAMPLE_COUNT ? ZS_THOROUGH : ZS_FIRST;
 }
 
 /* The stream at its beginning, searching as its level says. */
 static int zs_deflater_start(zs_deflater *deflater) {
     if (deflater->level == 0) return ZS_ZNG_OK;
     const int16_t *effort = zs_efforts[deflater->level < 0 ? 6 : deflater->level];
+    if (deflater->method == ZS_FIRST) /* no match is longer than a laziness of 3, and worth another look */
+        return zng_deflateTune(&deflater->stream, 4, 3, 32, 4 << deflater->level);
     return zng_deflateTune(&deflater->stream, effort[0], effort[1], effort[2], effort[3]);
 }
 
@@ -138,8 +149,8 @@ static zng_stream *zs_deflater_of(const zs_deflate_params *params, const uint8_t
     if (deflater == NULL) return NULL;
     deflater->level = params->level;
     deflater->method = method;
-    if (zng_deflateInit2_(&deflater->stream, method, ZS_ZNG_DEFLATED, params->format, ZS_ZNG_MEMORY_LEVEL, 0,
-                          ZS_ZNG_VERSION, sizeof(zng_stream)) != ZS_ZNG_OK) {
+    if (zng_deflateInit2_(&deflater->stream, method == ZS_FIRST ? 9 : method, ZS_ZNG_DEFLATED, params->format,
+                          ZS_ZNG_MEMORY_LEVEL, 0, ZS_ZNG_VERSION, sizeof(zng_stream)) != ZS_ZNG_OK) {
         free(deflater);
         return NULL;
     }
