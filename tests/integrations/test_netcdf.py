@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -180,6 +181,11 @@ def test_there_already(file, tmp_path):
     with pytest.raises(StoreError, match="already"):
         netcdf_to_zarr(file, tmp_path / "out.zarr")
     netcdf_to_zarr(file, tmp_path / "out.zarr", overwrite=True)
+    inside = tmp_path / "out.zarr" / "in.nc"
+    shutil.copy(file, inside)
+    with pytest.raises(StoreError, match="cannot replace what holds"):
+        netcdf_to_zarr(inside, tmp_path / "out.zarr", overwrite=True)
+    assert inside.read_bytes() == file.read_bytes()
 
 
 def test_the_command(file, tmp_path):

@@ -217,6 +217,15 @@ def test_placed_by_control_points_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "z").exists()
 
 
+def test_a_raster_in_what_would_be_replaced_stays(tmp_path: Path) -> None:
+    zstore.create_group(tmp_path / "z")
+    path = make_raster(tmp_path / "z" / "a.tif", cells((1, 3, 2), "u1"))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="cannot replace what holds"):
+        raster_to_zarr(path, tmp_path / "z", overwrite=True)
+    assert path.read_bytes() == before
+
+
 def test_what_a_geotiff_has_no_words_for_lies_beside_it(tmp_path: Path) -> None:
     """As GDAL has it; and what lay beside a file that is replaced says nothing of the new one."""
     pyproj = pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")

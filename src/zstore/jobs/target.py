@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
+from urllib.parse import unquote
 from uuid import uuid4
 
 from zstore.engine.documents import place, render_node
@@ -19,9 +23,9 @@ def check_apart(store: Store, base: str, target: Store, target_base: str, work: 
     Raises
         StoreError: it does; or the target cannot be written to.
     """
-    here, there = (s.local_path(path) for s, path in ((store, base), (target, target_base)))
-    if here is not None and there is not None:
-        parts, others = here.resolve().parts, there.resolve().parts
+    here, there = _lies(store, base), _lies(target, target_base)
+    if here and there:
+        parts, others = here, there
     elif store is target or (store.url == target.url and _is_one(store, target, target_base)):
         parts, others = _parts(base), _parts(target_base)
     elif store.url == target.url or store.in_memory or target.in_memory:
@@ -34,6 +38,36 @@ def check_apart(store: Store, base: str, target: Store, target_base: str, work: 
             f"{WORKS[work].words} cannot put {place(store, base)!r} into itself; expected a target elsewhere",
             path=place(target, target_base),
         )
+
+
+def check_outside(files: Iterable[str], target: Store, target_base: str, work: str) -> None:
+    """Refuse a target that holds one of the files, or is one; what is no file of this machine is left aside.
+
+    Raises
+        StoreError: it does.
+    """
+    where = _lies(target, target_base)
+    for file in files:
+        is_file = os.path.exists(file)  # noqa: PTH110 - what GDAL opens may be no path at all
+        if where and is_file and Path(file).resolve().parts[: len(where)] == where:
+            raise StoreError(
+                f"{WORKS[work].words} cannot replace what holds {file!r}; expected a target elsewhere",
+                path=place(target, target_base),
+            )
+
+
+def file_of(store: Store) -> Path | None:
+    """The file that holds a store, a zip file or a database, as far as its URL tells."""
+    above = store.url.rpartition("::")[2].partition("://")[2]
+    return Path("/", unquote(above).lstrip("/")) if above.startswith("/") else None
+
+
+def _lies(store: Store, base: str) -> tuple[str, ...]:
+    """Where a place lies on this machine, links followed: that of another begins so which it holds."""
+    local, file = store.local_path(base), file_of(store)
+    if local is not None:
+        return local.resolve().parts
+    return () if file is None else (*file.resolve().parts, "::", *_parts(base))
 
 
 def _parts(path: str) -> tuple[str, ...]:

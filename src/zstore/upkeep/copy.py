@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
-from urllib.parse import unquote
 
 from zstore.base.locks import Lock
 from zstore.engine.consolidate import consolidate_node
@@ -26,7 +25,7 @@ from zstore.errors import ChangedError, ChecksumError, StoreError
 from zstore.jobs.plan import Plan, Progress, Unit
 from zstore.jobs.record import JOB, Job, begin, name_job, read_record, resumable
 from zstore.jobs.runner import counter
-from zstore.jobs.target import check_apart
+from zstore.jobs.target import check_apart, file_of
 from zstore.model import v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
@@ -208,9 +207,7 @@ def _known(manifest: Any) -> Manifest | None:
 
 def _check_room(there: Place, size: int) -> None:
     """Raise where the disk that the target is on has no room for so many bytes."""
-    where = there.store.local_path(there.base)
-    if where is None and there.store.url.startswith("zip:///"):
-        where = Path(unquote(there.store.url.removeprefix("zip://")))
+    where = there.store.local_path(there.base) or file_of(there.store)
     while where is not None and not where.exists():
         where = where.parent
     free = None if where is None else shutil.disk_usage(where).free

@@ -101,7 +101,16 @@ def netcdf_to_zarr(
         attributes = {path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()}
         store, base, held = open_place(target, zarr_format)
         said = {"source": os.fspath(source)}
-        job = begin_in(store, base, held, zarr_format, "netcdf_to_zarr", said, overwrite=overwrite)
+        job = begin_in(
+            store,
+            base,
+            held,
+            zarr_format,
+            "netcdf_to_zarr",
+            said,
+            sources=[said["source"]],
+            overwrite=overwrite,
+        )
         nodes = NewNodes(store, base, zarr_format)
         for path in filter(None, groups):
             if held is not None and path in held:

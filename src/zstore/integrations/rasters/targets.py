@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from zstore.errors import MetadataError
 from zstore.jobs.record import Job, begin, begin_new, name_job
+from zstore.jobs.target import check_outside
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike, place_of
@@ -37,13 +39,17 @@ def begin_in(
     work: str,
     said: Any,
     *,
+    sources: Sequence[str],
     overwrite: bool,
 ) -> Job:
     """Say that the work begins, in the group that is held, or in place of what is there (with `overwrite`).
 
     Raises
-        StoreError: something is there already, or unfinished work (unless `overwrite`).
+        StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
+            replaced holds one of the files that are read.
     """
     if held is not None:
         return begin(store, base, work, said, name=name_job(said), replace=overwrite)
+    if overwrite:
+        check_outside(sources, store, base, work)
     return begin_new(store, base, zarr_format, work, said, overwrite=overwrite, may_hold_others=True)

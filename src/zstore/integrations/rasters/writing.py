@@ -152,7 +152,9 @@ def write_rasters(
         expected = "expected a group without them"
         raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=place_of(held))
     said = {"sources": [part.path for part in found.parts]}
-    job = begin_in(store, base, held, zarr_format, "raster_to_zarr", said, overwrite=overwrite)
+    job = begin_in(
+        store, base, held, zarr_format, "raster_to_zarr", said, sources=said["sources"], overwrite=overwrite
+    )
     share = 1 if levels == 0 else 2
     total = share * sum(prod(part.shape) * len(part.bands) for part in found.parts)
     tell = progress or (lambda done, total: None)
