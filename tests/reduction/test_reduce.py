@@ -624,6 +624,20 @@ def test_what_a_power_cut_took_is_made_again():
     np.testing.assert_array_equal(made[...], values.sum(0))
 
 
+@pytest.mark.usefixtures("_small_units")
+def test_all_of_a_patch_that_was_lost_is_made_again(monkeypatch):
+    """Also units that come up when the first of them have been joined anew."""
+    values = np.random.default_rng(0).integers(1, 99, (400, 16)).astype("u2")
+    source, target = zstore.create_array(Watched(), data=values, chunks=(1, 8)), MemoryStore()
+    with monkeypatch.context() as patched:
+        patched.setattr(reduce.NewNodes, "publish", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            zstore.reduce(source, "sum", 0, out=target)
+    target.delete(max(target.list("c")))
+    made = zstore.reduce(source, "sum", 0, out=target, resume=True)
+    np.testing.assert_array_equal(made[...], values.sum(0))
+
+
 def test_resuming_is_for_places_and_for_what_is_unfinished():
     array, target = make(np.arange(6, dtype="i4")), MemoryStore()
     for out in (None, np.empty((), "i8")):

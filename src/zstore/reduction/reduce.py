@@ -405,12 +405,14 @@ class _Result:
     """Joins the cells of units in their order, and puts each patch that is whole into `out`.
 
     patches  those that are not whole, by number
+    begun    those that were not when the job was interrupted: of others, all units are made again, or none
     """
 
     work: _Folding
     out: Any
     tick: Callable[[int], None]
     patches: dict[int, Cells] = field(default_factory=dict)
+    begun: frozenset[int] = frozenset()
 
     def take(self, unit: Unit, cells: Cells) -> None:
         number, first, last = unit
@@ -431,7 +433,7 @@ class _Result:
         place = planned.place(planned.course.patch(unit[0]))
         sides = zip(place, self.out.chunks, self.out.shape, strict=True)
         is_whole = all(s.start % n == 0 and s.stop == min(s.start + n, size) for s, n, size in sides)
-        is_held = unit[0] in self.patches or (
+        is_held = unit[0] in self.begun or (
             is_whole and is_stored(self.out.store, self.out.path, self.out.model, place)
         )
         if is_held:
@@ -484,4 +486,4 @@ class _Result:
                     plane[...] = np.frombuffer(data[: plane.nbytes], plane.dtype)
                     data = data[plane.nbytes :]
             found[number] = cells
-        self.patches = found
+        self.patches, self.begun = found, frozenset(found)
