@@ -117,6 +117,7 @@ def test_a_link_that_leads_out_is_refused(store: LocalStore, absolute: bool) -> 
         assert caught.value.key == key
         with pytest.raises(StoreError):
             store.size(key)
+        assert store.entry(key) == (key, 0, None)
     for act in (
         lambda: store.put("directory/new", b""),
         lambda: store.delete("directory/secret"),
@@ -196,6 +197,11 @@ def test_a_root_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"PK")
     with pytest.raises(StoreError, match=r"x\.zip"):
         LocalStore(tmp_path / "x.zip", read_only=True)
+
+
+def test_a_directory_that_cannot_be_made_is_an_error() -> None:
+    with pytest.raises(StoreError, match="cannot write"):
+        LocalStore("/proc/none/below").put("a", b"")
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.ENAMETOOLONG])

@@ -13,7 +13,8 @@ def make_directory(path: str, *, durable: bool) -> None:
     try:
         steady(os.mkdir, path)
     except FileNotFoundError:
-        if above == path:
+        # Some file systems say so of a directory in which none can be made, "/proc" among them.
+        if os.path.isdir(above):  # noqa: PTH112
             raise
         make_directory(above, durable=durable)
         make_directory(path, durable=durable)

@@ -148,10 +148,20 @@ class LocalStore(Store):
             raise self._failed("read", key, error) from error
 
     def entry(self, key: str) -> Entry | None:
-        """The file's size; which file it is and when it was written tell its version."""
+        """The file's size; which file it is and when it was written tell its version.
+
+        Of a link that leads out of the store neither is told.
+        """
         self._check(key)
         with self._telling("read", key), suppress(*MISSING):
-            status = steady(os.stat, f"{self._root}/{key}")
+            try:
+                with _opened(Tree(self._root), key, os.O_PATH) as descriptor:
+                    status = os.fstat(descriptor)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                # Reading it tells what is wrong.
+                return Entry(key, 0, None)
             if stat.S_ISDIR(status.st_mode):
                 return None
             written = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_ctime_ns:x}"
