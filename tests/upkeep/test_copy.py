@@ -95,6 +95,42 @@ def test_a_part_of_a_store_goes_below_another(tmp_path):
         zstore.copy(source, source, target_path="in/deeper")
 
 
+def test_no_file_that_is_read_is_in_what_is_written(tmp_path):
+    """A zip file or a database in the target would go with what is replaced or deleted there."""
+    source = fill(open_store(tmp_path / "d" / "s.zip"))
+    array = zstore.open_array(source, "in/b", mode="r")
+    (tmp_path / "link.zip").symlink_to(tmp_path / "d" / "s.zip")
+    zstore.create_group(tmp_path / "d").create_array("mine", data=np.arange(3))
+    before = values(LocalStore(tmp_path / "d"))
+    for act in (
+        lambda: zstore.copy(source, tmp_path / "d", if_exists="overwrite", delete=True),
+        lambda: zstore.copy(tmp_path / "link.zip", tmp_path / "d", if_exists="overwrite", delete=True),
+        lambda: zstore.convert(source, tmp_path / "d", overwrite=True),
+        lambda: zstore.convert(source, tmp_path / "link.zip", overwrite=True),
+        lambda: zstore.reduce(array, "sum", out=tmp_path / "d", overwrite=True),
+        lambda: zstore.copy(tmp_path / "d", tmp_path / "d" / "t.zip"),
+    ):
+        with pytest.raises(StoreError, match="into itself"):
+            act()
+        assert values(LocalStore(tmp_path / "d")) == before
+    zstore.copy(source, tmp_path / "d" / "beside")
+    zstore.copy(source, source, "in", target_path="within")
+
+
+def test_links_that_lead_out_are_named_or_left_out(tmp_path):
+    source = fill(LocalStore(tmp_path / "s"))
+    zstore.create_array(tmp_path / "outside", data=np.arange(3))
+    (tmp_path / "s" / "out").symlink_to(tmp_path / "outside")
+    (tmp_path / "s" / "nowhere").symlink_to("/nothing/there")
+    for left in ("out", "nowhere"):
+        with pytest.raises(StoreError, match="leads out of the store"):
+            zstore.copy(source, MemoryStore(), exclude=left)
+    assert (
+        zstore.copy(source, MemoryStore(), exclude=["out", "nowhere"]).key_count
+        == sum(1 for _ in source.list()) - 2
+    )
+
+
 class Noting(MemoryStore):
     """Notes every change, in order."""
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,51 @@ def test_scratch_lies_where_it_is_asked_for_and_goes(tmp_path, cheap_files):
     )
     np.testing.assert_array_equal(made[...], array[...])
     assert any(seen) and not [path for path in (tmp_path / "s").rglob("*") if path.is_file()]
+
+
+def test_what_lies_between_and_is_lost_is_no_data(tmp_path, cheap_files):
+    """Others that tidy up remove it, or a conversion to the same place that ended first."""
+    array = maps(tmp_path / "a")
+
+    def lose(done: int, total: int) -> None:
+        if done > total / 2:
+            for path in tmp_path.glob(f"b/{JOB}/*/scratch/**/c/**/*"):
+                if path.is_file():
+                    path.unlink()
+
+    call = partial(zstore.convert, tmp_path / "a", tmp_path / "b", memory=40_000, **SERIES)
+    with pytest.raises(StoreError, match="was removed meanwhile"):
+        call(progress=lose)
+    np.testing.assert_array_equal(call(resume=True)[...], array[...])
+
+
+def test_each_target_has_a_place_of_its_own_for_what_lies_between(tmp_path, cheap_files):
+    array, first, second = maps(tmp_path / "a"), MemoryStore(), MemoryStore()
+    call = partial(zstore.convert, tmp_path / "a", memory=40_000, scratch=tmp_path / "s", **SERIES)
+    seen = list[int]()
+
+    def progress(done: int, total: int) -> None:
+        if done > total / 2 and not seen:
+            seen.append(done)
+            call(second)
+
+    np.testing.assert_array_equal(call(first, progress=progress)[...], array[...])
+    np.testing.assert_array_equal(zstore.open_array(second)[...], array[...])
+    assert seen
+
+
+def test_what_is_stored_already_needs_no_room(tmp_path, monkeypatch):
+    array, options = maps(tmp_path / "a"), {"compressors": None, **SERIES}
+
+    def stop(done: int, total: int) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        zstore.convert(tmp_path / "a", tmp_path / "b", progress=stop, **options)
+    monkeypatch.setattr(converting, "_free", lambda directory: 100_000)
+    made = zstore.convert(tmp_path / "a", tmp_path / "b", resume=True, **options)
+    np.testing.assert_array_equal(made[...], array[...])
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):

@@ -127,11 +127,13 @@ class StoredArray:
         """The items of a box, in `out` where that is given; the options are those of the engine's `read`."""
         return self._read(self._chunks, box, out, options)
 
-    def read_once(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """The items of a box, of whose chunks none is kept decoded: the next that touches them comes late."""
+    def read_once(
+        self, box: Box, out: np.ndarray[Any, Any] | None = None, **options: Any
+    ) -> np.ndarray[Any, Any]:
+        """As `read`; no chunk is kept decoded: the next box that touches it comes late."""
         # Decoded chunks of files are kept with what they were read by.
         is_file = self.store.local_path(self.path) is not None
-        return self._read(self._open() if is_file else self._chunks, box, out, {})
+        return self._read(self._open() if is_file else self._chunks, box, out, options)
 
     def _read(
         self, chunks: Chunks, box: Box, out: np.ndarray[Any, Any] | None, options: Mapping[str, Any]

@@ -34,7 +34,7 @@ from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.plan import Estimate
-from zstore.jobs.record import JOB, begin, begin_new, name_job, read_record, resumable
+from zstore.jobs.record import JOB, Job, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.runner import counter
 from zstore.jobs.target import check_apart
 from zstore.model import v2
@@ -147,7 +147,7 @@ def convert(
     work = _plan_work(here, there, request, changes, memory, scratch)
     _check_room(there, work)
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
-    between = _between(plain, there.base, job.name, scratch) if any(map(_has_scratch, work)) else None
+    between = _between(plain, there.base, job, scratch) if any(map(_has_scratch, work)) else None
     total = 0 if progress is None else sum(_count(one, check=check) for one in work)
     tick = counter(total, progress)
     with job.runner() as runner:
@@ -268,26 +268,35 @@ def _check_room(there: _Place, work: list[_Work]) -> None:
     """
     directory = there.store.local_path(there.base)
     needed = sum(one.raw_size for one in work if isinstance(one, Rechunking))
-    if directory is not None and needed > _free(directory):
-        raise StoreError(
-            f"chunks of {needed} bytes do not fit into {_free(directory)} that are free", path=place(*there)
-        )
+    if directory is None or needed <= _free(directory):
+        return
+    # What an interrupted conversion has stored is not made again, and what is replaced goes first.
+    room = _free(directory) + sum(entry.size for entry in there.store.entries(there.base))
+    if needed > room:
+        raise StoreError(f"chunks of {needed} bytes do not fit into {room} that are free", path=place(*there))
 
 
-def _between(store: Store, base: str, name: str, scratch: str | PathLike[str] | None) -> tuple[Store, str]:
+def _between(store: Store, base: str, job: Job, scratch: str | PathLike[str] | None) -> tuple[Store, str]:
     """Where scratch arrays of a job are: beside its journal, or in a directory of this machine.
+
+    There, each target has a place of its own, and what others than the resumed job have left in it is gone.
 
     Raises
         StoreError: that directory is somebody else's.
     """
     if scratch is None and store.local_path(base) is not None:
-        return store, join_key(base, JOB, name, "scratch")
+        return store, join_key(base, JOB, job.name, "scratch")
     directory = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}") if scratch is None else Path(scratch)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
     if scratch is None and (found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode)):
         raise StoreError("expected a directory of this user's own", path=str(directory))
-    return LocalStore(directory), name
+    # Stores in memory may have only the name in common.
+    own = [os.getpid(), id(store)] if store.in_memory else []
+    between = LocalStore(directory), name_job([job.name, place(store, base), *own])
+    if not job.is_resumed:
+        between[0].delete_prefix(between[1])
+    return between
 
 
 @resumable

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.engine.pool import map_threads, thread_count
-from zstore.errors import CodecError, UnsupportedError
+from zstore.errors import CodecError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.plan import Estimate, Plan, Unit
 from zstore.jobs.runner import Runner
 from zstore.model.grid import RegularGrid
@@ -271,13 +271,21 @@ def rechunk(
 
     Raises
         CodecError: a chunk of the source is damaged, or one cannot be encoded.
-        StoreError: one of the stores failed.
+        StoreError: one of the stores failed, or lost what lies between source and target.
     """
     store, path = place or (job.source.store, "")
     path = join_key(path, name)
     arrays = job.arrays(store, path)
     plans = [
-        Recoding(old, new, job.touched.spread(job.target, new), step.counts, step.length, keeps=keeps)
+        Recoding(
+            old,
+            new,
+            job.touched.spread(job.target, new),
+            step.counts,
+            step.length,
+            keeps=keeps,
+            is_scratch=old is not job.source,
+        )
         for old, new, step in zip(arrays, arrays[1:], job.passes.steps, strict=False)
     ]
     for number, plan in enumerate(plans):
@@ -337,10 +345,12 @@ class Recoding(_Units):
 
     length  items of the largest unit
     keeps   whether chunks may be there that an interrupted pass has left, which stay
+    is_scratch  whether the array that is read is one that the pass before has written
     """
 
     length: int
     keeps: bool
+    is_scratch: bool = False
     memory: _Memory = field(default_factory=_Memory, compare=False)
 
     def holds(self, unit: Unit) -> bool:
@@ -368,7 +378,7 @@ class Recoding(_Units):
         else:
             spare = self.memory.spare
             memory = spare.pop() if spare else np.empty(max(self.length, prod(shape)), source.model.dtype)
-        items = source.read_once(whole, memory[: prod(shape)].reshape(shape))
+        items = self._read(whole, cells, memory[: prod(shape)].reshape(shape))
         if not _same_dtype(source, target):
             items = items.astype(target.model.dtype)
         if len(cells) == prod(len(overlap(target, d, part)) for d, part in enumerate(whole)):
@@ -379,6 +389,30 @@ class Recoding(_Units):
         if source.model.dtype.kind not in "OT":
             self.memory.spare.append(memory)
         return self.count(unit)
+
+    def _read(self, whole: Box, cells: list[Cell], out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The items of a box around chunks; of a scratch array, no chunk that they need may be missing."""
+        source, target = self.source, self.target
+        if not self.is_scratch:
+            return source.read_once(whole, out)
+        try:
+            return source.read_once(whole, out, missing_is_fault=True)
+        except NotFoundError:
+            boxes = [target.box(cell) for cell in cells]
+            needed = {
+                cell
+                for box in boxes
+                for cell in product(*(overlap(source, d, part) for d, part in enumerate(box)))
+            }
+            lost = next((key for key in map(source.key, sorted(needed)) if not source.store.size(key)), None)
+            if lost is not None:
+                raise StoreError(
+                    "what lies between source and target was removed meanwhile; resume makes it again",
+                    path=source.store.url,
+                    key=lost,
+                ) from None
+        # What is missing lies between the chunks that are wanted.
+        return source.read_once(whole, out)
 
     def _left(self, unit: Unit) -> list[Cell]:
         """The chunks of a unit that are not stored; a file that is empty is what a power cut left of one."""
