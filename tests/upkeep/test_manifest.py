@@ -115,6 +115,24 @@ def test_names_that_are_no_text(tmp_path):
     assert faults(tmp_path / "s", tmp_path / "m") == {}
 
 
+def test_a_device_takes_a_manifest_and_stays(tmp_path):
+    store, link = fill(LocalStore(tmp_path / "s")), tmp_path / "null"
+    link.symlink_to("/dev/null")
+    zstore.manifest(store, file=link)
+    assert link.is_symlink() and link.is_char_device()
+    other = tmp_path / "other"
+    other.symlink_to(tmp_path / "m")
+    zstore.manifest(store, file=other)
+    assert other.is_symlink() and faults(store, tmp_path / "m") == {}
+
+
+def test_keys_that_cannot_be_written_down_are_refused():
+    store = MemoryStore()
+    store.put("a\ud800", b"1")
+    with pytest.raises(StoreError, match="cannot be written down"):
+        zstore.manifest(store)
+
+
 def test_what_cannot_be_read_is_named(tmp_path):
     store = fill(LocalStore(tmp_path / "s"))
     zstore.manifest(store, file=tmp_path / "m")

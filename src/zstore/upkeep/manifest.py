@@ -88,12 +88,22 @@ class Manifest:
             yield _render(each)
 
     def write(self, file: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all.
+        """Write it to a file, whole or not at all; a device or a pipe takes its lines, and stays.
 
         Raises
             StoreError: the file cannot be written.
         """
-        where = Path(file).absolute()
+        given = Path(file)
+        if given.exists() and not given.is_file() and not given.is_dir():
+            try:
+                with given.open("wb") as device:
+                    device.writelines(self.lines())
+            except OSError as error:
+                raise StoreError(
+                    f"cannot write the manifest: {error.strerror}", path=os.fspath(file)
+                ) from error
+            return
+        where = given.resolve()
         with TemporaryFile() as made:
             made.writelines(self.lines())
             made.flush()
@@ -168,8 +178,16 @@ def _parse_line(line: bytes) -> tuple[bytes, bytes]:
 
 
 def render_name(key: str) -> bytes:
-    """A key as `sha256sum` writes it: in one line, with a backslash where that is not the key itself."""
-    return re.sub(rb"[\\\n\r]", lambda found: ESCAPES[found[0]], key.encode("utf-8", "surrogateescape"))
+    """A key as `sha256sum` writes it: in one line, with a backslash where that is not the key itself.
+
+    Raises
+        StoreError: it has half of a surrogate pair, as no file's name can.
+    """
+    try:
+        data = key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise StoreError(f"key cannot be written down: {error}", key=key) from error
+    return re.sub(rb"[\\\n\r]", lambda found: ESCAPES[found[0]], data)
 
 
 def parse_name(name: bytes) -> str:

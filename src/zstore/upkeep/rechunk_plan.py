@@ -148,9 +148,9 @@ def check_memory(memory: Any) -> int:
     """
     if memory is None:
         return default_memory()
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+    if isinstance(memory, bool) or not isinstance(memory, int | np.integer) or memory < 1:
         raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
-    return memory
+    return int(memory)
 
 
 def plan_passes(
