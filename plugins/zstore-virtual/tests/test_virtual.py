@@ -465,6 +465,17 @@ def test_claims_of_parquet_are_bounded(archive: Any, tmp_path: Path) -> None:
         open_manifest(tmp_path / "r.parq").chunks.get("x")
 
 
+@pytest.mark.parametrize("name", ["kept.json", "kept.parquet", "kept.parq"])
+def test_a_consolidated_store_of_such_a_name_stays_one(tmp_path: Path, name: str) -> None:
+    root = zstore.create_group(tmp_path / name, zarr_format=2)
+    root.create_array("x", data=np.arange(4))
+    root.consolidate()
+    assert (tmp_path / name / ".zmetadata").exists()
+    opened = zstore.open(tmp_path / name, mode="r+")
+    opened["x"][0] = 9
+    assert zstore.open(f"file://{tmp_path}/{name}")["x"][...].tolist() == [9, 1, 2, 3]
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     for name in ("no.json", "no.parq"):
         with pytest.raises(NotFoundError):

@@ -100,7 +100,7 @@ def open_store(
             text, scheme = f"zip::{path}", SCHEME.match("zip::")
     if (scheme is None or scheme[1].lower() == "file") and text[-8:].lower().endswith(REFERENCES):
         path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
-        if os.path.isfile(path) or os.path.isfile(f"{path}/.zmetadata"):  # noqa: PTH113
+        if os.path.isfile(path) or _is_references(path):  # noqa: PTH113
             text, scheme = f"virtual://{path}", SCHEME.match("virtual://")
     if scheme is None:
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
@@ -108,6 +108,13 @@ def open_store(
     if storage_options is None and REMOTE.fullmatch(scheme[1].lower()) and "::" not in text:
         storage_options = _options.get()
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)
+
+
+def _is_references(path: str) -> bool:
+    """Whether a directory holds references in Parquet, and is no store whose documents were consolidated."""
+    if not os.path.isfile(f"{path}/.zmetadata"):  # noqa: PTH113
+        return False
+    return not any(os.path.isfile(f"{path}/{name}") for name in (".zgroup", ".zarray", "zarr.json"))  # noqa: PTH113
 
 
 def _open_pipeline(url: str, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:
