@@ -133,6 +133,67 @@ def test_a_pattern_and_what_is_appended_daily(tmp_path: Path) -> None:
     assert isinstance(refused.exception, StoreError) and "000.nc" in str(refused.exception)
 
 
+@pytest.mark.parametrize("name", ["all.json", "all.parquet"])
+def test_only_new_files_are_appended(tmp_path: Path, name: str) -> None:
+    """However files and the manifest are said: from elsewhere, with "..", as URLs, in Parquet."""
+    paths = write_days(tmp_path, [1, 1, 1])
+    below = tmp_path / "below"
+    below.mkdir()
+    target = tmp_path / name
+    said = {"concat": "time"}
+    write_manifest(virtualize(paths[:2], **said), target)
+    given = [below / ".." / paths[0].name, f"file://{paths[1]}", paths[2]]
+    write_manifest(virtualize(given, append_to=open_manifest(target), **said), target)
+    compare(open_manifest(target), tmp_path, paths)
+    alone = CliRunner().invoke(
+        command, [str(paths[2]), f"file://{target}", "--concat", "time", "--append"], catch_exceptions=False
+    )
+    assert "3 files, 0 new" in alone.output
+    paths[0].unlink()
+    with pytest.raises(NotFoundError, match=r"the manifest has is not there .*000.nc"):
+        virtualize([paths[0]], append_to=open_manifest(target), **said)
+
+
+def test_relative_addresses_are_those_beside_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write_days(tmp_path, [1, 1, 1])
+    manifest = virtualize(paths[:2], concat="time")
+    manifest.sources = [s._replace(address=Path(s.address).name) for s in manifest.sources]
+    write_manifest(manifest, tmp_path / "all.json")
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    made = virtualize(["../000.nc", "../002.nc"], concat="time", append_to=open_manifest("../all.json"))
+    assert [source.address for source in made.sources][:2] == ["000.nc", "001.nc"]
+    write_manifest(made, "../all.json")
+    write_manifest(made, "moved.parquet")
+    for place in ("../all.json", "moved.parquet"):
+        got = xr.open_dataset(place, engine="zstore", storage_options={"allow": [str(tmp_path)]})
+        for number, path in enumerate(paths):
+            np.testing.assert_array_equal(got["t2m"][number], xr.open_dataset(path)["t2m"][0])
+
+
+def test_a_strangers_manifest_opens_nothing_that_was_not_named(tmp_path: Path) -> None:
+    """Its coordinates are compared and copied: from where it is, from what is given, from what is allowed."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "theirs").mkdir()
+    paths = write_days(tmp_path / "mine", [1, 1, 1])
+    target = tmp_path / "theirs" / "all.json"
+    write_manifest(virtualize(paths[:2], concat="time"), target)
+    asked = [str(paths[2]), str(target), "--concat", "time", "--append"]
+    refused = CliRunner().invoke(command, asked)
+    assert isinstance(refused.exception, StoreError) and "000.nc" in str(refused.exception)
+    assert "out of the places that are allowed" in str(refused.exception)
+    assert open_manifest(target).count == virtualize(paths[:2], concat="time").count
+    for more in (["--allow", str(paths[0])], ["--allow", str(tmp_path / "mine")]):
+        made = CliRunner().invoke(command, [*asked, *more], catch_exceptions=False)
+        assert made.exit_code == 0
+    write_manifest(virtualize(paths[:2], concat="time"), target)
+    CliRunner().invoke(command, [str(path) for path in paths] + asked[1:], catch_exceptions=False)
+    compare(open_manifest(target), tmp_path, paths)
+
+
 def test_the_command_is_one_of_zstores() -> None:
     shown = CliRunner().invoke(root_command, ["virtualize", "--help"])
     assert shown.exit_code == 0 and "--concat" in shown.output
@@ -219,6 +280,7 @@ def test_zarr_hierarchies_joined(tmp_path: Path) -> None:
             got[...], np.concatenate([zstore.open(part)["a"][...] for part in parts])
         )
         assert len(manifest.sources) == (4 if number else 8)
+        assert virtualize(parts, concat="t", append_to=manifest) is manifest
 
 
 def _other_variable(place: Path) -> None:

@@ -20,6 +20,7 @@ if not entry_points(group="zstore", name="virtual"):
 from zstore_virtual.collect import Collector
 from zstore_virtual.forms import open_manifest, write_manifest
 from zstore_virtual.manifest import INLINE, WHOLE, Chunks, Manifest
+from zstore_virtual.parquet import write_parquet
 from zstore_virtual.store import VirtualStore
 
 import zstore
@@ -33,6 +34,7 @@ from zstore.errors import (
 )
 from zstore.extensions.registry import list_offers, stores
 from zstore.storage.base import ByteRange, PrefixStore, Store
+from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 from zstore.testing.stores import StoreContract
@@ -474,6 +476,40 @@ def test_a_consolidated_store_of_such_a_name_stays_one(tmp_path: Path, name: str
     opened = zstore.open(tmp_path / name, mode="r+")
     opened["x"][0] = 9
     assert zstore.open(f"file://{tmp_path}/{name}")["x"][...].tolist() == [9, 1, 2, 3]
+
+
+def test_parquet_is_written_over_what_was_there(archive: Any, tmp_path: Path) -> None:
+    """No part of the former manifest is read as one of the new, and no Zarr store loses its documents."""
+    path, _, _ = archive
+    document = {"zarr_format": 2, "shape": [9], "chunks": [1], "dtype": "|u1", "order": "C",
+                "compressor": None, "filters": None, "fill_value": 7}  # fmt: skip
+    for count in (9, 2):
+        made = Manifest({".zarray": json.dumps(document).encode()})
+        number = np.full(count, made.add_source(str(path)))
+        cells, size = np.arange(count), np.ones(count)
+        made.chunks[""] = Chunks.of_cells((9,), cells[:, None], number, cells, size)
+        write_parquet(made, LocalStore(tmp_path / "a.parq"), part_size=3)
+    assert zstore.open(tmp_path / "a.parq")[2:].tolist() == [7] * 7
+    made.chunks[""] = Chunks.of_cells((9,), [[0]], [0], [0], [0])
+    with pytest.raises(UnsupportedError, match="no bytes at the beginning"):
+        write_manifest(made, tmp_path / "a.parq")
+    copied = pickle.loads(pickle.dumps(zstore.open(tmp_path / "a.parq")))
+    assert copied[2:].tolist() == [7] * 7
+    zstore.create_group(tmp_path / "b.parq", zarr_format=2).consolidate()
+    with pytest.raises(StoreError, match="a Zarr store is there"):
+        write_manifest(open_manifest(tmp_path / "a.parq"), tmp_path / "b.parq")
+
+
+def test_manifests_at_urls_of_files(tmp_path: Path) -> None:
+    place = tmp_path / "größe 100%"
+    place.mkdir()
+    manifest = Manifest({".zgroup": b'{"zarr_format":2}'})
+    url = (place / "refs #1.json").as_uri()
+    write_manifest(manifest, url)
+    assert [file.name for file in place.iterdir()] == ["refs #1.json"]
+    assert open_manifest(url).documents == manifest.documents
+    for target in (url, f"virtual::{url}", place / "refs #1.json", f"virtual://{place}/refs #1.json"):
+        assert isinstance(zstore.open(target), zstore.Group)
 
 
 def test_nothing_there(tmp_path: Path) -> None:

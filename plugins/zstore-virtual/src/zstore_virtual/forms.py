@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from zstore.base.limits import current_limits
 from zstore.errors import MetadataError, NotFoundError, StoreError
@@ -15,9 +17,10 @@ from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
 from zstore_virtual.kerchunk import read_json, write_json
 from zstore_virtual.manifest import Manifest
-from zstore_virtual.parquet import read_parquet, write_parquet
+from zstore_virtual.parquet import DOCUMENT, read_parquet, write_parquet
+from zstore_virtual.places import folder_of
 
-__all__ = ["open_manifest", "write_manifest"]
+__all__ = ["has_manifest", "open_manifest", "plain_address", "write_manifest"]
 
 FOLDERS = (".parq", ".parquet")
 
@@ -31,12 +34,36 @@ def open_manifest(
         NotFoundError: there is nothing.
         MetadataError, UnsupportedError: it is no manifest, or one that cannot be read.
     """
-    address = os.fspath(address)
-    path = address.removeprefix("file://") if address.startswith("file://") else address
-    if "://" not in path and Path(path).is_dir():
-        return read_parquet(LocalStore(path, read_only=True), path=path)
-    if "://" not in path:
-        return _read_file(path)
+    address = plain_address(address)
+    manifest = _read_at(address, storage_options)
+    manifest.address = address
+    return manifest
+
+
+def plain_address(address: str | os.PathLike[str]) -> str:
+    """The path of a file on this machine, absolute and without "file://"; other URLs as they are."""
+    text = os.fspath(address)
+    if text.startswith("file://"):
+        text = unquote(urlsplit(text).path)
+    return text if "://" in text else os.path.abspath(text)  # noqa: PTH100
+
+
+def has_manifest(address: str | os.PathLike[str]) -> bool:
+    """Whether anything is at the address of a manifest."""
+    address = plain_address(address)
+    if "://" not in address:
+        return Path(address).exists()
+    is_folder = address.rstrip("/").endswith(FOLDERS)
+    top, _, name = (address.rstrip("/") + "/" + DOCUMENT if is_folder else address).rpartition("/")
+    with open_store(top, read_only=True) as store:
+        return store.size(name) is not None
+
+
+def _read_at(address: str, storage_options: Mapping[str, Any] | None) -> Manifest:
+    if "://" not in address and Path(address).is_dir():
+        return read_parquet(LocalStore(address, read_only=True), path=address)
+    if "://" not in address:
+        return _read_file(address)
     if address.rstrip("/").endswith(FOLDERS):
         return read_parquet(
             open_store(address, read_only=True, storage_options=storage_options), path=address
@@ -78,13 +105,33 @@ def _read(data: Any, path: str) -> Manifest:
 def write_manifest(
     manifest: Manifest, address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a manifest as kerchunk's JSON, or as its Parquet files: to ".parq" or ".parquet"."""
-    address = os.fspath(address)
+    """Write a manifest as kerchunk's JSON, or as its Parquet files: to ".parq" or ".parquet".
+
+    Relative addresses of one that was read elsewhere are written out in full.
+    """
+    address = plain_address(address)
+    manifest = _settled(manifest, address)
     if address.rstrip("/").endswith(FOLDERS):
         near = "://" not in address
         store = LocalStore(address) if near else open_store(address, storage_options=storage_options)
         write_parquet(manifest, store)
         return
-    top, _, name = (address if "://" in address else str(Path(address).absolute())).rpartition("/")
+    top, _, name = address.rpartition("/")
     with open_store(top, storage_options=storage_options) as store:
         store.put(name, write_json(manifest))
+
+
+def _settled(manifest: Manifest, address: str) -> Manifest:
+    """The manifest with the same sources, for another place than it was read from."""
+    base = None if manifest.address is None else folder_of(manifest.address)
+    if base is None or base == folder_of(address):
+        return manifest
+    chunks = dict(manifest.chunks.items())  # those that come when they are asked for tell of sources, too
+    top = base.rstrip("/")
+    sources = [
+        source
+        if "://" in source.address or source.address.startswith("/")
+        else source._replace(address=f"{top}/{source.address}")
+        for source in manifest.sources
+    ]
+    return replace(manifest, chunks=chunks, sources=sources)

@@ -186,11 +186,13 @@ class Manifest:
     documents  by key; any other value that is no chunk of an array, too
     chunks     by the path of their array, "" for one at the root
     sources    what references lead to, each once
+    address    where it was read, None where it was made here: relative addresses begin beside it
     """
 
     documents: dict[str, bytes | Reference] = field(default_factory=dict)
     chunks: dict[str, Chunks] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
+    address: str | None = None
 
     def __post_init__(self) -> None:
         self._numbers = {source.address: number for number, source in enumerate(self.sources)}

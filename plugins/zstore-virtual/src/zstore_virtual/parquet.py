@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from zstore.base.limits import current_limits
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.model.document import parse_json
 from zstore.storage.base import Store, join_key
 from zstore_virtual.collect import grid_of, paths_of
@@ -82,6 +83,29 @@ class _Lazy(dict[str, Chunks]):
                     self[path] = self._load(path)
                     del self._left[path]
         return super().get(path, default)
+
+    def __missing__(self, path: str) -> Chunks:
+        found: Chunks | None = self.get(path)
+        if found is None:
+            raise KeyError(path)
+        return found
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._left or super().__contains__(path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*super().__iter__(), *self._left])
+
+    def __len__(self) -> int:
+        return len([*self])
+
+    def keys(self) -> Any:
+        """All arrays, loaded."""
+        self.items()
+        return super().keys()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self.items()),)
 
     def items(self) -> Any:
         """All arrays, loaded."""
@@ -211,7 +235,18 @@ def write_parquet(manifest: Manifest, store: Store, *, part_size: int = PART) ->
                 "a document that lies in another file; Parquet has room for its bytes", key=key
             )
         documents[key] = json.loads(value)
-    for path, chunks in manifest.chunks.items():
+    if any(store.size(name) is not None for name in (".zgroup", ".zarray", "zarr.json")):
+        raise StoreError("a Zarr store is there; expected another place for references", path=store.url)
+    tables = manifest.chunks.items()
+    for chunks in manifest.chunks.values():
+        _check_sayable(chunks)
+    # Parts of what was there before are none of the new: until all are right, nothing is to be read.
+    store.delete(DOCUMENT)
+    for path, chunks in tables:
+        written = {f"refs.{part}.parq" for part in _written_parts(chunks, part_size)}
+        for name in store.list_children(path):
+            if name not in written and re.fullmatch(r"refs\.\d+\.parq", name):
+                store.delete(join_key(path, name))
         addresses = arrow.array([source.address for source in manifest.sources], "string")
         for part in _written_parts(chunks, part_size):
             source, offset, size, raw = _part_of(chunks, part, part_size)
@@ -225,6 +260,16 @@ def write_parquet(manifest: Manifest, store: Store, *, part_size: int = PART) ->
             store.put(join_key(path, f"refs.{part}.parq"), file.getvalue())
     said = {"metadata": documents, "record_size": part_size, "zstore": tell_sources(manifest)}
     store.put(DOCUMENT, json.dumps(said).encode())
+
+
+def _check_sayable(chunks: Chunks) -> None:
+    is_there = chunks.source >= 0
+    if bool(np.any(is_there & (chunks.size == 0) & (chunks.offset == 0))):
+        raise UnsupportedError(
+            "a chunk of no bytes at the beginning of a file, which Parquet takes for all of it"
+        )
+    if bool(np.any(is_there & (chunks.size == WHOLE) & (chunks.offset != 0))):
+        raise UnsupportedError("a chunk that is the rest of a file, for which Parquet has no word")
 
 
 def _written_parts(chunks: Chunks, part_size: int) -> Iterator[int]:
@@ -252,12 +297,6 @@ def _part_of(chunks: Chunks, part: int, part_size: int) -> tuple[Any, Any, Any, 
     raw: list[bytes | None] = [None] * len(source)
     for row in np.flatnonzero(source == INLINE).tolist():
         raw[row] = chunks.inline[offset[row] : offset[row] + size[row]]
-    if bool(np.any((size == 0) & (source >= 0) & (offset == 0))):
-        raise UnsupportedError(
-            "a chunk of no bytes at the beginning of a file, which Parquet takes for all of it"
-        )
-    if bool(np.any((size == WHOLE) & (offset != 0))):
-        raise UnsupportedError("a chunk that is the rest of a file, for which Parquet has no word")
     size[(size == WHOLE) | (source < 0)] = 0
     offset[source < 0] = 0
     return source, offset, size, raw

@@ -11,7 +11,7 @@ from zstore.errors import StoreError
 from zstore.storage.base import Store, check_key
 from zstore.storage.url import open_store
 
-__all__ = ["Place", "Places", "folder_of", "open_place"]
+__all__ = ["Place", "Places", "folder_of", "local_path", "open_place"]
 
 LOCAL = ("", "file", "local")
 WEB = ("http", "https")
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 class Places:
-    """What the caller allows: addresses, each with all that is below it."""
+    """What the caller allows: addresses, each with all that is below it, and single local files."""
 
     def __init__(self, allowed: Iterable[str], base: str | None) -> None:
         self._base = base
@@ -51,6 +51,9 @@ class Places:
         for kind, place, _ in self._allowed:
             if kind != scheme:
                 continue
+            if scheme in LOCAL and path == place and not os.path.isdir(path):  # noqa: PTH112 - a file by itself
+                folder, _, name = path.rpartition("/")
+                return Place(folder or "/", is_local=True), name
             is_local = scheme in LOCAL
             top = place.rstrip("/") + "/"
             if not path.startswith(top) or len(path) == len(top):
@@ -84,6 +87,15 @@ def folder_of(address: str) -> str:
     scheme, path, _ = _split(address, None)
     top = path.rstrip("/").rpartition("/")[0]
     return _join(scheme, top or ("/" if scheme in LOCAL else ""))
+
+
+def local_path(address: str, base: str | None) -> str | None:
+    """The absolute path of a source that is a file on this machine, None of any other."""
+    try:
+        scheme, path, _ = _split(address, base)
+    except StoreError:
+        return None
+    return path if scheme in LOCAL else None
 
 
 def _join(scheme: str, path: str) -> str:

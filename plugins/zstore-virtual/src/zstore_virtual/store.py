@@ -25,7 +25,7 @@ from zstore.storage.base import (
     check_prefix,
 )
 from zstore.storage.url import open_store
-from zstore_virtual.forms import open_manifest
+from zstore_virtual.forms import open_manifest, plain_address
 from zstore_virtual.manifest import WHOLE, Manifest, Reference, Source
 from zstore_virtual.places import Place, Places, folder_of, open_place
 from zstore_virtual.virtualizarr import manifest_of, stores_of
@@ -105,8 +105,7 @@ class VirtualStore(Store):
         address = url.partition("::")[2] if url.startswith("virtual::") else url.partition("://")[2]
         if not address:
             raise StoreError("expected virtual://PATH or virtual::URL", path=url)
-        if "://" not in address:
-            address = os.path.abspath(address)  # noqa: PTH100
+        address = plain_address(address)
         manifest = open_manifest(address, storage_options=options.get("target_options"))
         return cls(manifest, url=address, **options)
 

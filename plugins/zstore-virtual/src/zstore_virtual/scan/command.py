@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from zstore.cli.options import show_progress
@@ -19,6 +17,12 @@ __all__ = ["virtualize"]
 @click.option("--values", metavar="LIST", help="With --stack: a date or a number for each file, by commas.")
 @click.option("--drop", multiple=True, metavar="NAME", help="Leave this variable out; may be given often.")
 @click.option("--append", is_flag=True, help="Have the files that TARGET lacks follow those that it has.")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="PLACE",
+    help="With --append: where TARGET may lead to, beside SOURCES and its own directory; may be given often.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
 def virtualize(
     sources: tuple[str, ...],
@@ -28,6 +32,7 @@ def virtualize(
     values: str | None,
     drop: tuple[str, ...],
     append: bool,
+    allow: tuple[str, ...],
     overwrite: bool,
 ) -> None:
     """Write references to the NetCDF, HDF5, GeoTIFF or Zarr files SOURCES to TARGET (.json, .parquet).
@@ -38,17 +43,20 @@ def virtualize(
     zstore virtualize 2024-*.nc all.json --concat time --append
     """
     from zstore.errors import StoreError
-    from zstore_virtual.forms import open_manifest, write_manifest
+    from zstore_virtual.forms import has_manifest, open_manifest, write_manifest
     from zstore_virtual.scan.virtualize import virtualize as make
 
-    is_there = Path(target).exists()
+    is_there = has_manifest(target)
     if is_there and not (append or overwrite):
         raise StoreError("something is there already; expected append or overwrite", path=target)
     told = None
     if values is not None:
         told = [_value_of(word.strip()) for word in values.split(",")]
     held = open_manifest(target) if append and is_there else None
-    before = 0 if held is None else len(held.sources)
+    before = 0
+    if held is not None:
+        held.chunks.items()  # the sources of all arrays are known then
+        before = len(held.sources)
     with show_progress("scanning") as progress:
         manifest = make(
             sources,
@@ -57,6 +65,7 @@ def virtualize(
             values=told,
             drop=drop,
             append_to=held,
+            allow=allow,
             progress=progress,
         )
     write_manifest(manifest, target)

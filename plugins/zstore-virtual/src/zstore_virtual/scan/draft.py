@@ -18,7 +18,7 @@ from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 
-__all__ = ["DOCUMENT", "Draft", "cut_contiguous", "keep_source", "refer_stretch"]
+__all__ = ["DOCUMENT", "Draft", "cut_contiguous", "keep_source", "place_of", "refer_stretch"]
 
 DOCUMENT = "zarr.json"
 # What lies in one stretch is cut where it is larger than that.
@@ -108,9 +108,15 @@ def _hold(store: MemoryStore, path: str, model: ArrayModel) -> Chunks:
 
 def keep_source(manifest: Manifest, path: str | os.PathLike[str]) -> int:
     """The number of a file on this machine, with its size and the time of its last change."""
-    place = Path(path).absolute()
+    place = Path(place_of(path))
     found = place.stat()
     return manifest.add_source(str(place), size=found.st_size, modified=found.st_mtime_ns)
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """The absolute path of a file; links of its directory are followed where ".." stands behind them."""
+    place = Path(path).absolute()
+    return str(place.parent.resolve() / place.name if ".." in place.parts else place)
 
 
 def cut_contiguous(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from zstore.conventions.content.timeaxis import GREGORIAN, TimeAxis, parse_units
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.document import parse_json, render_json
+from zstore.nodes.array import Array
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 from zstore_virtual.scan.draft import DOCUMENT, Draft
@@ -39,10 +40,18 @@ LEAST_SIZE = 4 << 10
 
 
 class Part(NamedTuple):
-    """A manifest, and what it is called in messages: the path of its file."""
+    """A manifest, what it is called in messages (the path of its file), and where its values are read.
+
+    Of what was scanned here, anywhere: it leads to the files that were scanned.
+    """
 
     name: str
     manifest: Manifest
+    allow: tuple[str, ...] = ("/",)
+
+    def load(self, path: str) -> Array:
+        """The array at `path`."""
+        return load_array(self.manifest, path, self.allow)
 
 
 class _Node(NamedTuple):
@@ -288,7 +297,7 @@ def _check_same(nodes: Sequence[_Node]) -> None:
     _check_alike(nodes, ("data_type", "shape", "dimension_names"))
     if len(nodes) < 2:
         return
-    array = load_array(nodes[0].part.manifest, nodes[0].path)
+    array = nodes[0].part.load(nodes[0].path)
     if array.size * array.dtype.itemsize > COMPARED_SIZE:
         raise UnsupportedError(
             f"{nodes[0].path!r} lacks the dimension and is too large to compare: {array.size} items; "
@@ -298,7 +307,7 @@ def _check_same(nodes: Sequence[_Node]) -> None:
         )
     values = np.asarray(array[...])
     for node in nodes[1:]:
-        others = np.asarray(load_array(node.part.manifest, node.path)[...])
+        others = np.asarray(node.part.load(node.path)[...])
         if not _is_equal(values, others):
             raise MetadataError(
                 f"values of {node.path!r} in {node.part.name!r} are not those in {nodes[0].part.name!r}; "
@@ -366,7 +375,7 @@ def _item_count(node: _Node) -> int:
 def _copy(nodes: Sequence[_Node], axis: int, draft: Draft) -> None:
     """Have the manifest hold the values of an array, times in the units of the first part."""
     first = nodes[0]
-    arrays = [load_array(node.part.manifest, node.path) for node in nodes]
+    arrays = [node.part.load(node.path) for node in nodes]
     values = [np.asarray(array[...]) for array in arrays]
     values = [_in_units(node, first, found) for node, found in zip(nodes, values, strict=True)]
     data = np.concatenate(values, axis)
@@ -568,7 +577,7 @@ def _cut(
     """The length into which chunks that are stored as they are can all be cut; None: they cannot be."""
     first = nodes[0]
     stored = [codec["name"] for codec in first.document["codecs"]] == ["bytes"]
-    item_size = load_array(Manifest(first.part.manifest.documents), first.path).dtype.itemsize
+    item_size = load_array(Manifest(first.part.manifest.documents), first.path, ()).dtype.itemsize
     if not stored or any(set(steps[d]) != {1} for d in range(axis)):
         return None
     step = gcd(*(length for edges in lists for length in edges), *lengths)
