@@ -304,7 +304,15 @@ def _null(file: Any) -> None:
     file["a"] = h5py.Empty("f4")
 
 
+def _linked(file: Any) -> None:
+    """In the place where it would be in this file, another has other values."""
+    with h5py.File(f"{file.filename}.other", "w") as other:
+        other.create_dataset("b", data=NUMBERS + 1)
+    file["a"] = h5py.ExternalLink(f"{file.filename}.other", "b")
+
+
 REFUSED = {
+    "to which a link leads": _linked,
     "filter 32008": _bitshuffle,
     "filter 6 ": _scaled,
     "the type object": _reference,
@@ -326,6 +334,26 @@ def test_what_references_cannot_say_is_refused_by_name_or_left_out(tmp_path: Pat
         scan_file(path)
     assert "'a'" in str(caught.value) or "'/a'" in str(caught.value)
     np.testing.assert_array_equal(read(scan_file(path, drop=["a"]), tmp_path, "kept"), NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        (lambda file: h5py.ExternalLink(f"{file.filename}.other", "group"), "to which a link leads"),
+        (lambda file: h5py.ExternalLink("none.h5", "b"), "a link leads to nothing"),
+        (lambda file: h5py.SoftLink("/none"), "a link leads to nothing"),
+        (lambda file: h5py.SoftLink("/"), "a group above it"),
+        (lambda file: file["/"], "a group above it"),
+    ],
+)
+def test_links_that_lead_out_of_the_file_or_nowhere_are_refused(tmp_path: Path, link: Any, said: str) -> None:
+    with h5py.File(tmp_path / "a.h5.other", "w") as other:
+        other.create_dataset("group/b", data=NUMBERS + 1)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("group/kept", data=NUMBERS)
+        file["group/a"] = link(file)
+    with pytest.raises(UnsupportedError, match=said):
+        scan_file(tmp_path / "a.h5")
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

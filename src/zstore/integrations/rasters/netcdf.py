@@ -176,6 +176,9 @@ def _open_hdf5(path: str) -> Any:
     except ValueError as error:
         # A variable with a scale for some of its dimensions only, for one.
         raise UnsupportedError(f"HDF5 file is none that h5netcdf can read: {error}", path=path) from error
+    except (KeyError, RecursionError) as error:
+        reason = f"a link leads to nothing, or to a group above it: {error}"
+        raise UnsupportedError(f"HDF5 file is none that h5netcdf can read: {reason}", path=path) from error
 
 
 def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:

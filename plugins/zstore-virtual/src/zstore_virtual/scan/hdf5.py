@@ -58,12 +58,34 @@ def scan_hdf5(file: Any, path: str, draft: Draft, drop: frozenset[str] = frozens
         UnsupportedError: a filter, a layout or a type that references cannot say; it is named.
     """
     source = draft.add_source(path)
+    number = _file_number(file._h5group)
     for below, group in walk_groups(file, ""):
+        if _file_number(group._h5group) != number:
+            other = group._h5group.file.filename
+            raise UnsupportedError(
+                f"group {below!r} is one of {other!r}, to which a link leads; expected one of the file itself",
+                path=path,
+                key=below,
+            )
         draft.add_group(below, stored_attributes(group.attrs, below or "/"))
         for name, variable in group.variables.items():
             place = join_key(below, name)
             if place not in drop and name not in drop:
-                _Variable(variable, place, path).add_to(draft, source)
+                found = _Variable(variable, place, path)
+                if _file_number(found.dataset) != number:
+                    other = found.dataset.file.filename
+                    raise found.fail(
+                        f"is one of {other!r}, to which a link leads; expected one of the file itself"
+                    )
+                found.add_to(draft, source)
+
+
+def _file_number(node: Any) -> int:
+    """HDF5's number of the file that a group or a dataset lies in."""
+    import h5py
+
+    number: int = h5py.h5o.get_info(node.id).fileno
+    return number
 
 
 class _Variable:
