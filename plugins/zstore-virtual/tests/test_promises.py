@@ -120,7 +120,14 @@ def test_local_references_lead_no_further_than_the_caller_said(tmp_path: Path, w
     def read(address: str, **options: Any) -> Any:
         return zstore.open(refer(refs, address, way), storage_options=options or None)[...].tolist()
 
-    for address in (f"{refs}/a.bin", "a.bin", f"file://{refs}/a.bin", "./inside", f"{refs}/../refs/a.bin"):
+    for address in (
+        f"{refs}/a.bin",
+        "a.bin",
+        f"file://{refs}/a.bin",
+        "./inside",
+        f"{refs}/../refs/a.bin",
+        f"/{refs}//a.bin",
+    ):
         assert read(address) == ITEMS.tolist(), address
     outside = [
         f"{out}/a.bin",

@@ -375,6 +375,7 @@ def test_tables_that_cannot_be(grid: Any, options: Any, message: str) -> None:
         ('{"a": [null, 0, 1]}', MetadataError),
         ('{"a": 5}', MetadataError),
         ('{"a": "base64:***"}', MetadataError),
+        ('{"a": "\\udcff"}', MetadataError),
         ('{"a": ["x", 0, 1], "b"}', MetadataError),
         ('{"version": 2, "refs": {}}', UnsupportedError),
         ('{"version": 1, "refs": {}, "zstore": {"sources": {"x": {"size": -1}}}}', MetadataError),
@@ -427,6 +428,7 @@ def test_templates_execute_nothing(tmp_path: Path, expression: str) -> None:
     [
         ({"dimensions": {"i": {"stop": 10**9}}}, "makes 1000000000 references"),
         ({"dimensions": {c: {"stop": 100} for c in "abcdefghij"}}, "makes 1"),
+        ({"dimensions": {"i": {"stop": 10**17}, "j": {"stop": 0}}}, "makes 0 references of up to 1"),
         ({"dimensions": {"i": {"stop": 10**30}}}, "dimension"),
         ({"dimensions": {"i": {"stop": 5, "step": 0}}}, "dimension"),
         ({"dimensions": {"i": {"stop": 2}}, "offset": "{{i - 1}}"}, "number"),
@@ -441,6 +443,20 @@ def test_generated_references_are_bounded(tmp_path: Path, rule: Any, message: st
     more = {"gen": [rule], "templates": {"f": "{{x}}" * 10}}
     with pytest.raises(MetadataError, match=message):
         open_manifest(write_refs(tmp_path / "g.json", {}, **more))
+
+
+def test_all_rules_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zstore_virtual.kerchunk.MOST_GENERATED", 100)
+    rule = {"key": "a/{{i}}", "url": "x", "dimensions": {"i": {"stop": 40}}}
+    assert len(open_manifest(write_refs(tmp_path / "g.json", {}, gen=[rule] * 2)).documents) == 40
+    with pytest.raises(MetadataError, match="makes 120 references"):
+        open_manifest(write_refs(tmp_path / "g.json", {}, gen=[rule] * 3))
+
+
+def test_thirty_thousand_arrays_are_not_compared_with_each_other(tmp_path: Path) -> None:
+    refs = {f"{n % 100}/{n}/.zarray": "{}" for n in range(30_000)}
+    manifest = open_manifest(write_refs(tmp_path / "many.json", {**refs, "7/7/0": "x"}))
+    assert len(manifest.documents) == 30_001 and manifest.find("7/7/0") == b"x"
 
 
 def test_claims_of_parquet_are_bounded(archive: Any, tmp_path: Path) -> None:

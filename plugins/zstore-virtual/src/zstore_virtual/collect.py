@@ -37,7 +37,7 @@ class Collector:
     def __init__(self, paths: set[str]) -> None:
         self.manifest = Manifest()
         self._paths = paths
-        self._has_deeper = {path: any(_is_below(other, path) for other in paths) for path in paths}
+        self._upper = {above for path in paths for above in _above(path)}
         self._rows: dict[str, _Rows] = {}
 
     def put(self, key: str, value: bytes) -> None:
@@ -64,7 +64,7 @@ class Collector:
         while row < len(keys):
             path, name = self._split(keys[row])
             count = 1
-            if path is not None and NAME.fullmatch(name) and not self._has_deeper[path]:
+            if path is not None and NAME.fullmatch(name) and path not in self._upper:
                 start = path and f"{path}/"
                 run = re.compile(rf"(?:{re.escape(start)}[c0-9./]+\n)*+").match(text, at)
                 assert run is not None
@@ -260,8 +260,11 @@ def _is_inside(cell: Sequence[int], grid: Sequence[int]) -> bool:
     return all(at < count for at, count in zip(cell, grid, strict=True))
 
 
-def _is_below(path: str, top: str) -> bool:
-    return path != top and path.startswith(f"{top}/" if top else "")
+def _above(path: str) -> Iterator[str]:
+    """All that a path is below."""
+    while path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def paths_of(keys: Iterator[str]) -> set[str]:

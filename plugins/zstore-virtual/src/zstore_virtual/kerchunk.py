@@ -13,6 +13,7 @@ import json
 import mmap
 import re
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def read_json(data: bytes | memoryview | mmap.mmap, *, path: str) -> Manifest:
         return _Reader(bytes(data) if isinstance(data, memoryview) else data).read()
     except (MetadataError, UnsupportedError) as error:
         raise error.locate(path=path) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, binascii.Error, RecursionError, OverflowError) as error:
+    except (UnicodeError, json.JSONDecodeError, binascii.Error, RecursionError, OverflowError) as error:
         raise MetadataError(f"the references are not valid: {error}", path=path) from error
 
 
@@ -191,15 +192,17 @@ class _Reader:
     def _generate(self, rules: Any, templates: Mapping[str, Value | Template]) -> None:
         if not isinstance(rules, list):
             raise MetadataError(f"'gen' is {type(rules).__name__}; expected a list")
+        total = 0
         for rule in rules:
             if not isinstance(rule, dict) or not isinstance(rule.get("dimensions"), dict):
                 raise MetadataError("a rule of 'gen' has no 'dimensions'")
             axes = [_axis(name, said) for name, said in rule["dimensions"].items()]
-            count = 1
-            for axis in axes:
-                count *= len(axis)
-            if count > MOST_GENERATED:
-                raise MetadataError(f"'gen' makes {count} references; expected {MOST_GENERATED} at most")
+            total += prod(map(len, axes))
+            if max([total, *map(len, axes)]) > MOST_GENERATED:
+                raise MetadataError(
+                    f"'gen' makes {total} references of up to {max(map(len, axes))} values; expected "
+                    f"{MOST_GENERATED} at most"
+                )
             if ("offset" in rule) != ("length" in rule):
                 raise MetadataError("a rule of 'gen' has one of 'offset' and 'length'; expected both or none")
             parts = {

@@ -113,7 +113,8 @@ def _split(address: str, base: str | None) -> tuple[str, str, str]:
         scheme, path = "", address
     scheme = scheme.lower()
     if scheme in LOCAL:
-        return "", os.path.abspath(path), ""  # noqa: PTH100 - links are looked at when it is opened
+        # Two slashes at the beginning would stay. Links are looked at when it is opened.
+        return "", os.path.abspath("/" + path.lstrip("/") if path.startswith("/") else path), ""  # noqa: PTH100
     scheme = SAME.get(scheme, scheme)
     if scheme in WEB:
         parts = urlsplit(f"{scheme}://{path}")

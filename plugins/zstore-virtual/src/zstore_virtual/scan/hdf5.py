@@ -63,7 +63,7 @@ def scan_hdf5(file: Any, path: str, draft: Draft, drop: frozenset[str] = frozens
         if _file_number(group._h5group) != number:
             other = group._h5group.file.filename
             raise UnsupportedError(
-                f"group {below!r} is one of {other!r}, to which a link leads; expected one of the file itself",
+                f"group {below!r} is one of {other!r}, to which a link leads; expected those of the file",
                 path=path,
                 key=below,
             )
