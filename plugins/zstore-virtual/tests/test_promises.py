@@ -308,6 +308,10 @@ def test_references_on_a_server_lead_below_their_prefix(
     assert {path for path, _ in server.asked} == {"/data/r.json"}
     assert strange.asked == []
     assert read(str(local), allow=[tmp_path]) == ITEMS.tolist()
+    # A query with which a server is asked is none of the name.
+    read("a.bin")
+    server.values["/data/r.json?to=a/b"] = server.values.pop("/data/r.json")
+    assert zstore.open(f"virtual::{server.url}/data/r.json?to=a/b")[...].tolist() == ITEMS.tolist()
 
 
 def test_parquet_on_a_server_is_loaded_as_it_is_needed(tmp_path: Path, server: Server) -> None:

@@ -48,6 +48,12 @@ def plain_address(address: str | os.PathLike[str]) -> str:
     return text if "://" in text else os.path.abspath(text)  # noqa: PTH100
 
 
+def _split_query(address: str) -> tuple[str, str, str]:
+    """The address, "?" and the query of one on a web server, which stands behind all that is asked of it."""
+    is_web = address.lower().startswith(("http://", "https://"))
+    return address.partition("?") if is_web else (address, "", "")
+
+
 def has_manifest(address: str | os.PathLike[str]) -> bool:
     """Whether anything is at the address of a manifest."""
     address = plain_address(address)
@@ -64,11 +70,13 @@ def _read_at(address: str, storage_options: Mapping[str, Any] | None) -> Manifes
         return read_parquet(LocalStore(address, read_only=True), path=address)
     if "://" not in address:
         return _read_file(address)
-    if address.rstrip("/").endswith(FOLDERS):
+    plain, mark, query = _split_query(address)
+    if plain.rstrip("/").endswith(FOLDERS):
         return read_parquet(
             open_store(address, read_only=True, storage_options=storage_options), path=address
         )
-    top, _, name = address.rpartition("/")
+    top, _, name = plain.rpartition("/")
+    top += mark + query
     with open_store(top, read_only=True, storage_options=storage_options) as store:
         data = store.get(name, AtMost(current_limits().value_size + 1))
     if data is None:
