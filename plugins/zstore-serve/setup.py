@@ -23,6 +23,9 @@ PACKAGES = {
     "world-atlas@2.0.2": {"land-110m.json": "land-110m.json", "LICENSE": "LICENSE-world-atlas"},
 }
 
+# Seconds for npm, which waits long for a network that does not answer.
+PATIENCE = 300
+
 
 def take(package: str, wanted: dict[str, str]) -> None:
     """Put files of an npm package where they are missing; npm checks that they are what the registry has."""
@@ -31,7 +34,9 @@ def take(package: str, wanted: dict[str, str]) -> None:
         return
     with tempfile.TemporaryDirectory() as place:
         line = [npm, "pack", package, "--silent", "--pack-destination", place]
-        if subprocess.run(line, check=False, timeout=300, capture_output=True, cwd=place).returncode:
+        try:
+            subprocess.run(line, check=True, timeout=PATIENCE, capture_output=True, cwd=place)
+        except (OSError, subprocess.SubprocessError):
             print(f"npm gives no {package}: built without it", file=sys.stderr)
             return
         (archive,) = Path(place).glob("*.tgz")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo'
 
 from PIL import Image
 from zstore_serve import Settings, router
+from zstore_serve.expressions import parse_expression
 
 import zstore
 from zstore.conventions.crs import Crs
@@ -685,3 +687,178 @@ def test_any_query_is_answered_or_refused(cube_service, place: str, pairs: list[
     answer = cube_service(f"/{place}?{query}" if place else f"?{query}")
     assert answer.status in (200, 400, 404, 414, 422), (place, query, answer.content)
     assert answer.status == 200 or answer.document["status"] == answer.status
+
+
+def base_of(application: Any) -> str:
+    return f"/collections/{get(application, '/collections').document['collections'][0]['id']}"
+
+
+def pixels_of(values: np.ndarray, attributes: dict[str, Any] | None = None) -> MemoryStore:
+    store = MemoryStore()
+    zstore.create_group(store).create_array("v", data=values, dimension_names=("y", "x"))
+    if attributes:
+        document = json.loads(bytes(store.get("v/zarr.json")))
+        store.put("v/zarr.json", json.dumps({**document, "attributes": attributes}).encode())
+    return store
+
+
+def test_comparisons_in_comparisons_cost_each_once() -> None:
+    counted: list[int] = []
+
+    class Counted(dict[str, np.ndarray]):
+        def __getitem__(self, name: str) -> np.ndarray:
+            counted.append(1)
+            return super().__getitem__(name)
+
+    deep = parse_expression("(" * 12 + "v" + "<1)" * 12)
+    assert deep(Counted(v=np.zeros((2, 2)))).shape == (2, 2)
+    assert len(counted) == 1
+    infinite = parse_expression("(v * 1e308 * 10 > 1) + 0")
+    assert infinite({"v": np.array([[1.0, np.nan]])}).tolist()[0] == pytest.approx([1.0, np.nan], nan_ok=True)
+
+
+def test_half_floats_are_reckoned_with_in_full() -> None:
+    application = router(pixels_of(np.full((4, 4), 300, "f2")))
+    found = get(application, f"{base_of(application)}/point?x=1&y=1&expression=v*v").document
+    assert found["values"]["expression"] == 90000
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        2**60 + np.arange(16).reshape(4, 4),
+        np.full((4, 4), 2**62),
+        np.where(np.eye(4) > 0, 1.7e308, -1.7e308),
+    ],
+)
+def test_statistics_of_numbers_that_have_no_bins(values: np.ndarray) -> None:
+    application = router(pixels_of(values))
+    found = get(application, f"{base_of(application)}/statistics").document["statistics"]["v"]
+    assert (found["count"], found["min"], found["max"]) == (16, float(values.min()), float(values.max()))
+    assert found["histogram"] is None
+
+
+def test_windows_beyond_arithmetic_are_refused() -> None:
+    application = router(pixels_of(np.ones((4, 4))))
+    for box in ("-1e308,-1e308,1e308,1e308", "0,0,1e-320,1e-320", "0,0,1,1e300"):
+        assert ask(application, f"{base_of(application)}/statistics?bbox={box}").status == 400, box
+
+
+def test_a_coordinate_of_nothing_but_nan_is_refused_as_a_choice() -> None:
+    store = MemoryStore()
+    group = zstore.create_group(store)
+    group.create_array("v", data=np.ones((2, 4, 4)), dimension_names=("depth", "y", "x"))
+    group.create_array("depth", data=np.full(2, np.nan), dimension_names=("depth",))
+    application = router(store)
+    assert ask(application, f"{base_of(application)}/preview.png?depth=3").status == 400
+    assert ask(application, f"{base_of(application)}/preview.png?depth=@1").status == 200
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"units": float("nan"), "long_name": [1, float("inf")]},
+        {"flag_values": [1, 2.5, float("inf")], "flag_meanings": "a b c"},
+        {"flag_values": [10**30], "flag_meanings": "a"},
+        {"color_table": {"1": [float("inf"), 1, 1], str(10**30): [1, 1, 1], "2": 5}},
+    ],
+)
+def test_attributes_that_make_no_sense_stop_nothing(attributes: dict[str, Any]) -> None:
+    application = router(pixels_of(np.ones((4, 4), "i2"), attributes))
+    base = base_of(application)
+    get(application, base)
+    get(application, f"{base}/preview.png")
+
+
+def test_many_categories_have_colours_of_their_own() -> None:
+    flags = {"flag_values": [*range(20)], "flag_meanings": " ".join(f"kind{n}" for n in range(20))}
+    application = router(pixels_of(np.arange(20, dtype="u1").reshape(4, 5), flags))
+    shown = get(application, f"{base_of(application)}/preview.png").picture.reshape(20, 4)
+    assert len(np.unique(shown, axis=0)) == 20 and (shown[:, 3] == 255).all()
+    assert shown[:2].tolist() == [[31, 119, 180, 255], [174, 199, 232, 255]]
+
+
+def test_a_map_of_few_colours_is_drawn_with_them() -> None:
+    application = router(pixels_of(np.arange(256, dtype="u1").reshape(16, 16)))
+    base = base_of(application)
+    for name, count in {"tab20": 20, "Set1": 9, "grey": 256}.items():
+        shown = get(application, f"{base}/preview.png?rescale=0,255&colormap={name}").picture
+        assert len(np.unique(shown.reshape(256, 4), axis=0)) == count
+        assert len(get(application, f"/colormaps/{name}").document["colours"]) == 256
+
+
+def test_a_place_on_the_last_edge_lies_in_the_last_cell() -> None:
+    store = MemoryStore()
+    cells = np.arange(60 * 90).reshape(60, 90)
+    write(store, cells, "OGC:CRS84", Affine(4.0, 0, -180.0, 0, -3.0, 90.0))
+    application = router(store)
+    found = get(application, f"{base_of(application)}/point?lon=0&lat=-90").document
+    assert (found["row"], found["values"]["v"]) == (59, cells[59, 45])
+
+
+def test_tilejson_of_the_west_in_degrees_east(tmp_path: Path) -> None:
+    store = MemoryStore()
+    write(store, np.ones((60, 90)), "OGC:CRS84", Affine(1.0, 0, 200.0, 0, -1.0, 30.0))
+    application = router(store)
+    document = get(application, f"{base_of(application)}/tilejson.json").document
+    assert document["bounds"] == [-160, -30, -70, 30] and document["center"][:2] == [-115, 0]
+
+
+def test_a_series_has_no_values_where_a_mask_leaves_them_out() -> None:
+    store = MemoryStore()
+    group = write(store, np.ones((60, 90)), "EPSG:32632", Affine(30.0, 0, 5e5, 0, -30.0, 5.5e6))
+    placed = {"grid_mapping": group["v"].attrs["grid_mapping"]} if "grid_mapping" in group["v"].attrs else {}
+    mask = np.full((60, 90), 255, "u1")
+    mask[:, :45] = 0
+    said = {"flag_values": [0, 255], "flag_meanings": "invalid valid", **placed}
+    group.create_array("valid", data=mask, dimension_names=("y", "x"), attributes=said)
+    cube = np.ones((3, 60, 90))
+    group.create_array("cube", data=cube, dimension_names=("time", "y", "x"), attributes=placed)
+    application = router(store)
+    base = f"{base_of(application)}/timeseries?bands=cube&y=5499990&x="
+    assert get(application, f"{base}500010").document["values"] == [None] * 3
+    assert get(application, f"{base}502000").document["values"] == [1] * 3
+
+
+def test_a_group_that_is_broken_takes_nothing_from_its_neighbours(
+    tmp_path: Path, noise: np.ndarray, caplog: pytest.LogCaptureFixture
+) -> None:
+    zstore.create_group(tmp_path / "all.zarr")
+    for name in ("a", "b", "c"):
+        write(tmp_path / "all.zarr" / name, noise, None, None)
+    (tmp_path / "all.zarr" / "b" / "v" / "zarr.json").write_text('{"bad')
+    found = get(router(tmp_path / "all.zarr"), "/collections").document["collections"]
+    assert [one["id"] for one in found] == ["a", "c"] and "b is left out" in caplog.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "LOCALHOST", "::1", "0:0:0:0:0:0:0:1"])
+def test_every_address_of_this_machine_alone_is_told_from_others(host: str) -> None:
+    from zstore_serve.commands import _is_loopback
+
+    assert _is_loopback(host)
+    assert not any(map(_is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "")))
+
+
+def test_a_host_that_is_no_name_is_told_in_a_line(utm: Path) -> None:
+    done = CommandContract.run("serve", str(utm), "--port", "0", "--host", "ü..x")
+    assert done.returncode == 1 and "cannot listen at" in done.stderr
+
+
+def test_the_package_is_built_where_npm_waits_in_vain(tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "setup.py"
+    text = source.read_text("utf-8").replace("PATIENCE = 300", "PATIENCE = 0.2").replace("\nsetup()", "\n")
+    (tmp_path / "setup.py").write_text(text, "utf-8")
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\nexec sleep 20\n")
+    npm.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "setup.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "built without it" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import webbrowser
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 import click
@@ -60,6 +61,14 @@ def view(stores: tuple[str, ...], **options: Any) -> None:
     run(stores, opens=True, **options)
 
 
+def _is_loopback(host: str) -> bool:
+    """Whether an address is this machine's alone: there are more of them than one."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def run(
     stores: tuple[str, ...],
     *,
@@ -81,9 +90,10 @@ def run(
     from zstore_serve.service import Settings, router
 
     application: Any = router(*stores, settings=Settings(cell_count=cells, time=seconds, max_age=max_age))
-    if host in LOOPBACK:
+    if _is_loopback(host):
         # A page of another site whose name leads to this machine is not to read what only this machine may.
-        application = TrustedHostMiddleware(application, [*LOOPBACK, "[::1]"])
+        own = f"[{host}]" if ":" in host else host.lower()
+        application = TrustedHostMiddleware(application, [*LOOPBACK, "[::1]", own])
     if allow_origin:
         application = CORSMiddleware(
             application, allow_origins=list(allow_origin), allow_methods=["GET", "HEAD"]
@@ -95,8 +105,10 @@ def run(
     try:
         listening.bind((host, chosen))
         listening.listen(2048)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen at {host}, port {chosen}: {error.strerror}") from error
+    except (OSError, TypeError, ValueError) as error:
+        # A name that is none at all is refused before the system is asked.
+        why = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"cannot listen at {host}, port {chosen}: {why}") from error
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}/"
     click.echo(f"{address} (Ctrl-C ends it)")

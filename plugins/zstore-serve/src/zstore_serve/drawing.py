@@ -77,7 +77,8 @@ def colour_map(name: str) -> Bytes:
     if found is None:
         raise Problem(400, f"no colour map {name[:64]!r}; see /colormaps")
     colours: Bytes = np.rint(found.lut(256) * 255).astype(np.uint8)
-    return colours
+    # A map of a few separate colours is no longer than they are many.
+    return colours[np.arange(256) * len(colours) // 256]
 
 
 def colour_map_names() -> list[str]:
@@ -96,14 +97,13 @@ def category_colours(variable: Variable) -> dict[int, tuple[tuple[int, int, int,
     if isinstance(table, Mapping):
         found = {}
         for value, colour in table.items():
+            key = _category(value)
             try:
                 parts = (*(int(part) for part in colour), 255)[:4]
-                found[int(value)] = (
-                    tuple(min(255, max(0, part)) for part in parts),
-                    names.get(int(value), ""),
-                )
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
+            if key is not None:
+                found[key] = (tuple(min(255, max(0, part)) for part in parts), names.get(key, ""))
         return {value: pair for value, pair in found.items() if len(pair[0]) == 4}  # type: ignore[misc]
     if not names or variable.flag_masks is not None:
         return {}
@@ -115,8 +115,19 @@ def category_colours(variable: Variable) -> dict[int, tuple[tuple[int, int, int,
         word = words[number].lstrip("#") if number < len(words) else ""
         is_colour = len(word) == 6 and all(c in "0123456789abcdefABCDEF" for c in word)
         plain = tuple(colours[(number % 20) * 256 // 20 + 6].tolist())
-        made[int(value)] = ((*bytes.fromhex(word), 255) if is_colour else plain, str(name))
+        key = _category(value)
+        if key is not None:
+            made[key] = ((*bytes.fromhex(word), 255) if is_colour else plain, str(name))
     return made
+
+
+def _category(value: Any) -> int | None:
+    """The number of a category; None of what no array of integers holds."""
+    try:
+        found = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if found == float(value) and abs(found) < 1 << 63 else None
 
 
 def draw_categories(values: Items, valid: Mask, colours: Mapping[int, tuple[Any, str]]) -> Picture:

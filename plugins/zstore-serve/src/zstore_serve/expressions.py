@@ -110,8 +110,14 @@ class _Parser:
             return left
         right = self._chain(("+", "-"), lambda: self._chain(("*", "/"), lambda: self._factor(depth)))
         operate = OPERATORS[sign]
-        # A comparison with nothing is nothing.
-        return lambda v: np.where(np.isnan(left(v) + right(v)), np.nan, operate(left(v), right(v)))
+
+        def compute(values: Any) -> Any:
+            # Each side once: of comparisons in comparisons, twice would be a doubling at every depth.
+            one, other = left(values), right(values)
+            # A comparison with nothing is nothing.
+            return np.where(np.isnan(one) | np.isnan(other), np.nan, operate(one, other))
+
+        return compute
 
     def _sign(self, *wanted: str) -> str | None:
         if self.tokens and self.tokens[0][0] == "sign" and self.tokens[0][1] in wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from zstore.pyramid.masks import find_mask
 from zstore_serve.problems import Problem
 
 __all__ = ["Axis", "Band", "Scene", "open_scenes"]
+
+log = logging.getLogger("zstore_serve")
 
 LONGITUDES = Crs.from_user("OGC:CRS84")
 # Dimensions whose items are bands of their own; all others are chosen from by a parameter.
@@ -58,7 +61,7 @@ class Axis:
                 wanted = float(text)
             except ValueError:
                 wanted = np.nan
-            if np.isfinite(wanted):
+            if np.isfinite(wanted) and not np.isnan(self.numbers).all():
                 return int(np.nanargmin(np.abs(self.numbers - wanted)))
         starts = [n for n, label in enumerate(self.labels) if len(text) >= 4 and label.startswith(text)]
         if not starts:
@@ -210,8 +213,12 @@ def _find(node: Any, depth: int) -> Iterable[Sequence[Dataset]]:
         if depth == 0:
             return
     if isinstance(node, zstore.Group):
-        for _, group in sorted(node.groups()):
-            yield from _find(group, depth - 1)
+        for name, group in sorted(node.groups()):
+            try:
+                yield from _find(group, depth - 1)
+            except ZstoreError as error:
+                # What is broken below takes nothing from what lies beside it.
+                log.warning("%s is left out: %s", name, error)
 
 
 def _scene(levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:

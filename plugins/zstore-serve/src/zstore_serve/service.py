@@ -55,8 +55,12 @@ CONFORMS = tuple(
 STATISTICS_SIZE = 1024
 BINS = 32
 SERIES_MOST = 100_000
+# Coordinates of places and windows, and the sides of windows, of which arithmetic still makes numbers.
+FARTHEST = 1e12
+NARROWEST = 1e-9
 
 Answer = Callable[[Request], Awaitable[Response]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 Measured = tuple[Items, np.ndarray[Any, np.dtype[np.bool_]]]
 
 
@@ -293,9 +297,12 @@ class Service:
             "minzoom": least, "maxzoom": most, "scheme": "xyz",
         }  # fmt: skip
         if box:
+            turns = math.floor((box[0] + 180) / 360) * 360.0
+            box = (box[0] - turns, box[1], box[2] - turns, box[3])
             west, east = (box[0], box[2]) if box[2] <= 180 else (-180.0, 180.0)
             document["bounds"] = [west, max(box[1], -85.0511287798066), east, min(box[3], 85.0511287798066)]
-            document["center"] = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2, least]
+            middle = (box[0] + box[2]) / 2
+            document["center"] = [middle - 360 if middle > 180 else middle, (box[1] + box[3]) / 2, least]
         return self._json(request, document)
 
     async def tilesets(self, request: Request) -> Response:
@@ -375,7 +382,10 @@ class Service:
         region: list[Any] = [items.get(name, 0) for name in dims]
         region[y], region[x], region[place] = row, column, slice(None)
         stored = await array.read_async(tuple(region))
-        values, valid = self._meant(scene, band, Pixels(stored, _valid(stored, scene.variable(band).nodata)))
+        known = _valid(stored, scene.variable(band).nodata)
+        if scene.mask is not None and scene.mask != band.array:
+            known &= bool(await scene.finest.arrays[scene.mask].read_async((row, column)))
+        values, valid = self._meant(scene, band, Pixels(stored, known))
         shown = [_plain(v) if ok else None for v, ok in zip(values.tolist(), valid.tolist(), strict=True)]
         return self._json(
             request, {"along": along, "labels": axis.labels, "values": shown, "band": band.name}
@@ -395,13 +405,13 @@ class Service:
             if not seen.size:
                 found[name] = {"count": 0}
                 continue
-            counts, edges = np.histogram(seen, BINS)
             p2, median, p98 = np.percentile(seen, (2, 50, 98)).tolist()
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean, std = seen.mean(), seen.std()
             found[name] = {
                 "count": seen.size, "valid": seen.size / valid.size, "min": seen.min(), "max": seen.max(),
-                "mean": seen.mean(), "std": seen.std(), "percentile_2": p2, "median": median,
-                "percentile_98": p98,
-                "histogram": [counts.tolist(), edges.tolist()],
+                "mean": mean, "std": std, "percentile_2": p2, "median": median,
+                "percentile_98": p98, "histogram": _histogram(seen),
             }  # fmt: skip
         return self._json(request, {"statistics": found, "level": plan.level})
 
@@ -512,7 +522,11 @@ class Service:
         }
         if layer.expression is None:
             return found
-        floats = {name: np.where(valid, values, np.nan) for name, (values, valid) in found.items()}
+        # Of 64 bits whatever is stored: half floats overflow where their product is an ordinary number.
+        floats = {
+            name: np.where(valid, values.astype(np.float64), np.nan)
+            for name, (values, valid) in found.items()
+        }
         made = await asyncio.to_thread(layer.expression, floats)
         return {"expression": (made, np.isfinite(made))}
 
@@ -539,8 +553,13 @@ class Service:
         return _set(name).tile_matrices
 
     def _json(self, request: Request, document: Mapping[str, Any]) -> Response:
-        content = json.dumps(document, default=_plain, allow_nan=False, separators=(",", ":")).encode()
-        return self._tagged(request, content, "application/json")
+        dump = partial(json.dumps, default=_plain, allow_nan=False, separators=(",", ":"))
+        try:
+            content = dump(document)
+        except ValueError:
+            # Stores state NaN, and sums overflow, where JSON has no number.
+            content = dump(_finite(document))
+        return self._tagged(request, content.encode(), "application/json")
 
     def _tagged(self, request: Request, content: bytes, kind: str) -> Response:
         tag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
@@ -579,6 +598,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _finite(document: Any) -> Any:
+    """A document whose numbers are finite; the others are null."""
+    if isinstance(document, Mapping):
+        return {str(key): _finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [_finite(value) for value in document]
+    return _plain(document)
 
 
 def _valid(values: Items, nodata: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -660,8 +688,10 @@ def _boxed(scene: Scene, asked: Asked, size: int) -> Frame:
     left, bottom, right, top = asked.numbers("bbox", (4,))
     if scene.crs is None:
         bottom, top = -max(bottom, top), -min(bottom, top)
-    if not (left < right and bottom < top):
+    if not (left < right and bottom < top) or max(map(abs, (left, bottom, right, top))) > FARTHEST:
         raise Problem(400, f"bbox is {asked.text('bbox')[:80]!r}; expected west, south, east, north")
+    if min(right - left, top - bottom) < NARROWEST:
+        raise Problem(400, f"bbox is {asked.text('bbox')[:80]!r}; expected {NARROWEST:g} or more a side")
     ratio = (top - bottom) / (right - left)
     height, width = (size, max(1, int(size / ratio))) if ratio > 1 else (max(1, int(size * ratio)), size)
     affine = Affine((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top)
@@ -680,7 +710,7 @@ def _cell(scene: Scene, asked: Asked) -> tuple[int, int]:
             west = own.bounds(scene.shape)[0]
             east = west + (east - west) % turn
     elif "x" in asked:
-        east, north = asked.number("x", -1e12, 1e12), asked.number("y", -1e12, 1e12)
+        east, north = asked.number("x", -FARTHEST, FARTHEST), asked.number("y", -FARTHEST, FARTHEST)
         north = -north if scene.crs is None else north
     else:
         raise Problem(400, "no place is given; expected lon and lat, or x and y in the collection's own CRS")
@@ -689,9 +719,10 @@ def _cell(scene: Scene, asked: Asked) -> tuple[int, int]:
     size = own.a * own.e - own.b * own.d
     column = (own.e * (east - own.c) - own.b * (north - own.f)) / size
     row = (own.a * (north - own.f) - own.d * (east - own.c)) / size
-    if not (0 <= row < scene.shape[0] and 0 <= column < scene.shape[1]):
+    if not (0 <= row <= scene.shape[0] and 0 <= column <= scene.shape[1]):
         raise Problem(404, "the place lies outside of the collection")
-    return int(row), int(column)
+    # On the last edge, which may be a pole, is in the last cell.
+    return min(int(row), scene.shape[0] - 1), min(int(column), scene.shape[1] - 1)
 
 
 def _one_cell(row: int, column: int) -> Plan:
@@ -704,6 +735,16 @@ def _percentiles(values: Items, valid: Any, wanted: tuple[float, float]) -> tupl
         return 0.0, 1.0
     low, high = np.percentile(seen, wanted).tolist()
     return (low, high) if low < high else (float(seen.min()), float(seen.max()))
+
+
+def _histogram(seen: Floats) -> list[list[Any]] | None:
+    """[counts, edges]; None where the numbers lie too close, or too far apart, for bins between them."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            counts, edges = np.histogram(seen, BINS)
+    except ValueError:
+        return None
+    return [counts.tolist(), edges.tolist()]
 
 
 def _zooms(scene: Scene, matrices: Mapping[str, TileMatrix]) -> tuple[int, int]:
