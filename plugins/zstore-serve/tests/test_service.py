@@ -862,3 +862,26 @@ def test_the_package_is_built_where_npm_waits_in_vain(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "built without it" in done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "u4", "f4"])
+@pytest.mark.parametrize("sampling", ["bilinear", "cubic"])
+def test_what_a_mask_leaves_out_is_not_mixed_into_its_neighbours(dtype: str, sampling: str) -> None:
+    cells = np.full((60, 90), 100, dtype)
+    cells[:, :45] = 7
+    store = MemoryStore()
+    group = write(store, cells, "EPSG:32632", Affine(30.0, 0, 5e5, 0, -30.0, 5.5e6))
+    placed = {"grid_mapping": group["v"].attrs["grid_mapping"]} if "grid_mapping" in group["v"].attrs else {}
+    said = {"flag_values": [0, 255], "flag_meanings": "invalid valid", **placed}
+    mask = np.where(np.arange(90) < 45, 0, 255).astype("u1") * np.ones((60, 1), "u1")
+    group.create_array("valid", data=mask, dimension_names=("y", "x"), attributes=said)
+    application = router(store)
+    box = get(application, f"{base_of(application)}/bounds").document["bbox"]
+    seen = 0
+    for x, y in tiles_over(box, 14):
+        tile = get(
+            application, f"{base_of(application)}/tiles/WebMercatorQuad/14/{x}/{y}.npy?resampling={sampling}"
+        ).cells
+        assert np.abs(tile[0][tile[1] > 0].astype(float) - 100).max(initial=0) < 1e-3
+        seen += int((tile[1] > 0).sum())
+    assert seen > 1000

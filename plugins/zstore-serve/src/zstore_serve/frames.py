@@ -13,6 +13,7 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
 from zstore.conventions.tilesets.registry import TileMatrix
 from zstore.pyramid.dataset import Dataset
+from zstore.pyramid.masks import WIDENED, Masking
 from zstore.pyramid.transform import GridTransform
 from zstore.resampling.sample import reach_of, sample
 from zstore_serve.problems import Problem
@@ -226,6 +227,8 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
     variable = dataset.geo.variables[band.array]
     nodata = variable.nodata
     dtype = dataset.arrays[band.array].dtype.newbyteorder("=")
+    is_masked = scene.mask is not None and scene.mask != band.array and scene.mask in dataset.arrays
+    mask = Band(str(scene.mask), str(scene.mask)) if is_masked and plan.parts else None
     made = np.zeros(plan.shape, dtype)
     valid = np.zeros(plan.shape, bool)
     for part in plan.parts:
@@ -238,7 +241,11 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
             valid[rows, columns] = True
             continue
         columns, rows = part.columns - part.window[1].start, part.rows - part.window[0].start
-        found = _sample(cells, columns, rows, sampling, nodata, plan.scale)
+        if mask is None or sampling == "nearest" or cells.dtype.kind == "b":
+            found = _sample(cells, columns, rows, sampling, nodata, plan.scale)
+        else:
+            shown = await _read(dataset, mask, {}, part.window) != 0
+            found = _sample_shown(cells, shown, columns, rows, sampling, nodata, plan.scale)
         height, width = dataset.geo.shape
         with np.errstate(invalid="ignore"):
             inside = (part.columns >= 0) & (part.columns < width) & (part.rows >= 0) & (part.rows < height)
@@ -251,8 +258,7 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
         valid &= np.isfinite(made)
     if nodata is not None and nodata == nodata:
         valid &= made != nodata
-    if scene.mask is not None and scene.mask != band.array and scene.mask in dataset.arrays and plan.parts:
-        mask = Band(scene.mask, scene.mask)
+    if mask is not None:
         valid &= (await read_band(replace(scene, mask=None), mask, {}, plan, "nearest")).values != 0
     return Pixels(made, valid)
 
@@ -263,6 +269,20 @@ def _sample(
     if cells.dtype.kind == "b" and sampling != "nearest":
         return _sample(cells.view("u1"), columns, rows, "nearest", nodata, scale).view("?")
     return sample(cells, columns, rows, sampling, nodata=nodata, scale=scale)
+
+
+def _sample_shown(
+    cells: Items, shown: Mask, columns: Floats, rows: Floats, sampling: str, nodata: Any,
+    scale: tuple[float, float],
+) -> Items:  # fmt: skip
+    """Samples to which cells that a mask leaves out add nothing."""
+    if nodata is None and cells.dtype.kind != "f" and cells.dtype.name not in WIDENED:
+        # Integers of 64 bits without nodata have nothing that hidden cells could be.
+        return _sample(cells, columns, rows, sampling, nodata, scale)
+    masking = Masking(cells.dtype, nodata, is_needed=True)
+    hidden = masking.hide(cells, shown)
+    made = sample(hidden, columns, rows, sampling, nodata=masking.nodata, scale=scale)
+    return masking.reveal(masking.bound(made))
 
 
 async def _read(
