@@ -885,3 +885,17 @@ def test_what_a_mask_leaves_out_is_not_mixed_into_its_neighbours(dtype: str, sam
         assert np.abs(tile[0][tile[1] > 0].astype(float) - 100).max(initial=0) < 1e-3
         seen += int((tile[1] > 0).sum())
     assert seen > 1000
+
+
+def test_tokens_of_addresses_are_in_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from zstore_serve import scenes
+
+    opened, place = scenes.open_levels, "https://host.example/data/scene.zarr?token=SECRET&sig=x#SECRET"
+    monkeypatch.setattr(
+        scenes, "open_levels", lambda node: [replace(level, place=place) for level in opened(node)]
+    )
+    answer = get(router(pixels_of(np.ones((4, 4)))), "/collections")
+    assert answer.document["collections"][0]["title"] == "scene.zarr"
+    assert b"SECRET" not in answer.content

@@ -223,9 +223,11 @@ def _find(node: Any, depth: int) -> Iterable[Sequence[Dataset]]:
 
 def _scene(levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
     finest = levels[0]
-    place = (
-        finest.root.store.url + "/" + finest.root.path if finest.root is not None else finest.place
-    ).rstrip("/")
+    url, path = (finest.place, "") if finest.root is None else (finest.root.store.url, finest.root.path)
+    if "://" in url and not url.startswith("file:"):
+        # Queries of addresses hold signatures and tokens, which are not for whoever looks at the map.
+        url = url.partition("?")[0].partition("#")[0]
+    place = f"{url.rstrip('/')}/{path}".rstrip("/")
     is_nameless = place.startswith("memory://")
     title = "data" if is_nameless else place.rpartition("/")[2] or "data"
     word = (
