@@ -190,7 +190,7 @@ above.read_tile, above.reduce, above.render_html = _read_tile, _reduce, _render_
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
     def __getattr__(name: str) -> Any:
-        if name in ("aio", "errors"):
+        if name in ("aio", "codecs", "errors", "storage"):
             return import_module(f"zstore.{name}")
         home = _HOMES.get(name)
         if home is None:

@@ -12,6 +12,7 @@ testing = pytest.importorskip("click.testing", reason="the command line is made 
 pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli import root  # noqa: E402
 from zstore.extensions import builtin, registry  # noqa: E402
+from zstore.extensions.extras import OFFERED_BY  # noqa: E402
 from zstore.extensions.offers import Offer  # noqa: E402
 from zstore.extensions.plugins import Plugin  # noqa: E402
 from zstore.extensions.registry import Registry  # noqa: E402
@@ -71,6 +72,14 @@ def test_an_unknown_word_names_the_plugins_that_are_broken(typed) -> None:
     done = typed(plugin("acme", state="broken", error=ValueError("boom")))("weigh")
     assert done.exit_code == 2
     assert "No such command 'weigh'" in done.output and "acme-package 1) could not be loaded" in done.output
+
+
+@pytest.mark.parametrize(("word", "package"), OFFERED_BY["command"].items())
+def test_a_word_of_another_package_of_ours_names_it(typed, word: str, package: str) -> None:
+    done = typed()(word, "a.zarr")
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert f"No such command '{word}': expected the package {package}, which is not installed" in said
 
 
 def test_our_own_words_load_no_plugin(tmp_path: Path) -> None:

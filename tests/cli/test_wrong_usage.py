@@ -37,6 +37,7 @@ def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     group = zstore.create_group("a.zarr", attributes=PLACE)
     group.create_array("b", data=np.arange(64.0).reshape(8, 8), dimension_names=["y", "x"])
+    zstore.create_array("plain.zarr", data=np.arange(64.0).reshape(8, 8))
     zstore.build_pyramid("a.zarr", "p.zarr", levels=1)
     for name, begin in {"x.tif": b"II*\0", "x.png": b"\x89PNG", "x.nc": b"CDF\1", "x.txt": b"hello"}.items():
         Path(name).write_bytes(begin)
@@ -75,7 +76,9 @@ TYPED = {
     "convert a.zarr c.zarr --codec zsdt": "did you mean 'zstd'?",
     "convert a.zarr c.zarr --codec zstd:99": "level 99, expected an integer from",
     "convert a.zarr c.zarr --format 4": "'4' is not one of '1', '2', '3'",
-    "convert a.zarr c.zarr --chunks big": "'big' is neither a length nor two",
+    "convert a.zarr c.zarr --chunks big": "'big' are no lengths, like 256 or 256,512 or 1,256,512",
+    "pyramid a.zarr p2.zarr --factors big": "'big' is neither a length nor two",
+    "reduce plain.zarr --axis y": "axis 'y', expected a number: the array's dimensions have no names",
     "convert a.zarr a.zarr": "into itself; expected a target elsewhere",
     "pyramid a.zarr p2.zarr --method avarage": "did you mean 'average'?",
     "pyramid a.zarr p2.zarr --tms WebMercatorQud": "did you mean 'WebMercatorQuad'?",
@@ -127,6 +130,9 @@ CALLS = {
     "zstore.open('a.zarr/b').compressor": "use array.compressors",
     "zstore.copy_store": "use zstore.copy(source, target)",
     "zstore.zeros(3, compressor=None)": "use compressors",
+    "zstore.storage.ZipStore('a.zip')": "use a path or a URL",
+    "zstore.codecs.BloscCodec()": "use a codec by name",
+    "zstore.reduce('plain.zarr', 'sum', axis=[0.5])": "'float' object cannot be interpreted as an integer",
 }
 
 

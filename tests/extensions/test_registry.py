@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -16,10 +18,13 @@ import pytest
 from zstore.errors import ExtensionConflictError, ExtensionError, UnknownExtensionError
 from zstore.extensions import builtin
 from zstore.extensions.builtin import PrefixOffer
+from zstore.extensions.extras import OFFERED_BY
 from zstore.extensions.hookspecs import hookimpl
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import KINDS, Plugin, disabled_names, load_plugins
 from zstore.extensions.registry import Registry, codecs, list_offers, resamplers, stores
+
+ROOT = Path(__file__).parents[2]
 
 GOOD = """
 from zstore.extensions.hookspecs import hookimpl
@@ -289,3 +294,29 @@ def test_everything_is_listed_and_what_is_built_in_loads() -> None:
 
 def test_hooks_are_marked_for_zstore() -> None:
     assert hookimpl.project_name == "zstore"
+
+
+def test_a_name_of_another_package_of_ours_names_it() -> None:
+    for kind in ("codec", "store"):
+        registry = Registry(kind, (), load=list)
+        for name, package in OFFERED_BY[kind].items():
+            with pytest.raises(UnknownExtensionError, match=f"expected the package {package}, which is not"):
+                registry.resolve(name)
+    # Its codecs are named like those of numcodecs' imagecodecs.
+    beside = {path.name for path in (ROOT / "plugins").iterdir()} - {"zstore-imagecodecs"}
+    assert {package for names in OFFERED_BY.values() for package in names.values()} == beside
+
+
+def test_every_extra_that_is_named_is_one() -> None:
+    named = re.compile(r"""\boptional\(f?"[^"]*(?:\{[^}]*\}[^"]*)*", "([\w-]+)"(?:.*?owner="([\w-]+)")?""")
+    found = [
+        (owner or "zstore", extra)
+        for folder in (ROOT / "src", ROOT / "plugins")
+        for path in folder.rglob("*.py")
+        for extra, owner in named.findall(path.read_text())
+    ]
+    assert len(found) >= 12
+    for owner, extra in found:
+        project = ROOT if owner == "zstore" else ROOT / "plugins" / owner
+        asked = tomllib.loads((project / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert extra in asked, (owner, extra)

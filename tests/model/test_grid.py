@@ -140,6 +140,22 @@ def test_chunks_as_arguments(chunks, rendered):
 
 
 @pytest.mark.parametrize(
+    ("shape", "chunks", "shards"),
+    [
+        ((10000, 10000), (100, 100), (700, 700)),
+        ((6, 6), (4, 5), (8, 10)),
+        ((6, 6), -1, (6, 6)),
+        ((6, 0), (4, 5), (8, 5)),
+        ((9, 9000), (2000, 1000), (2000, 1000)),
+        ((), (), ()),
+    ],
+)
+def test_shards_are_guessed_in_whole_chunks(shape, chunks, shards):
+    model = ArrayRequest(shape=shape, dtype="i2", chunks=chunks, shards="auto").model()
+    assert model.grid.chunk_shape == shards
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"chunks": [[1, 2], [6]]},

@@ -123,6 +123,9 @@ def test_a_group_is_never_replaced_by_assigning(tmp_path):
     assert group._ipython_key_completions_() == ["a", "b"]
     with pytest.raises(zstore.errors.StoreError, match="already"):
         zstore.save(tmp_path, a=[1])
+    assert [*zstore.group(tmp_path)] == ["a", "b"]
+    assert [*zstore.group(tmp_path, overwrite=True)] == []
+    assert zstore.group(tmp_path, path="b", overwrite=True).attrs == {}
     with pytest.raises(TypeError, match="use compressors"):
         zstore.zeros(3, compressor="zstd")
     with pytest.raises(zstore.errors.NotFoundError, match=r"zstore\.consolidate"):

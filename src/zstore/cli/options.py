@@ -49,12 +49,13 @@ def _lengths_of(value: Any) -> Any:
 
 def _cut_of(value: Any) -> Any:
     """One length, or several for the last dimensions, as "time,rows,columns"."""
-    if not isinstance(value, str) or value.count(",") < 2:
-        return _lengths_of(value)
+    if not isinstance(value, str):
+        return value
     parts = value.split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
         raise click.BadParameter(f"{value!r} are no lengths, like 256 or 256,512 or 1,256,512")
-    return tuple(map(int, parts))
+    numbers = tuple(map(int, parts))
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _bytes_of(value: Any) -> Any:

@@ -16,6 +16,7 @@ import click
 from zstore.base.settings import set_durable
 from zstore.cli.options import hide_options
 from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError
+from zstore.extensions.extras import package_hint
 from zstore.extensions.registry import commands
 from zstore.jobs.record import asked_as
 from zstore.nodes.near import say_file
@@ -38,6 +39,8 @@ class _Commands(click.Group):
             # What a plugin that is broken as a whole offers is not known: this may be it.
             if "plugin " in error.message:
                 raise click.UsageError(f"No such command {cmd_name!r}: {error.message}", ctx) from None
+            if hint := package_hint("command", cmd_name):
+                raise click.UsageError(f"No such command {cmd_name!r}: {hint}.", ctx) from None
             return None
         except ExtensionError as error:
             return _unusable(cmd_name, error)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from zstore.errors import ExtensionConflictError, ExtensionError, UnknownExtensionError
 from zstore.extensions import builtin
 from zstore.extensions.builtin import PrefixOffer
+from zstore.extensions.extras import package_hint
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin, plugins
 
@@ -202,6 +203,8 @@ class Registry:
         parts = [f"unknown {self.kind} {name!r}"]
         if reason is not None:
             parts.append(reason.message)
+        if hint := package_hint(self.kind, name):
+            parts.append(hint)
         if near:
             parts.append(f"did you mean {' or '.join(map(repr, near))}?")
         parts.append(f"offered: {', '.join([*known, *(f'{prefix}*' for prefix, _ in self._prefixes)])}")

@@ -128,10 +128,16 @@ def _shard_shapes(
     shards: Any, chunks: Any, shape: tuple[int, ...], item_size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(shard shape, inner chunk shape)."""
-    shard_shape = _chunk_shape(shards, shape, item_size)
     if isinstance(chunks, str) and chunks == "auto":
+        shard_shape = _chunk_shape(shards, shape, item_size)
         return shard_shape, _guess_inner_shape(shard_shape, item_size)
     chunk_shape = _chunk_shape(chunks, shape, item_size)
+    if isinstance(shards, str) and shards == "auto":
+        # Guessed in whole chunks.
+        counts = tuple(-(-n // chunk) for n, chunk in zip(shape, chunk_shape, strict=True))
+        guessed = _guess_chunk_shape(counts, item_size * prod(chunk_shape))
+        return tuple(n * chunk for n, chunk in zip(guessed, chunk_shape, strict=True)), chunk_shape
+    shard_shape = _chunk_shape(shards, shape, item_size)
     if any(shard % chunk for shard, chunk in zip(shard_shape, chunk_shape, strict=True)):
         raise MetadataError(
             f"shards {shard_shape} are not a multiple of chunks {chunk_shape} in every dimension"

@@ -16,8 +16,6 @@ MODULE_ADVICE = {
     "from_array": "zstore.create_array(store, data=array), or zstore.convert(array, target)",
     "save_array": "zstore.save(store, array)",
     "save_group": "zstore.save(store, name=array, ...)",
-    "storage": "a path or a URL, such as 'memory://name', 'a.zip' or 's3://bucket/key'",
-    "codecs": "a codec by name: 'zstd', 'zstd:9', {'name': 'blosc', 'configuration': {...}}",
 }
 ARRAY_ADVICE = {
     "async_array": "`await array.read_async(selection)` and `await array.write_async(selection, value)`",

@@ -171,7 +171,8 @@ def create_array(
     """Make an array at `name` of the store (its root by default), and groups above it where there are none.
 
     chunks       lengths per dimension, one length for all, -1 or None for a whole dimension; "auto": to 1 MiB
-    shards       the shape of the stored objects, a multiple of `chunks`, which are then the inner chunks (v3)
+    shards       the shape of the stored objects, a multiple of `chunks`, which are then the inner ones (v3);
+                 "auto": whole chunks, to 1 MiB
     filters, serializer, compressors
                  codecs by name, as v3 or v2 objects, or as codec objects; one, a list, None or "auto": no
                  filters, bytes in the dtype's byte order, zstd

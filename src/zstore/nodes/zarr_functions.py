@@ -111,9 +111,14 @@ def full_like(data: Any, fill_value: Any, **options: Any) -> Array:
     return empty_like(data, fill_value=fill_value, **options)
 
 
-def group(store: StoreLike | None = None, *, path: str | None = None, **options: Any) -> Group:
-    """The group that is there, made where there is none; `options` are those of `zstore.open_group`."""
-    return open_group(MemoryStore() if store is None else store, path, "a", **options)
+def group(
+    store: StoreLike | None = None, *, path: str | None = None, overwrite: bool = False, **options: Any
+) -> Group:
+    """The group that is there, made where there is none or with `overwrite`, in place of whatever is there.
+
+    `options` are those of `zstore.open_group`.
+    """
+    return open_group(MemoryStore() if store is None else store, path, "w" if overwrite else "a", **options)
 
 
 def open_consolidated(store: StoreLike, path: str | None = None, **options: Any) -> Group:

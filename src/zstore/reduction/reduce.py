@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite, prod
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -245,13 +246,15 @@ def _axes(array: Array, axis: Any) -> tuple[int, ...]:
     found = []
     for one in given:
         if isinstance(one, str):
-            if array.dims is None or one not in array.dims:
+            if array.dims is None:
+                raise ValueError(f"axis {one!r}, expected a number: the array's dimensions have no names")
+            if one not in array.dims:
                 raise ValueError(f"axis {one!r}, expected one of the dimensions {array.dims}")
             found.append(array.dims.index(one))
         else:
             if not -array.ndim <= one < array.ndim:
                 raise ValueError(f"axis {one}, expected one of the {array.ndim} dimensions of the array")
-            found.append(int(one) % array.ndim)
+            found.append(index(one) % array.ndim)
     if len(set(found)) < len(found):
         raise ValueError(f"axis {axis!r} names a dimension twice")
     return tuple(found)

@@ -64,7 +64,7 @@ class _Codec:
 
     def _call(self, verb: str, data: Any, *more: Any, **options: Any) -> Any:
         """What imagecodecs makes of the data."""
-        with optional(f"codec {self.name!r} needs imagecodecs", "imagecodecs"):
+        with optional(f"codec {self.name!r} needs imagecodecs", "tiff", owner="zstore-virtual"):
             import imagecodecs
         function = f"{self.name.rpartition('_')[2]}_{verb}"
         try:

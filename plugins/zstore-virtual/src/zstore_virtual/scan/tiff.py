@@ -62,7 +62,7 @@ def scan_tiff(path: str, draft: Draft, drop: frozenset[str] = frozenset()) -> No
         StoreError: it cannot be read.
         UnsupportedError: a compression, a layout or a type that references cannot say; it is named.
     """
-    with optional("GeoTIFF files can be scanned only with tifffile", "tiff"):
+    with optional("GeoTIFF files can be scanned only with tifffile", "tiff", owner="zstore-virtual"):
         import tifffile
     with open_raster(path) as raster:
         found = describe_raster(raster, path)
