@@ -11,6 +11,7 @@ import pytest
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
 pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli import root  # noqa: E402
+from zstore.errors import StoreError  # noqa: E402
 from zstore.extensions import builtin, registry  # noqa: E402
 from zstore.extensions.extras import OFFERED_BY  # noqa: E402
 from zstore.extensions.offers import Offer  # noqa: E402
@@ -80,6 +81,15 @@ def test_a_word_of_another_package_of_ours_names_it(typed, word: str, package: s
     assert done.exit_code == 2
     said = " ".join(done.output.split())
     assert f"No such command '{word}': expected the package {package}, which is not installed" in said
+
+
+def test_an_error_speaks_of_options(typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("expected the storage option key, or anon=True for what is public")
+
+    monkeypatch.setattr("zstore.cli.tree.tree.callback", fail)
+    said = " ".join(typed()("tree", "a.zarr").output.split())
+    assert "expected --storage-option key, or --storage-option anon=true for what is public" in said
 
 
 def test_our_own_words_load_no_plugin(tmp_path: Path) -> None:

@@ -142,7 +142,8 @@ class DataType:
             UnsupportedError: Zarr v3 cannot say this type.
         """
         if 3 not in self.formats:
-            raise UnsupportedError(f"data type {self.name!r} cannot be said in Zarr v3")
+            known = ", only in v2" if 2 in self.formats else ""
+            raise UnsupportedError(f"data type {self.name!r}, {self.numpy}, cannot be said in Zarr v3{known}")
         return self.describe()
 
     def parse_fill(self, value: Any, zarr_format: int, order: Order = "little") -> Any:
