@@ -243,7 +243,7 @@ def test_whatever_is_selected_is_what_was_written(
 def test_a_hundred_chunks_are_a_hundred_requests() -> None:
     store = FarStore()
     array = zstore.create_array(store, "a", shape=1000, chunks=10, dtype="u2", compressors=None)
-    store.delay = 0.01
+    store.delay = 0.1
     store.take()
     array[...] = np.arange(1, 1001)
     assert sorted(store.take()) == sorted(f"put a/c/{n}" for n in range(100))

@@ -19,6 +19,7 @@ PAGE = ROOT / "docs" / "formats.md"
 # The kind of offer that each contract in zstore.testing is about, and that each part of the page is about.
 CONTRACTS = {
     "CodecContract": "codec",
+    "OptionContract": "codec",
     "NativeCodecContract": "codec",
     "ArrayCodecContract": "codec",
     "SerializerContract": "codec",

@@ -110,16 +110,16 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
             group = library.update_pyramid(
                 built, region, source=said, mask=options["mask"], memory=options["memory"], progress=progress
             )
-    said = {"path": source if target is None else target, "nodes": list_tree(group)}
+    answer: dict[str, Any] = {"path": source if target is None else target, "nodes": list_tree(group)}
     text = str(group.tree())
     if preview is not None:
         from zstore.pyramid.quicklook import preview as make_preview
 
         image = make_preview(group)
         write_png(preview, image)
-        said["preview"] = str(preview)
+        answer["preview"] = str(preview)
         text += f"\n{preview}: {image.shape[1]} × {image.shape[0]}"
-    say(as_json, said, text)
+    say(as_json, answer, text)
 
 
 def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
