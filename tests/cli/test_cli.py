@@ -187,7 +187,7 @@ def test_bad_input(pyramid: Path, tmp_path: Path) -> None:
         assert message in run(*words, code=1).stderr
     for words, message in (
         (("info",), "Missing argument"),
-        (("convert", RASTER, tmp_path / "z", "--chunks", "big"), "'big' is neither a length nor two"),
+        (("convert", RASTER, tmp_path / "z", "--chunks", "big"), "'big' are no lengths, like 256"),
         (("convert", RASTER, tmp_path / "z", "--bands", "red"), "expected numbers of bands"),
         (("convert", pyramid, tmp_path / "z", "--pyramid"), "--pyramid does not go with a Zarr"),
         (("invent",), "No such command"),

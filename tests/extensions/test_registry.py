@@ -311,7 +311,7 @@ def test_every_extra_that_is_named_is_one() -> None:
     named = re.compile(r"""\boptional\(f?"[^"]*(?:\{[^}]*\}[^"]*)*", "([\w-]+)"(?:.*?owner="([\w-]+)")?""")
     found = [
         (owner or "zstore", extra)
-        for folder in (ROOT / "src", ROOT / "plugins")
+        for folder in (ROOT / "src", *ROOT.glob("plugins/*/src"))
         for path in folder.rglob("*.py")
         for extra, owner in named.findall(path.read_text())
     ]
