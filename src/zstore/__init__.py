@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from zstore.base.misses import missing_name
 from zstore.nodes import above
 
 if TYPE_CHECKING:
@@ -194,8 +195,8 @@ if not TYPE_CHECKING:  # type checkers are to find names that are not there
             return import_module(f"zstore.{name}")
         home = _HOMES.get(name)
         if home is None:
-            advice = import_module("zstore.nodes.advice")
-            raise advice.advise("module 'zstore'", name, advice.MODULE_ADVICE)
+            advice = import_module("zstore.nodes.advice").MODULE_ADVICE
+            raise missing_name("module 'zstore'", name, advice.get(name))
         value = getattr(import_module(home), name)
         globals()[name] = value
         return value

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from zstore.base.misses import missing_name
+
+HINT = "a codec by name: 'zstd', 'zstd:9', {'name': 'blosc', 'configuration': {...}}"
+
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
     def __getattr__(name: str) -> Any:
-        hint = (
-            ""
-            if name.startswith("_")
-            else ("; use a codec by name: 'zstd', 'zstd:9', {'name': 'blosc', 'configuration': {...}}")
-        )
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        raise missing_name(f"module {__name__!r}", name, HINT)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 MODULE_ADVICE = {
     "AsyncArray": "zstore.aio, or `await array.read_async(selection)` of any array",
     "AsyncGroup": "zstore.aio",
@@ -42,9 +40,3 @@ GROUP_ADVICE = {
     "synchronizer": "nothing in its place: writers lock the documents that they write",
     "update_attributes_async": "group.update_attributes(attributes)",
 }
-
-
-def advise(owner: str, name: str, advice: Mapping[str, str]) -> AttributeError:
-    """The error for a name that `owner` lacks, with what to type in its place where that is known."""
-    hint = f"; use {advice[name]}" if name in advice else ""
-    return AttributeError(f"{owner} has no attribute {name!r}{hint}")

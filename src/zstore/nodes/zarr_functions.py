@@ -13,24 +13,6 @@ from zstore.nodes.open import open as open_node
 from zstore.nodes.zarr_names import like
 from zstore.storage.memory import MemoryStore
 
-__all__ = [
-    "array",
-    "create",
-    "empty",
-    "empty_like",
-    "full",
-    "full_like",
-    "group",
-    "load",
-    "ones",
-    "ones_like",
-    "open_consolidated",
-    "save",
-    "tree",
-    "zeros",
-    "zeros_like",
-]
-
 # Of zarr-python 2, and what says the same.
 FORMER = {
     "compressor": "compressors",

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from zstore.base.misses import missing_name
 from zstore.codecs.base import ArrayCodec, BytesCodec
 from zstore.errors import MetadataError, UnknownExtensionError, without_secrets
 from zstore.extensions.registry import codecs as registry
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
-from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE, advise
+from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE
 from zstore.nodes.node import Node
 
 Items = npt.NDArray[Any]
@@ -55,7 +56,7 @@ class ArrayNames(Node[ArrayModel]):
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise advise("Array", name, ARRAY_ADVICE)
+            raise missing_name("Array", name, ARRAY_ADVICE.get(name))
 
     @property
     def metadata(self) -> ArrayModel:
@@ -212,7 +213,7 @@ class GroupNames(Node[GroupModel]):
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise advise("Group", name, GROUP_ADVICE)
+            raise missing_name("Group", name, GROUP_ADVICE.get(name))
 
     def _ipython_key_completions_(self: Any) -> list[str]:
         return list(self.keys())

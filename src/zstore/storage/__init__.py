@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from zstore.base.misses import missing_name
+
+HINT = "a path or a URL, such as 'memory://name', 'a.zip' or 's3://bucket/key'"
+
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
     def __getattr__(name: str) -> Any:
-        hint = (
-            ""
-            if name.startswith("_")
-            else ("; use a path or a URL, such as 'memory://name', 'a.zip' or 's3://bucket/key'")
-        )
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        raise missing_name(f"module {__name__!r}", name, HINT)

@@ -120,8 +120,9 @@ class StoredArray:
     def codecs(self) -> tuple[str, ...] | None:
         """The names of the codecs that the kernels run on what is decoded at once; None: they do not."""
         chunks = self._chunks
-        is_native = isinstance(chunks, RegularChunks) and chunks.bound.is_native
-        return chunks.bound.step_names if isinstance(chunks, RegularChunks) and is_native else None
+        if isinstance(chunks, RegularChunks) and chunks.bound.is_native:
+            return chunks.bound.step_names
+        return None
 
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None, **options: Any) -> np.ndarray[Any, Any]:
         """The items of a box, in `out` where that is given; the options are those of the engine's `read`."""

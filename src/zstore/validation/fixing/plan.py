@@ -156,9 +156,8 @@ class Draft:
         """Whether something lies where no node is, which an array made there would show as cells; noted."""
         found = next(iter(self.store.list(path)), None)
         if found is not None:
-            self.refuse(
-                rule, path, f"{found!r} is there, without a node; expected nothing, to write an array"
-            )
+            message = f"{found!r} is there, without a node; expected nothing, to write an array"
+            self.refuse(rule, path, message)
         return found is not None
 
     def attributes(self, node: NodeView) -> dict[str, Any]:
