@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, show_progress, storage_options
+from zstore.cli.options import FILE, json_option, say, show_progress, storage_options
 from zstore.report.summary import format_size
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
@@ -45,7 +44,7 @@ def _bandwidth_of(value: Any) -> Any:
 @click.option("--bandwidth", type=_bandwidth_of, metavar="N", help="Bytes a second at most: 500K, 20M, 1.5G.")
 @click.option("--requests", "request_count", type=click.IntRange(min=1), help="Keys at a time at most.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     """Copy all that SOURCE holds to TARGET, byte for byte: directories, zip files, buckets.
 
@@ -60,10 +59,6 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
 
     with show_progress("copying", unit="bytes") as progress:
         done = copy_store(source, target, progress=progress, **options)
-    if as_json:
-        said = {"source": source, "target": target, "is_dry_run": options["dry_run"], **asdict(done)}
-        click.echo(json.dumps(said, indent=2))
-        return
     words = [f"{done.key_count} keys ({format_size(done.size)}) {_verb(options, 'to copy', 'copied')}"]
     if done.compared_count:
         words.append(f"{done.compared_count} to compare")
@@ -71,9 +66,11 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
         words.append(f"{done.kept_count} kept")
     if done.deleted_count:
         words.append(f"{done.deleted_count} {_verb(options, 'to remove', 'removed')}")
-    click.echo(f"{target}: {', '.join(words)}")
+    text = f"{target}: {', '.join(words)}"
     if done.root is not None:
-        click.echo(f"{options['manifest']}: root {done.root}")
+        text += f"\n{options['manifest']}: root {done.root}"
+    said = {"source": source, "target": target, "is_dry_run": options["dry_run"], **asdict(done)}
+    say(as_json, said, text)
 
 
 def _verb(options: dict[str, Any], planned: str, done: str) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, show_progress, storage_options
+from zstore.cli.options import FILE, json_option, say, show_progress, storage_options
 
 
 @click.command()
 @click.argument("path")
 @storage_options
 @click.option("-o", "--output", **FILE, help="Write it to this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the count of keys and the root hash in JSON.")
+@json_option
 def manifest(path: str, output: Any, as_json: bool) -> None:
     """Hash every key of PATH with SHA-256, and all together; nothing is decoded.
 
@@ -29,10 +28,9 @@ def manifest(path: str, output: Any, as_json: bool) -> None:
 
     with show_progress("hashing", unit="bytes") as progress:
         made = make(path, file=output, progress=progress)
-    if as_json:
-        click.echo(json.dumps({"path": path, "key_count": len(made), "root": made.root}, indent=2))
-    elif output is None:
+    if output is None and not as_json:
         for line in made.lines():
             click.echo(line, nl=False)
-    else:
-        click.echo(f"{output}: {len(made)} keys, root {made.root}")
+        return
+    said = {"path": path, "key_count": len(made), "root": made.root}
+    say(as_json, said, f"{output}: {len(made)} keys, root {made.root}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from zstore.cli.options import FILE, WORDS, storage_options
+from zstore.cli.options import FILE, WORDS, json_option, storage_options
 from zstore.conventions.profiles import AUTO, RULED
 from zstore.validation.rule import ALL_CLASSES
 
@@ -22,7 +22,7 @@ from zstore.validation.rule import ALL_CLASSES
 )
 @click.option("--deep", is_flag=True, help="Look at values too: recompute samples of levels, list chunks.")
 @click.option("--strict", is_flag=True, help="Warnings fail as errors do.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--junit", **FILE, help="Write JUnit's XML to a file.")
 @click.option("--all", "show_all", is_flag=True, help="Show every finding of a rule, not the first ten.")
 def validate(

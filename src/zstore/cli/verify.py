@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, show_progress, show_unfinished, storage_options
+from zstore.cli.options import FILE, json_option, show_progress, show_unfinished, storage_options
 
 
 @click.command()
@@ -17,7 +17,7 @@ from zstore.cli.options import FILE, show_progress, show_unfinished, storage_opt
 @click.option("--array", "inside", metavar="NAME", help="Only the array or group of this name below PATH.")
 @click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
 @click.option("--manifest", **FILE, help="Decode nothing: compare hashes with this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def verify(path: str, inside: str | None, missing: bool, manifest: Any, as_json: bool) -> None:
     """Read every chunk of PATH on all cores, and say what is damaged or unfinished; either fails.
 
