@@ -21,6 +21,7 @@ import zstore
 from zstore._ext.engine import files
 from zstore._ext.engine.files import SCRATCH
 from zstore.base.byterange import ByteRange
+from zstore.base.directories import make_directory
 from zstore.errors import StoreError
 from zstore.storage.base import PrefixStore
 from zstore.storage.local import LocalStore
@@ -202,6 +203,21 @@ def test_a_root_that_is_a_file_is_an_error(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made_is_an_error() -> None:
     with pytest.raises(StoreError, match="cannot write"):
         LocalStore("/proc/none/below").put("a", b"")
+
+
+def test_a_directory_that_another_makes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    above, mkdir = tmp_path / "above", os.mkdir
+
+    def late(path: str) -> None:
+        try:
+            mkdir(path)
+        except FileNotFoundError:
+            mkdir(above)
+            raise
+
+    monkeypatch.setattr(os, "mkdir", late)
+    make_directory(str(above / "below"), durable=True)
+    assert (above / "below").is_dir()
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.ENAMETOOLONG])

@@ -11,20 +11,25 @@ def make_directory(path: str, *, durable: bool) -> None:
     """Make a directory and those above it, as far as they are missing; `durable` has the disk confirm it."""
     above = os.path.dirname(path)  # noqa: PTH120 - stores keep strings
     try:
-        steady(os.mkdir, path)
+        is_new = _make(path)
     except FileNotFoundError:
-        # Some file systems say so of a directory in which none can be made, "/proc" among them.
-        if os.path.isdir(above):  # noqa: PTH112
-            raise
-        make_directory(above, durable=durable)
-        make_directory(path, durable=durable)
-        return
+        # The one above is missing; or somebody made it since, or none can be made in it, as in "/proc".
+        if not os.path.isdir(above):  # noqa: PTH112
+            make_directory(above, durable=durable)
+        is_new = _make(path)
+    if is_new and durable:
+        confirm_directory(above)
+
+
+def _make(path: str) -> bool:
+    """Make one directory; False where it is there already."""
+    try:
+        steady(os.mkdir, path)
     except FileExistsError:
         if not os.path.isdir(path):  # noqa: PTH112
             raise
-        return
-    if durable:
-        confirm_directory(above)
+        return False
+    return True
 
 
 def confirm_directory(path: str) -> None:
