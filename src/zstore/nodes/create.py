@@ -199,4 +199,6 @@ def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
         bind(None)
     else:
         fill = model.data_type.fill_bits(fill_value)
-        _bound.get((names, shapes, repr(model.dtype), fill, allow_pickle), bind)
+        # The word for plain items is had without the pieces that a structure is spelled of.
+        dtype = model.dtype.str if model.dtype.names is None else repr(model.dtype)
+        _bound.get((names, shapes, dtype, fill, allow_pickle), bind)
