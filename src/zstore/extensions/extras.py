@@ -10,7 +10,12 @@ from zstore.errors import UnsupportedError
 # What zstore's other packages offer, by kind and name.
 OFFERED_BY = {
     "codec": {"zfp": "zstore-zfp", "numcodecs.imagecodecs_snappy": "zstore-snappy"},
-    "command": {"serve": "zstore-serve", "view": "zstore-serve", "virtualize": "zstore-virtual"},
+    "command": {
+        "serve": "zstore-serve",
+        "tune": "zstore-tune",
+        "view": "zstore-serve",
+        "virtualize": "zstore-virtual",
+    },
     "store": {
         "dbm": "zstore-dbm",
         "lmdb": "zstore-lmdb",

@@ -12,6 +12,7 @@ MODULE_ADVICE = {
     "print_debug_info": "`zstore doctor` on the command line",
     "consolidate_metadata": "zstore.consolidate(store, path)",
     "from_array": "zstore.create_array(store, data=array), or zstore.convert(array, target)",
+    "tune": "zstore_tune.tune of the package zstore-tune",
     "save_array": "zstore.save(store, array)",
     "save_group": "zstore.save(store, name=array, ...)",
 }

@@ -1,0 +1,32 @@
+"""Codecs, chunks and shards, measured on a sample of your own data: `zstore tune`, and `tune` in Python.
+
+Imported with all other plugins, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zstore.extensions.hookspecs import hookimpl
+from zstore.extensions.offers import Offer
+
+if TYPE_CHECKING:
+    from zstore_tune.measure import Choice, Tuning, tune
+
+__all__ = ["Choice", "Tuning", "register_commands", "tune"]
+
+
+@hookimpl
+def register_commands() -> list[Offer]:
+    """The word that this package adds to the command line."""
+    return [Offer("tune", "zstore_tune.command:tune")]
+
+
+if not TYPE_CHECKING:  # type checkers are to find names that are not there
+
+    def __getattr__(name: str) -> Any:
+        if name in ("Choice", "Tuning", "tune"):
+            from zstore_tune import measure
+
+            return getattr(measure, name)
+        raise AttributeError(f"module 'zstore_tune' has no attribute {name!r}")

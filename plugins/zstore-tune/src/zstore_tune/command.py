@@ -1,0 +1,94 @@
+"""`zstore tune`: the choices that are best for some data, with the line of code for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from zstore.cli.options import SIZE, WORDS, json_option, say, show_progress, show_table, storage_options
+
+__all__ = ["tune"]
+
+
+@click.command()
+@click.argument("data")
+@storage_options
+@click.option("--array", metavar="PATH", help="Which array of a group; the one with most data by default.")
+@click.option("--access", **WORDS, help="How it will be read: whole, windows, series, tiles.")
+@click.option("--lossy", is_flag=True, help="Measure rounding, too, with the error that it makes.")
+@click.option("--memory", **SIZE, default="128M", show_default=True, help="Four times what a sample holds.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="When to stop trying.",
+)
+@click.option(
+    "--format",
+    "zarr_format",
+    type=click.Choice(["2", "3"]),
+    default="3",
+    show_default=True,
+    help="Zarr format.",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="A directory on the disk to measure with.",
+)
+@click.option("--all", "is_all", is_flag=True, help="Show all that was measured.")
+@json_option
+def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, **options: Any) -> None:
+    """Measure how the array DATA is best stored: size, writing and reading, with the line of code for each.
+
+    \b
+    zstore tune era5.zarr --access series,windows
+    zstore tune heights.npy --lossy --seconds 20
+    """
+    from zstore.report.summary import format_size
+    from zstore_tune.measure import tune as measure
+
+    with show_progress("measuring", "choices") as progress:
+        found = measure(data, access=access, zarr_format=int(zarr_format), progress=progress, **options)
+    if as_json:
+        say(True, found.to_dict(), "")
+        return
+    click.echo(f"{found.where}: {found.dtype}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    has_errors = any(choice.error is not None for choice in found.choices)
+    for name in ("size", "ratio", "objects", "write MB/s", *(f"{name} MB/s" for name in found.accesses)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("largest error", "RMS") if has_errors else ():
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("chunks")
+    table.add_column("shards")
+    shown = [choice for choice in found.choices if is_all or choice.is_best or choice.label]
+    for number, choice in enumerate(shown, 1):
+        speeds = [_number(speed) for speed in found.speeds(choice).values()]
+        errors = ["0", "0"] if choice.error is None else [f"{error:.3g}" for error in choice.error]
+        table.add_row(
+            str(number),
+            format_size(choice.size),
+            f"{found.sample_size / max(1, choice.size):.2f}",
+            str(choice.object_count),
+            *speeds,
+            *(errors if has_errors else ()),
+            *("×".join(map(str, choice.options.get(name) or ())) for name in ("chunks", "shards")),
+        )
+    show_table(table)
+    for number, choice in enumerate(shown, 1):
+        said = ", ".join(filter(None, (choice.label, choice.rounding, "" if choice.is_best else "beaten")))
+        click.echo(f"{number}{f' ({said})' if said else ''}: {choice.code}")
+    if found.untried:
+        click.echo(f"{found.untried} choices were not tried: the time was up (--seconds)")
+
+
+def _number(speed: float) -> str:
+    return f"{speed:.0f}" if speed >= 10 else f"{speed:.2g}"

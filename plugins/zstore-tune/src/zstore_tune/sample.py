@@ -1,0 +1,196 @@
+"""A sample of somebody's data: one box of it, small enough to be stored many times over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import zstore
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.model.grid import RectilinearGrid
+from zstore.report.summary import format_lengths
+
+# What an item of any length is taken to be, until a sample of them is there.
+TEXT_SIZE = 32
+# Along each dimension, how much of it a sample should hold before the others are made shorter.
+SPACE, TIME, OTHERS = 512, 64, 16
+SERIES = 1024
+TIMES = ("time", "t", "date", "datetime", "valid_time", "step")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Items of an array, and what is known of the whole.
+
+    time     the dimension that series run along
+    now      the arguments of `create_array` that say how the array is stored now; None where it is no Zarr,
+             or its chunks differ in shape
+    notes    what whoever reads the table should know of the sample
+    """
+
+    where: str
+    values: np.ndarray
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: Any
+    dims: tuple[str | None, ...]
+    time: int
+    now: Mapping[str, Any] | None
+    notes: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """How many bytes its items are; of items of any length, how many they take as UTF-8."""
+        if self.values.dtype.kind not in "OT":
+            return self.values.nbytes
+        return sum(
+            len(item) if isinstance(item, bytes) else len(str(item).encode()) for item in self.values.flat
+        )
+
+
+def take_sample(
+    source: Any,
+    array: str | None,
+    size: int,
+    accesses: Sequence[str],
+    storage_options: Mapping[str, Any] | None,
+) -> Sample:
+    """At most about `size` bytes of the array that `source` is, leads to, or holds.
+
+    Raises
+        NotFoundError: there is nothing, or no such array.
+        MetadataError: there are no items.
+        UnsupportedError: items or a file that cannot be tuned.
+    """
+    if isinstance(source, np.ndarray):
+        return _cut(source, "an array in memory", (), None, size, accesses)
+    if not isinstance(source, zstore.Array | zstore.Group):
+        suffix = Path(str(source)).suffix.lower()
+        if suffix == ".npy":
+            try:
+                return _cut(np.load(source, mmap_mode="r"), str(source), (), None, size, accesses)
+            except FileNotFoundError as error:
+                raise NotFoundError("no file there", path=str(source)) from error
+            except ValueError as error:
+                raise UnsupportedError(f"file cannot be read: {error}", path=str(source)) from error
+        source = zstore.open(source, mode="r", storage_options=storage_options)
+    held = _choose(source, array)
+    where = "/".join(filter(None, (held.store.url, held.path)))
+    dims = tuple(held.dims or ())
+    return _cut(held, where, dims, _stored_as(held), size, accesses)
+
+
+def _choose(node: zstore.Array | zstore.Group, name: str | None) -> zstore.Array:
+    if name is not None:
+        node = node[name] if isinstance(node, zstore.Group) else node
+    if isinstance(node, zstore.Array):
+        return node
+    found = [member for _, member in node.members(None) if isinstance(member, zstore.Array)]
+    if not found:
+        raise NotFoundError("group holds no array; expected one that does", path=node.name)
+    # The most data: of a pyramid its finest level, of a dataset no coordinate.
+    return max(found, key=lambda one: one.nbytes)
+
+
+def _stored_as(array: zstore.Array) -> dict[str, Any] | None:
+    if isinstance(array.model.grid, RectilinearGrid):
+        return None
+    said: dict[str, Any] = {"chunks": array.chunks, "shards": array.shards}
+    for name in ("filters", "compressors"):
+        said[name] = [codec.describe() for codec in getattr(array, name)] or None
+    if array.serializer is not None:
+        said["serializer"] = array.serializer.describe()
+    return {"zarr_format": array.zarr_format, **said}
+
+
+def _cut(
+    source: Any,
+    where: str,
+    dims: tuple[str | None, ...],
+    now: dict[str, Any] | None,
+    size: int,
+    accesses: Sequence[str],
+) -> Sample:
+    shape, dtype = tuple(source.shape), source.dtype
+    if not shape:
+        raise UnsupportedError(
+            "array has no dimensions: one item, in one chunk; there is nothing to choose", path=where
+        )
+    if prod(shape) == 0:
+        raise MetadataError(f"array of shape {shape} holds nothing; expected items to measure", path=where)
+    if not dims:
+        dims = (None,) * len(shape)
+    time = next((n for n, name in enumerate(dims) if name and name.lower() in TIMES), 0)
+    item_size = TEXT_SIZE if dtype.kind in "OT" else max(1, dtype.itemsize)
+    box = choose_box(shape, max(1, size // item_size), time, accesses)
+    values, start, notes = None, (), []
+    step = getattr(source, "chunks", None) or (1,) * len(shape)
+    for place in _places(shape, box, step):
+        start = place
+        values = np.asarray(source[tuple(slice(a, a + n) for a, n in zip(place, box, strict=True))])
+        if not is_constant(values):
+            break
+    else:
+        notes.append(
+            "the sample holds one value only: sizes and times say nothing of data that differ, "
+            "and the array may be empty elsewhere too"
+        )
+    assert values is not None
+    if dtype.kind == "O":
+        dtype = _type_of(values, where)
+    if box != shape:
+        notes.append(f"a sample of {format_lengths(box)} from {list(start)}, of {format_lengths(shape)}")
+    return Sample(where, values, start, shape, dtype, dims, time, now, tuple(notes))
+
+
+def _type_of(values: np.ndarray, where: str) -> type:
+    """`str` or `bytes`, whichever the items are."""
+    for kind in (str, bytes):
+        if all(isinstance(item, kind) for item in values.flat):
+            return kind
+    raise UnsupportedError(
+        "items are Python objects; expected numbers, times, text, bytes or structures", path=where
+    )
+
+
+def choose_box(shape: tuple[int, ...], count: int, time: int, accesses: Sequence[str]) -> tuple[int, ...]:
+    """Lengths of at most `count` items, the dimensions that are asked about kept long."""
+    ndim = len(shape)
+    least = [OTHERS] * ndim
+    for axis in range(max(0, ndim - 2), ndim):
+        least[axis] = SPACE
+    if ndim > 2:
+        least[time] = SERIES if "series" in accesses else TIME
+    lengths = list(shape)
+    while prod(lengths) > count:
+        axis = max(range(ndim), key=lambda n: (lengths[n] > 1, lengths[n] / least[n]))
+        if lengths[axis] == 1:
+            break
+        lengths[axis] = (lengths[axis] + 1) // 2
+    return tuple(lengths)
+
+
+def _places(shape: tuple[int, ...], box: tuple[int, ...], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Where a box may begin, on the edges of chunks: the middle, then the quarters, then the ends."""
+    seen = set()
+    for share in (0.5, 0.25, 0.75, 0.0, 1.0):
+        start = tuple(
+            min(n - length, int((n - length) * share) // step * step)
+            for n, length, step in zip(shape, box, chunks, strict=True)
+        )
+        if start not in seen:
+            seen.add(start)
+            yield start
+
+
+def is_constant(values: np.ndarray) -> bool:
+    """Whether all items are the same; all NaN are one value."""
+    first = values.flat[0]
+    if values.dtype.kind in "fc" and np.isnan(first):
+        return bool(np.isnan(values).all())
+    return bool((values == first).all())
