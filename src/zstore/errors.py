@@ -78,9 +78,10 @@ class ZstoreError(Exception):
 
     def __str__(self) -> str:
         where = []
-        if self.key is not None:
+        # Neither is of any use where it is the root, "".
+        if self.key:
             where.append(f"{self.key!r}")
-        if self.path is not None:
+        if self.path:
             where.append(f"of {self.path!r}" if where else f"{self.path!r}")
         return without_secrets(f"{self.message} (at {' '.join(where)})" if where else self.message)
 

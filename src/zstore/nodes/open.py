@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from zstore.engine.documents import check_path, place, read_node
@@ -76,9 +77,10 @@ def open(
     if at.model is not None:
         return node(at.store, at.path, at.model, access)
     options = {**options, "zarr_format": zarr_format, "overwrite": at.mode == "w", "missing": missing}
-    if not _makes_array(options):
-        return Group(at.store, at.path, create_group(at.store, at.path, **options).model, access)
-    return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
+    with _advised(at.mode):
+        if not _makes_array(options):
+            return Group(at.store, at.path, create_group(at.store, at.path, **options).model, access)
+        return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 
 def open_array(
@@ -112,7 +114,8 @@ def open_array(
     if at.mode == "a" and not _makes_array(options):
         raise _nothing(at.store, at.path, zarr_format, "array")
     options = {**options, "zarr_format": zarr_format, "overwrite": at.mode == "w", "missing": missing}
-    return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
+    with _advised(at.mode):
+        return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 
 def open_group(
@@ -139,9 +142,10 @@ def open_group(
     if at.model is not None:
         raise MetadataError("an array is there, expected a group", path=place(at.store, at.path))
     is_replaced = at.mode == "w"
-    return make_group(
-        at.store, at.path, zarr_format or 3, access, attributes=attributes, overwrite=is_replaced
-    )
+    with _advised(at.mode):
+        return make_group(
+            at.store, at.path, zarr_format or 3, access, attributes=attributes, overwrite=is_replaced
+        )
 
 
 def create_array(
@@ -333,6 +337,17 @@ def _look(
     if model is None and mode in ("r", "r+"):
         raise _nothing(opened, path, zarr_format, what)
     return _Found(opened, path, mode, model)
+
+
+@contextmanager
+def _advised(mode: Mode) -> Iterator[None]:
+    """A context whose errors advise the mode that replaces a node, where the mode is what says so."""
+    try:
+        yield
+    except StoreError as error:
+        if mode == "w-":
+            error.message = error.message.replace("pass overwrite=True", "pass mode='w'")
+        raise
 
 
 def _makes_array(options: Mapping[str, Any]) -> bool:
