@@ -13,6 +13,7 @@ import pytest
 import zstore
 from zstore.errors import StoreError
 from zstore.report import notebook
+from zstore.report.summary import format_lengths
 from zstore.storage.memory import MemoryStore
 
 
@@ -49,9 +50,29 @@ def test_names_are_escaped(pyramid) -> None:
 
 def test_an_array_shows_its_shape(pyramid) -> None:
     html = pyramid["0/<b>"]._repr_html_()
-    for fact in ("300 × 200", "64 × 64", "uint16", "bytes, zstd", "117.2 KiB"):
+    for fact in ("300 × 200", "64 × 64, 8.0 KiB each", "uint16", "→ zstd(level=3", "117.2 KiB", "y, x"):
         assert fact in html
     assert len(list(pictures(html))) == 1
+    sharded = zstore.zeros((64, 64), chunks=8, shards=32, dtype="i2")._repr_html_()
+    for fact in ("8 × 8, 128 B each", "32 × 32, 2.0 KiB each", "bytes(endian=", "fill value"):
+        assert fact in sharded
+    assert "sharding_indexed" not in sharded
+
+
+def test_attributes_and_coordinates_are_folded_and_cannot_act() -> None:
+    evil = "</details><script>alert(1)</script>"
+    said = {evil: {"x": [evil, '" onload="alert(2)']}, "long": "é" * 5000}
+    root = zstore.create_group(MemoryStore(), attributes=said)
+    root.create_array("x", data=np.linspace(3, 9, 4), dimension_names=["x"])
+    root.create_array("big", shape=(10**9,), dtype="f8", chunks=10**7, dimension_names=["big"])
+    root.create_array("v", data=np.zeros((3, 4)), dimension_names=["big", "x"], attributes={evil: evil})
+    for node in (root, root["v"]):
+        html = node._repr_html_()
+        assert "<script" not in html and 'onload="' not in html and "&lt;script&gt;" in html
+        assert html.count("<details") == html.count("</details>") > 0
+    html = root._repr_html_()
+    assert "attributes (2)" in html and "coordinates (2)" in html and "arrays (1)" in html
+    assert "3.0 … 9.0" in html and "(5002 characters)" in html and len(html) < 8000
 
 
 def test_what_makes_no_picture_is_shown_in_words() -> None:
@@ -62,11 +83,15 @@ def test_what_makes_no_picture_is_shown_in_words() -> None:
         assert str(data.dtype) in html and list(pictures(html)) == []
 
 
-def test_large_levels_are_not_decoded_for_a_picture(monkeypatch) -> None:
-    root = zstore.create_group(MemoryStore())
-    huge = root.create_array("huge", shape=(10**5, 10**5), chunks=1000, dtype="u1")
-    monkeypatch.setattr(notebook, "quicklook", lambda *_, **__: pytest.fail("it was decoded"))
-    assert "100000 × 100000" in huge._repr_html_()
+@pytest.mark.parametrize(
+    ("shape", "chunks"), [((10**5, 10**5), 1000), ((500, 100, 100), (500, 100, 100)), ((2**13, 2**12), 2**12)]
+)
+def test_what_takes_too_much_is_not_decoded_for_a_picture(shape, chunks, monkeypatch) -> None:
+    monkeypatch.setattr(notebook, "PICTURE_BYTES", 4 << 20)
+    huge = zstore.create_array(MemoryStore(), shape=shape, chunks=chunks, dtype="u1")
+    monkeypatch.setattr(zstore.Array, "__getitem__", lambda *_: pytest.fail("it was decoded"))
+    html = huge._repr_html_()
+    assert format_lengths(shape) in html and list(pictures(html)) == []
 
 
 def test_damage_leaves_the_words(tmp_path: Path) -> None:
@@ -86,6 +111,15 @@ def test_far_stores_are_not_asked(monkeypatch) -> None:
     monkeypatch.setattr(notebook, "MemoryStore", int)
     monkeypatch.setattr(notebook, "make_report", lambda *_, **__: pytest.fail("it was read"))
     assert "4 × 4" in array._repr_html_()
+
+
+def test_far_stores_give_a_picture_when_asked(monkeypatch) -> None:
+    array = zstore.create_array(MemoryStore(), data=np.arange(16.0).reshape(4, 4))
+    monkeypatch.setattr(notebook, "MemoryStore", int)
+    assert not list(pictures(notebook.render_html(array)))
+    assert len(list(pictures(notebook.render_html(array, picture=True)))) == 1
+    monkeypatch.setattr(notebook, "MemoryStore", MemoryStore)
+    assert not list(pictures(notebook.render_html(array, picture=False)))
 
 
 def test_showing_never_fails(pyramid, monkeypatch) -> None:

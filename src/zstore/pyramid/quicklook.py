@@ -40,6 +40,7 @@ def quicklook(
     size: int = 1024,
     bands: Sequence[str] | None = None,
     level: int | None = None,
+    most_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Image:
     """A picture of `source`, at most `size` cells high and wide.
@@ -47,6 +48,7 @@ def quicklook(
     bands   one array's name for grey, three for red, green and blue; numbers count from 1; None: the arrays
             that say they are red, green and blue, else the first
     level   of the pyramid; None: the finest that fits, else the coarsest, thinned out
+    most_bytes  of items that are decoded for it, in whole chunks; None: as many as it takes
     storage_options   how to reach a bucket or web server that `source` names by URL
 
     Every band is stretched from its 2nd to its 98th percentile; a colour table is used as it is. Cells
@@ -57,7 +59,7 @@ def quicklook(
         result (rows, columns, samples), samples 1 or 3, one more where some cells are transparent.
     Raises
         NotFoundError: there is no such source, level or band.
-        UnsupportedError: values that make no picture.
+        UnsupportedError: values that make no picture, or one that takes more than `most_bytes`.
     """
     if size < 1:
         raise MetadataError(f"size is {size}; expected at least 1")
@@ -65,7 +67,23 @@ def quicklook(
     windows = _windows(levels, bands)
     if level is None:
         level = next((n for n, w in enumerate(windows) if max(lengths(w)) <= size), len(windows) - 1)
-    return _picture(pick_level(levels, level), windows[level], size, bands)
+    dataset = pick_level(levels, level)
+    if most_bytes is not None:
+        _check_cost(dataset, bands, most_bytes)
+    return _picture(dataset, windows[level], size, bands)
+
+
+def _check_cost(dataset: Dataset, bands: Sequence[str] | None, most_bytes: int) -> None:
+    """Refuse what decodes more bytes than that: of dimensions beside the two, the chunk of the first item."""
+    cost = 0
+    for name in _choose_bands(dataset, bands):
+        array, axes = dataset.arrays[name], dataset.axes(name)
+        read = [n if d in axes else c for d, (n, c) in enumerate(zip(array.shape, array.chunks, strict=True))]
+        cost += math.prod(read) * array.dtype.itemsize
+    if cost > most_bytes:
+        raise UnsupportedError(
+            f"picture takes {cost} bytes; expected {most_bytes} at most", path=dataset.place
+        )
 
 
 def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Sequence[str] | None) -> Image:

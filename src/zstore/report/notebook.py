@@ -1,100 +1,191 @@
-"""Arrays and groups as notebooks show them: what they are, and a small picture."""
+"""Arrays and groups as notebooks show them: what they are, what is folded below, and a small picture."""
 
 from __future__ import annotations
 
 import base64
+import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from math import prod
+from typing import Any
 
 from zstore.conventions.model import GeoModel
 from zstore.conventions.order import ReadingWarning
 from zstore.errors import ZstoreError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.nodes.zarr_names import innermost_codecs
 from zstore.pyramid.quicklook import encode_png, quicklook
-from zstore.report.summary import (
-    Report,
-    describe_codecs,
-    format_cell,
-    format_lengths,
-    format_size,
-    list_facts,
-    make_report,
-)
+from zstore.report.summary import Report, format_cell, format_lengths, format_size, list_facts, make_report
 from zstore.storage.memory import MemoryStore
 
 PICTURE_SIZE = 160
-# A level of more cells is not decoded for the sake of a picture.
-MOST_CELLS = 2**24
+# More is not decoded for the sake of a picture, nor of a coordinate's ends.
+PICTURE_BYTES = 32 << 20
+ENDS_BYTES = 1 << 20
 MOST_ROWS = 20
-STYLE = "text-align:left;padding:0 1em 0 0;vertical-align:top"
+MOST_ATTRIBUTES = 100
+MOST_TEXT = 240
+# Colours are the notebook's own, light or dark.
+STYLE = """<style>
+.zstore-view{display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start;line-height:1.4}
+.zstore-view table{border-collapse:collapse;margin:0 0 .3em;background:none;font-size:inherit}
+.zstore-view tr{background:none!important}
+.zstore-view th,.zstore-view td{text-align:left;vertical-align:top;color:inherit}
+.zstore-view th,.zstore-view td{padding:.05em 1em .05em 0;border:0}
+.zstore-view th{font-weight:600;white-space:nowrap;opacity:.75}
+.zstore-view td{overflow-wrap:anywhere;max-width:40em}
+.zstore-view summary{cursor:pointer;opacity:.75}
+.zstore-view details>table{margin-left:1em}
+.zstore-view img{border:1px solid rgba(128,128,128,.45);image-rendering:pixelated}
+</style>"""
 
 
-def render_html(node: Array | Group) -> str:
-    """A fragment of HTML. Of nodes far away it says what is known already, and fetches nothing."""
+def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
+    """A fragment of HTML that shows an array or a group, with a picture if few bytes make one.
+
+    picture   False: none. None: one of what is on this machine; of what is far away it says what is known
+              already, and fetches nothing. True: that is asked too. None is made that takes more than 32 MiB.
+    """
     is_near = node.store.local_path() is not None or isinstance(node.store, MemoryStore)
-    report = make_report(node, depth=1) if is_near else Report({}, None, ())
+    is_read = is_near or picture is True
+    report = make_report(node, depth=1) if is_read else Report({}, None, ())
     rows = [*list_facts(node, report), *_shape(node)]
     rows[:0] = [("unfinished", f"/{work.path}: {work}") for work in report.unfinished]
     parts = [_table(rows)]
     if report.geo is not None and report.geo.levels:
-        parts.append(_table(_levels(report.geo), ("level", "rows × columns", "cell size")))
-    if isinstance(node, Group) and report.arrays:
-        parts.append(_table(_arrays(report), ("array", "shape", "type")))
+        parts.append(
+            _folded("levels", _levels(report.geo), ("level", "rows × columns", "cell size"), is_open=True)
+        )
+    if isinstance(node, Group):
+        dims = {name for array in report.arrays.values() for name in array.dims or ()}
+        coordinates = {
+            path: array for path, array in report.arrays.items() if array.ndim == 1 and path in dims
+        }
+        data = {path: array for path, array in report.arrays.items() if path not in coordinates}
+        parts.append(
+            _folded("arrays", _arrays(data), ("array", "shape", "type", "chunks", "shards"), is_open=True)
+        )
+        parts.append(
+            _folded("coordinates", _coordinates(coordinates), ("name", "length", "type", "first … last"))
+        )
+    parts.append(_folded("attributes", _attributes(node.attrs)))
     errors = sum(finding.severity == "error" for finding in report.findings)
     if errors:
         parts.append(
             f"<p>{errors} error{'s' if errors > 1 else ''} found; <code>zstore info</code> tells them</p>"
         )
-    picture = _picture(node, report.geo) if is_near else ""
-    return f'<div style="display:flex;gap:1em"><div>{"".join(parts)}</div>{picture}</div>'
+    image = _picture(node, report.geo) if is_read and picture is not False else ""
+    return f'{STYLE}<div class="zstore-view"><div>{"".join(parts)}</div>{image}</div>'
 
 
 def _shape(node: Array | Group) -> list[tuple[str, str]]:
     if isinstance(node, Group):
         return []
-    shapes = {"shape": node.shape, "chunks": node.chunks, "shards": node.shards}
-    rows = [(name, format_lengths(shape) or "()") for name, shape in shapes.items() if shape is not None]
-    rows.insert(1, ("type", str(node.dtype)))
-    return [*rows, ("codecs", describe_codecs(node)), ("decoded", format_size(node.nbytes))]
+    size = f"{format_lengths(node.shape) or '()'}, {format_size(node.nbytes)} decoded"
+    rows = [("shape", size), ("type", str(node.dtype))]
+    if node.dims and any(node.dims):
+        rows.append(("dimensions", ", ".join(name or "–" for name in node.dims)))
+    for name, lengths in (("chunks", node.chunks), ("shards", node.shards)):
+        if lengths is not None:
+            decoded = format_size(prod(lengths) * node.dtype.itemsize)
+            rows.append((name, f"{format_lengths(lengths) or '()'}, {decoded} each"))
+    rows.append(
+        (
+            "codecs",
+            " → ".join(_codec(codec.name, codec.configuration) for codec in innermost_codecs(node.model)),
+        )
+    )
+    return [*rows, ("fill value", _short(node.fill_value))]
+
+
+def _codec(name: str, configuration: Mapping[str, Any]) -> str:
+    said = ", ".join(f"{key}={_short(value)}" for key, value in configuration.items())
+    return f"{name}({said})" if said else name
+
+
+def _short(value: Any) -> str:
+    """A value in a line that is not long, as JSON where that has words for it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = str(value)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}… ({len(text)} characters)"
 
 
 def _levels(geo: GeoModel) -> list[tuple[str, str, str]]:
     return [(level.path, format_lengths(level.shape), format_cell(level)) for level in geo.levels]
 
 
-def _arrays(report: Report) -> list[tuple[str, str, str]]:
-    shown = list(report.arrays.items())[:MOST_ROWS]
-    rows = [(path, format_lengths(a.shape) or "()", str(a.dtype)) for path, a in shown]
-    more = len(report.arrays) - len(rows)
-    return [*rows, (f"and {more} more", "", "")] if more else rows
+def _arrays(arrays: Mapping[str, Array]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (
+            path,
+            format_lengths(a.shape) or "()",
+            str(a.dtype),
+            format_lengths(a.chunks),
+            format_lengths(a.shards or ()),
+        )
+        for path, a in list(arrays.items())[:MOST_ROWS]
+    ]
+    more = len(arrays) - len(rows)
+    return [*rows, (f"and {more} more", "", "", "", "")] if more else rows
+
+
+def _coordinates(arrays: Mapping[str, Array]) -> list[tuple[str, ...]]:
+    return [
+        (path, str(array.size), str(array.dtype), _ends(array))
+        for path, array in list(arrays.items())[:MOST_ROWS]
+    ]
+
+
+def _ends(array: Array) -> str:
+    if not array.size or prod(array.chunks) * array.dtype.itemsize > ENDS_BYTES:
+        return ""
+    try:
+        return " … ".join(dict.fromkeys(str(array[n]) for n in (0, -1)))
+    except ZstoreError:
+        return "cannot be read"
+
+
+def _attributes(attributes: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (name, _short(value)) for name, value in list(attributes.items())[:MOST_ATTRIBUTES]
+    ]
+    more = len(attributes) - len(rows)
+    return [*rows, (f"and {more} more", "")] if more else rows
+
+
+def _folded(
+    name: str, rows: Sequence[Sequence[str]], header: Sequence[str] = (), *, is_open: bool = False
+) -> str:
+    """A table under its name, to be opened; nothing where it has no rows."""
+    if not rows:
+        return ""
+    state = " open" if is_open else ""
+    return f"<details{state}><summary>{name} ({len(rows)})</summary>{_table(rows, header)}</details>"
 
 
 def _table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
-    head = "".join(f'<th style="{STYLE}">{escape(word)}</th>' for word in header)
+    head = "".join(f"<th>{escape(word)}</th>" for word in header)
     body = []
     for first, *others in rows:
-        cells = "".join(f'<td style="{STYLE}">{escape(cell)}</td>' for cell in others)
-        body.append(f'<tr><th style="{STYLE}">{escape(first)}</th>{cells}</tr>')
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
+        body.append(f"<tr><th>{escape(first)}</th>{cells}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def _picture(node: Array | Group, geo: GeoModel | None) -> str:
     if geo is None or not geo.variables:
         return ""
-    grids = geo.grids
-    level = next((grid for grid in grids if max(grid.shape) <= PICTURE_SIZE), grids[-1])
-    if prod(level.shape) > MOST_CELLS:
-        return ""
     try:
         # What reading finds is counted beside the picture.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadingWarning)
-            image = quicklook(node, size=PICTURE_SIZE)
+            image = quicklook(node, size=PICTURE_SIZE, most_bytes=PICTURE_BYTES)
     except ZstoreError:
-        # A damaged chunk, or values that make no picture: the words say what there is.
+        # Too much to read, a damaged chunk, or values that make no picture: the words say what there is.
         return ""
     data = base64.standard_b64encode(encode_png(image)).decode("ascii")
-    return f'<div><img alt="a picture of the data" src="data:image/png;base64,{data}"></div>'
+    return f'<img alt="a picture of the data" src="data:image/png;base64,{data}">'
