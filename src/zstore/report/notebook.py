@@ -61,7 +61,7 @@ def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
     if isinstance(node, Group):
         dims = {name for array in report.arrays.values() for name in array.dims or ()}
         coordinates = {
-            path: array for path, array in report.arrays.items() if array.ndim == 1 and path in dims
+            path: array for path, array in report.arrays.items() if array.ndim == 1 and array.basename in dims
         }
         data = {path: array for path, array in report.arrays.items() if path not in coordinates}
         parts.append(

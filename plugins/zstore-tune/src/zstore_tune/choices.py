@@ -63,6 +63,7 @@ def list_chunks(sample: Sample, item_size: int) -> list[tuple[int, ...]]:
             for size in SERIES_SIZES:
                 for length in (box[sample.time], max(1, box[sample.time] // 8)):
                     side = max(1, isqrt(size // (item_size * length)))
+                    side = 1 << (side.bit_length() - 1)
                     shape = [1] * (ndim - 2) + [side, side]
                     shape[sample.time] = length
                     found.append(tuple(shape))

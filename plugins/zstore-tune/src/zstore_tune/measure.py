@@ -37,6 +37,7 @@ BITSHUFFLED = {"name": "blosc", "configuration": {"cname": "zstd", "shuffle": "b
 NOISE = 1.04
 # Codecs that go on to be tried with all shapes, and the share of the time for choosing them.
 MOST_CODECS = 4
+USUAL_CODECS = 5
 CODECS_SHARE = 0.4
 # What "balanced" weighs: reading twice as fast is worth a sixth more bytes, writing half of that.
 WEIGHTS = (4.0, 0.5, 1.0)
@@ -355,7 +356,8 @@ def _try_all(rig: _Rig, sample: Sample, lossy: bool, zarr_format: int, notes: li
     item_size = item_size_of(sample)
     codecs = [(options, "") for options in list_codecs(sample, zarr_format)]
     if lossy:
-        codecs += _list_rounding(sample, zarr_format, notes)
+        # Before those that take long and seldom win.
+        codecs[USUAL_CODECS:USUAL_CODECS] = _list_rounding(sample, zarr_format, notes)
     shapes = list_chunks(sample, item_size)
     rig.plan(len(codecs) + 2, CODECS_SHARE)
     found = [rig.measure({"compressors": "zstd"}, "default", always=True)]

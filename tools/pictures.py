@@ -1,0 +1,194 @@
+"""The pictures of docs/gallery.md, drawn from arrays made here and from the figures of docs/performance.md.
+
+    python tools/pictures.py [directory; docs/pictures by default]
+
+Drawings are SVG, light or dark as the reader's system is; tests draw them again and compare.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+import zstore
+from zstore.pyramid.quicklook import encode_png, preview, quicklook
+
+ROOT = Path(__file__).resolve().parent.parent
+STYLE = """<style>
+text{font:13px system-ui,sans-serif;fill:#222}.small{font-size:11px}.faint{opacity:.65}
+.line{stroke:#8884;fill:none}.ahead{fill:#2a7f8e}.behind{fill:#c2703d}
+.a{fill:#5aa9b5}.b{fill:#a9d0d5}.c{fill:#d9a441}.none{fill:#8882}
+@media (prefers-color-scheme:dark){text{fill:#ddd}.ahead,.a{fill:#4fb3c4}.b{fill:#2f6b75}.behind{fill:#e08a52}}
+</style>"""
+# Of the table "Every row" of docs/performance.md.
+ROW = re.compile(r"^\| ([^|]+?) \| ([\d.]+) \| ([^|]+?) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
+GROUP = re.compile(r"^\| ([^|]+?) \| \d+ \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
+HEIGHTS_SIDE = 512
+
+
+def heights(side: int = HEIGHTS_SIDE) -> np.ndarray:
+    """Mountains that nobody has climbed: waves of many lengths, the same every time."""
+    chance = np.random.default_rng(7)
+    y, x = np.mgrid[0:side, 0:side] / side
+    made = np.zeros((side, side))
+    for octave in range(1, 7):
+        for _ in range(4):
+            across, down, phase = chance.normal(0, 2**octave, 2).tolist() + [chance.random() * 2 * np.pi]
+            made += np.abs(np.sin(np.pi * (across * x + down * y) / 2 + phase)) / 2**octave
+    return np.round((made - made.min()) / np.ptp(made) * 2800).astype("i2")
+
+
+def svg(width: int, height: int, title: str, parts: Iterable[str]) -> str:
+    """A drawing, with its title for those who hear it."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">'
+    )
+    return "\n".join([head, f"<title>{escape(title)}</title>", STYLE, *parts, "</svg>\n"])
+
+
+def text(x: float, y: float, said: str, kind: str = "", anchor: str = "start") -> str:
+    """Words that begin, or end, there."""
+    return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{escape(said)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, kind: str, said: str = "") -> str:
+    """A rectangle, with what it is for whoever points at it."""
+    inside = f"<title>{escape(said)}</title>" if said else ""
+    size = f'width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect x="{x:.1f}" y="{y:.1f}" {size} class="{kind}">{inside}</rect>'
+
+
+def draw_leads(title: str, rows: list[tuple[str, float, str]], least: float, most: float) -> str:
+    """Bars to the right of 1 where zstore is ahead, to the left where it is behind, on a scale of ratios."""
+    left, right, step = 290, 600, 24
+
+    def place(lead: float) -> float:
+        share = (np.log(min(max(lead, least), most)) - np.log(least)) / (np.log(most) - np.log(least))
+        return left + float(share) * (right - left)
+
+    parts = [text(8, 20, title)]
+    bottom = 44 + step * len(rows)
+    for lead in (0.5, 1, 2, 4):
+        if least <= lead <= most:
+            parts.append(f'<path class="line" d="M{place(lead):.1f} 40V{bottom}"/>')
+            parts.append(text(place(lead), bottom + 16, f"{lead:g} ×", "small faint", "middle"))
+    for number, (name, lead, who) in enumerate(rows):
+        y = 44 + step * number
+        start, end = sorted((place(1), place(lead)))
+        parts.append(text(left - 10, y + 13, name, "small", "end"))
+        parts.append(
+            box(start, y + 2, max(1.0, end - start), 14, "ahead" if lead >= 1 else "behind", f"{lead:g}")
+        )
+        parts.append(text(right + 8, y + 13, f"{lead:g}  {who}".rstrip(), "small"))
+    return svg(760, bottom + 28, title, parts)
+
+
+def draw_shard() -> str:
+    """The bytes of a shard as they lie in its file: inner chunks, and the index by which they are found."""
+    with tempfile.TemporaryDirectory() as place:
+        values = np.where(np.arange(256) < 192, heights(256), 0)
+        values[:64, :64] = 0
+        array = zstore.create_array(
+            f"{place}/a.zarr", data=values, chunks=(64, 64), shards=(256, 256), compressors="zstd"
+        )
+        stored = array.store.get("c/0/0")
+    assert stored is not None
+    count = 16
+    index = np.frombuffer(bytes(stored[-16 * count - 4 : -4]), "<u8").reshape(count, 2)
+    scale = 720 / len(stored)
+    parts = [
+        text(8, 20, f"One shard of 4 × 4 inner chunks, {len(stored):,} bytes in one file: as they lie in it")
+    ]
+    order = sorted((int(start), int(size), n) for n, (start, size) in enumerate(index) if start < 2**63)
+    for start, size, number in order:
+        kind = "ab"[(number // 4 + number) % 2]
+        parts.append(
+            box(
+                20 + start * scale,
+                40,
+                size * scale - 1,
+                46,
+                kind,
+                f"inner chunk {number}: {size} bytes at {start}",
+            )
+        )
+        if size * scale > 26:
+            parts.append(text(20 + (start + size / 2) * scale, 67, str(number), "small", "middle"))
+    parts.append(
+        box(
+            20 + (len(stored) - 16 * count - 4) * scale,
+            40,
+            max(6.0, (16 * count + 4) * scale),
+            46,
+            "c",
+            "the index",
+        )
+    )
+    parts.append(text(740, 104, "index, with its checksum", "small", "end"))
+    parts.append(
+        text(20, 104, "a reader fetches the index once, then the inner chunks that it needs", "small")
+    )
+    for number in range(count):
+        row, column = divmod(number, 4)
+        is_there = index[number, 0] < 2**63
+        x, y = 20 + 74 * column, 130 + 34 * row
+        parts.append(box(x, y, 70, 30, "ab"[(row + number) % 2] if is_there else "none"))
+        parts.append(text(x + 35, y + 20, str(number) if is_there else "–", "small", "middle"))
+    words = (
+        "The same inner chunks where they lie in the array.",
+        "– holds nothing but the fill value: it is not stored,",
+        "and its line of the index says so.",
+        f"Each line of the index: offset and size, 16 bytes; {count} lines",
+        "and 4 bytes of checksum (crc32c).",
+    )
+    parts += [text(340, 150 + 20 * n, line, "small") for n, line in enumerate(words)]
+    return svg(760, 276, "The anatomy of a shard", parts)
+
+
+def draw(place: Path) -> list[Path]:
+    """Draw all pictures there, and say which."""
+    place.mkdir(parents=True, exist_ok=True)
+    page = (ROOT / "docs" / "performance.md").read_text()
+    groups = [(name, float(lead), "") for name, lead, _ in GROUP.findall(page.partition("## Every row")[0])]
+    section = page.partition("## Every row")[2].partition("\n## ")[0]
+    rows = [(name, float(lead), peer) for name, _, peer, lead, _ in ROW.findall(section)]
+    drawn = {
+        "speed.svg": draw_leads("How much faster than the fastest of the others, by group", groups, 0.5, 4),
+        "best-and-worst.svg": draw_leads(
+            "The eight rows where zstore is furthest behind, and the eight where it is furthest ahead",
+            [*sorted(rows, key=lambda row: row[1])[:8], *sorted(rows, key=lambda row: row[1])[-8:]],
+            0.4,
+            4.5,
+        ),
+        "shard.svg": draw_shard(),
+    }
+    for name, drawing in drawn.items():
+        (place / name).write_text(drawing)
+    with tempfile.TemporaryDirectory() as made:
+        group = zstore.create_group(f"{made}/dem.zarr", attributes=PLACE)
+        group.create_array("height", data=heights(), chunks=128, dimension_names=["y", "x"])
+        pyramid = zstore.build_pyramid(group, f"{made}/pyramid.zarr", levels=5, method="average")
+        (place / "pyramid.png").write_bytes(encode_png(preview(pyramid, size=128)))
+        turned = zstore.create_group(f"{made}/turned.zarr", attributes={**PLACE, "spatial:transform": TURNED})
+        turned.create_array("height", data=heights()[:300, :400], dimension_names=["y", "x"])
+        (place / "turned.png").write_bytes(encode_png(quicklook(turned, size=360)))
+    return sorted(place.iterdir())
+
+
+PLACE = {
+    "proj:code": "EPSG:32632",
+    "spatial:dimensions": ["y", "x"],
+    "spatial:transform": [30, 0, 600000, 0, -30, 5200000],
+}
+TURNED = [26, 15, 600000, 15, -26, 5200000]
+
+
+if __name__ == "__main__":
+    for drawn in draw(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "pictures"):
+        print(drawn)
