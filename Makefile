@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs plugins extras clean
+.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -187,6 +187,10 @@ plugins:
 extras: $(BUILT)
 	$(BIN)/python -m pytest -q -m install --durations=5 tests/test_extras.py
 
+# The site's main pages and the notebook view as Chromium draws them, light and dark: to be looked at.
+shots: $(BUILT) docs
+	$(BIN)/python tools/shots.py site shots
+
 bench: $(BUILT)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
 
@@ -214,4 +218,4 @@ bench-pyramids: $(BUILT)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .venv-* .clouds .readers .readers-new .writers .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so
+	rm -rf $(VENV) .venv-* shots .clouds .readers .readers-new .writers .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so

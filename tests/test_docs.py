@@ -28,10 +28,10 @@ CODEC_FILES = [
 
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# Of packages, which run them: see test_the_walk_through_is_a_plugin, and the tests of zstore-virtual.
-OTHERWISE = {"plugins.md", "virtual.md"}
+# What is to fail, and of packages, which run them: see below, and the tests of zstore-virtual.
+OTHERWISE = {"plugins.md", "troubleshooting.md", "virtual.md"}
 # What sets something for the whole process.
-ALONE = {"zarr-python.md"}
+ALONE = {"api.md", "zarr-python.md"}
 PAGES = sorted(
     page
     for page in (ROOT / "docs").glob("**/*.md")
@@ -74,6 +74,54 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
+def test_each_message_of_the_troubleshooting_page_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("obstore", reason="web servers are asked through obstore")
+    names: dict[str, object] = {"__name__": "troubleshooting"}
+    first, *sections = (ROOT / "docs/troubleshooting.md").read_text().split("\n### ")
+    exec(BLOCK.search(first)[2], names)
+    assert len(sections) > 20
+    for section in sections:
+        message = section.partition("\n")[0].strip("`")
+        pattern = ".*".join(re.escape(part.strip()) for part in message.split("…"))
+        with pytest.raises(Exception, match=pattern):
+            exec(BLOCK.search(section)[2], names)
+
+
+def test_the_reference_has_every_public_name_and_an_example_of_it() -> None:
+    page = (ROOT / "docs/api.md").read_text()
+    blocks = "\n".join(block[2] for block in BLOCK.finditer(page) if block[1] == "python")
+    missing = [name for name in zstore.__all__ if not re.search(rf"\bzstore\.{name}\b", blocks)]
+    assert missing == []
+    directives = re.findall(r"^::: (\S+)\n((?:    .*\n)*)", page, re.MULTILINE)
+    described = dict(directives)
+    for name, home in zstore._HOMES.items():
+        options = described.get(f"{home}.{name}", described.get(home))
+        assert options is not None, name
+        assert f"{home}.{name}" in described or "members:" not in options or name in options, name
+
+
+def test_the_pictures_of_the_gallery_are_those_that_its_code_draws(tmp_path: Path) -> None:
+    pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+    import pictures
+
+    drawn = pictures.draw(tmp_path)
+    assert {path.name for path in drawn} == {path.name for path in (ROOT / "docs/pictures").iterdir()}
+    for path in drawn:
+        kept = ROOT / "docs/pictures" / path.name
+        if path.suffix == ".svg":
+            assert path.read_text() == kept.read_text(), f"{path.name}: run tools/pictures.py"
+        else:
+            assert pixels(path) == pixels(kept), f"{path.name}: run tools/pictures.py"
+
+
+def pixels(png: Path) -> bytes:
+    """The rows of a picture, however a zlib compresses them."""
+    return zlib.decompressobj().decompress(png.read_bytes().partition(b"IDAT")[2])
+
+
 def test_the_two_minutes_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("examples").symlink_to(ROOT / "examples")
@@ -81,8 +129,7 @@ def test_the_two_minutes_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.M
     assert zstore.open_array("array.zarr", mode="r")[5, 5] == 7
     assert sorted(zstore.open_group("pyramid.zarr", mode="r").group_keys()) == ["1", "2", "3"]
     # The picture at the top is the one that it makes, however a zlib compresses it.
-    pictures = [path.read_bytes() for path in (Path("scene.png"), ROOT / "docs/scene.png")]
-    rows = [zlib.decompressobj().decompress(png.partition(b"IDAT")[2]) for png in pictures]
+    rows = [pixels(path) for path in (Path("scene.png"), ROOT / "docs/scene.png")]
     assert len(rows[0]) > 300_000
     assert rows[0] == rows[1]
 

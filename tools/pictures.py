@@ -24,7 +24,7 @@ STYLE = """<style>
 text{font:13px system-ui,sans-serif;fill:#222}.small{font-size:11px}.faint{opacity:.65}
 .line{stroke:#8884;fill:none}.ahead{fill:#2a7f8e}.behind{fill:#c2703d}
 .a{fill:#5aa9b5}.b{fill:#a9d0d5}.c{fill:#d9a441}.none{fill:#8882}
-@media (prefers-color-scheme:dark){text{fill:#ddd}.ahead,.a{fill:#4fb3c4}.b{fill:#2f6b75}.behind{fill:#e08a52}}
+@media (prefers-color-scheme:dark){text{fill:#ddd}.ahead,.a{fill:#4fb3c4}.b{fill:#2f6b75}.behind{fill:#e85}}
 </style>"""
 # Of the table "Every row" of docs/performance.md.
 ROW = re.compile(r"^\| ([^|]+?) \| ([\d.]+) \| ([^|]+?) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
@@ -39,7 +39,7 @@ def heights(side: int = HEIGHTS_SIDE) -> np.ndarray:
     made = np.zeros((side, side))
     for octave in range(1, 7):
         for _ in range(4):
-            across, down, phase = chance.normal(0, 2**octave, 2).tolist() + [chance.random() * 2 * np.pi]
+            (across, down), phase = chance.normal(0, 2**octave, 2), chance.random() * 2 * np.pi
             made += np.abs(np.sin(np.pi * (across * x + down * y) / 2 + phase)) / 2**octave
     return np.round((made - made.min()) / np.ptp(made) * 2800).astype("i2")
 

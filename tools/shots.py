@@ -22,7 +22,7 @@ from zstore.report.notebook import render_html
 PAGES = ("index", "tutorial", "gallery", "concepts", "comparison", "troubleshooting", "quickstart", "api")
 SHADES = {"light": 1, "dark": 0}
 NOTEBOOK = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
-<style>:root{color-scheme:light dark}body{font:13px system-ui,sans-serif;margin:1.5em}hr{opacity:.3}</style>"""
+<style>:root{color-scheme:light dark}body{font:13px sans-serif;margin:1.5em}hr{opacity:.3}</style>"""
 
 
 def notebook(place: Path) -> Path:
