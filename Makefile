@@ -166,7 +166,7 @@ types: $(STAMP)
 DOCS := .docs
 docs:
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/pip install --quiet "mkdocs-material>=9.5" "mkdocstrings[python]>=1"
+	$(DOCS)/bin/pip install --quiet "mkdocs-material>=9.5" "mkdocstrings[python]>=1" ruff
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
 # Every plugin as its users get it: built from its own folder into an environment that never saw the source tree. Then

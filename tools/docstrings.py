@@ -16,6 +16,8 @@ __all__ = ["Docstrings", "to_markdown"]
 
 SECTIONS = {"Shapes", "Units", "Raises", "Spec"}
 ROW = re.compile(r"(\S+(?:, \S+)*) {2,}(\S.*)")
+# In a table: names whose meaning is below, or one so long that a single space follows it.
+NAMES = re.compile(r"(\w+(?:, \w+)*)$()|(\w+) (.*)")
 
 
 def to_markdown(text: str) -> str:
@@ -49,8 +51,9 @@ def _block(lines: list[str]) -> str:
     if any(ROW.match(row) for row in rows) and not rows[0].startswith(" "):
         made = []
         for row in rows:
-            found = ROW.match(row)
-            made.append(f"- `{found[1]}`: {found[2]}" if found else f"  {row.strip()}")
+            found = ROW.match(row) or NAMES.match(row)
+            name, said = [part for part in found.groups() if part is not None] if found else ("", "")
+            made.append(f"- `{name}`: {said}".rstrip() if found else f"  {row.strip()}")
         return "\n".join(made)
     if all(re.match(r"[A-Z]\w+(, [A-Z]\w+)*: |\s", row) for row in rows):
         return "\n".join(f"- {row}" if not row.startswith(" ") else f"  {row.strip()}" for row in rows)

@@ -24,7 +24,8 @@ STYLE = """<style>
 text{font:13px system-ui,sans-serif;fill:#222}.small{font-size:11px}.faint{opacity:.65}
 .line{stroke:#8884;fill:none}.ahead{fill:#2a7f8e}.behind{fill:#c2703d}
 .a{fill:#5aa9b5}.b{fill:#a9d0d5}.c{fill:#d9a441}.none{fill:#8882}
-@media (prefers-color-scheme:dark){text{fill:#ddd}.ahead,.a{fill:#4fb3c4}.b{fill:#2f6b75}.behind{fill:#e85}}
+@media (prefers-color-scheme:dark){
+text{fill:#ddd}.ahead{fill:#4fb3c4}.a{fill:#2f7f8c}.b{fill:#1f4f57}.behind{fill:#e85}}
 </style>"""
 # Of the table "Every row" of docs/performance.md.
 ROW = re.compile(r"^\| ([^|]+?) \| ([\d.]+) \| ([^|]+?) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)

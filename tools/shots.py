@@ -21,6 +21,7 @@ from zstore.report.notebook import render_html
 
 PAGES = ("index", "tutorial", "gallery", "concepts", "comparison", "troubleshooting", "quickstart", "api")
 SHADES = {"light": 1, "dark": 0}
+HEIGHT = 3600
 NOTEBOOK = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <style>:root{color-scheme:light dark}body{font:13px sans-serif;margin:1.5em}hr{opacity:.3}</style>"""
 
@@ -94,7 +95,7 @@ def main(site: Path, place: Path) -> int:
                 continue
             for shade in SHADES:
                 picture = place / f"{name}-{shade}.png"
-                said = shoot(browser, page, picture, shade, 2200)
+                said = shoot(browser, page, picture, shade, HEIGHT)
                 amiss += bool(said) or not picture.is_file()
                 print(f"{picture} {said}".rstrip())
     return amiss
