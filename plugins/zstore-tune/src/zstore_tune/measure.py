@@ -346,6 +346,10 @@ def _is_document(key: str) -> bool:
 
 
 def _is_same(values: np.ndarray, back: np.ndarray) -> bool:
+    if values.dtype.names is not None:
+        return all(_is_same(values[name], back[name]) for name in values.dtype.names)
+    if values.dtype.kind == "V":
+        return values.tobytes() == back.tobytes()
     if values.dtype.kind in "fcmM":
         return np.array_equal(values, back, equal_nan=True)
     return np.array_equal(values, back)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError, without_secrets
 from zstore.model.grid import RectilinearGrid
 from zstore.report.summary import format_lengths
 
@@ -80,7 +80,7 @@ def take_sample(
                 raise UnsupportedError(f"file cannot be read: {error}", path=str(source)) from error
         source = zstore.open(source, mode="r", storage_options=storage_options)
     held = _choose(source, array)
-    where = "/".join(filter(None, (held.store.url, held.path)))
+    where = without_secrets("/".join(filter(None, (held.store.url, held.path))))
     dims = tuple(held.dims or ())
     return _cut(held, where, dims, _stored_as(held), size, accesses)
 
