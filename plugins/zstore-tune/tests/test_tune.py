@@ -233,7 +233,7 @@ def test_the_command_prints_the_front_and_its_lines(maps: Path, tmp_path: Path) 
     ):
         assert word in told.stdout
     np.save(tmp_path / "a.npy", smooth((50, 60)))
-    told = run(command, ["tune", str(tmp_path / "a.npy"), "--lossy", "--json", "--seconds", "30"])
+    told = run(command, ["tune", str(tmp_path / "a.npy"), "--lossy", "--json", "--seconds", "600"])
     said = json.loads(told.stdout)
     assert any(choice["error"] for choice in said["choices"]) and said["sample"]["shape"] == [50, 60]
     told = run(command, ["tune", str(maps), "--access", "rows"])
