@@ -8,6 +8,7 @@ Unlike times, these are exact: no run may take more than is written here, and a 
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 import threading
@@ -218,6 +219,14 @@ class Rig:
         array = self.open(name, mode="r+")
         array[selection] = 7
 
+    def read_awaited(self, name: str, windows: list[Any]) -> None:
+        array = self.open(name)
+
+        async def read() -> None:
+            await asyncio.gather(*map(array.read_async, windows))
+
+        asyncio.run(read())
+
     def convert(self, source: str, target: str, **options: Any) -> None:
         both = {"storage_options": self.options, "target_options": self.options}
         zstore.convert(self.place(source), self.place(target), **options, **both)
@@ -245,6 +254,10 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     "64 chunks whole": (lambda rig: rig.open("chunks")[...], Counts(65, 2097614)),
     "100 points": (lambda rig: rig.open("shards").vindex[POINTS], Counts(57, 668559)),
     "9 windows at once": (lambda rig: rig.open("shards").read_many(WINDOWS), Counts(21, 250767)),
+    "9 windows awaited, each by itself": (
+        lambda rig: rig.read_awaited("chunks", WINDOWS),
+        Counts(21, 655822),
+    ),
     "write a whole chunk": (lambda rig: rig.write("chunks", np.s_[:128, :128]), Counts(2, 462)),
     "write a part of a chunk": (lambda rig: rig.write("chunks", np.s_[:5, :5]), Counts(3, 33230)),
     "append": (lambda rig: rig.open("rows", mode="r+").append(np.ones(50, "u2")), Counts(10, 1530)),

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from zstore.base.once import once
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.chain import Chain
 from zstore.codecs.options import Option, choice, codec_list
@@ -85,13 +86,13 @@ class ShardingIndexed(Serializer):
             raise MetadataError("codecs of a shard index must give a fixed size", codec=self.name)
         return replace(self, spec=spec, inner=inner, index=index)
 
-    @property
+    @once
     def counts(self) -> tuple[int, ...]:
         """Inner chunks per dimension."""
         assert self.spec is not None, "bound before use"
         return tuple(o // i for o, i in zip(self.spec.shape, self.chunk_shape, strict=True))
 
-    @property
+    @once
     def index_size(self) -> int:
         """Bytes of the encoded index."""
         assert self.index is not None, "bound before use"

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 # What all reads that are awaited hold at most in this process, fetched and not decoded yet: so many windows
 # (of at most WINDOW_SIZE bytes, or a single chunk), and so many bytes unless a single one has more.
-AWAITED_COUNT = 256
+AWAITED_COUNT = 1024
 AWAITED_SIZE = 256 << 20
 
 # How often who waits for room looks for loops that were closed amid their reads (seconds).

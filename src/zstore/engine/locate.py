@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from zstore.errors import CodecError, StoreError, ZstoreError
 from zstore.storage.base import Part, Parts, Request
 
 MISSING = [EMPTY, EMPTY]
+# So many slots are counted sooner one by one than by numpy.
+FEW_COUNT = 16
 
 GetParts = Callable[[Sequence[Request]], Coroutine[Any, Any, Parts]]
 
@@ -157,8 +160,8 @@ async def _descend(
     path: str,
 ) -> list[Located]:
     await _read_outermost(get_parts, shards[0], keys, found, path)
-    starts = np.cumsum([0, *map(len, cells)]).tolist()
-    flat = np.array([cell for inner in cells for cell in inner], np.int64).reshape(starts[-1], -1)
+    starts = [*accumulate(map(len, cells), initial=0)]
+    flat = [cell for inner in cells for cell in inner]
     stretches: list[tuple[int, int] | None] = []
     slots = _slots(flat, shards, 0)
     for key, (first, last) in zip(keys, pairwise(starts), strict=True):
@@ -166,7 +169,8 @@ async def _descend(
         if shard is None:
             stretches.extend([None] * (last - first))
         else:
-            entries = shard.indexes[0, 0, shard.size].entries[slots[first:last]].tolist()
+            own = np.array(slots[first:last], np.intp)
+            entries = shard.indexes[0, 0, shard.size].entries[own].tolist()
             stretches.extend([None if entry == MISSING else (entry[0], entry[1]) for entry in entries])
     owners = [key for key, inner in zip(keys, cells, strict=True) for _ in inner]
     for level in range(1, len(shards)):
@@ -176,7 +180,7 @@ async def _descend(
         for number, place in enumerate(places):
             if place is None:
                 continue
-            where = found[owners[number]].indexes[place].get(int(slots[number]))
+            where = found[owners[number]].indexes[place].get(slots[number])
             stretches[number] = None if where is None else (place[1] + where[0], where[1])
     return [
         Located(key, stretches[first:last], found.get(key))
@@ -184,17 +188,24 @@ async def _descend(
     ]
 
 
-def _slots(
-    cells: np.ndarray[Any, np.dtype[np.int64]], shards: Sequence[ShardingIndexed], level: int
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _slots(cells: Sequence[tuple[int, ...]], shards: Sequence[ShardingIndexed], level: int) -> list[int]:
     """For each cell, the number of its entry in its shard's index at that level."""
-    scale = np.ones(len(shards[level].counts), np.int64)
-    for shard in shards[level + 1 :]:
-        scale *= np.array(shard.counts, np.int64)  # of an array without dimensions: no floats
-    slots = np.zeros(len(cells), np.int64)
-    for d, count in enumerate(shards[level].counts):
-        slots = slots * count + cells[:, d] // scale[d] % count
-    return slots
+    counts = shards[level].counts
+    scales = [prod(below) for below in zip(*(shard.counts for shard in shards[level + 1 :]), strict=True)]
+    steps = [*zip(counts, scales or [1] * len(counts), strict=True)]
+    if len(cells) > FEW_COUNT:
+        slots = np.zeros(len(cells), np.int64)
+        for (count, scale), along in zip(steps, np.array(cells, np.int64).T, strict=True):
+            slots = slots * count + along // scale % count
+        found: list[int] = slots.tolist()
+        return found
+    found = []
+    for cell in cells:
+        slot = 0
+        for (count, scale), at in zip(steps, cell, strict=True):
+            slot = slot * count + at // scale % count
+        found.append(slot)
+    return found
 
 
 async def _read_outermost(

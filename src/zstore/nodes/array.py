@@ -232,7 +232,7 @@ class Array(ArrayNames):
         """What `read` gives, while the event loop goes on: of any loop, in any thread, many at once.
 
         Stores are asked on the loop or beside it, and chunks are decoded on the engine's threads. All awaited
-        reads of the process hold at most 256 windows and 256 MiB that are not decoded yet; others wait for
+        reads of the process hold at most 1,024 windows and 256 MiB that are not decoded yet; others wait for
         their turn. When the task is cancelled, nothing more is asked for, and a window that is being decoded
         ends first; what `out` holds is undefined then.
 

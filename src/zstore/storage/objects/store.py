@@ -28,7 +28,6 @@ from zstore.storage.base import (
     hold_file,
     hold_name,
     in_thread,
-    merge_requests,
 )
 from zstore.storage.claims import hold_claim
 from zstore.storage.fsspec import FsspecStore
@@ -37,6 +36,7 @@ from zstore.storage.objects.failures import Elsewhere, changed, telling
 from zstore.storage.objects.library import ask_all, is_installed, wait_for
 from zstore.storage.objects.options import is_for_fsspec, kind_of
 from zstore.storage.objects.places import SCHEME, find_place, place_of
+from zstore.storage.objects.together import Together
 
 # A value that was not read yet under the lock that is held.
 UNREAD: Any = object()
@@ -73,6 +73,7 @@ class ObjectStore(Store):
         self.request_count = self._bucket.request_count
         self.read_only = read_only or self._is_http
         self._versions = threading.local()
+        self._together = Together(self._bucket.fetch)
         # What `Elsewhere` asks for: fsspec's store of the same address.
         self._spare: Store | None = None
 
@@ -160,8 +161,7 @@ class ObjectStore(Store):
     ) -> tuple[Parts, dict[str, Version | None]]:
         parts: Parts = [None] * len(requests)
         versions: dict[str, Version | None] = {}
-        fetches = merge_requests(requests, has_ranges=self._bucket.has_ranges)
-        for fetch, answer in zip(fetches, await ask_all(self._bucket.fetch, fetches), strict=True):
+        for fetch, answer in await self._together.ask(requests, has_ranges=self._bucket.has_ranges):
             versions.setdefault(fetch.key, None if answer is None else answer.version)
             if answer is None:
                 continue
@@ -387,10 +387,12 @@ class ObjectStore(Store):
         return view
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_versions", "_spare")}
+        own = ("_versions", "_together", "_spare")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _versions=threading.local(), _spare=None)
+        self._together = Together(self._bucket.fetch)
 
     def _open_file(self, path: str, flags: int) -> int:
         return os.open(self._bucket.file(path), flags | os.O_CLOEXEC)
