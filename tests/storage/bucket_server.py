@@ -25,7 +25,8 @@ class _Server(ThreadingHTTPServer):
 class BucketServer:
     """Values by path ("/bucket/key"), for as long as the `with` block lasts.
 
-    `allowed` is the prefix of paths beyond which everything is 403; `region` the only one that is right;
+    `allowed` is the prefix of paths beyond which everything is 403; `region` the only one that is right,
+    and `names_region` whether who asks in another one is told it, or only who asks about the bucket;
     `keeps` whether conditions are kept; `faults` maps "503", "reset", "cut" or "hang" to how probable they
     are; `buckets`, where there are any, the only ones. `requests` has method and path of each request.
     """
@@ -37,6 +38,7 @@ class BucketServer:
         self.allowed = ""
         self.denied = ("AccessDenied", "no")
         self.region = ""
+        self.names_region = True
         self.buckets: set[str] = set()
         self.keeps = True
         self.faults: dict[str, float] = {}
@@ -123,6 +125,10 @@ class BucketServer:
     ) -> tuple[int, dict[str, str], bytes]:
         bucket = path.split("/")[1]
         signed = re.search(r"/\d+/([a-z0-9-]+)/s3/", request.headers.get("Authorization", ""))
+        if path.strip("/") == bucket and request.command == "HEAD":
+            return 403, {"x-amz-bucket-region": self.region}, b""
+        if self.region and signed and signed[1] != self.region and not self.names_region:
+            return 301, {}, _error("PermanentRedirect")
         if self.region and signed and signed[1] != self.region:
             return 400, {}, _error("AuthorizationHeaderMalformed", f"<Region>{self.region}</Region>")
         if self.buckets and bucket not in self.buckets:

@@ -188,6 +188,12 @@ def test_another_region_is_found_out(server: BucketServer) -> None:
         [(f"{i}", None) for i in range(40)]
     )
     assert values == [None] * 40
+    # A server that names it only to who asks about the bucket is asked itself, not Amazon.
+    server.names_region = False
+    store = open_store("s3://moved-far/x", storage_options=options)
+    store.put("a", b"1")
+    assert store.get("a") == b"1"
+    assert server.requests.count(("HEAD", "/moved-far")) == 1
 
 
 # What the caller says, and what the environment says

@@ -50,6 +50,7 @@ PROGRESS_SIZE = 64 << 10
 # Where conditions are known to hold; any other server that speaks S3 is tried once.
 CONDITIONAL = (".amazonaws.com", ".amazonaws.com.cn", ".r2.cloudflarestorage.com")
 PROBE = ".zstore-conditions"
+AMAZON = "https://s3.amazonaws.com"
 
 # By client, whether its server keeps conditions; what is known of one is known in the whole process.
 _keeps: dict[int, tuple[Any, bool]] = {}
@@ -250,7 +251,11 @@ class Bucket:
         if self._client is not client:  # another request has found it out
             return True
         bucket = self.place.bucket.partition("://")[2]
-        region = region or (_ask_region(bucket) if is_direct() else await in_thread(_ask_region, bucket))
+        endpoint = _endpoint(client) or AMAZON
+        if not region and is_direct():
+            region = _ask_region(endpoint, bucket)
+        elif not region:
+            region = await in_thread(_ask_region, endpoint, bucket)
         if region is None or self._client is not client:
             return region is not None
         self._may_move = False
@@ -383,8 +388,7 @@ class Bucket:
         with _probing:
             _, keeps = _keeps.get(id(client), (None, None))
             if keeps is None:
-                endpoint = str(client.config.get("endpoint") or client.config.get("aws_endpoint") or "")
-                host = endpoint.partition("://")[2].partition("/")[0].partition(":")[0]
+                host = _endpoint(client).partition("://")[2].partition("/")[0].partition(":")[0]
                 keeps = not host or host.endswith(CONDITIONAL) or wait_for(self._probe())
                 # The client is kept beside it, so that no other one gets its number.
                 _keeps[id(client)] = client, keeps
@@ -531,12 +535,17 @@ class _Unfollowed(HTTPErrorProcessor):
     https_response = http_response
 
 
-def _ask_region(bucket: str) -> str | None:
-    """The region that Amazon says a bucket is in, to anybody."""
+def _endpoint(client: Any) -> str:
+    """The address that was given instead of Amazon's, if any."""
+    return str(client.config.get("endpoint") or client.config.get("aws_endpoint") or "")
+
+
+def _ask_region(endpoint: str, bucket: str) -> str | None:
+    """The region that the server says a bucket is in, to anybody."""
     try:
-        request = Request(f"https://s3.amazonaws.com/{bucket}", method="HEAD")
+        request = Request(f"{endpoint.rstrip('/')}/{bucket}", method="HEAD")
         with build_opener(_Unfollowed).open(request, timeout=current_limits().connect_time) as answer:
             found: str | None = answer.headers.get("x-amz-bucket-region")
             return found
-    except OSError:
+    except (OSError, ValueError):
         return None
