@@ -1,4 +1,4 @@
-"""A small server that speaks S3 and plain HTTP: it counts, forbids and fails as the test asks it to."""
+"""A small server that speaks S3, Google's XML and plain HTTP: it counts, forbids and fails as a test asks."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class BucketServer:
         self.random = random.Random(7)
         self.lock = threading.Lock()
         self.tags: dict[str, str] = {}
+        self.generations: dict[str, int] = {}
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -153,20 +154,25 @@ class BucketServer:
                 return 412, {}, _error("PreconditionFailed")
             if self.keeps and others and found is not None:
                 return 412, {}, _error("PreconditionFailed")
+            generation = request.headers.get("x-goog-if-generation-match")
+            if generation not in (None, "0" if found is None else self.generation(path)["x-goog-generation"]):
+                return 412, {}, _error("PreconditionFailed")
             self.values[path] = body
+            self.generations[path] = len(self.requests)
             self.tags[path] = f'"{hashlib.md5(body + str(len(self.requests)).encode()).hexdigest()}"'
             said = (
                 f"<CopyObjectResult><ETag>{escape(self.tags[path])}</ETag></CopyObjectResult>"
                 if origin
                 else ""
             )
-            return 200, {"ETag": self.tags[path]}, said.encode()
+            return 200, {"ETag": self.tags[path], **self.generation(path)}, said.encode()
         if request.command == "DELETE":
             self.values.pop(path, None)
+            self.generations.pop(path, None)
             return 204, {}, b""
         if found is None:
             return 404, {}, _error("NoSuchKey")
-        headers = {"ETag": self.tag(path)}
+        headers = {"ETag": self.tag(path), **self.generation(path)}
         span = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("Range", ""))
         if span is None:
             return 200, {**headers, "Content-Length": str(len(found))}, found
@@ -180,6 +186,11 @@ class BucketServer:
     def tag(self, path: str) -> str:
         """What tells this version of a value from others."""
         return self.tags.setdefault(path, f'"{hashlib.md5(self.values[path]).hexdigest()}"')
+
+    def generation(self, path: str) -> dict[str, str]:
+        """What Google says of the version of a value."""
+        number = str(self.generations.get(path, 1))
+        return {"x-goog-generation": number, "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
 
     def listing(self, bucket: str, query: dict[str, str]) -> bytes:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")

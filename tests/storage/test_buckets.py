@@ -594,6 +594,29 @@ def test_what_meets_a_consolidation_is_done_again(server: BucketServer, zarr_for
     assert dict(zstore.open_group(first).attrs) == {"n": 1}
 
 
+def test_writers_and_appenders_lose_nothing_at_google(server: BucketServer) -> None:
+    given = {"base_url": server.url, "credential_provider": lambda: {"token": "t", "expires_at": None}}
+    stores = [open_store(f"gs://b/x{'/' * k}", storage_options=given) for k in range(3)]
+    zstore.create_array(stores[0], "a", shape=(4, 8), dtype="i4", chunks=(2, 4), shards=(4, 8))
+    zstore.create_array(stores[0], "t", shape=(0,), dtype="i4", chunks=(5,))
+    together = threading.Barrier(3)
+
+    def work(k: int) -> None:
+        array, times = (zstore.open_array(stores[k], name, mode="r+") for name in ("a", "t"))
+        for row in range(4):
+            together.wait(60)
+            array[row, k * 2 : k * 2 + 2] = row + 1
+        for step in range(4):
+            times.append(np.full(1, 10 * k + step, "i4"))
+
+    with ThreadPoolExecutor(3) as pool:
+        [*pool.map(work, range(3))]
+    rows = np.repeat(np.arange(1, 5), 8).reshape(4, 8)
+    assert np.array_equal(zstore.open_array(stores[0], "a")[:, :6], rows[:, :6])
+    appended = zstore.open_array(stores[0], "t")[...]
+    assert sorted(appended.tolist()) == [10 * k + step for k in range(3) for step in range(4)]
+
+
 # TLS
 
 
