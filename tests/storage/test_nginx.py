@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
+from zstore.storage.objects.store import ObjectStore
 from zstore.storage.url import open_store
 from zstore.storage.zip.store import ZipStore
 from zstore.testing.stores import StoreContract
@@ -118,6 +120,22 @@ class TestNginxThatCompresses(TestNginx):
 
 
 class TestNginxThatRedirects(TestNginx):
+    below = "moved/"
+
+
+@pytest.mark.skipif(find_spec("obstore") is None, reason="the package behind the store")
+class TestNginxThroughObstore(TestNginx):
+    def make_store_with(self, place: Path, values: dict[str, bytes]) -> Any:
+        store = open_store(super().make_store_with(place, values).url)
+        assert isinstance(store, ObjectStore)
+        return store
+
+
+class TestNginxWithoutRangesThroughObstore(TestNginxThroughObstore):
+    below = "noranges/"
+
+
+class TestNginxThatRedirectsThroughObstore(TestNginxThroughObstore):
     below = "moved/"
 
 

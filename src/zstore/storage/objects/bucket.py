@@ -14,7 +14,9 @@ from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
-from urllib.request import HTTPErrorProcessor, Request, build_opener
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import HTTPErrorProcessor, Request, build_opener, urlopen
 
 from zstore.base.limits import current_limits
 from zstore.base.locks import Lock
@@ -37,6 +39,7 @@ from zstore.storage.objects.failures import (
 from zstore.storage.objects.library import ask_all, awaited, forks, is_direct, library, pause, turn, wait_for
 from zstore.storage.objects.options import read_options
 from zstore.storage.objects.places import Place, make_client, open_directory, open_memory
+from zstore.storage.range_requests import is_directory
 
 T = TypeVar("T")
 
@@ -182,13 +185,15 @@ class Bucket:
         except (StoreError, Elsewhere):
             raise
         except Exception as error:  # sorted out here: a range that holds nothing is refused by every server
+            if self.is_http and (status_of(error) or 0) // 100 == 3 and has_aiohttp():
+                raise Elsewhere("a server that sends on to where obstore does not go") from error
             is_outside = status_of(error) == 416 or "Wanted range" in str(error)
             is_refused = is_outside or is_unsupported(error) or not self._is_served
             size, version = await self.head(key) if start is not None and is_refused else (None, Version())
             if start is not None and is_refused and size is None:
                 return None
             if start is None or size is None:
-                if self._is_nothing(key):
+                if self._is_nothing(key) or await self._is_page(key, error):
                     return None
                 raise self.failed("read", key, error) from error
             first, last = ByteRange(start, None if end is None else end - start).resolve(size)
@@ -481,6 +486,12 @@ class Bucket:
         mode = self.mode(key)
         return mode is None or stat.S_ISDIR(mode)
 
+    async def _is_page(self, key: str, error: Exception) -> bool:
+        """Whether a web server refuses no value but a directory: asked for "a", it sends on to "a/"."""
+        if not self.is_http or status_of(error) != 403:
+            return False
+        return is_directory(await in_thread(_lead, f"{self.place.bucket}/{quote(self.path(key))}"))
+
     def mode(self, key: str) -> int | None:
         """The mode of a directory's file; None where there is none."""
         try:
@@ -549,3 +560,15 @@ def _ask_region(endpoint: str, bucket: str) -> str | None:
             return found
     except (OSError, ValueError):
         return None
+
+
+def _lead(url: str) -> str:
+    """Where a web server leads who asks for that; "" where it does not answer."""
+    try:
+        with urlopen(Request(url, method="HEAD"), timeout=current_limits().connect_time) as answer:
+            return str(answer.url)
+    except HTTPError as error:
+        with error:
+            return str(error.url)
+    except (OSError, ValueError):
+        return ""
