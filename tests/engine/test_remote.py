@@ -418,6 +418,12 @@ def test_what_lies_between_is_fetched_only_where_that_spares_a_round() -> None:
     far = [(number << 22, 100) for number in range(1000)]
     assert len(merge_ranges(far, gap_size=choose_gap([far]))) == 1000
     assert choose_gap([[(0, 10), (5, 100), (20, 10)]] * 300) == 4096
+    # Where far more lies between than is wanted: 16 MiB of that, or as much as is wanted, and no more.
+    for size in (1 << 10, 60 << 10):
+        wide = [(number * 500_000 + number**2, size) for number in range(1000)]
+        merged = merge_ranges(wide, gap_size=choose_gap([wide]))
+        vain = sum(one.size for one in merged) - 1000 * size
+        assert 0.9 < vain / max(16 << 20, 1000 * size) <= 1
     set_limits(gap_size=1 << 20)
     try:
         assert choose_gap([near]) == 1 << 20

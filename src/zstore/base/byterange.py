@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Self
 
 from zstore.base.limits import current_limits
@@ -15,6 +17,8 @@ WIDE_GAP_SIZE = 1 << 20
 LIMIT_SIZE = 16 << 20
 # Requests that are made at once without gaps being bridged to have fewer: four rounds of 64.
 REQUEST_COUNT = 256
+# What is fetched in vain at most to have fewer, where no more than that is wanted.
+SPARE_SIZE = 16 << 20
 
 
 class ByteRange(NamedTuple):
@@ -92,16 +96,18 @@ def choose_gap(wishes: Iterable[Sequence[tuple[int, int]]]) -> int:
 
     As many requests as are under way at once take no more time than one, so what lies between two wishes is
     fetched in vain only where it is less than a request takes by itself. More requests than a few rounds of
-    those wait for each other: the narrowest gaps are bridged then, until so many are left. Units: bytes.
+    those wait for each other: the narrowest gaps are bridged then, until so many are left, or they would come
+    to more than what is wanted and than SPARE_SIZE. Units: bytes.
     """
     given = current_limits().gap_size
     if given is not None:
         return given
     gaps: list[int] = []
-    count = 0
+    count = wanted_size = 0
     for ranges in wishes:
         end = None
         for start, size in sorted(ranges):
+            wanted_size += size
             if end is None or start - end > GAP_SIZE:
                 count += 1
                 if end is not None and start - end <= WIDE_GAP_SIZE:
@@ -110,4 +116,7 @@ def choose_gap(wishes: Iterable[Sequence[tuple[int, int]]]) -> int:
     if count <= REQUEST_COUNT or not gaps:
         return GAP_SIZE
     gaps.sort()
-    return gaps[min(count - REQUEST_COUNT, len(gaps)) - 1]
+    most = bisect_right([*accumulate(gaps)], max(SPARE_SIZE, wanted_size))
+    if most >= min(count - REQUEST_COUNT, len(gaps)):
+        return gaps[min(count - REQUEST_COUNT, len(gaps)) - 1]
+    return max(GAP_SIZE, gaps[most] - 1)
