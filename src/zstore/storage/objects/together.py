@@ -79,7 +79,8 @@ class Together(Generic[T]):
                 wishes.remove(wish)
             raise
         if wish.fetches is None:
-            del self._wishes[loop]
+            if self._wishes.get(loop) is wishes:
+                del self._wishes[loop]
             _divide(wishes, has_ranges)
 
 
