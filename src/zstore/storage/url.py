@@ -55,6 +55,11 @@ def use_storage_options(options: Mapping[str, Any] | None) -> Iterator[None]:
         _options.reset(token)
 
 
+def current_storage_options() -> Mapping[str, Any] | None:
+    """The options of the innermost `use_storage_options`, for what is opened on other threads."""
+    return _options.get()
+
+
 def open_store(
     target: str | os.PathLike[str] | Store,
     *,

@@ -11,7 +11,7 @@ from zstore.errors import StoreError
 from zstore.storage.base import Store, check_key
 from zstore.storage.url import open_store
 
-__all__ = ["Place", "Places", "folder_of", "local_path", "open_place"]
+__all__ = ["Place", "Places", "folder_of", "local_path", "open_place", "settle_address"]
 
 LOCAL = ("", "file", "local")
 WEB = ("http", "https")
@@ -96,6 +96,12 @@ def local_path(address: str, base: str | None) -> str | None:
     except StoreError:
         return None
     return path if scheme in LOCAL else None
+
+
+def settle_address(address: str) -> str:
+    """An address as it is compared with others: URLs by one name of their scheme, paths absolute."""
+    scheme, path, query = _split(address, None)
+    return _join(scheme, path) + (f"?{query}" if query else "")
 
 
 def _join(scheme: str, path: str) -> str:

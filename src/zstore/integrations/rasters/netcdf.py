@@ -146,31 +146,37 @@ def netcdf_to_zarr(
 
 
 @contextmanager
-def open_netcdf(source: str | os.PathLike[str]) -> Iterator[Any]:
+def open_netcdf(source: str | os.PathLike[str], *, file: Any = None) -> Iterator[Any]:
     """The file: h5netcdf's, or a `ClassicFile`, with `groups`, `variables` and `attrs`.
+
+    file  an open HDF5 file to read instead, `source` being what it is called in errors
 
     Raises
         as `netcdf_to_zarr`.
     """
     path = os.fspath(source)
-    if not Path(path).is_file():
-        raise NotFoundError("no file there", path=path)
-    with Path(path).open("rb") as raw:
-        is_classic = raw.read(3) == SIGNATURES[0][:3]
-    with ClassicFile(path) if is_classic else _open_hdf5(path) as file:
+    is_classic = False
+    if file is None:
+        if not Path(path).is_file():
+            raise NotFoundError("no file there", path=path)
+        with Path(path).open("rb") as raw:
+            is_classic = raw.read(3) == SIGNATURES[0][:3]
+    with ClassicFile(path) if is_classic else _open_hdf5(path, file) as opened:
         try:
-            yield file
+            yield opened
         except (OSError, RuntimeError) as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"file cannot be read: {error}", path=path) from error
 
 
-def _open_hdf5(path: str) -> Any:
+def _open_hdf5(path: str, file: Any) -> Any:
     with optional("NetCDF-4 and HDF5 files can be read only with h5netcdf", "netcdf"):
         import h5netcdf
     try:
-        return h5netcdf.File(path, "r", decode_vlen_strings=False, phony_dims="sort")
+        return h5netcdf.File(
+            path if file is None else file, "r", decode_vlen_strings=False, phony_dims="sort"
+        )
     except OSError as error:
         raise StoreError(f"not an HDF5 file: {error}", path=path) from error
     except ValueError as error:

@@ -116,12 +116,14 @@ class Layout:
     places                     of each variable, in the file's order: where its items begin, the bytes of all
                                or of one record's, and whether there are records
     end                        bytes up to the end of the last item
+    header_size                bytes up to the end of the header
     """
 
     record_count: int
     record_step: int
     places: tuple[tuple[int, int, bool], ...]
     end: int
+    header_size: int
 
 
 def measure(path: str) -> Layout:
@@ -179,7 +181,7 @@ class _Header:
             for begin, size, is_record in variables
             if size and (record_count or not is_record)
         ]
-        return Layout(record_count, step, tuple(variables), max(ends, default=0))
+        return Layout(record_count, step, tuple(variables), max(ends, default=0), self.at)
 
     def _variable(self, lengths: list[int]) -> tuple[int, int, bool]:
         """(where the items begin, bytes of all of them or of one record's, whether there are records)."""

@@ -75,8 +75,10 @@ class Described:
 
 
 @contextmanager
-def open_raster(source: RasterPath) -> Iterator[Any]:
+def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
     """The raster, open in rasterio.
+
+    opener  what GDAL is to read files by: rasterio's `FileContainer`
 
     Raises
         NotFoundError, StoreError: it is not there or cannot be read.
@@ -84,13 +86,19 @@ def open_raster(source: RasterPath) -> Iterator[Any]:
     """
     rasterio = import_rasterio()
     path = os.fspath(source)
-    if "://" not in path and not path.startswith("/vsi") and ":" not in path and not Path(path).exists():
+    if (
+        opener is None
+        and "://" not in path
+        and not path.startswith("/vsi")
+        and ":" not in path
+        and not Path(path).exists()
+    ):
         raise NotFoundError("no raster there", path=path)
     try:
         with warnings.catch_warnings():
             # A raster without a place is told of by a warning of our own.
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            raster = rasterio.open(path)
+            raster = rasterio.open(path, opener=opener)
     except rasterio.errors.RasterioIOError as error:
         raise StoreError(f"not a raster that GDAL can open: {error}", path=path) from error
     with raster:

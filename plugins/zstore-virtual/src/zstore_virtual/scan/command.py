@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import click
 
-from zstore.cli.options import show_progress
+from zstore.cli.options import show_progress, storage_options
 
 __all__ = ["virtualize"]
 
@@ -23,7 +26,11 @@ __all__ = ["virtualize"]
     metavar="PLACE",
     help="With --append: where TARGET may lead to, beside SOURCES and its own directory; may be given often.",
 )
+@click.option(
+    "--processes", type=click.IntRange(min=1), metavar="N", help="Scan in so many processes, not in this one."
+)
 @click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
+@storage_options
 def virtualize(
     sources: tuple[str, ...],
     target: str,
@@ -33,17 +40,22 @@ def virtualize(
     drop: tuple[str, ...],
     append: bool,
     allow: tuple[str, ...],
+    processes: int | None,
     overwrite: bool,
 ) -> None:
     """Write references to the NetCDF, HDF5, GeoTIFF or Zarr files SOURCES to TARGET (.json, .parquet).
+
+    SOURCES are paths and URLs; of URLs, only headers are fetched. What was interrupted goes on where it was
+    when the same command is given again.
 
     \b
     zstore virtualize scene.tif scene.json
     zstore virtualize 2024-*.nc all.json --concat time
     zstore virtualize 2024-*.nc all.json --concat time --append
+    zstore virtualize 's3://bucket/2024-*.nc' all.json --concat time
     """
     from zstore.errors import StoreError
-    from zstore_virtual.forms import has_manifest, open_manifest, write_manifest
+    from zstore_virtual.forms import has_manifest, open_manifest
     from zstore_virtual.scan.virtualize import virtualize as make
 
     is_there = has_manifest(target)
@@ -57,18 +69,19 @@ def virtualize(
     if held is not None:
         held.chunks.items()  # the sources of all arrays are known then
         before = len(held.sources)
-    with show_progress("scanning") as progress:
+    with show_progress("scanning") as progress, _pool(processes) as executor:
         manifest = make(
             sources,
+            target,
             concat=concat,
             stack_along=stack,
             values=told,
             drop=drop,
             append_to=held,
             allow=allow,
+            executor=executor,
             progress=progress,
         )
-    write_manifest(manifest, target)
     added = f", {len(manifest.sources) - before} new" if held is not None else ""
     click.echo(f"{target}: {manifest.count} references to {len(manifest.sources)} files{added}")
 
@@ -78,3 +91,13 @@ def _value_of(word: str) -> str | float:
         return float(word)
     except ValueError:
         return word
+
+
+def _pool(processes: int | None) -> AbstractContextManager[Any]:
+    """Processes that begin anew: those that are copies of this one would share its threads' locks."""
+    if processes is None:
+        return nullcontext()
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(processes, get_context("spawn"))

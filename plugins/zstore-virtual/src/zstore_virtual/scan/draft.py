@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,9 @@ from zstore.nodes.create import NewNodes
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
+from zstore_virtual.scan.origin import Origin
 
-__all__ = ["DOCUMENT", "Draft", "cut_contiguous", "keep_source", "place_of", "refer_stretch"]
+__all__ = ["DOCUMENT", "Draft", "cut_contiguous", "refer_stretch"]
 
 DOCUMENT = "zarr.json"
 # What lies in one stretch is cut where it is larger than that.
@@ -38,9 +37,10 @@ class Draft:
         self.nodes = NewNodes(self.store, "", 3)
         self.manifest = Manifest()
 
-    def add_source(self, path: str | os.PathLike[str]) -> int:
-        """The number of a file on this machine, with its size and the time of its last change."""
-        return keep_source(self.manifest, path)
+    def add_source(self, origin: Origin) -> int:
+        """The number of the file that is scanned, with what tells it from others."""
+        facts = {"size": origin.size, "modified": origin.modified, "tag": origin.tag}
+        return self.manifest.add_source(origin.address, **facts)
 
     def add_group(self, path: str, attributes: Mapping[str, Any]) -> None:
         """A group."""
@@ -104,19 +104,6 @@ def _hold(store: MemoryStore, path: str, model: ArrayModel) -> Chunks:
         has_c=True,
         separator="/",
     )
-
-
-def keep_source(manifest: Manifest, path: str | os.PathLike[str]) -> int:
-    """The number of a file on this machine, with its size and the time of its last change."""
-    place = Path(place_of(path))
-    found = place.stat()
-    return manifest.add_source(str(place), size=found.st_size, modified=found.st_mtime_ns)
-
-
-def place_of(path: str | os.PathLike[str]) -> str:
-    """The absolute path of a file; links of its directory are followed where ".." stands behind them."""
-    place = Path(path).absolute()
-    return str(place.parent.resolve() / place.name if ".." in place.parts else place)
 
 
 def cut_contiguous(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:

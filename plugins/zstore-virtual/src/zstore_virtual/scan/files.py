@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from zstore.errors import NotFoundError, UnsupportedError
 from zstore.integrations.rasters.netcdf import open_netcdf
-from zstore.integrations.rasters.netcdf_classic import ClassicFile
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.scan.draft import Draft
 from zstore_virtual.scan.hdf5 import scan_hdf5
-from zstore_virtual.scan.netcdf3 import scan_classic
+from zstore_virtual.scan.netcdf3 import open_classic, scan_classic
+from zstore_virtual.scan.origin import Origin, is_remote, open_origin
 
 __all__ = ["scan_file"]
 
@@ -21,10 +22,16 @@ CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 TIFF = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 
 
-def scan_file(path: str | os.PathLike[str], *, drop: Iterable[str] = ()) -> Manifest:
-    """The manifest of one NetCDF, HDF5 or GeoTIFF file, or of a Zarr hierarchy.
+def scan_file(
+    path: str | os.PathLike[str],
+    *,
+    drop: Iterable[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """The manifest of one NetCDF, HDF5 or GeoTIFF file, or of a Zarr hierarchy, here or at a URL.
 
-    drop  variables to leave out, by name or path
+    drop             variables to leave out, by name or path
+    storage_options  of a URL
 
     Raises
         NotFoundError, StoreError: it is not there, or damaged.
@@ -32,38 +39,44 @@ def scan_file(path: str | os.PathLike[str], *, drop: Iterable[str] = ()) -> Mani
     """
     place = os.fspath(path)
     left_out = frozenset(drop)
-    if "://" not in place and not Path(place).exists():
-        raise NotFoundError("nothing there to scan", path=place)
-    if "://" in place or Path(place).is_dir():
-        from zstore_virtual.scan.zarr import scan_zarr
+    is_folder = place.endswith("/") if is_remote(place) else Path(place).is_dir()
+    try:
+        if not is_folder:
+            return _scan_one(place, left_out, storage_options)
+    except NotFoundError:
+        # In a bucket, a hierarchy is no value but many below a prefix.
+        if not is_remote(place):
+            raise
+    from zstore_virtual.scan.zarr import scan_zarr
 
-        return scan_zarr(place, left_out)
+    return scan_zarr(place, left_out, storage_options)
+
+
+def _scan_one(place: str, left_out: frozenset[str], options: Mapping[str, Any] | None) -> Manifest:
     draft = Draft()
-    with Path(place).open("rb") as file:
-        begin = file.read(4)
-    if begin in TIFF:
-        from zstore_virtual.scan.tiff import scan_tiff
+    with open_origin(place, options) as origin:
+        begin = origin.read(0, 4)
+        if begin in TIFF:
+            from zstore_virtual.scan.tiff import scan_tiff
 
-        scan_tiff(place, draft, left_out)
-    elif begin in CLASSIC or _is_hdf5(place):
-        with open_netcdf(place) as found:
-            if isinstance(found, ClassicFile):
-                scan_classic(found, place, draft, left_out)
-            else:
-                scan_hdf5(found, place, draft, left_out)
-    else:
-        expected = "expected NetCDF, HDF5, GeoTIFF or a Zarr hierarchy"
-        raise UnsupportedError(f"file begins with {begin!r}; {expected}", path=place)
+            scan_tiff(origin, draft, left_out)
+        elif begin in CLASSIC:
+            with open_classic(origin) as classic:
+                scan_classic(classic, origin, draft, left_out)
+        elif _is_hdf5(origin):
+            with open_netcdf(origin.address, file=origin.open()) as found:
+                scan_hdf5(found, origin, draft, left_out)
+        else:
+            expected = "expected NetCDF, HDF5, GeoTIFF or a Zarr hierarchy"
+            raise UnsupportedError(f"file begins with {begin!r}; {expected}", path=place)
     return draft.finish()
 
 
-def _is_hdf5(path: str) -> bool:
+def _is_hdf5(origin: Origin) -> bool:
     """Whether HDF5's signature stands at the beginning, or behind a block of the user's."""
-    size, at = Path(path).stat().st_size, 0
-    with Path(path).open("rb") as file:
-        while at + len(HDF5) <= size:
-            file.seek(at)
-            if file.read(len(HDF5)) == HDF5:
-                return True
-            at = max(512, 2 * at)
+    at = 0
+    while at + len(HDF5) <= origin.size:
+        if origin.read(at, len(HDF5)) == HDF5:
+            return True
+        at = max(512, 2 * at)
     return False

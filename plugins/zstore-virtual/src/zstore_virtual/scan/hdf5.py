@@ -13,6 +13,7 @@ from zstore.integrations.rasters.netcdf import plan_variable, stored_attributes,
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT, INLINE
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_stretch
+from zstore_virtual.scan.origin import Origin
 
 __all__ = ["scan_hdf5"]
 
@@ -51,13 +52,13 @@ FILTERS: dict[int, tuple[str, Callable[[Sequence[int]], dict[str, Any]]]] = {
 }
 
 
-def scan_hdf5(file: Any, path: str, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
+def scan_hdf5(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
     """Add what an open file of h5netcdf's holds.
 
     Raises
         UnsupportedError: a filter, a layout or a type that references cannot say; it is named.
     """
-    source = draft.add_source(path)
+    source, path = draft.add_source(origin), origin.address
     number = _file_number(file._h5group)
     for below, group in walk_groups(file, ""):
         if _file_number(group._h5group) != number:

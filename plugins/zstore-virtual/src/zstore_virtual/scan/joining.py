@@ -15,43 +15,31 @@ import numpy as np
 
 from zstore.conventions.content.timeaxis import GREGORIAN, TimeAxis, parse_units
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.model.document import parse_json, render_json
-from zstore.nodes.array import Array
+from zstore.model.document import render_json
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 from zstore_virtual.scan.draft import DOCUMENT, Draft
-from zstore_virtual.scan.load import load_array
+from zstore_virtual.scan.parts import (
+    COMPARED_SIZE,
+    NAMING,
+    Document,
+    Part,
+    digest_of,
+    documents_of,
+    load_array,
+)
 
-__all__ = ["Part", "join", "stack"]
+__all__ = ["join", "stack"]
 
-Document = dict[str, Any]
 # Attributes without which numbers mean something else.
 MEANING = frozenset(
     ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar",
      "flag_values", "flag_masks")
 )  # fmt: skip
-# Attributes that name the arrays which say where values lie.
-NAMING = ("coordinates", "bounds", "grid_mapping", "cell_measures", "ancillary_variables", "climatology")
-# Up to these, arrays without the dimension are compared, and those copied that cannot be referred to.
-COMPARED_SIZE = 256 << 20
+# Up to that, arrays are copied that cannot be referred to.
 COPIED_SIZE = 16 << 20
 # Stored values are not cut into stretches shorter than that where there is another way.
 LEAST_SIZE = 4 << 10
-
-
-class Part(NamedTuple):
-    """A manifest, what it is called in messages (the path of its file), and where its values are read.
-
-    Of what was scanned here, anywhere: it leads to the files that were scanned.
-    """
-
-    name: str
-    manifest: Manifest
-    allow: tuple[str, ...] = ("/",)
-
-    def load(self, path: str) -> Array:
-        """The array at `path`."""
-        return load_array(self.manifest, path, self.allow)
 
 
 class _Node(NamedTuple):
@@ -82,7 +70,7 @@ def join(parts: Sequence[Part], dimension: str) -> Manifest:
             meaning or values; no array has the dimension; its coordinate does not go on in the next part.
         UnsupportedError: chunks of a part reach past its end, so that the next cannot follow.
     """
-    documents = [_documents(part) for part in parts]
+    documents = [documents_of(part) for part in parts]
     _check_same_nodes(parts, documents)
     has_it = [dimension in (document.get("dimension_names") or ()) for document in documents[0].values()]
     if not any(has_it):
@@ -129,7 +117,7 @@ def stack(
         MetadataError: a dimension's coordinate differs, there is the dimension already, or the values are not
             one for each part.
     """
-    documents = [_documents(part) for part in parts]
+    documents = [documents_of(part) for part in parts]
     _check_same_nodes(parts, documents)
     arrays = [path for path, found in documents[0].items() if found["node_type"] == "array"]
     told = None if values is None else list(values)
@@ -144,16 +132,19 @@ def stack(
                 path=parts[0].name,
             )
     if like is not None:
-        before = _documents(Part("", like))
+        before = documents_of(Part("", like))
         chosen = {
             path for path in arrays if path in before and dimension in (before[path]["dimension_names"] or ())
         }
     else:
         chosen = {path for path in arrays if not _stays(path, parts, documents)}
     return [
-        Part(
-            part.name,
-            _deepen(part.manifest, found, chosen, dimension, None if told is None else (told, number)),
+        part._replace(
+            manifest=_deepen(
+                part.manifest, found, chosen, dimension, None if told is None else (told, number)
+            ),
+            values={path: kept[None] if path in chosen else kept for path, kept in part.values.items()},
+            digests={path: digest for path, digest in part.digests.items() if path not in chosen},
         )
         for number, (part, found) in enumerate(zip(parts, documents, strict=True))
     ]
@@ -235,21 +226,6 @@ def _deeper(codec: Document) -> Document:
     return {**codec, "configuration": configuration} if configuration else codec
 
 
-def _documents(part: Part) -> dict[str, Document]:
-    """The documents of all nodes by path, groups first where they are above."""
-    found = {}
-    for key, value in part.manifest.documents.items():
-        if key.rpartition("/")[2] != DOCUMENT:
-            raise UnsupportedError(
-                f"manifest has the document {key!r}; expected those of Zarr v3 only", path=part.name
-            )
-        if not isinstance(value, bytes):
-            expected = "expected it in the manifest"
-            raise UnsupportedError(f"document {key!r} lies in another file; {expected}", path=part.name)
-        found[key.rpartition("/")[0]] = parse_json(value, path=part.name, key=key)
-    return found
-
-
 def _check_same_nodes(parts: Sequence[Part], documents: Sequence[Mapping[str, Document]]) -> None:
     for part, found in zip(parts[1:], documents[1:], strict=True):
         odd = sorted(found.keys() ^ documents[0].keys())
@@ -305,9 +281,12 @@ def _check_same(nodes: Sequence[_Node]) -> None:
             f"{COMPARED_SIZE} bytes, or to have it left out (drop)",
             path=nodes[0].part.name,
         )
-    values = np.asarray(array[...])
+    values = nodes[0].part.read(nodes[0].path)
+    digest = digest_of(values)
     for node in nodes[1:]:
-        others = np.asarray(node.part.load(node.path)[...])
+        if digest is not None and node.part.digests.get(node.path) == digest:
+            continue
+        others = node.part.read(node.path)
         if not _is_equal(values, others):
             raise MetadataError(
                 f"values of {node.path!r} in {node.part.name!r} are not those in {nodes[0].part.name!r}; "
@@ -375,8 +354,8 @@ def _item_count(node: _Node) -> int:
 def _copy(nodes: Sequence[_Node], axis: int, draft: Draft) -> None:
     """Have the manifest hold the values of an array, times in the units of the first part."""
     first = nodes[0]
-    arrays = [node.part.load(node.path) for node in nodes]
-    values = [np.asarray(array[...]) for array in arrays]
+    array = first.part.load(first.path)
+    values = [node.part.read(node.path) for node in nodes]
     values = [_in_units(node, first, found) for node, found in zip(nodes, values, strict=True)]
     data = np.concatenate(values, axis)
     name = first.path.rpartition("/")[2]
@@ -387,10 +366,10 @@ def _copy(nodes: Sequence[_Node], axis: int, draft: Draft) -> None:
     draft.add_array(
         first.path,
         data=data,
-        dtype=arrays[0].dtype if arrays[0].dtype.kind not in "OT" else str,
+        dtype=array.dtype if array.dtype.kind not in "OT" else str,
         chunks=tuple(max(length, 1) for length in data.shape),
         compressors=None,
-        fill_value=arrays[0].fill_value,
+        fill_value=array.fill_value,
         attributes={**attributes, **kept},
         dimension_names=first.dimensions,
     )

@@ -26,6 +26,7 @@ from zstore.pyramid.levels import draft_auxiliaries
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_stretch
+from zstore_virtual.scan.origin import Origin
 
 __all__ = ["scan_tiff"]
 
@@ -55,7 +56,7 @@ MASK_CAST = {
 }
 
 
-def scan_tiff(path: str, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
+def scan_tiff(origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
     """Add what a GeoTIFF holds: a group of arrays, or a pyramid where there are overviews.
 
     Raises
@@ -64,15 +65,48 @@ def scan_tiff(path: str, draft: Draft, drop: frozenset[str] = frozenset()) -> No
     """
     with optional("GeoTIFF files can be scanned only with tifffile", "tiff", owner="zstore-virtual"):
         import tifffile
-    with open_raster(path) as raster:
-        found = describe_raster(raster, path)
+    path = origin.address
+    opener = None if origin.ranges is None else _only(origin)
     try:
-        with tifffile.TiffFile(path) as file:
+        # First, as it takes the tables of all levels: GDAL finds them in the blocks that are held then.
+        with tifffile.TiffFile(origin.open() or path) as file:
             images, masks = _sort_pages(file, path)
-            order = file.byteorder
-            _add_levels(found, images, masks, order, path, draft, drop)
+            with open_raster(path, opener=opener) as raster:
+                found = describe_raster(raster, path)
+            _add_levels(found, images, masks, file.byteorder, origin, draft, drop)
     except (tifffile.TiffFileError, ValueError, IndexError, KeyError) as error:
         raise StoreError(f"TIFF file cannot be read: {error}", path=path) from error
+
+
+def _only(origin: Origin) -> Any:
+    """What lets GDAL read a file that is not on this machine, and find no other beside it."""
+    from rasterio.abc import FileContainer
+
+    class Only(FileContainer):  # type: ignore[misc]
+        def open(self, path: str, mode: str = "r", **_: Any) -> Any:
+            if not self.isfile(path) or "w" in mode or "+" in mode:
+                raise FileNotFoundError(path)
+            return origin.open()
+
+        def isfile(self, path: str) -> bool:
+            return path == origin.address
+
+        def isdir(self, path: str) -> bool:
+            return False
+
+        def ls(self, path: str) -> list[str]:
+            return []
+
+        def mtime(self, path: str) -> int:
+            return 0
+
+        def size(self, path: str) -> int:
+            return origin.size
+
+        def rm(self, path: str) -> None:
+            raise PermissionError(path)
+
+    return Only()
 
 
 def _sort_pages(file: Any, path: str) -> tuple[list[Any], list[Any]]:
@@ -94,10 +128,11 @@ def _add_levels(
     images: Sequence[Any],
     masks: Sequence[Any],
     order: str,
-    path: str,
+    origin: Origin,
     draft: Draft,
     drop: frozenset[str],
 ) -> None:
+    path = origin.address
     bands = [name for number, name in found.parts[0].bands if number]
     mask = next((name for number, name in found.parts[0].bands if not number), None)
     is_together = images[0].planarconfig == 1 and len(bands) > 1
@@ -120,7 +155,7 @@ def _add_levels(
     levels = tuple(_level(found.geo, number, page) for number, page in enumerate(images))
     geo = replace(found.geo, variables=variables, levels=levels if len(levels) > 1 else ())
     documents, _ = render_geo(geo, 3)
-    source = draft.add_source(path)
+    source = draft.add_source(origin)
     draft.add_group("", join_attributes(attributes, documents[""]["attributes"]))
     for number, (grid, image) in enumerate(zip(geo.grids, images, strict=True)):
         if grid.path:
