@@ -18,7 +18,7 @@ from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec
 from zstore.codecs.blosc import NumcodecsBlosc
 from zstore.codecs.numcodecs import adapter
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
-from zstore.testing.codecs import CodecContract
+from zstore.testing.codecs import CodecContract, NativeCodecContract
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 
@@ -54,7 +54,7 @@ class TestJenkins(CodecContract):
         return adapter("jenkins_lookup3").from_configuration({})
 
 
-class TestShuffle(CodecContract):
+class TestShuffle(NativeCodecContract):
     sizes = (0, 4, 16, 128, 65540)
 
     def make(self):

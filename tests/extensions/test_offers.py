@@ -121,7 +121,7 @@ LOSSY = {"numcodecs.imagecodecs_avif"}
 # Those of HDF5 and TIFF take what lies in such files, not any bytes, and are held to those files' libraries.
 OF_FILES = {
     f"numcodecs.imagecodecs_{name}"
-    for name in ["delta", "floatpred", "lz4h5", "lzf", "lzw", "packbits", "packints", "szip"]
+    for name in ["delta", "lz4h5", "lzf", "lzw", "packbits", "packints", "szip"]
 }
 OF_FILES |= {"zstore.hdf5_shuffle"}
 

@@ -19,11 +19,12 @@ from zstore_virtual.scan.codecs import (
     Packbits,
     Packints,
     Szip,
+    TiffPredictor,
 )
 
 from zstore.codecs.base import BytesCodec, ChunkSpec
 from zstore.errors import CodecError, MetadataError
-from zstore.testing.codecs import OptionContract
+from zstore.testing.codecs import NativeCodecContract, OptionContract
 
 NUMBERS = np.arange(6000, dtype="<i2") // 7
 STREAMS: list[tuple[type[Any], dict[str, Any]]] = [
@@ -103,6 +104,24 @@ def test_hdf5s_shuffle_leaves_what_is_no_whole_item() -> None:
         codec.decode(b"aAbBcCdDxy", 9)
 
 
+class TestTiffPredictor(NativeCodecContract):
+    sizes = (0, 120, 1200, 65_520, 240_000)
+
+    def make(self) -> BytesCodec:
+        made: BytesCodec = TiffPredictor.from_configuration({"elementsize": 4, "row": 30})
+        return made
+
+
+class TestFloatpred(NativeCodecContract):
+    """Of chunks of the contract's own arrays, whose items are of four bytes too."""
+
+    sizes = (120, 1200, 2400)
+
+    def make(self) -> BytesCodec:
+        made: BytesCodec = Floatpred.from_configuration({"shape": [20, 30], "dtype": "<f4"})
+        return made
+
+
 class _Options(OptionContract):
     cases: tuple[tuple[type[Any], dict[str, Any]], ...] = (
         (Delta, {"axis": -2}),
@@ -146,6 +165,9 @@ globals().update(_classes())
         (Floatpred, {"shape": [4], "dtype": "<f4"}),
         (Floatpred, {"shape": [4, 5], "dtype": "<i4"}),
         (Hdf5Shuffle, {"elementsize": 0}),
+        (TiffPredictor, {"elementsize": 3, "row": 4}),
+        (TiffPredictor, {"elementsize": 4}),
+        (TiffPredictor, {"elementsize": 4, "row": 4, "distance": 65}),
     ],
 )
 def test_options_that_make_no_codec(kind: type[Any], options: dict[str, Any]) -> None:

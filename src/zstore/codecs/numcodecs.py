@@ -19,11 +19,12 @@ import inspect
 import lzma
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from zstore._ext.codecs import native
 from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec
 from zstore.codecs.blosc import NumcodecsBlosc
 from zstore.codecs.crc32c import NumcodecsCrc32c
@@ -89,6 +90,8 @@ def adapter(codec_id: str) -> type[Codec]:
             codec=f"numcodecs.{codec_id}",
         )
     base = NumcodecsFilter if codec_id in _FILTERS else NumcodecsCodec
+    if codec_id == "shuffle":
+        base = _NumcodecsShuffle
     title = "".join(part.capitalize() for part in codec_id.replace("-", "_").split("_"))
     return type(
         f"Numcodecs{title}",
@@ -284,6 +287,15 @@ class NumcodecsCodec(BytesCodec):
         if self.codec_id == "bz2":
             return size + size // 100 + 600
         return size if self.codec_id == "shuffle" else None
+
+
+class _NumcodecsShuffle(NumcodecsCodec):
+    """numcodecs' shuffle, which the kernels do as well."""
+
+    @property
+    def __zstore_codec__(self) -> Callable[[], object] | None:
+        size = self._configuration.get("elementsize")
+        return partial(native.shuffle, max(size, 1)) if type(size) is int else None
 
 
 class NumcodecsFilter(NumcodecsCodec, ArrayCodec):

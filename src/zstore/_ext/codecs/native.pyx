@@ -59,6 +59,12 @@ cdef extern from "crc32c.h" nogil:
 cdef extern from "blosc.h" nogil:
     zstore_codec *zs_blosc_new(int compressor, int level, int shuffle, int typesize, int blocksize)
 
+cdef extern from "filters.h" nogil:
+    const int ZS_FILTER_DISTANCE
+    zstore_codec *zs_shuffle_new(int64_t item)
+    zstore_codec *zs_delta_new(int64_t item, int64_t row, int64_t distance, int is_big)
+    zstore_codec *zs_planes_new(int64_t item, int64_t row, int64_t distance)
+
 cdef extern from "order.h" nogil:
     const int ZS_ORDER_PARTS
     ctypedef struct zs_order_part:
@@ -70,6 +76,7 @@ cdef extern from "order.h" nogil:
 
 
 PART_LIMIT = ZS_ORDER_PARTS
+DISTANCE_LIMIT = ZS_FILTER_DISTANCE
 
 BLOSC_COMPRESSORS = {"blosclz": 0, "lz4": 1, "lz4hc": 2, "zlib": 4, "zstd": 5}
 
@@ -142,6 +149,29 @@ def blosc(str cname="lz4", int clevel=5, int shuffle=1, int typesize=1, int bloc
     _between("typesize", typesize, 1, 255)
     _between("blocksize", blocksize, 0, 0x7FFFFFFF)
     return _capsule(zs_blosc_new(BLOSC_COMPRESSORS[cname], clevel, shuffle, typesize, blocksize))
+
+
+def shuffle(int64_t item_size):
+    """A capsule that puts the bytes of one significance together, as HDF5 and numcodecs shuffle items."""
+    _between("item_size", item_size, 1, 1 << 31)
+    return _capsule(zs_shuffle_new(item_size))
+
+
+def delta(int64_t item_size, int64_t row, int64_t distance=1, *, bint is_big=False):
+    """A capsule for TIFF's predictor 2: integers in rows of `row`, each less the one `distance` before it."""
+    if item_size not in (1, 2, 4, 8):
+        raise ValueError(f"item_size is {item_size}, expected 1, 2, 4 or 8")
+    _between("row", row, 1, 1 << 31)
+    _between("distance", distance, 1, ZS_FILTER_DISTANCE)
+    return _capsule(zs_delta_new(item_size, row, distance, is_big))
+
+
+def planes(int64_t item_size, int64_t row, int64_t distance=1):
+    """A capsule for TIFF's predictor 3: little-endian floats in rows of `row`, by planes of their bytes."""
+    _between("item_size", item_size, 1, 16)
+    _between("row", row, 1, 1 << 31)
+    _between("distance", distance, 1, ZS_FILTER_DISTANCE)
+    return _capsule(zs_planes_new(item_size, row, distance))
 
 
 def turn(int64_t item_size, tuple parts):

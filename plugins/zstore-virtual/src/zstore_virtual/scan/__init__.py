@@ -15,6 +15,7 @@ def register_codecs() -> list[Offer]:
     """Codecs of HDF5 and TIFF, under the names that numcodecs' users gave them."""
     return [
         Offer("zstore.hdf5_shuffle", "zstore_virtual.scan.codecs:Hdf5Shuffle"),
+        Offer("zstore.tiff_predictor", "zstore_virtual.scan.codecs:TiffPredictor"),
         *(
             Offer(f"numcodecs.imagecodecs_{name.lower()}", f"zstore_virtual.scan.codecs:{name}")
             for name in CODECS

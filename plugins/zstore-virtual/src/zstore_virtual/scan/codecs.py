@@ -10,17 +10,32 @@ Example  {"name": "numcodecs.imagecodecs_szip", "configuration": {"options_mask"
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from zstore._ext.codecs import native
 from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec
-from zstore.codecs.options import refuse_unknown
+from zstore.codecs.native import NativeCodec
+from zstore.codecs.options import Option, choice, integer, refuse_unknown
 from zstore.extensions.extras import optional
 
-__all__ = ["Delta", "Floatpred", "Hdf5Shuffle", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "Szip"]
+__all__ = [
+    "Delta",
+    "Floatpred",
+    "Hdf5Shuffle",
+    "Lz4h5",
+    "Lzf",
+    "Lzw",
+    "Packbits",
+    "Packints",
+    "Szip",
+    "TiffPredictor",
+]
 
 # What imagecodecs raises: each codec's own error is a RuntimeError.
 FAILURES = (RuntimeError, ValueError, TypeError, IndexError, OverflowError)
@@ -216,6 +231,30 @@ class Delta(_Codec, ArrayCodec):
         return turned
 
 
+@dataclass(frozen=True)
+class TiffPredictor(NativeCodec):
+    """TIFF's predictor 2 over stored bytes: integers in rows, each less the one `distance` before it."""
+
+    name: ClassVar[str] = "zstore.tiff_predictor"
+    options: ClassVar[tuple[Option, ...]] = (
+        integer("elementsize", 1, 8),
+        integer("row", 1, 1 << 31),
+        integer("distance", 1, native.DISTANCE_LIMIT, 1),
+        choice("endian", ("little", "big"), "little"),
+    )
+
+    elementsize: int
+    row: int
+    distance: int = 1
+    endian: str = "little"
+
+    def _make_capsule(self) -> object:
+        try:
+            return native.delta(self.elementsize, self.row, self.distance, is_big=self.endian == "big")
+        except ValueError as error:
+            raise self.refuse(f"cannot be made: {error}") from None
+
+
 class Floatpred(_Codec, BytesCodec):
     """TIFF's predictor 3: the bytes of a row's floats, the highest of all first, each less the one before it.
 
@@ -253,12 +292,25 @@ class Floatpred(_Codec, BytesCodec):
             raise cls.refuse(f"has shape {shape!r} and dtype {dtype!r}; expected those of chunks of floats")
         return super().from_configuration(configuration)
 
+    @property
+    def __zstore_codec__(self) -> Callable[[], object] | None:
+        """The kernel, for rows of pixels of some samples: floats are taken as little-endian."""
+        shape, axis = self._configuration["shape"], self._options["axis"]
+        distance = prod(shape[2:])
+        is_row = axis in (1, 1 - len(shape)) and self._options["dist"] == 1
+        if not is_row or len(shape) > 3 or distance > native.DISTANCE_LIMIT:
+            return None
+        size = np.dtype(self._configuration["dtype"]).itemsize
+        return partial(native.planes, size, prod(shape[1:]), distance)
+
     def encode(self, data: Any) -> bytes:
         return bytes(
             np.ascontiguousarray(self._call("encode", self._items(data), **self._options_)).tobytes()
         )
 
     def decode(self, data: Any, size_limit: int) -> memoryview:
+        if memoryview(data).nbytes > size_limit:
+            raise self.fail(f"decodes to {memoryview(data).nbytes} bytes, at most {size_limit} allowed")
         found = self._call("decode", self._items(data), **self._options_)
         return np.ascontiguousarray(found).reshape(-1).view(np.uint8).data
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -89,12 +90,40 @@ def _file_number(node: Any) -> int:
     return number
 
 
+class _Kept:
+    """A variable of h5netcdf's, asked once: for each answer it looks all its dimensions up again."""
+
+    def __init__(self, variable: Any) -> None:
+        self._variable = variable
+        self.dataset = variable._h5ds
+        self.attrs = variable.attrs
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._variable.shape)
+
+    @cached_property
+    def dimensions(self) -> tuple[str, ...]:
+        return tuple(self._variable.dimensions)
+
+    @cached_property
+    def dtype(self) -> Any:
+        return self._variable.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        return self.dataset.chunks if self.shape else None
+
+    def __getitem__(self, window: Any) -> Any:
+        return self._variable[window]
+
+
 class _Variable:
     """One variable: h5netcdf's words for it, and the dataset that h5py has."""
 
     def __init__(self, variable: Any, place: str, path: str) -> None:
-        self.variable = variable
-        self.dataset = variable._h5ds
+        self.variable = _Kept(variable)
+        self.dataset = self.variable.dataset
         self.place = place
         self.path = path
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore._ext.codecs.native import DISTANCE_LIMIT
 from zstore.conventions.model import Band, GeoModel, Level, Variable
 from zstore.conventions.write import render_geo
 from zstore.errors import StoreError, UnsupportedError
@@ -293,7 +294,14 @@ class _Image:
         compressors = list(STREAMS[compression])
         predictor = int(page.predictor) if compressors else 1
         told: dict[str, Any] = {"axis": -2 if len(chunk) > 2 else -1, "dist": 1}
-        if predictor == 2 and dtype.kind in "iu":
+        distance = prod(chunk[2:])
+        if predictor == 2 and dtype.kind in "iu" and distance <= DISTANCE_LIMIT:
+            endian = "big" if stored.byteorder == ">" else "little"
+            row = {"elementsize": dtype.itemsize, "row": prod(chunk[1:]), "distance": distance}
+            compressors.insert(
+                0, {"name": "zstore.tiff_predictor", "configuration": row | {"endian": endian}}
+            )
+        elif predictor == 2 and dtype.kind in "iu":
             filters = [{"name": "numcodecs.imagecodecs_delta", "configuration": told}]
         elif predictor == 3 and dtype.kind == "f":
             told |= {"shape": list(chunk), "dtype": dtype.newbyteorder("<").str}
