@@ -118,12 +118,9 @@ def gaps(lines: Iterable[Listing], page: str) -> list[str]:
 LINES = [line for registry in REGISTRIES.values() for line in registry.listings()]
 # Of the plugins in this repository, those that are not lossless have no contract that could be kept.
 LOSSY = {"numcodecs.imagecodecs_avif"}
-# Those of HDF5 and TIFF take what lies in such files, not any bytes, and are held to those files' libraries.
-OF_FILES = {
-    f"numcodecs.imagecodecs_{name}"
-    for name in ["delta", "lz4h5", "lzf", "lzw", "packbits", "packints", "szip"]
-}
-OF_FILES |= {"zstore.hdf5_shuffle"}
+# Of HDF5's and TIFF's: delta works on arrays, and the others take what lies in such files, not any bytes:
+# lzf what it can shrink, packints items of few bits, szip whole blocks. They are held to those files' libraries.
+OF_FILES = {f"numcodecs.imagecodecs_{name}" for name in ["delta", "lzf", "packints", "szip"]}
 
 
 def test_every_offer_has_a_contract_a_line_and_a_vector() -> None:

@@ -24,7 +24,7 @@ from zstore_virtual.scan.codecs import (
 
 from zstore.codecs.base import BytesCodec, ChunkSpec
 from zstore.errors import CodecError, MetadataError
-from zstore.testing.codecs import NativeCodecContract, OptionContract
+from zstore.testing.codecs import CodecContract, NativeCodecContract, OptionContract
 
 NUMBERS = np.arange(6000, dtype="<i2") // 7
 STREAMS: list[tuple[type[Any], dict[str, Any]]] = [
@@ -102,6 +102,37 @@ def test_hdf5s_shuffle_leaves_what_is_no_whole_item() -> None:
     assert codec.decode(b"aAbBcCdDxy", 10) == b"abcdABCDxy"
     with pytest.raises(CodecError, match="at most 9"):
         codec.decode(b"aAbBcCdDxy", 9)
+
+
+class _OfFiles(CodecContract):
+    """Streams whose readers, libtiff and HDF5's filters among them, pass over what follows."""
+
+    sizes = (0, 1, 7, 16, 127, 128, 129, 4096)
+    knows_its_end = False
+    kind: type[Any]
+
+    def make(self) -> BytesCodec:
+        made: BytesCodec = self.kind.from_configuration({})
+        return made
+
+
+class TestPackbits(_OfFiles):
+    kind = Packbits
+
+
+class TestLzw(_OfFiles):
+    kind = Lzw
+
+
+class TestLz4h5(_OfFiles):
+    kind = Lz4h5
+
+
+class TestHdf5Shuffle(CodecContract):
+    sizes = (0, 1, 7, 16, 127, 128, 129, 4096)
+
+    def make(self) -> BytesCodec:
+        return Hdf5Shuffle.from_configuration({"elementsize": 4})
 
 
 class TestTiffPredictor(NativeCodecContract):

@@ -365,3 +365,22 @@ def test_what_is_asked_wrongly(tmp_path: Path) -> None:
         virtualize(paths, stack_along="a", values=[1], drop=["time"])
     with pytest.raises(NotFoundError, match="no file matches"):
         virtualize(tmp_path / "*.grib", concat="time")
+
+
+def test_a_copy_keeps_the_bytes_and_a_conversion_cuts_anew(tmp_path: Path) -> None:
+    values = np.arange(1600, dtype="i4").reshape(40, 40)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", data=values, chunks=(10, 10), compression="gzip", shuffle=True)
+        file.create_dataset("b", data=values)
+    chunks = virtualize(tmp_path / "a.h5", tmp_path / "a.json").chunks["a"]
+    zstore.copy(tmp_path / "a.json", tmp_path / "copy.zarr")
+    zstore.convert(tmp_path / "a.json", tmp_path / "anew.zarr", chunks=20)
+    stored = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "a.h5").unlink()
+    for row, (begin, size) in enumerate(zip(chunks.offset, chunks.size, strict=True)):
+        copied = (tmp_path / "copy.zarr" / "a" / "c" / str(row // 4) / str(row % 4)).read_bytes()
+        assert copied == stored[begin : begin + size]
+    for name in ("copy.zarr", "anew.zarr"):
+        for array in ("a", "b"):
+            np.testing.assert_array_equal(zstore.open(tmp_path / name)[array][...], values)
+    assert zstore.open(tmp_path / "anew.zarr")["a"].chunks == (20, 20)
