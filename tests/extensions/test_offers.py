@@ -119,7 +119,7 @@ LINES = [line for registry in REGISTRIES.values() for line in registry.listings(
 # Of the plugins in this repository, those that are not lossless have no contract that could be kept.
 LOSSY = {"numcodecs.imagecodecs_avif"}
 # Of HDF5's and TIFF's: delta works on arrays, and the others take what lies in such files, not any bytes:
-# lzf what it can shrink, packints items of few bits, szip whole blocks. They are held to those files' libraries.
+# lzf what it can shrink, packints items of few bits, szip whole blocks. Tests hold them to those libraries.
 OF_FILES = {f"numcodecs.imagecodecs_{name}" for name in ["delta", "lzf", "packints", "szip"]}
 
 
