@@ -160,6 +160,24 @@ def test_what_zarr_cannot_hold_is_refused_before_anything_is_written(tmp_path):
     assert not (tmp_path / "out.zarr").exists()
 
 
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        (h5py.Empty("f4"), "'/x' has no dataspace"),
+        (np.dtype("i4"), "keeps a type by a name"),
+        (3, "attribute 'to' of '/x' is none that h5netcdf can read"),
+    ],
+)
+def test_what_h5netcdf_cannot_read_is_named(tmp_path, value, said):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = value
+        if value == 3:
+            file["x"].attrs["to"] = file["x"].ref
+    with pytest.raises(UnsupportedError, match=said):
+        netcdf_to_zarr(tmp_path / "a.h5", tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+
+
 def test_what_is_no_file_or_not_netcdf4(file, tmp_path):
     with pytest.raises(NotFoundError, match="no file"):
         netcdf_to_zarr(tmp_path / "none.nc", tmp_path / "out.zarr")

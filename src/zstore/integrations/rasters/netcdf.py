@@ -179,11 +179,14 @@ def _open_hdf5(path: str, file: Any) -> Any:
         )
     except OSError as error:
         raise StoreError(f"not an HDF5 file: {error}", path=path) from error
-    except ValueError as error:
-        # A variable with a scale for some of its dimensions only, for one.
-        raise UnsupportedError(f"HDF5 file is none that h5netcdf can read: {error}", path=path) from error
-    except (KeyError, RecursionError) as error:
-        reason = f"a link leads to nothing, or to a group above it: {error}"
+    except Exception as error:
+        # Whatever a file says that h5netcdf did not think of: a variable with a scale for some of its
+        # dimensions only, for one.
+        reason = str(error)
+        if isinstance(error, KeyError | RecursionError):
+            reason = f"a link leads to nothing, or to a group above it: {error}"
+        elif isinstance(error, AttributeError):
+            reason = f"it keeps a type by a name, which NetCDF has for few types only: {error}"
         raise UnsupportedError(f"HDF5 file is none that h5netcdf can read: {reason}", path=path) from error
 
 
@@ -200,13 +203,21 @@ def stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name in found:
         if name in INTERNAL or name.startswith("_Netcdf4"):
             continue
-        value = found[name]
+        value = _attribute(found, name, where)
         if type(value).__name__ == "Empty":
             value = ""
         if isinstance(value, np.ndarray) and value.shape == (1,):
             value = value[0]
         kept[name] = value
     return render_attributes(kept, where)
+
+
+def _attribute(found: Mapping[str, Any], name: str, where: str) -> Any:
+    try:
+        return found[name]
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"attribute {name!r} of {where!r} is none that h5netcdf can read: {error}"
+        raise UnsupportedError(message) from error
 
 
 def plan_variable(
@@ -218,7 +229,7 @@ def plan_variable(
         UnsupportedError: a type that Zarr has not.
     """
     dtype, stated = _type(variable, where)
-    raw = dict(variable.attrs)
+    raw = {name: _attribute(variable.attrs, name, where) for name in variable.attrs}
     fill = raw.pop("_FillValue", None)
     attributes = {**stored_attributes(raw, where), **stated}
     shape, names = tuple(variable.shape), tuple(name.rpartition("/")[2] for name in variable.dimensions)
@@ -257,7 +268,12 @@ def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
         return variable.dtype, {}
     import h5py
 
-    dtype = variable.dtype
+    if variable._h5ds.shape is None:
+        raise UnsupportedError(f"variable {where!r} has no dataspace, so no items; expected a shape")
+    try:
+        dtype = variable.dtype
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnsupportedError(f"variable {where!r} has a type that h5py cannot say: {error}") from error
     if dtype is str or (isinstance(dtype, np.dtype) and h5py.check_string_dtype(dtype) is not None):
         known = None if dtype is str else h5py.check_string_dtype(dtype)
         # Of fixed length: bytes, which is what they are in the file too.

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from zstore.engine.walk import walk_nodes
+from zstore.errors import StoreError
 from zstore.model.array import ArrayModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
-from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 from zstore_virtual.scan.origin import Origin
@@ -35,6 +34,7 @@ class Draft:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.nodes = NewNodes(self.store, "", 3)
+        self.arrays: dict[str, Array] = {}
         self.manifest = Manifest()
 
     def add_source(self, origin: Origin) -> int:
@@ -51,7 +51,8 @@ class Draft:
 
         Of one that gets none, the manifest will hold what is written to it.
         """
-        return self.nodes.add_array(path, **options)
+        self.arrays[path] = self.nodes.add_array(path, **options)
+        return self.arrays[path]
 
     def refer(
         self,
@@ -76,12 +77,12 @@ class Draft:
     def finish(self) -> Manifest:
         """The manifest with all documents, and the chunks of the arrays that were given no references."""
         self.nodes.publish()
-        is_empty = next(iter(self.store.list()), None) is None
-        for path, model in () if is_empty else walk_nodes(self.store, ""):
-            key = join_key(path, DOCUMENT)
-            self.manifest.documents[key] = bytes(self.store.get(key) or b"")
-            if isinstance(model, ArrayModel) and path not in self.manifest.chunks:
-                self.manifest.chunks[path] = _hold(self.store, path, model)
+        for key in self.store.list():
+            if key == DOCUMENT or key.endswith(f"/{DOCUMENT}"):
+                self.manifest.documents[key] = bytes(self.store.get(key) or b"")
+        for path, array in self.arrays.items():
+            if path not in self.manifest.chunks:
+                self.manifest.chunks[path] = _hold(self.store, path, array.model)
         return self.manifest
 
 
@@ -119,8 +120,21 @@ def cut_contiguous(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
 
 
 def refer_stretch(draft: Draft, path: str, array: Array, source: int, begin: int | None) -> None:
-    """The references of an array whose items lie one behind the other from `begin` on; None: nowhere."""
+    """The references of an array whose items lie one behind the other from `begin` on; None: nowhere.
+
+    Raises
+        StoreError: they would lie beyond the end of the file.
+    """
+    if begin is None:
+        draft.refer(path, array, ABSENT, [], [], np.empty((0, array.ndim)))
+        return
     count = prod(array.model.grid.count(array.shape))
     size = prod(array.chunks) * array.dtype.itemsize
-    offset = np.arange(count, dtype=np.int64) * size + (begin or 0)
-    draft.refer(path, array, ABSENT if begin is None else source, offset, np.full(count, size))
+    file = draft.manifest.sources[source]
+    if file.size is not None and begin + count * size > file.size:
+        message = (
+            f"{array.shape} items of {path!r} end at {begin + count * size}; expected at most {file.size}"
+        )
+        raise StoreError(f"{message}, the size of the file", path=file.address)
+    offset = np.arange(count, dtype=np.int64) * size + begin
+    draft.refer(path, array, source, offset, np.full(count, size))

@@ -37,8 +37,8 @@ def _szip(values: Sequence[int]) -> dict[str, Any]:
 
 
 CHECKSUM_SIZE = 4
-# H5D_FILL_VALUE_USER_DEFINED
-FILL_DEFINED = 2
+# H5D_FILL_VALUE_UNDEFINED and H5D_FILL_VALUE_USER_DEFINED
+FILL_UNDEFINED, FILL_DEFINED = 0, 2
 # By HDF5's number: the codec, and its configuration by what the file says of the filter.
 FILTERS: dict[int, tuple[str, Callable[[Sequence[int]], dict[str, Any]]]] = {
     1: ("zlib", lambda values: {"level": int(values[0]) if values else 1}),
@@ -73,7 +73,7 @@ def scan_hdf5(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = fr
         for name, variable in group.variables.items():
             place = join_key(below, name)
             if place not in drop and name not in drop:
-                found = _Variable(variable, place, path)
+                found = _Variable(variable, place, origin)
                 if _file_number(found.dataset) != number:
                     other = found.dataset.file.filename
                     raise found.fail(
@@ -95,7 +95,7 @@ class _Kept:
 
     def __init__(self, variable: Any) -> None:
         self._variable = variable
-        self.dataset = variable._h5ds
+        self.dataset = self._h5ds = variable._h5ds
         self.attrs = variable.attrs
 
     @cached_property
@@ -121,15 +121,15 @@ class _Kept:
 class _Variable:
     """One variable: h5netcdf's words for it, and the dataset that h5py has."""
 
-    def __init__(self, variable: Any, place: str, path: str) -> None:
+    def __init__(self, variable: Any, place: str, origin: Origin) -> None:
         self.variable = _Kept(variable)
         self.dataset = self.variable.dataset
         self.place = place
-        self.path = path
+        self.origin = origin
 
     def fail(self, what: str) -> UnsupportedError:
         """The error for a variable that cannot be said by references."""
-        return UnsupportedError(f"variable {self.place!r} {what}", path=self.path, key=self.place)
+        return UnsupportedError(f"variable {self.place!r} {what}", path=self.origin.address, key=self.place)
 
     def add_to(self, draft: Draft, source: int) -> None:
         """Add the array and its references."""
@@ -150,7 +150,7 @@ class _Variable:
         plan = plan_variable(self.variable, f"/{self.place}", 3, "auto", None, None)
         dtype = plan["dtype"]
         layout = properties.get_layout()
-        if dtype is str or layout == 0:
+        if dtype is str or layout == 0 or _has_ends(dataset.id.get_type()):
             draft.add_array(self.place, data=self._copy(plan), **_of_data(plan))
             return
         plan |= self._stored(dtype)
@@ -163,8 +163,15 @@ class _Variable:
             return
         plan["chunks"] = dataset.chunks
         filters = self._filters()
-        found: list[Any] = []
-        dataset.id.chunk_iter(found.append)
+        chunks: list[Any] = []
+        dataset.id.chunk_iter(chunks.append)
+        # Room may have been made for chunks that the array has not, or not yet.
+        found = [
+            info
+            for info in chunks
+            if all(at < length for at, length in zip(info.chunk_offset, dataset.shape, strict=True))
+        ]
+        self._check_index(chunks)
         masks = {info.filter_mask for info in found}
         common = masks.pop() if len(masks) == 1 else 0
         plan["compressors"] = [codec for n, codec in enumerate(filters) if not common >> n & 1]
@@ -174,8 +181,14 @@ class _Variable:
         offsets = np.array([info.byte_offset for info in found], np.int64)
         sizes = np.array([info.size for info in found], np.int64)
         sources = np.full(len(found), source, np.int32)
+        # Filters may be left out of chunks that reach beyond the array, and nothing says so but their size.
+        whole = prod(dataset.chunks) * dataset.dtype.itemsize
+        beyond = (cells + 1) * lengths > np.array(dataset.shape)
         odd = np.array([info.filter_mask != common for info in found], bool)
-        copies = self._copy_odd(draft, array, [info for info in found if info.filter_mask != common])
+        odd |= beyond.any(axis=1) & (sizes == whole) & bool(filters)
+        copies = self._copy_odd(
+            draft, array, [info for info, is_odd in zip(found, odd, strict=True) if is_odd]
+        )
         sizes[odd] = [len(copy) for copy in copies]
         offsets[odd] = np.cumsum(sizes[odd]) - sizes[odd]
         # What holds nothing but fill values is not written at all.
@@ -187,8 +200,8 @@ class _Variable:
         size = prod(self.dataset.shape) * max(self.dataset.dtype.itemsize, 1)
         if size > COPIED_SIZE:
             raise self.fail(
-                f"has strings of any length, or is compact, which are copied: {size} bytes; expected at most "
-                f"{COPIED_SIZE}"
+                "has strings of any length, or that end before their bytes do, or is compact, all copied: "
+                f"{size} bytes; expected at most {COPIED_SIZE}"
             )
         items = np.asarray(self.variable[...])
         if plan["dtype"] is not str:
@@ -201,7 +214,9 @@ class _Variable:
     def _stored(self, dtype: Any) -> dict[str, Any]:
         """The type as it is stored, and the value of what was never written."""
         stored = self.dataset.dtype
-        fill = self.dataset.fillvalue
+        properties = self.dataset.id.get_create_plist()
+        is_defined = properties.fill_value_defined() != FILL_UNDEFINED
+        fill = self.dataset.fillvalue if is_defined else np.zeros((), stored)[()]
         if stored.names is not None and stored.kind == "V":
             if np.dtype(dtype).isalignedstruct or stored.itemsize != _packed(stored):
                 raise self.fail(f"has the type {stored}, with gaps between fields; expected none")
@@ -236,6 +251,27 @@ class _Variable:
             codecs.append({"name": f"numcodecs.{codec}", "configuration": configuration})
         return codecs
 
+    def _check_index(self, chunks: Sequence[Any]) -> None:
+        """Refuse an index that HDF5 lists with other places than it reads from.
+
+        It does (2.0) for the extensible arrays by which it keeps one dimension without a limit, where that
+        is not the first.
+        """
+        limits = self.dataset.maxshape
+        if limits[0] is None or limits.count(None) != 1:
+            return
+        for info in chunks:
+            try:
+                _, stored = self.dataset.id.read_direct_chunk(info.chunk_offset)
+            except (OSError, RuntimeError):
+                stored = None
+            if stored != self.origin.read(info.byte_offset, info.size):
+                raise self.fail(
+                    "has chunks that HDF5 lists at other places than it reads them from (one at "
+                    f"{info.chunk_offset}); expected the dimension without a limit to be the first, "
+                    "or a file of the format before HDF5 1.10"
+                )
+
     def _copy_odd(self, draft: Draft, array: Any, odd: Sequence[Any]) -> list[bytes]:
         """Chunks that the file stores without some of the filters, encoded by all of them."""
         size = sum(info.size for info in odd)
@@ -254,6 +290,19 @@ class _Variable:
             cell = (at // step for at, step in zip(info.chunk_offset, array.chunks, strict=True))
             values.append(bytes(draft.store.get(join_key(self.place, "c", *map(str, cell))) or b""))
         return values
+
+
+def _has_ends(kind: Any) -> bool:
+    """Whether strings of a type end at a NUL or at padding, so that their bytes are not what they say."""
+    import h5py
+
+    if isinstance(kind, h5py.h5t.TypeCompoundID):
+        return any(_has_ends(kind.get_member_type(number)) for number in range(kind.get_nmembers()))
+    if isinstance(kind, h5py.h5t.TypeArrayID):
+        return _has_ends(kind.get_super())
+    if not isinstance(kind, h5py.h5t.TypeStringID) or kind.is_variable_str() or kind.get_size() == 1:
+        return False
+    return kind.get_strpad() != h5py.h5t.STR_NULLPAD
 
 
 def _packed(dtype: np.dtype[Any]) -> int:
