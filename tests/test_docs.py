@@ -28,8 +28,8 @@ CODEC_FILES = [
 
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# What is to fail, and of packages, which run them: see below, and the tests of zstore-virtual.
-OTHERWISE = {"plugins.md", "troubleshooting.md", "virtual.md"}
+# What is to fail, and of packages, which run them: see below, and the tests of those packages.
+OTHERWISE = {"plugins.md", "troubleshooting.md", "virtual.md", "icechunk.md"}
 # What sets something for the whole process.
 ALONE = {"api.md", "zarr-python.md"}
 PAGES = sorted(

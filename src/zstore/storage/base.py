@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from zstore._ext.engine.files import pread
 from zstore.base.byterange import AtMost, ByteRange
 from zstore.base.limits import current_limits
-from zstore.errors import ChangedError, ReadOnlyError, StoreError, without_secrets
+from zstore.errors import ChangedError, ReadOnlyError, StoreError, UnsupportedError, without_secrets
 from zstore.storage.locking import hold_bytes, hold_file, hold_name, key_offset
 from zstore.storage.requests import (
     Entry,
@@ -103,6 +103,18 @@ class Store(ABC):
     ) -> Store:
         """The store at `url`; a class that is offered for a URL scheme is opened through this."""
         raise StoreError(f"{cls.__name__} cannot be opened by URL", path=url)
+
+    @classmethod
+    def from_adapter(
+        cls,
+        root: str,
+        given: str,
+        *,
+        read_only: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Store:
+        """The store that a URL pipeline "ROOT|NAME:GIVEN" leads to, for a class offered under that name."""
+        raise UnsupportedError(f"a {cls.__name__} is no adapter of URL pipelines", path=root)
 
     @classmethod
     def from_object(cls, target: Any, *, read_only: bool = False) -> Store:

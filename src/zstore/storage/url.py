@@ -22,7 +22,7 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
 STAGE = re.compile(r"\|([A-Za-z][A-Za-z0-9+.-]*):")
 FORMATS = {"zarr2": 2, "zarr3": 3}
 # What `use_storage_options` is about: object storage and web servers.
-REMOTE = re.compile(r"(?:obstore\+|fsspec\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
+REMOTE = re.compile(r"(?:(?:obstore|fsspec|icechunk)\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 
 # Documents that say where other files hold the chunks.
 REFERENCES = (".json", ".vzarr", ".parq", ".parquet")
@@ -129,19 +129,36 @@ def _open_pipeline(url: str, *, read_only: bool, storage_options: Mapping[str, A
         URL pipelines (https://github.com/jbms/url-pipeline).
     """
     root, *stages = STAGE.split(url)
-    path, zarr_format = "", None
+    path, zarr_format, store = "", None, None
     for adapter, given in zip(stages[::2], stages[1::2], strict=True):
-        if adapter not in ("zip", *FORMATS):
-            expected = "expected zip:, zarr2: or zarr3:"
-            raise UnsupportedError(f"no adapter {adapter!r} for URL pipelines; {expected}", path=url)
         if zarr_format is not None:
             raise StoreError(f"{adapter!r} stands behind a node; expected nothing there", path=url)
-        if adapter == "zip":
+        if adapter in FORMATS:
+            path, zarr_format = unquote(given).strip("/"), FORMATS[adapter]
+        elif store is not None:
+            raise StoreError(f"{adapter!r} stands behind a hierarchy; expected zarr2: or zarr3:", path=url)
+        elif adapter == "zip":
             root = f"zip://{given.strip('/')}::{root}"
         else:
-            path, zarr_format = unquote(given).strip("/"), FORMATS[adapter]
-    store = open_store(root, read_only=read_only, storage_options=storage_options)
+            store = _adapt(url, adapter, root, given, read_only, storage_options)
+    if store is None:
+        store = open_store(root, read_only=read_only, storage_options=storage_options)
     return store if zarr_format is None else PrefixStore(store, path, zarr_format=zarr_format)
+
+
+def _adapt(
+    url: str, adapter: str, root: str, given: str, read_only: bool, storage_options: Mapping[str, Any] | None
+) -> Store:
+    """What a store that is offered under the adapter's name makes of the URL before it."""
+    try:
+        kind: type[Store] = stores.resolve(adapter)
+    except UnknownExtensionError as error:
+        expected = "expected zip:, zarr2: or zarr3:, or one of a plugin, as icechunk: of zstore-icechunk"
+        raise UnsupportedError(f"no adapter {adapter!r} for URL pipelines; {expected}", path=url) from error
+    scheme = SCHEME.match(root)
+    if storage_options is None and scheme is not None and REMOTE.fullmatch(scheme[1].lower()):
+        storage_options = _options.get()
+    return kind.from_adapter(root, given, read_only=read_only, storage_options=storage_options)
 
 
 def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:

@@ -1,0 +1,24 @@
+"""The hook by which zstore finds the store for "icechunk://" URLs, and for icechunk's own store objects."""
+
+from __future__ import annotations
+
+from zstore.extensions.hookspecs import hookimpl
+from zstore.extensions.offers import Offer
+from zstore_icechunk.store import IcechunkStore, open_session
+
+__all__ = ["IcechunkStore", "open_session", "register_stores"]
+
+
+@hookimpl
+def register_stores() -> list[Offer]:
+    """The scheme "icechunk", with "+" and the scheme of a bucket or web server, and icechunk's own store."""
+    target = "zstore_icechunk.store:IcechunkStore"
+    return [
+        Offer("icechunk", target),
+        Offer("icechunk+s3", target),
+        Offer("icechunk+gs", target, ("icechunk+gcs",)),
+        Offer("icechunk+az", target, ("icechunk+abfs",)),
+        Offer("icechunk+http", target),
+        Offer("icechunk+https", target),
+        Offer("icechunk.store.IcechunkStore", target),
+    ]

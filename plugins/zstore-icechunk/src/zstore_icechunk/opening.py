@@ -1,0 +1,114 @@
+"""How a repository is opened, and a session of one of its versions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from zstore.errors import NotFoundError, StoreError
+from zstore_icechunk.places import (
+    OWN,
+    Place,
+    Version,
+    library,
+    no_repository,
+    said,
+    say_names,
+    telling,
+)
+from zstore_icechunk.virtual import authorized
+
+__all__ = ["Opened"]
+
+
+class Opened:
+    """How a store was opened, to open it again."""
+
+    def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
+        self.place = place
+        self.options = dict(options)
+        self.repository: Any = None
+
+    @property
+    def bucket_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name not in OWN}
+
+    @property
+    def secrets(self) -> list[str]:
+        return self.place.secrets(self.bucket_options)
+
+    def open(self, *, create: bool = False) -> Any:
+        """icechunk's repository.
+
+        Raises
+            NotFoundError: there is none, and none is to be made.
+            StoreError: it cannot be reached, or does not take these options.
+        """
+        icechunk, directory = library(), self.place.directory
+        if directory is not None and not os.path.isdir(directory) and not create:  # noqa: PTH112
+            # Looking would make it.
+            no_repository(self.place)
+        with telling("open", self.place.url, self.secrets):
+            storage = self.place.storage(self.bucket_options)
+            is_there = bool(icechunk.Repository.exists(storage))
+            if not is_there and not create:
+                no_repository(self.place)
+            if not is_there:
+                if directory is not None and os.path.isdir(directory) and os.listdir(directory):  # noqa: PTH112, PTH208
+                    raise StoreError(
+                        "the directory holds something else; expected a new or an empty one",
+                        path=self.place.url,
+                    )
+                self.repository = icechunk.Repository.create(storage)
+                return self.repository
+            allow = self.options.get("allow")
+            config = icechunk.Repository.fetch_config(storage) if allow else None
+            access = authorized(config, allow, self.options.get("remote_options"))
+            self.repository = icechunk.Repository.open(
+                storage, **({"authorize_virtual_chunk_access": access} if access else {})
+            )
+        return self.repository
+
+    def session(self, version: Version) -> tuple[Any, str]:
+        """icechunk's session for reading a version, and the URL of that.
+
+        Raises
+            NotFoundError: there is no such repository, branch, tag or snapshot, or it is younger than that.
+        """
+        repository = self.open()
+        shown = f"{self.place.url}|icechunk:{version.text}"
+        kind = "branch" if version.branch is not None else "tag"
+        name = version.branch if version.branch is not None else version.tag
+        with telling("open", shown, self.secrets):
+            if version.snapshot is not None:
+                try:
+                    session = repository.readonly_session(snapshot_id=version.snapshot)
+                except library().IcechunkError as error:
+                    raise NotFoundError(
+                        f"no snapshot {version.snapshot!r}: {said(error, self.secrets)}", path=shown
+                    ) from None
+            else:
+                names = repository.list_branches() if kind == "branch" else repository.list_tags()
+                if name not in names:
+                    raise NotFoundError(
+                        f"no {kind} {name!r}; {say_names(kind, str(name), names)}", path=shown
+                    )
+                if version.as_of is None:
+                    session = repository.readonly_session(**{kind: name})
+                else:
+                    session = _session_of(repository, version, shown)
+        if version.as_of is not None:
+            shown = f"{self.place.url}|icechunk:@{session.snapshot_id}"
+        return session, shown
+
+
+def _session_of(repository: Any, version: Version, url: str) -> Any:
+    first = None
+    for info in repository.ancestry(branch=version.branch):
+        first = info.written_at
+        if first <= version.as_of:
+            return repository.readonly_session(version.branch, as_of=version.as_of)
+    raise NotFoundError(
+        f"the branch {version.branch!r} is younger than {version.as_of}: it begins at {first}", path=url
+    )
