@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from zstore.extensions.hookspecs import hookimpl
 from zstore.extensions.offers import Offer
-from zstore_icechunk.store import IcechunkStore, open_session
+
+if TYPE_CHECKING:
+    from zstore_icechunk.store import IcechunkStore, open_session
 
 __all__ = ["IcechunkStore", "open_session", "register_stores"]
+
+
+def __getattr__(name: str) -> Any:
+    # All plugins are imported as soon as one is asked for.
+    if name not in ("IcechunkStore", "open_session"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("zstore_icechunk.store"), name)
 
 
 @hookimpl

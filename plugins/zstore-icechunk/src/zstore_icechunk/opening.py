@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from zstore.errors import NotFoundError, StoreError
@@ -32,10 +33,12 @@ class Opened:
 
     @property
     def bucket_options(self) -> dict[str, Any]:
+        """The storage options that are not about a repository."""
         return {name: value for name, value in self.options.items() if name not in OWN}
 
-    @property
+    @cached_property
     def secrets(self) -> list[str]:
+        """What nobody is to see in a message."""
         return self.place.secrets(self.bucket_options)
 
     def open(self, *, create: bool = False) -> Any:
@@ -51,23 +54,24 @@ class Opened:
             no_repository(self.place)
         with telling("open", self.place.url, self.secrets):
             storage = self.place.storage(self.bucket_options)
-            is_there = bool(icechunk.Repository.exists(storage))
-            if not is_there and not create:
-                no_repository(self.place)
-            if not is_there:
+            allow = self.options.get("allow")
+            config = icechunk.Repository.fetch_config(storage) if allow else None
+            access = authorized(config, allow, self.options.get("remote_options"))
+            try:
+                self.repository = icechunk.Repository.open(
+                    storage, **({"authorize_virtual_chunk_access": access} if access else {})
+                )
+            except icechunk.IcechunkError:
+                if icechunk.Repository.exists(storage):
+                    raise
+                if not create:
+                    no_repository(self.place)
                 if directory is not None and os.path.isdir(directory) and os.listdir(directory):  # noqa: PTH112, PTH208
                     raise StoreError(
                         "the directory holds something else; expected a new or an empty one",
                         path=self.place.url,
-                    )
+                    ) from None
                 self.repository = icechunk.Repository.create(storage)
-                return self.repository
-            allow = self.options.get("allow")
-            config = icechunk.Repository.fetch_config(storage) if allow else None
-            access = authorized(config, allow, self.options.get("remote_options"))
-            self.repository = icechunk.Repository.open(
-                storage, **({"authorize_virtual_chunk_access": access} if access else {})
-            )
         return self.repository
 
     def session(self, version: Version) -> tuple[Any, str]:
@@ -78,29 +82,33 @@ class Opened:
         """
         repository = self.open()
         shown = f"{self.place.url}|icechunk:{version.text}"
-        kind = "branch" if version.branch is not None else "tag"
-        name = version.branch if version.branch is not None else version.tag
         with telling("open", shown, self.secrets):
-            if version.snapshot is not None:
-                try:
+            try:
+                if version.snapshot is not None:
                     session = repository.readonly_session(snapshot_id=version.snapshot)
-                except library().IcechunkError as error:
-                    raise NotFoundError(
-                        f"no snapshot {version.snapshot!r}: {said(error, self.secrets)}", path=shown
-                    ) from None
-            else:
-                names = repository.list_branches() if kind == "branch" else repository.list_tags()
-                if name not in names:
-                    raise NotFoundError(
-                        f"no {kind} {name!r}; {say_names(kind, str(name), names)}", path=shown
-                    )
-                if version.as_of is None:
-                    session = repository.readonly_session(**{kind: name})
+                elif version.tag is not None:
+                    session = repository.readonly_session(tag=version.tag)
+                elif version.as_of is None:
+                    session = repository.readonly_session(version.branch)
                 else:
                     session = _session_of(repository, version, shown)
+            except library().IcechunkError as error:
+                self.check(version, shown)
+                text = said(error, self.secrets)
+                if version.snapshot is None or "not found" not in text:
+                    raise
+                raise NotFoundError(f"no snapshot {version.snapshot!r}: {text}", path=shown) from None
         if version.as_of is not None:
             shown = f"{self.place.url}|icechunk:@{session.snapshot_id}"
         return session, shown
+
+    def check(self, version: Version, url: str) -> None:
+        """Raise NotFoundError where there is no such branch or tag."""
+        kind, name = ("tag", version.tag) if version.tag is not None else ("branch", version.branch)
+        if name is not None:
+            names = self.repository.list_tags() if kind == "tag" else self.repository.list_branches()
+            if name not in names:
+                raise NotFoundError(f"no {kind} {name!r}; {say_names(kind, name, names)}", path=url) from None
 
 
 def _session_of(repository: Any, version: Version, url: str) -> Any:

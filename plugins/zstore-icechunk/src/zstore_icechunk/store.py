@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zstore.base.limits import current_limits
-from zstore.errors import ChangedError, NotFoundError, ReadOnlyError, StoreError
+from zstore.errors import ChangedError, ReadOnlyError, StoreError
 from zstore.storage.base import (
     ByteRange,
     Names,
@@ -33,14 +33,12 @@ from zstore.storage.base import (
 from zstore.storage.url import STAGE
 from zstore_icechunk.opening import Opened
 from zstore_icechunk.places import (
-    MAIN,
     Place,
     Version,
     find_place,
     library,
     read_version,
     said,
-    say_names,
     split_url,
     telling,
 )
@@ -671,9 +669,9 @@ def open_session(
     repository = opened.open(create=create)
     shown = f"{opened.place.url}|icechunk:{version.text}"
     with telling("open", shown, opened.secrets):
-        names = repository.list_branches()
-        if version.branch not in names:
-            raise NotFoundError(
-                f"no branch {version.branch!r}; {say_names('branch', version.branch, names)}", path=shown
-            )
-        return IcechunkStore(repository.writable_session(version.branch or MAIN), url=shown, opened=opened)
+        try:
+            session = repository.writable_session(version.branch)
+        except library().IcechunkError:
+            opened.check(version, shown)
+            raise
+    return IcechunkStore(session, url=shown, opened=opened)
