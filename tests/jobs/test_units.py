@@ -66,8 +66,16 @@ def zones(source: Path, target: Path, **options: Any) -> None:
     zstore.reduce(source / "a", "mean", groups=labels, out=target, **options)
 
 
+def recoded(source: Path, target: Path, **options: Any) -> None:
+    zstore.convert(source / "a", target, chunks=(300, 20), memory=200_000, check=True, **options)
+
+
+def moved(source: Path, target: Path, **options: Any) -> None:
+    zstore.convert(source, target, chunk_key_encoding="v2", **options)
+
+
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job for job in (pyramid, shards, tiles, update, deviation, zones)
+    job.__name__: job for job in (pyramid, shards, tiles, update, deviation, zones, recoded, moved)
 }
 
 
@@ -132,6 +140,9 @@ def test_units_come_out_the_same_wherever_whenever_and_however_often(
 ) -> None:
     for limit in ("UNIT_SIZE", "BOX_SIZE", "PATCH_SIZE"):
         monkeypatch.setattr(f"zstore.reduction.plan.{limit}", 1 << 11)
+    monkeypatch.setattr("zstore.upkeep.rechunk.COPY_COUNT", 5)
+    for cost in ("FILE", "STRETCH", "UNIT"):
+        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{cost}", 10.0)
     put_raster(tmp_path / "s")
     target = tmp_path / "t"
     JOBS[name](tmp_path / "s", target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ import pytest
 
 import zstore
 from zstore.base.byterange import ByteRange
-from zstore.errors import CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
+from zstore.errors import (
+    ChangedError,
+    CodecError,
+    MetadataError,
+    NotFoundError,
+    StoreError,
+    UnsupportedError,
+    ZstoreError,
+)
 from zstore.jobs.record import JOB, find_unfinished
 from zstore.model.order import is_same_type
 from zstore.storage.base import Part, PrefixStore
@@ -400,6 +409,70 @@ def test_what_was_left_over_never_shows_through():
     target.left = 1 << 30
     array[...] = 0
     assert (zstore.convert(source, target, overwrite=True)[...] == 0).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (5, 5)}], ids=["copied", "recoded"])
+def test_a_source_that_changed_since_is_not_gone_on_with(options, tmp_path):
+    """A chunk that was written in place, removed, or is new: what was made of it is of another version."""
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    def write(array: zstore.Array, path: Path) -> None:
+        array[:3, :4] = 77
+
+    def remove(array: zstore.Array, path: Path) -> None:
+        (path / "0.0").unlink()
+
+    for change in (None, write, remove):
+        source, target = tmp_path / f"from {change}", tmp_path / f"to {change}"
+        array = make(source, 2)
+        with pytest.raises(KeyboardInterrupt):
+            zstore.convert(source, target, progress=stop, **options)
+        if change is None:
+            assert_same(array, zstore.convert(source, target, resume=True, **options))
+            continue
+        change(array, source)
+        before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        with pytest.raises(ChangedError, match="chunks were written since the conversion was interrupted"):
+            zstore.convert(source, target, resume=True, **options)
+        assert before == {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        assert_same(array, zstore.convert(source, target, overwrite=True, **options))
+
+
+def test_a_chunk_that_goes_away_under_the_conversion_is_no_fill_value(monkeypatch):
+    source = MemoryStore()
+    make(source, 2)
+    get = MemoryStore.get
+
+    def lose(self: MemoryStore, key: str, part: Any = None) -> Any:
+        return None if key == "1.1" else get(self, key, part)
+
+    monkeypatch.setattr(MemoryStore, "get", lose)
+    with pytest.raises(ChangedError, match="removed meanwhile"):
+        zstore.convert(source, MemoryStore())
+
+
+def test_a_target_in_use_and_a_full_disk_are_refused_before_the_first_byte(tmp_path, monkeypatch):
+    make(tmp_path / "from", 2)
+    make(tmp_path / "other", 2, data=VALUES + 1)
+    refused = list[str]()
+
+    def meanwhile(done: int, total: int) -> None:
+        # In a thread, as from elsewhere: nothing tells it that this conversion is the caller's own.
+        for options in ({}, {"resume": True}):
+            with ThreadPoolExecutor(1) as pool:
+                call = pool.submit(zstore.convert, tmp_path / "other", tmp_path / "to", **options)
+                refused.append(str(call.exception()))
+
+    made = zstore.convert(tmp_path / "from", tmp_path / "to", progress=meanwhile)
+    np.testing.assert_array_equal(made[...], VALUES)
+    assert "a conversion is unfinished" in refused[0] and "other arguments was interrupted" in refused[1]
+    monkeypatch.setattr("zstore.upkeep.convert._free", lambda directory: 100)
+    for options in ({}, {"chunks": (7, 9), "compressors": None}):
+        with pytest.raises(StoreError, match=r"do not fit into 100 that are free"):
+            zstore.convert(tmp_path / "from", tmp_path / "full", **options)
+    assert not (tmp_path / "full").exists()
 
 
 def test_damage_is_found_where_it_is_decoded_or_checked():

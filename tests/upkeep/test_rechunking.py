@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -26,10 +27,11 @@ from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.upkeep import convert as converting
+from zstore.upkeep.cells import Cells, cells_of
 from zstore.upkeep.chunks import StoredArray
 from zstore.upkeep.convert import estimate_conversion
-from zstore.upkeep.rechunk import Cells, Recoding, plan_rechunk
-from zstore.upkeep.rechunk_plan import Side, check_memory, plan_passes
+from zstore.upkeep.rechunk import plan_rechunk, plans
+from zstore.upkeep.rechunk_plan import Room, Side, check_memory, plan_passes
 
 STRUCT = np.dtype([("r", ">u2"), ("g", "<f4"), ("b", "u1")])
 DTYPES: tuple[Any, ...] = ("u1", "<i2", ">f4", "c16", "M8[s]", "?", "S3", "U2", STRUCT, str, bytes)
@@ -90,12 +92,39 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, An
     return {**made, **old}, {**new, "zarr_format": formats[1]}, {**old, "zarr_format": made["zarr_format"]}
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(case=cases(), budget=st.sampled_from(["least", "some", "much"]), hole=st.integers(0, 3))
-def test_there_and_back_is_the_same(case, budget, hole, tmp_path_factory):
-    """Items, documents and stored chunks; in any memory, by way of scratch arrays and without."""
+class Afar(LocalStore):
+    """A directory that is as far away as a bucket."""
+
+    request_count = 8
+
+    def local_path(self, prefix: str = "") -> None:  # type: ignore[override]
+        return None
+
+
+@pytest.fixture
+def cheap_files(monkeypatch):
+    """What lies in between pays for arrays that are small, too."""
+    for name in ("FILE", "STRETCH", "UNIT", "REQUEST"):
+        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{name}", 10.0)
+    monkeypatch.setattr("zstore.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
+
+
+@settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    case=cases(),
+    budget=st.sampled_from(["least", "some", "much"]),
+    hole=st.integers(0, 3),
+    between=st.sampled_from([None, LocalStore, Afar]),
+)
+def test_there_and_back_is_the_same(case, budget, hole, between, tmp_path_factory, cheap_files):
+    """Items, documents, stored chunks; in any memory, by way of scratch arrays here and afar, and without."""
     made, new, old = case
     place: Path = tmp_path_factory.mktemp("rechunk")
+    new["scratch"] = old["scratch"] = None if between is None else between(place / "scratch")
     array = zstore.create_array(place / "a", **made)
     keys = sorted(
         key for key in LocalStore(place / "a").list("") if "zarr.json" not in key and ".z" not in key
@@ -114,7 +143,7 @@ def test_there_and_back_is_the_same(case, budget, hole, tmp_path_factory):
     back = zstore.convert(there, place / "c", check=True, **old)
     np.testing.assert_array_equal(back[...], whole)
     assert (back.chunks, back.shards) == (array.chunks, array.shards)
-    assert not list(place.rglob(JOB))
+    assert not list(place.rglob(JOB)) and not list(place.glob("scratch/**/c/*"))
     if made["dtype"] is STRUCT:
         return
     assert back.model.dtype == array.model.dtype
@@ -153,13 +182,6 @@ def maps(place: Any, **options: Any) -> zstore.Array:
     return array
 
 
-@pytest.fixture
-def cheap_files(monkeypatch):
-    """What lies in between pays for arrays that are small, too."""
-    for name in ("FILE", "STRETCH", "UNIT"):
-        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{name}", 10.0)
-
-
 @pytest.mark.parametrize("memory", [1 << 20, 100_000, 40_000], ids=["whole", "part", "little"])
 def test_each_chunk_of_the_source_is_decoded_once(memory, tmp_path, cheap_files):
     """In one pass, or, where memory is short, by way of an array in between, which is gone afterwards."""
@@ -183,7 +205,7 @@ def test_each_chunk_of_the_source_is_decoded_once(memory, tmp_path, cheap_files)
 @pytest.mark.parametrize("scratch", [True, False])
 def test_what_was_interrupted_makes_only_what_is_left(scratch, tmp_path, cheap_files, monkeypatch):
     if not scratch:
-        monkeypatch.setattr(converting, "_room", lambda there, scratch: 0)
+        monkeypatch.setattr(converting, "_find_rooms", lambda *given: [])
     array, store = maps(tmp_path / "a"), Reads(tmp_path / "a")
     whole = zstore.convert(store, tmp_path / "whole", memory=40_000, **SERIES)
     every, store.read = sum(store.read.values()), Counter()
@@ -207,7 +229,7 @@ def test_what_was_interrupted_makes_only_what_is_left(scratch, tmp_path, cheap_f
 
 
 def test_without_room_between_chunks_are_decoded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(converting, "_room", lambda there, scratch: 0)
+    monkeypatch.setattr(converting, "_find_rooms", lambda *given: [])
     array = maps(tmp_path / "a")
     found = estimate_conversion(tmp_path / "a", tmp_path / "b", memory=40_000, **SERIES)[""]
     assert found.scratch_size == 0 and (found.read_size or 0) > 2 * array.nbytes
@@ -232,6 +254,36 @@ def test_scratch_lies_where_it_is_asked_for_and_goes(tmp_path, cheap_files):
     )
     np.testing.assert_array_equal(made[...], array[...])
     assert any(seen) and not [path for path in (tmp_path / "s").rglob("*") if path.is_file()]
+
+
+def test_what_lies_afar_is_compressed_where_that_saves_the_way(tmp_path, cheap_files, monkeypatch):
+    """As far as the source tells how much is left; and on a disk that holds it in no other way."""
+    array, noise = maps(tmp_path / "a"), np.random.default_rng(1).integers(0, 1 << 16, MAPS["shape"])
+    maps(tmp_path / "few")[...] = noise % 16
+    maps(tmp_path / "flat")[...] = 7
+    maps(tmp_path / "noise")[...] = noise
+    call = partial(estimate_conversion, memory=80_000, **SERIES)
+    sizes = {
+        name: call(tmp_path / name, Afar(tmp_path / "b"), scratch=Afar(tmp_path / "s"))[""].scratch_size
+        for name in ("few", "flat", "noise")
+    }
+    assert sizes["noise"] == array.nbytes > sizes["few"] > sizes["flat"] > 0
+    assert call(tmp_path / "flat", Afar(tmp_path / "b"))[""].scratch_size == array.nbytes, "on the disk here"
+    monkeypatch.setattr(converting, "_free", lambda directory: 10_000 if directory else 1 << 40)
+    assert call(tmp_path / "flat", MemoryStore())[""].scratch_size < 10_000
+    assert call(tmp_path / "noise", MemoryStore())[""].scratch_size == 0, "there is no room"
+    # Of a bucket, what the disk has no room for lies beside the target.
+    store, seen = Afar(tmp_path / "b"), set[str]()
+
+    def progress(done: int, total: int) -> None:
+        seen.update(key.split("/")[2] for key in store.list(JOB) if "/c/" in key)
+
+    made = zstore.convert(tmp_path / "noise", store, memory=80_000, check=True, progress=progress, **SERIES)
+    np.testing.assert_array_equal(made[...], noise)
+    assert seen == {"scratch"} and not list(store.list(JOB))
+    with ThreadPoolExecutor(2) as pool:
+        again = partial(zstore.convert, memory=80_000, executor=pool, overwrite=True, **SERIES)
+        np.testing.assert_array_equal(again(tmp_path / "a", store)[...], array[...])
 
 
 def test_what_lies_between_and_is_lost_is_no_data(tmp_path, cheap_files):
@@ -301,12 +353,11 @@ def test_units_run_anywhere_in_any_order_and_twice(tmp_path, cheap_files):
             StoredArray(LocalStore(tmp_path / str(number)), "", target.model),
             40_000,
             is_firm=True,
-            scratch_size=1 << 30,
+            rooms=[Room(1 << 30)],
         )
-        places = job.arrays(LocalStore(tmp_path / f"s{number}"), "")
-        for old, new, step in zip(places, places[1:], job.passes.steps, strict=False):
-            cells = job.touched.spread(job.target, new)
-            plan = Recoding(old, new, cells, step.counts, step.length, keeps=False)
+        passes = list(plans(job, (LocalStore(tmp_path / f"s{number}"), ""), lambda count: None, keeps=False))
+        assert len(passes) == 2
+        for plan in passes:
             units = list(plan.units())
             assert len(units) > 1
             if number:
@@ -345,8 +396,10 @@ def test_chunks_that_touch(data):
     touched = [c for c in itertools.product(*map(range, arrays[1].counts)) if mask[arrays[1].box(c)].any()]
     assert list(spread) == touched and len(spread) == len(touched)
     counts = tuple(data.draw(st.integers(1, 4)) for _ in shape)
-    found = [cell for unit in spread.units(counts) for cell in spread.within(unit, counts)]
+    found = [cell for unit in spread.units(counts) for cell in cells_of(unit, counts, arrays[1].counts)]
     assert sorted(found) == touched
+    others = data.draw(st.lists(st.sampled_from(touched), unique=True)) if touched else []
+    assert list(spread - Cells(spread.counts, others)) == [cell for cell in touched if cell not in others]
 
 
 def test_a_large_job_is_planned_at_once():
@@ -355,7 +408,7 @@ def test_a_large_job_is_planned_at_once():
     shape = (100_000, 10_000, 10_000)
     sides = [Side(shape, grid, grid, 2, "zstd") for grid in grids]
     tracemalloc.start()
-    plan = plan_passes(*sides, 8 << 30, is_firm=True, threads=2, scratch_size=1 << 50)
+    plan = plan_passes(*sides, 8 << 30, is_firm=True, threads=2, rooms=[Room(1 << 50)])
     counts = grids[0].count(shape)
     assert prod(counts) == 10**7
     cells = Cells(counts, itertools.product(*map(range, counts)))

@@ -7,16 +7,28 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import PLACE, SIZE, WORDS, codec_of, cutting_options, show_progress, storage_options
+from zstore.cli.options import (
+    SIZE,
+    WORDS,
+    codec_of,
+    cutting_options,
+    json_option,
+    list_tree,
+    say,
+    show_progress,
+    storage_options,
+)
 from zstore.report.summary import format_size
 
 RASTER_SUFFIXES = (".tif", ".tiff")
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
 RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile", "packing")
-
 # Options of a Zarr made of a Zarr.
 ZARR_OPTIONS = ("check", "resume", "memory", "scratch", "dry_run")
+
+# What a conversion says: for programs, and for people.
+Said = tuple[dict[str, Any], str]
 
 
 @click.command()
@@ -30,7 +42,9 @@ ZARR_OPTIONS = ("check", "resume", "memory", "scratch", "dry_run")
 @click.option("--resume", is_flag=True, help="Zarr to Zarr: go on with what was interrupted.")
 @click.option("--check", is_flag=True, help="Zarr to Zarr: compare all values afterwards.")
 @click.option("--memory", **SIZE, help="Zarr to Zarr: how much to hold at once, like 512M.")
-@click.option("--scratch", **PLACE, help="Zarr to Zarr: a directory for what is kept in between.")
+@click.option(
+    "--scratch", metavar="PLACE", help="Zarr to Zarr: a directory or URL for what is kept in between."
+)
 @click.option("--dry-run", is_flag=True, help="Zarr to Zarr: say what would be done, and do nothing.")
 @click.option(
     "--stack",
@@ -53,8 +67,9 @@ ZARR_OPTIONS = ("check", "resume", "memory", "scratch", "dry_run")
 )
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")
 @click.option("--cog", is_flag=True, help="Write the raster as a cloud-optimised GeoTIFF.")
+@json_option
 @click.pass_context
-def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
+def convert(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Make a Zarr of rasters, a NetCDF or HDF5 file or a Zarr, or a GeoTIFF where TARGET ends in .tif.
 
     Several rasters become one Zarr by --stack. Of a Zarr, --chunks and --shards are for the last
@@ -62,14 +77,21 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
 
     \b
     zstore convert maps.zarr series.zarr --chunks 8760,32,32 --memory 4G --dry-run
+    zstore convert old.zarr s3://bucket/new.zarr --shards 4096 --codec zstd:5 --resume
+    zstore convert old.zarr --metadata-only
     zstore convert scene.tif scene.zarr --pyramid
+    zstore convert S2_*.tif series.zarr --stack time --times S2_%Y%m%d_*
     """
-    from zstore.integrations.rasters import is_netcdf
-    from zstore.upkeep.convert import convert_metadata
-
     given = {
         name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
+    say(as_json, *_convert(paths, given, options))
+
+
+def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -> Said:
+    from zstore.integrations.rasters import is_netcdf
+    from zstore.upkeep.convert import convert_metadata
+
     metadata_only, remove_old = options.pop("metadata_only"), options.pop("remove_old")
     zarr_only = {name: options.pop(name) for name in ZARR_OPTIONS}
     stack, times = options.pop("stack"), options.pop("times")
@@ -79,8 +101,7 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         if more:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
         made = convert_metadata(source, zarr_format=options["zarr_format"] or 3, remove_old=remove_old)
-        _show(made)
-        return
+        return _made(source, made)
     if not more:
         raise click.UsageError("Missing argument 'TARGET'.")
     if remove_old:
@@ -89,14 +110,12 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     if stack is not None or len(paths) > 2:
         _check_options(given & {*ZARR_OPTIONS, "level", "cog"}, set(), "several rasters")
         _check_lengths(options)
-        _to_stack(paths[:-1], target, stack, times, **options)
-        return
+        return _to_stack(paths[:-1], target, stack, times, **options)
     if times is not None:
         raise click.UsageError("--times goes with --stack time")
     if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
         _check_options(given, set(options) - set(RASTER_OPTIONS) | set(ZARR_OPTIONS), "a Zarr made of a Zarr")
-        _to_other_zarr(source, target, zarr_only, **options)
-        return
+        return _to_other_zarr(source, target, zarr_only, **options)
     for name in ZARR_OPTIONS:
         if name in given:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with a Zarr made of a Zarr")
@@ -104,14 +123,17 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     if options["zarr_format"] == 1:
         raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
     if target.lower().endswith(RASTER_SUFFIXES):
-        _to_raster(source, target, **options)
-    elif is_netcdf(source):
-        _from_netcdf(source, target, **options)
-    else:
-        _to_zarr(source, target, **options)
+        return _to_raster(source, target, **options)
+    return (_from_netcdf if is_netcdf(source) else _to_zarr)(source, target, **options)
 
 
-def _to_raster(source: str, target: str, **options: Any) -> None:
+def _made(path: str, node: Any) -> Said:
+    is_group = hasattr(node, "tree")
+    text = str(node.tree()) if is_group else f"{node.name} {node.shape} {node.dtype}"
+    return {"path": path, "nodes": list_tree(node)}, text
+
+
+def _to_raster(source: str, target: str, **options: Any) -> Said:
     from zstore.integrations.rasters import zarr_to_raster
 
     with show_progress("writing") as progress:
@@ -125,10 +147,11 @@ def _to_raster(source: str, target: str, **options: Any) -> None:
             overwrite=options["overwrite"],
             progress=progress,
         )
-    click.echo(f"{path}: {format_size(path.stat().st_size)}")
+    size = path.stat().st_size
+    return {"path": target, "size": size}, f"{path}: {format_size(size)}"
 
 
-def _from_netcdf(source: str, target: str, **options: Any) -> None:
+def _from_netcdf(source: str, target: str, **options: Any) -> Said:
     from zstore.integrations.rasters import netcdf_to_zarr
 
     has_codecs = options["packing"] == "codecs"
@@ -148,18 +171,18 @@ def _from_netcdf(source: str, target: str, **options: Any) -> None:
             overwrite=options["overwrite"],
             progress=progress,
         )
-    click.echo(str(group.tree()))
+    return _made(target, group)
 
 
-def _to_zarr(source: str, target: str, **options: Any) -> None:
+def _to_zarr(source: str, target: str, **options: Any) -> Said:
     from zstore.integrations.rasters import raster_to_zarr
 
     with show_progress("converting") as progress:
         group = raster_to_zarr(source, target, progress=progress, **_raster_options(options))
-    click.echo(str(group.tree()))
+    return _made(target, group)
 
 
-def _to_stack(sources: tuple[str, ...], target: str, stack: Any, times: str | None, **options: Any) -> None:
+def _to_stack(sources: tuple[str, ...], target: str, stack: Any, times: str | None, **options: Any) -> Said:
     from zstore.integrations.rasters import is_netcdf, rasters_to_zarr
 
     if stack is None:
@@ -176,7 +199,7 @@ def _to_stack(sources: tuple[str, ...], target: str, stack: Any, times: str | No
         group = rasters_to_zarr(
             sources, target, stack=stack, times=words, progress=progress, **_raster_options(options)
         )
-    click.echo(str(group.tree()))
+    return _made(target, group)
 
 
 def _raster_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +245,7 @@ def _check_lengths(options: dict[str, Any]) -> None:
             raise click.BadParameter("expected one length or two, Y,X", param_hint=f"--{name}")
 
 
-def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **options: Any) -> None:
+def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **options: Any) -> Said:
     from zstore.upkeep.convert import convert as convert_zarr
     from zstore.upkeep.convert import estimate_conversion
 
@@ -236,27 +259,25 @@ def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **option
     cut |= {name: zarr_only.pop(name) for name in ("memory", "scratch")}
     cut["zarr_format"] = options["zarr_format"] or 3
     if zarr_only.pop("dry_run"):
-        for name, estimate in estimate_conversion(source, target, **cut).items():
-            _show_estimate(name or source, estimate)
-        return
+        found = estimate_conversion(source, target, **cut)
+        said = {"path": target, "arrays": {name: one.as_json() for name, one in found.items()}}
+        return said, "\n".join(_planned(name or source, one) for name, one in found.items())
     with show_progress("converting", unit="chunks") as progress:
         made = convert_zarr(
             source, target, overwrite=options["overwrite"], progress=progress, **zarr_only, **cut
         )
-    _show(made)
+    return _made(target, made)
 
 
-def _show_estimate(name: str, found: Any) -> None:
+def _planned(name: str, found: Any) -> str:
     if found.memory_size is None:
-        click.echo(f"{name}: {found.unit_count} chunks are copied as they are")
-        return
-    click.echo(f"{name}: {found.unit_count} units, {found.request_count} chunks read and written")
-    click.echo(f"  decodes {format_size(found.read_size)}")
-    click.echo(f"  writes  {format_size(found.write_size)} before they are encoded")
-    click.echo(f"  holds   {format_size(found.memory_size)} at once")
-    click.echo(f"  keeps   {format_size(found.scratch_size)} in between")
-
-
-def _show(made: Any) -> None:
-    tree = getattr(made, "tree", None)
-    click.echo(f"{made.name} {made.shape} {made.dtype}" if tree is None else str(tree()))
+        return f"{name}: {found.request_count // 2} chunks are copied as they are"
+    return "\n".join(
+        (
+            f"{name}: {found.unit_count} units, {found.request_count} chunks read and written",
+            f"  decodes {format_size(found.read_size)}",
+            f"  writes  {format_size(found.write_size)} before they are encoded",
+            f"  holds   {format_size(found.memory_size)} at once",
+            f"  keeps   {format_size(found.scratch_size)} in between",
+        )
+    )

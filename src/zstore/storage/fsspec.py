@@ -13,6 +13,7 @@ from urllib.parse import quote
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import (
+    Entry,
     Fetch,
     Names,
     Part,
@@ -34,6 +35,7 @@ from zstore.storage.range_requests import (
     is_directory,
     make_timeout,
     send_all,
+    strong_tag,
 )
 from zstore.storage.references import guard_references
 
@@ -296,6 +298,20 @@ class FsspecStore(Store):
         start, skip = prefix and f"{prefix}/", len(self._start)
         # Names that end in "/" are the empty objects by which some tools mark a directory.
         return iter([n[skip:] for n in found if n.startswith(self._start + start) and n[-1] != "/"])
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """The entries of all objects below `prefix`, of the lists themselves where these say as much."""
+        if not hasattr(self._filesystem, "_call_s3"):
+            return super().entries(prefix)
+        known, skip = dict[str, Any](), len(self._start)
+
+        def find() -> Names:
+            known.update(self._filesystem.find(self._path(check_prefix(prefix)), detail=True))
+            return [*known]
+
+        start = self._start + (prefix and f"{prefix}/")
+        names = [n for n in self._listing(prefix, find) if n.startswith(start) and n[-1] != "/"]
+        return (Entry(n[skip:], int(known[n]["size"]), strong_tag(known[n].get("ETag"))) for n in names)
 
     def _find(self, top: str) -> Names:
         """Every file below `top`. A directory that cannot be listed is an error; `find` may leave it out."""

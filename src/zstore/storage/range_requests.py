@@ -157,7 +157,7 @@ async def _ask_http(filesystem: Any, request: Request) -> Response:
             raise IsADirectoryError(request.path)
         if 300 <= response.status < 400 and not options.get("allow_redirects", True):
             raise OSError(errno.EXDEV, f"the server sends on to {response.headers.get('Location')!r}")
-        span, version = _parse_range(response.headers), _strong(response.headers.get("ETag"))
+        span, version = _parse_range(response.headers), strong_tag(response.headers.get("ETag"))
         if response.status == 416 and _is_past_end(request.start, span.total_size):
             return Response(b"", span.total_size, span.total_size, version)
         response.raise_for_status()
@@ -219,7 +219,7 @@ async def _send_s3(filesystem: Any, request: Request) -> Response:
             continue
         finally:
             body.close()
-        version = _strong(reply.get("ETag"))
+        version = strong_tag(reply.get("ETag"))
         if not is_cut and size not in (None, len(data)):
             raise OSError(f"the server promised {size} bytes, {len(data)} came")
         if "ContentRange" not in reply:
@@ -247,7 +247,7 @@ async def _send_obstore(filesystem: Any, request: Request) -> Response:
     meta, (begin, end) = reply.meta, reply.range
     if len(data) != end - begin:
         raise OSError(f"the server promised bytes {begin} to {end}, {len(data)} bytes came")
-    return Response(data, begin, meta["size"], _strong(meta.get("e_tag")))
+    return Response(data, begin, meta["size"], strong_tag(meta.get("e_tag")))
 
 
 def is_directory(url: object) -> bool:
@@ -288,6 +288,6 @@ def _is_past_end(start: int | None, total_size: int | None) -> bool:
     return total_size == 0 if start < 0 else start >= total_size
 
 
-def _strong(tag: str | None) -> str | None:
+def strong_tag(tag: str | None) -> str | None:
     """The entity tag, unless it is a weak one, which two values may share."""
     return None if tag is None or tag.startswith("W/") else tag

@@ -24,7 +24,7 @@ from zstore.model.array import ArrayModel
 from zstore.model.order import is_same_type
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Entry, Store, join_key
 from zstore.storage.url import open_store
 
 # Decoded bytes that are held at once, and pieces of work that threads are given at a time.
@@ -79,15 +79,19 @@ class StoredArray:
 
     def stored(self) -> Iterator[Cell] | None:
         """The stored chunks, also those outside the array; None where the store cannot list."""
-        try:
-            keys = self.store.list(self.path)
-            first = next(keys, None)
-        except StoreError:
-            return None
-        skip = len(self.path) + 1 if self.path else 0
-        listed = () if first is None else chain((first,), keys)
-        cells = (self.model.keys.cell(key[skip:], self.model.ndim) for key in listed)
-        return (cell for cell in cells if cell is not None)
+        keys = _listed(lambda: self.store.list(self.path))
+        return None if keys is None else (cell for key in keys if (cell := self._cell(key)) is not None)
+
+    def entries(self) -> Iterator[tuple[Cell, Entry]] | None:
+        """The stored chunks that lie in the array, with what lists tell; None where the store cannot list."""
+        found = _listed(lambda: self.store.entries(self.path))
+        pairs = None if found is None else ((self._cell(entry.key), entry) for entry in found)
+        return (
+            None if pairs is None else ((c, entry) for c, entry in pairs if c is not None and self.holds(c))
+        )
+
+    def _cell(self, key: str) -> Cell | None:
+        return self.model.keys.cell(key[len(self.path) + 1 if self.path else 0 :], self.model.ndim)
 
     def holds(self, cell: Cell) -> bool:
         """Whether a chunk lies in the array."""
@@ -171,6 +175,16 @@ class StoredArray:
         return bound
 
 
+def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:
+    """What is found; None where the store cannot list."""
+    try:
+        found = find()
+        first = next(found, None)
+    except StoreError:
+        return None
+    return iter(()) if first is None else chain((first,), found)
+
+
 def overlap(array: StoredArray, axis: int, part: slice) -> range:
     """The places along an axis whose chunks hold something of that part."""
     places, start = range(array.counts[axis]), array.model.grid.start
@@ -209,28 +223,6 @@ def keeps_bytes(source: StoredArray, target: StoredArray) -> bool:
         return same_items(old, target.chain(cell).decode(data))
     except CodecError:
         return False
-
-
-def copy_chunks(
-    source: StoredArray, target: StoredArray, done: Callable[[int], None], *, keeps: bool = False
-) -> None:
-    """Put every stored chunk under its new key, byte for byte; `keeps` leaves those that are there.
-
-    `done` takes how many more there are.
-
-    Raises
-        StoreError: one of the stores failed.
-    """
-
-    def copy(cell: Cell) -> None:
-        if keeps and target.store.size(target.key(cell)):
-            return
-        data = source.store.get(source.key(cell))
-        if data is not None:
-            target.store.put(target.key(cell), data)
-
-    for made in run(copy, source.cells(), lambda _: source.chunk_size, source.store, target.store):
-        done(len(made))
 
 
 def same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:

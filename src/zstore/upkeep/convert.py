@@ -6,17 +6,19 @@ topmost last: what an interruption leaves is no array and no group, and is named
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
@@ -32,10 +34,10 @@ from zstore.engine.documents import (
 from zstore.engine.making import create_node
 from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
-from zstore.errors import StoreError, UnsupportedError, ZstoreError
+from zstore.errors import ChangedError, StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.plan import Estimate
 from zstore.jobs.record import JOB, Job, begin, begin_new, name_job, read_record, resumable
-from zstore.jobs.runner import counter
+from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import check_apart
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -45,10 +47,12 @@ from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
-from zstore.upkeep.chunks import Progress, StoredArray, copy_chunks, keeps_bytes, open_place
+from zstore.storage.url import open_store
+from zstore.upkeep.cells import Stored
+from zstore.upkeep.chunks import Progress, StoredArray, keeps_bytes, open_place
 from zstore.upkeep.plan import SAME, Request, plan_array, plan_group, say_in_place
-from zstore.upkeep.rechunk import Rechunking, compare, plan_rechunk, rechunk
-from zstore.upkeep.rechunk_plan import check_memory
+from zstore.upkeep.rechunk import Copying, Rechunking, carry_out, compare, plan_rechunk
+from zstore.upkeep.rechunk_plan import Room, check_memory
 
 if TYPE_CHECKING:
     from zstore.nodes.array import Array
@@ -57,6 +61,9 @@ if TYPE_CHECKING:
 __all__ = ["convert", "convert_metadata", "estimate_conversion"]
 
 Model = ArrayModel | GroupModel
+Work = Copying | Rechunking
+# Below a job's name: which versions of the source's chunks it reads.
+VERSIONS = "source"
 
 
 class _Place(NamedTuple):
@@ -97,7 +104,8 @@ def convert(
     check: bool = False,
     durable: bool = False,
     memory: int | None = None,
-    scratch: str | PathLike[str] | None = None,
+    scratch: str | PathLike[str] | Store | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -118,14 +126,17 @@ def convert(
     overwrite   replace the node there, or what an interrupted conversion left, and nothing else
     resume      go on with a conversion of the same arguments that was interrupted, or begin it: chunks that
                 it has stored are not made again
-    memory      bytes that may be held at once, beside what the process holds anyway; by default an eighth of
-                the machine's
-    scratch     a directory for what lies between source and target; beside the target where that is a
-                directory, else in the system's directory for temporary files
+    memory      bytes that may be held at once, beside what the process holds anyway, by each worker of an
+                executor; by default an eighth of the machine's
+    scratch     where to keep what lies between source and target: a directory, a URL (reached as the target
+                is) or a store. None: beside the target where that is a directory, or workers of an executor
+                write to a bucket; else on the disk of temporary files, or in the bucket where that is full
+    executor    what makes the units, e.g. a process pool or a `dask.distributed.Client`; None: threads here
 
     Raises
         UnsupportedError: something that the format cannot say; nothing was written.
         NotFoundError: there is nothing to convert.
+        ChangedError: `resume`, and chunks of the source were written since.
         StoreError: there is something at the target already, its disk is too full for what comes there, or
             one of the stores failed.
         MetadataError: `resume`, and what was interrupted there is something else; or `memory` holds no chunk.
@@ -144,23 +155,21 @@ def convert(
     said = {"source": place(*here), **_say(request, changes)}
     if resume and read_record(*there) is None and _is_there(there, changes):
         return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
-    work = _plan_work(here, there, request, changes, memory, scratch)
-    _check_room(there, work)
+    rooms = _find_rooms(there._replace(store=plain), scratch, target_options, executor)
+    work = _plan_work(here, there, request, changes, memory, rooms, executor)
+    _check_room(there, work.values(), rooms)
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
-    between = _between(plain, there.base, job, scratch) if any(map(_has_scratch, work)) else None
-    total = 0 if progress is None else sum(_count(one, check=check) for one in work)
+    _check_versions(here, there, job, {name: one.stored.version for name, one in work.items()})
+    total = sum((one.chunk_count + check * _compared(one)) for one in work.values())
     tick = counter(total, progress)
-    with job.runner() as runner:
-        for number, one in enumerate(work):
-            old, new = one[:2]
-            if isinstance(one, Rechunking):
-                rechunk(one, between, runner, f"convert-{number}", tick, keeps=job.is_resumed)
-            else:
-                copy_chunks(old, new, tick, keeps=job.is_resumed)
-            if check:
-                compare(old, new, check_memory(memory), tick)
-    if between is not None:
-        between[0].delete_prefix(between[1])
+    between = [room.place(there, job) for room in rooms] if any(map(_has_scratch, work.values())) else []
+    for number, one in enumerate(work.values()):
+        store, path = between[one.passes.room] if _has_scratch(one) else there
+        carry_out(one, (store, join_key(path, str(number))), executor, tick, keeps=job.is_resumed)
+        if check:
+            compare(one.source, one.target, check_memory(memory), executor, tick)
+    for store, path in between:
+        store.delete_prefix(path)
     parent = there.base.rpartition("/")[0]
     if parent and zarr_format != 1 and read_node(there.store, parent) is None:
         create_node(there.store, parent, GroupModel(zarr_format))
@@ -177,7 +186,8 @@ def estimate_conversion(
     *,
     target_path: str | None = None,
     memory: int | None = None,
-    scratch: str | PathLike[str] | None = None,
+    scratch: str | PathLike[str] | Store | None = None,
+    executor: Executor | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     **asked: Any,
@@ -190,19 +200,9 @@ def estimate_conversion(
     there = _Place(*open_place(target, target_path, target_options, read_only=False))
     request = Request(**{"zarr_format": 3, **asked})
     changes = _plan(here, there, request)
-    work = _plan_work(here, there, request, changes, memory, scratch)
-    names = [change.below for change in changes if isinstance(change.old, ArrayModel)]
-    return {name: _estimate(one) for name, one in zip(names, work, strict=True)}
-
-
-class _Copying(NamedTuple):
-    """An array whose chunks keep their bytes: from, to."""
-
-    source: StoredArray
-    target: StoredArray
-
-
-_Work = _Copying | Rechunking
+    rooms = _find_rooms(there, scratch, target_options, executor)
+    work = _plan_work(here, there, request, changes, memory, rooms, executor)
+    return {name: one.estimate() for name, one in work.items()}
 
 
 def _plan_work(
@@ -211,63 +211,121 @@ def _plan_work(
     request: Request,
     changes: list[_Change],
     memory: int | None,
-    scratch: str | PathLike[str] | None,
-) -> list[_Work]:
-    """What is to be done for each array."""
-    size, work = check_memory(memory), list[_Work]()
+    rooms: Sequence[_Room],
+    executor: Executor | None,
+) -> dict[str, Work]:
+    """What is to be done for each array, by its path below the place."""
+    size, work = check_memory(memory), dict[str, Work]()
     for below, old, new, is_copy in changes:
         if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
             continue
         pair = here.array(below, old, request), there.array(below, new, request)
         if is_copy:
-            work.append(_Copying(*pair))
+            work[below] = Copying(*pair, Stored.find(pair[0]))
             continue
         try:
-            room = _room(there, scratch) - prod(new.shape) * pair[1].item_size
-            work.append(plan_rechunk(*pair, size, is_firm=memory is not None, scratch_size=max(0, room)))
+            work[below] = plan_rechunk(
+                *pair,
+                size,
+                is_firm=memory is not None,
+                rooms=[room.beside(pair[1]) for room in rooms],
+                is_shared=executor is not None,
+            )
         except ZstoreError as error:
             raise error.locate(path=place(here.store, join_key(here.base, below))) from error
     return work
 
 
-def _has_scratch(one: _Work) -> bool:
+def _has_scratch(one: Work) -> TypeGuard[Rechunking]:
     return isinstance(one, Rechunking) and bool(one.passes.scratches)
 
 
-def _count(one: _Work, *, check: bool) -> int:
-    """How many chunks are told as done."""
-    if isinstance(one, Rechunking):
-        return one.chunk_count + check * len(one.touched)
-    return (1 + check) * sum(1 for _ in one.source.cells())
+def _compared(one: Work) -> int:
+    """How many chunks are compared."""
+    return len(one.touched) if isinstance(one, Rechunking) else one.chunk_count
 
 
-def _estimate(one: _Work) -> Estimate:
-    if isinstance(one, Rechunking):
-        return one.estimate()
-    count = sum(1 for _ in one.source.cells())
-    return Estimate(unit_count=count, read_size=0, request_count=2 * count)
+class _Room(NamedTuple):
+    """A store for scratch arrays, and the bytes that are free there.
+
+    is_target  whether it is where the target lies
+    is_own     whether it is this user's directory for what is temporary
+    """
+
+    store: Store
+    free: float
+    is_target: bool = False
+    is_own: bool = False
+
+    def beside(self, target: StoredArray) -> Room:
+        """What is left where the target needs its part of it."""
+        needed = prod(target.model.shape) * target.item_size if self.is_target else 0
+        return Room(self.free - needed, is_near=self.store.request_count == 1)
+
+    def place(self, there: _Place, job: Job) -> _Place:
+        """Where scratch arrays of a job are: beside its journal, or below a name that no other target has.
+
+        What others than the resumed job have left there is gone.
+
+        Raises
+            StoreError: the directory is somebody else's.
+        """
+        if self.is_target:
+            return _Place(self.store, join_key(there.base, JOB, job.name, "scratch"))
+        if self.is_own:
+            directory = Path(self.store.local_path() or "")
+            directory.mkdir(mode=0o700, exist_ok=True)
+            found = directory.lstat()
+            if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+                raise StoreError("expected a directory of this user's own", path=str(directory))
+        # Stores in memory may have only the name in common.
+        own = [os.getpid(), id(there.store)] if there.store.in_memory else []
+        made = _Place(self.store, name_job([job.name, place(*there), *own]))
+        if not job.is_resumed:
+            made.store.delete_prefix(made.base)
+        return made
 
 
-def _room(there: _Place, scratch: str | PathLike[str] | None) -> int:
-    """Free bytes where scratch arrays go."""
-    directory = Path(scratch) if scratch is not None else there.store.local_path(there.base)
-    return _free(directory or Path(tempfile.gettempdir()))
+def _find_rooms(
+    there: _Place,
+    scratch: str | PathLike[str] | Store | None,
+    options: Mapping[str, Any] | None,
+    executor: Executor | None,
+) -> list[_Room]:
+    """Where scratch arrays may lie, the best first."""
+    if scratch is not None:
+        is_url = isinstance(scratch, str) and "://" in scratch
+        store = open_store(scratch, storage_options=options if is_url else None)
+        return [_Room(store, _free(store.local_path()))]
+    directory = there.store.local_path(there.base)
+    if directory is not None:
+        return [_Room(there.store, _free(directory), is_target=True)]
+    own = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}")
+    rooms = [_Room(LocalStore(own), _free(own), is_own=True)]
+    # A bucket has room for all, and every worker sees it.
+    afar = [_Room(there.store, inf, is_target=True)] if there.store.request_count > 1 else []
+    return afar if executor is not None and afar else rooms + afar
 
 
-def _free(directory: Path) -> int:
-    return shutil.disk_usage(
-        next(above for above in (directory, *directory.absolute().parents) if above.exists())
-    ).free
+def _free(directory: Path | None) -> float:
+    """Bytes that are free on the disk of a directory; of none, all."""
+    if directory is None:
+        return inf
+    above = next(above for above in (directory, *directory.absolute().parents) if above.exists())
+    return shutil.disk_usage(above).free
 
 
-def _check_room(there: _Place, work: list[_Work]) -> None:
+def _check_room(there: _Place, work: Iterable[Work], rooms: Sequence[_Room]) -> None:
     """Refuse a disk that is too full for what is stored as it is; what codecs leave of others is not known.
 
     Raises
         StoreError: it does not.
     """
-    directory = there.store.local_path(there.base)
-    needed = sum(one.raw_size for one in work if isinstance(one, Rechunking))
+    directory, needed = there.store.local_path(there.base), 0
+    for one in work:
+        needed += one.raw_size
+        if _has_scratch(one) and rooms[one.passes.room].is_target:
+            needed += one.passes.scratch_size
     if directory is None or needed <= _free(directory):
         return
     # What an interrupted conversion has stored is not made again, and what is replaced goes first.
@@ -276,27 +334,26 @@ def _check_room(there: _Place, work: list[_Work]) -> None:
         raise StoreError(f"chunks of {needed} bytes do not fit into {room} that are free", path=place(*there))
 
 
-def _between(store: Store, base: str, job: Job, scratch: str | PathLike[str] | None) -> tuple[Store, str]:
-    """Where scratch arrays of a job are: beside its journal, or in a directory of this machine.
-
-    There, each target has a place of its own, and what others than the resumed job have left in it is gone.
+def _check_versions(here: _Place, there: _Place, job: Job, versions: dict[str, str]) -> None:
+    """Keep which versions of its chunks a job has read of the source; what goes on with it reads the same.
 
     Raises
-        StoreError: that directory is somebody else's.
+        ChangedError: they are others.
     """
-    if scratch is None and store.local_path(base) is not None:
-        return store, join_key(base, JOB, job.name, "scratch")
-    directory = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}") if scratch is None else Path(scratch)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = directory.lstat()
-    if scratch is None and (found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode)):
-        raise StoreError("expected a directory of this user's own", path=str(directory))
-    # Stores in memory may have only the name in common.
-    own = [os.getpid(), id(store)] if store.in_memory else []
-    between = LocalStore(directory), name_job([job.name, place(store, base), *own])
-    if not job.is_resumed:
-        between[0].delete_prefix(between[1])
-    return between
+    key = join_key(there.base, JOB, job.name, VERSIONS)
+    former = there.store.get(key) if job.is_resumed else None
+    if former is None:
+        there.store.put(key, json.dumps(versions).encode())
+        return
+    known: Any = {}
+    with suppress(ValueError):
+        known = json.loads(bytes(former))
+    below = next((name for name in versions if known.get(name) != versions[name]), None)
+    if below is not None:
+        raise ChangedError(
+            "chunks were written since the conversion was interrupted; expected none, or overwrite",
+            path=place(here.store, join_key(here.base, below)),
+        )
 
 
 @resumable

@@ -35,6 +35,9 @@ FILE = 30_000.0
 # For each stored byte from a store with latency, and each request to one.
 DISTANCE = 10.0
 REQUEST = 3_000_000.0
+# Compressing what goes to a scratch array with lz4; and how much more it leaves than the source's codecs.
+QUICK_ENCODING = 1.5
+QUICK_RATIO = 1.5
 # What each unit costs beside.
 UNIT = 500_000.0
 ENCODING = 2.0
@@ -56,6 +59,7 @@ class Side(NamedTuple):
     codec     the name of what decoding costs most by; "" where chunks are stored as they are
     is_near   whether its chunks are files, or lie in memory
     is_native whether the kernels deal with its chunks without memory of their own
+    ratio     stored bytes for each decoded one
     """
 
     shape: Shape
@@ -65,6 +69,7 @@ class Side(NamedTuple):
     codec: str = ""
     is_near: bool = True
     is_native: bool = True
+    ratio: float = STORED
 
     @property
     def counts(self) -> Shape:
@@ -105,19 +110,29 @@ class Pass:
     cost: float
 
 
+class Room(NamedTuple):
+    """Where a scratch array may lie: how many bytes fit, and whether it is a disk of this machine."""
+
+    size: float
+    is_near: bool = True
+
+
 @dataclass(frozen=True)
 class Passes:
     """How one array gets other chunks.
 
     steps         in order
     scratches     the shapes of the chunks of the arrays between them
-    scratch_size  bytes of the largest two of those that are there at a time
-    memory        bytes that it takes at most
+    scratch_size  bytes of these, about where they are compressed
+    room          which of the rooms they lie in
+    codec         "lz4" where they are compressed
     """
 
     steps: tuple[Pass, ...]
-    scratches: tuple[Shape, ...]
-    scratch_size: int
+    scratches: tuple[Shape, ...] = ()
+    scratch_size: int = 0
+    room: int = 0
+    codec: str = ""
 
     @property
     def memory(self) -> int:
@@ -160,13 +175,15 @@ def plan_passes(
     *,
     is_firm: bool,
     threads: int,
-    scratch_size: int = 0,
+    rooms: Sequence[Room] = (),
+    ratio: float = 1.0,
     copies: int = 1,
 ) -> Passes:
     """The cheapest way to write the items of one array into another.
 
     is_firm       whether more memory is refused rather than taken, where less than a chunk fits
-    scratch_size  bytes that there is room for between source and target; 0: no scratch array can be made
+    rooms         where a scratch array may lie between source and target: the first that holds it
+    ratio         stored bytes for each decoded one of the source
     copies        how often the items of a unit are held
 
     Raises
@@ -179,21 +196,43 @@ def plan_passes(
             f"memory is {memory} bytes; expected at least {direct.memory}, which chunks of "
             f"{target.grid.chunk_shape} made of chunks of {source.pieces.chunk_shape} take"
         )
-    best, cost = Passes((direct,), (), 0), direct.cost
-    once = direct.read_count <= prod(source.grid.count(source.shape))
-    if once or not 0 < whole <= scratch_size:
+    best, cost = Passes((direct,)), direct.cost
+    found = _choose_room(rooms, whole, min(1.0, QUICK_RATIO * ratio))
+    if found is None or direct.read_count <= prod(source.grid.count(source.shape)):
         return best
+    room, codec, left = found
+    is_near, kept = rooms[room].is_near, ceil(whole * left)
+    # To write a byte there; files of this machine are written from memory as it is.
+    writing = SCRATCH_WRITING if is_near else left * DISTANCE
+    writing += QUICK_ENCODING if codec else 0
     for shape in _scratches(source, target, memory):
         grid = RegularGrid(shape)
-        between = Side(source.shape, grid, grid, source.item_size)
+        share = left if codec or not is_near else STORED
+        between = Side(source.shape, grid, grid, source.item_size, codec, is_near, ratio=share)
         steps = (
             _choose(source, between, memory, threads, copies),
             _choose(between, target, memory, threads, copies),
         )
-        said = sum(step.cost for step in steps) + whole * SCRATCH_WRITING + steps[0].write_count * FILE
+        said = sum(step.cost for step in steps) + whole * writing
+        said += steps[0].write_count * (FILE if is_near else REQUEST)
         if said < cost and all(step.memory <= max(memory, direct.memory) for step in steps):
-            best, cost = Passes(steps, (shape,), whole), said
+            best, cost = Passes(steps, (shape,), kept, room, codec and "lz4"), said
     return best
+
+
+def _choose_room(rooms: Sequence[Room], whole: int, ratio: float) -> tuple[int, str, float] | None:
+    """(the first room that holds so many bytes, the codec there, the part of them that it leaves).
+
+    On a disk nothing is compressed that fits as it is; afar, what saves more of the way than it takes.
+    """
+    for number, room in enumerate(rooms):
+        saved = 0.0 if room.is_near else 2 * (1 - ratio) * DISTANCE
+        is_worth = saved > QUICK_ENCODING + DECODING["blosc"]
+        if 0 < whole <= room.size and not is_worth:
+            return number, "", 1.0
+        if 0 < whole * ratio <= room.size and ratio < 1:
+            return number, "blosc", ratio
+    return None
 
 
 def _size(grid: Grid, shape: Shape) -> int:
@@ -280,7 +319,7 @@ def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) 
     held = held + 2 * np.minimum(cells, threads) * chunk
     held = held + (0 if source.is_near and target.is_near else WINDOWS_SIZE)
     cost = decoded * DECODING.get(source.codec, OTHER_DECODING) + units * UNIT + size * NEW_MEMORY
-    cost = cost + touches * piece * STORED * (0.1 if source.is_near else DISTANCE)
+    cost = cost + touches * piece * source.ratio * (0.1 if source.is_near else DISTANCE)
     cost = (
         cost
         + touches * (FILE if source.is_near else REQUEST)

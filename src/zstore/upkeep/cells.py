@@ -1,0 +1,187 @@
+"""Some of the chunks of an array: which are stored, which others they touch, which a unit of a plan names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import compress, product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.jobs.plan import Unit
+from zstore.upkeep.chunks import Cell, StoredArray, overlap
+from zstore.upkeep.rechunk_plan import Shape, edges
+
+# Which chunks there are is kept as a byte for each, where a grid has no more of them than this.
+MASK_SIZE = 1 << 27
+PLACES_COUNT = 1 << 16
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Cells:
+    """Some chunks of an array: those of a grid that are given, or all of them (None)."""
+
+    def __init__(self, counts: Shape, cells: Iterable[Cell] | None) -> None:
+        self.counts = counts
+        self._is_all = cells is None
+        self._mask: Mask | None = None
+        self._set = set[Cell]()
+        if cells is not None and prod(counts) > MASK_SIZE:
+            self._set = set(cells)
+        elif cells is not None:
+            self._mask = np.zeros(counts, bool)
+            for cell in cells:
+                self._mask[cell] = True
+
+    def __iter__(self) -> Iterator[Cell]:
+        if self._is_all:
+            yield from product(*map(range, self.counts))
+        elif self._mask is None:
+            yield from sorted(self._set)
+        else:
+            yield from _places(self._mask)
+
+    def __len__(self) -> int:
+        if self._is_all:
+            return prod(self.counts)
+        return len(self._set) if self._mask is None else int(np.count_nonzero(self._mask))
+
+    def __or__(self, other: Cells) -> Cells:
+        if self._is_all or other._is_all:
+            return Cells(self.counts, None)
+        made = Cells(self.counts, ())
+        made._set = self._set | other._set
+        if self._mask is not None and other._mask is not None:
+            made._mask = self._mask | other._mask
+        return made
+
+    def __sub__(self, other: Cells) -> Cells:
+        made = Cells(self.counts, ())
+        if made._mask is None:
+            made._set = set() if other._is_all else {cell for cell in self if cell not in other._set}
+        elif not other._is_all:
+            mine = np.ones(self.counts, bool) if self._mask is None else self._mask
+            made._mask = mine & ~other._mask  # type: ignore[operator]
+        return made
+
+    def spread(self, array: StoredArray, other: StoredArray) -> Cells:
+        """The chunks of the other array that hold something of these, which are chunks of the first."""
+        if array.model.grid == other.model.grid:
+            return self
+        if self._is_all:
+            return Cells(other.counts, None)
+        made = Cells(other.counts, ())
+        if self._mask is None or made._mask is None:
+            boxes = map(array.box, self)
+            touched = (product(*(overlap(other, d, part) for d, part in enumerate(box))) for box in boxes)
+            return Cells(other.counts, (cell for cells in touched for cell in cells))
+        mask = self._mask
+        for axis in range(mask.ndim):
+            mask = _reduce(mask, axis, _spans(array, other, axis))
+        made._mask = mask
+        return made
+
+    def units(self, counts: Shape) -> Iterator[Unit]:
+        """The units of so many chunks along each axis in which some of these lie, in order.
+
+        The last number of each tells which these are, as bits, for `cells_of`; -1: all.
+        """
+        if self._is_all:
+            lines = (range(-(-most // n)) for most, n in zip(self.counts, counts, strict=True))
+            yield from ((*place, -1) for place in product(*lines))
+        elif self._mask is None:
+            for place in sorted({tuple(p // n for p, n in zip(cell, counts, strict=True)) for cell in self}):
+                every = cells_of((*place, -1), counts, self.counts)
+                yield *place, _bits(np.array([cell in self._set for cell in every]))
+        else:
+            mask = self._mask
+            for axis, count in enumerate(counts):
+                if mask.size:
+                    mask = np.logical_or.reduceat(mask, np.arange(0, mask.shape[axis], count), axis=axis)
+            for place in _places(mask):
+                sides = _sides(place, counts, self.counts)
+                yield *place, _bits(self._mask[tuple(slice(s.start, s.stop) for s in sides)].reshape(-1))
+
+
+def _sides(place: Cell, counts: Shape, most: Shape) -> list[range]:
+    """The places of the chunks of a unit along each axis."""
+    return [range(p * n, min(p * n + n, end)) for p, n, end in zip(place, counts, most, strict=True)]
+
+
+def _bits(mask: Mask) -> int:
+    """Where a mask holds, as the bits of a number; -1: everywhere."""
+    return -1 if mask.all() else int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+
+
+def cells_of(unit: Unit, counts: Shape, most: Shape) -> list[Cell]:
+    """The chunks that a unit of so many along each axis names, on a grid of `most`."""
+    *place, bits = unit
+    sides = _sides(tuple(place), counts, most)
+    every, length = product(*sides), prod(map(len, sides))
+    if bits < 0:
+        return list(every)
+    packed = np.frombuffer(bits.to_bytes(-(-length // 8), "little"), np.uint8)
+    return list(compress(every, np.unpackbits(packed, count=length, bitorder="little").tolist()))
+
+
+class Stored(NamedTuple):
+    """What is stored of an array.
+
+    cells    its chunks; all, where the store cannot list
+    size     their bytes
+    version  what tells these values from others, as far as the store does; "" where it cannot list
+    """
+
+    cells: Cells
+    size: int
+    version: str
+
+    @classmethod
+    def find(cls, array: StoredArray, *, least: int = 0) -> Stored:
+        """What one listing tells; of chunks with fewer bytes than `least`, nothing."""
+        entries = array.entries()
+        if entries is None:
+            return cls(Cells(array.counts, None), 0, "")
+        size = marks = 0
+
+        def found() -> Iterator[Cell]:
+            nonlocal size, marks
+            for cell, entry in entries:
+                if entry.size >= least:
+                    mark = f"{cell} {entry.size} {entry.version}".encode()
+                    # A sum is the same in whatever order a store lists.
+                    marks += int.from_bytes(hashlib.blake2b(mark, digest_size=16).digest())
+                    size += entry.size
+                    yield cell
+
+        cells = Cells(array.counts, found())
+        return cls(cells, size, f"{marks % (1 << 128):032x}")
+
+
+def _places(mask: Mask) -> Iterator[Cell]:
+    """Where a mask holds, in order."""
+    found = np.argwhere(mask)
+    for first in range(0, len(found), PLACES_COUNT):
+        yield from map(tuple, found[first : first + PLACES_COUNT].tolist())
+
+
+def _spans(array: StoredArray, other: StoredArray, axis: int) -> Any:
+    """(first, last + 1) of the chunks of an array that each chunk of the other touches along an axis."""
+    length = array.model.shape[axis]
+    old, new = (edges(one.model.grid, axis, length) for one in (array, other))
+    first = np.searchsorted(old, new[:-1], side="right") - 1
+    return np.stack([first, np.searchsorted(old, new[1:], side="left")], 1)
+
+
+def _reduce(mask: Mask, axis: int, spans: Any) -> Mask:
+    """Whether there is anything in each of the spans along an axis."""
+    if not mask.size or not len(spans):
+        return np.zeros((*mask.shape[:axis], len(spans), *mask.shape[axis + 1 :]), bool)
+    # Of pairs of places, the stretch from the first to the second is wanted; one may lie past the end.
+    room = np.zeros((*mask.shape[:axis], 1, *mask.shape[axis + 1 :]), bool)
+    padded = np.concatenate([mask, room], axis)
+    made = np.logical_or.reduceat(padded, spans.reshape(-1), axis=axis)
+    return made[(slice(None),) * axis + (slice(None, None, 2),)]
