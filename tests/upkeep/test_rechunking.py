@@ -396,7 +396,9 @@ def test_chunks_that_touch(data):
     touched = [c for c in itertools.product(*map(range, arrays[1].counts)) if mask[arrays[1].box(c)].any()]
     assert list(spread) == touched and len(spread) == len(touched)
     counts = tuple(data.draw(st.integers(1, 4)) for _ in shape)
-    found = [cell for unit in spread.units(counts) for cell in cells_of(unit, counts, arrays[1].counts)]
+    found = [
+        cell for unit in spread.units(counts, spread) for cell in cells_of(unit, counts, arrays[1].counts)
+    ]
     assert sorted(found) == touched
     others = data.draw(st.lists(st.sampled_from(touched), unique=True)) if touched else []
     assert list(spread - Cells(spread.counts, others)) == [cell for cell in touched if cell not in others]
@@ -412,7 +414,7 @@ def test_a_large_job_is_planned_at_once():
     counts = grids[0].count(shape)
     assert prod(counts) == 10**7
     cells = Cells(counts, itertools.product(*map(range, counts)))
-    units = sum(1 for _ in cells.units(plan.steps[0].counts))
+    units = sum(1 for _ in cells.units(plan.steps[0].counts, cells))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 300 << 20 and units <= 10**7

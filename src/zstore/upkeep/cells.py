@@ -35,6 +35,8 @@ class Cells:
             self._mask = np.zeros(counts, bool)
             for cell in cells:
                 self._mask[cell] = True
+            if self._mask.all():
+                self._is_all, self._mask = True, None
 
     def __iter__(self) -> Iterator[Cell]:
         if self._is_all:
@@ -84,36 +86,40 @@ class Cells:
         made._mask = mask
         return made
 
-    def units(self, counts: Shape) -> Iterator[Unit]:
+    def units(self, counts: Shape, left: Cells) -> Iterator[Unit]:
         """The units of so many chunks along each axis in which some of these lie, in order.
 
-        The last number of each tells which these are, as bits, for `cells_of`; -1: all.
+        The last number of each tells, as bits for `cells_of`, which of its chunks are `left`; -1: all.
         """
+        for place in self._places(counts):
+            yield *place, left._bits(place, counts)
+
+    def _places(self, counts: Shape) -> Iterator[Cell]:
         if self._is_all:
-            lines = (range(-(-most // n)) for most, n in zip(self.counts, counts, strict=True))
-            yield from ((*place, -1) for place in product(*lines))
+            yield from product(*(range(-(-most // n)) for most, n in zip(self.counts, counts, strict=True)))
         elif self._mask is None:
-            for place in sorted({tuple(p // n for p, n in zip(cell, counts, strict=True)) for cell in self}):
-                every = cells_of((*place, -1), counts, self.counts)
-                yield *place, _bits(np.array([cell in self._set for cell in every]))
+            yield from sorted({tuple(p // n for p, n in zip(cell, counts, strict=True)) for cell in self})
         else:
             mask = self._mask
             for axis, count in enumerate(counts):
                 if mask.size:
                     mask = np.logical_or.reduceat(mask, np.arange(0, mask.shape[axis], count), axis=axis)
-            for place in _places(mask):
-                sides = _sides(place, counts, self.counts)
-                yield *place, _bits(self._mask[tuple(slice(s.start, s.stop) for s in sides)].reshape(-1))
+            yield from _places(mask)
+
+    def _bits(self, place: Cell, counts: Shape) -> int:
+        if self._is_all:
+            return -1
+        sides = _sides(place, counts, self.counts)
+        if self._mask is None:
+            mask = np.array([cell in self._set for cell in product(*sides)])
+        else:
+            mask = self._mask[tuple(slice(side.start, side.stop) for side in sides)].reshape(-1)
+        return -1 if mask.all() else int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
 def _sides(place: Cell, counts: Shape, most: Shape) -> list[range]:
     """The places of the chunks of a unit along each axis."""
     return [range(p * n, min(p * n + n, end)) for p, n, end in zip(place, counts, most, strict=True)]
-
-
-def _bits(mask: Mask) -> int:
-    """Where a mask holds, as the bits of a number; -1: everywhere."""
-    return -1 if mask.all() else int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
 def cells_of(unit: Unit, counts: Shape, most: Shape) -> list[Cell]:

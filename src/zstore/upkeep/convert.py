@@ -163,11 +163,13 @@ def convert(
     total = sum((one.chunk_count + check * _compared(one)) for one in work.values())
     tick = counter(total, progress)
     between = [room.place(there, job) for room in rooms] if any(map(_has_scratch, work.values())) else []
-    for number, one in enumerate(work.values()):
-        store, path = between[one.passes.room] if _has_scratch(one) else there
-        carry_out(one, (store, join_key(path, str(number))), executor, tick, keeps=job.is_resumed)
-        if check:
-            compare(one.source, one.target, check_memory(memory), executor, tick)
+    with job.runner(executor) as runner:
+        for number, one in enumerate(work.values()):
+            store, path = between[one.passes.room] if _has_scratch(one) else there
+            between_here = store, join_key(path, str(number))
+            carry_out(one, between_here, runner, f"convert-{number}", tick, keeps=job.is_resumed)
+            if check:
+                compare(one.source, one.target, check_memory(memory), executor, tick)
     for store, path in between:
         store.delete_prefix(path)
     parent = there.base.rpartition("/")[0]
@@ -222,6 +224,8 @@ def _plan_work(
         pair = here.array(below, old, request), there.array(below, new, request)
         if is_copy:
             work[below] = Copying(*pair, Stored.find(pair[0]))
+            if executor is not None:
+                work[below] = work[below]._replace(most=None)
             continue
         try:
             work[below] = plan_rechunk(

@@ -1,8 +1,8 @@
 """An array written anew with other chunks, codecs or keys, in units that memory holds; and compared.
 
 A unit owns the chunks that it writes. It can be made without any other, in any order, in any process, and
-twice: it comes out the same. A chunk is there as a whole, or not at all: what is stored is the journal, and
-who goes on makes what one listing does not name.
+twice: it comes out the same. A chunk is there as a whole, or not at all: who goes on makes of each unit what
+one listing of the target does not name.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ Done = Callable[[int], None]
 
 
 class Copying(NamedTuple):
-    """An array whose chunks keep their bytes: from, to, and what there is."""
+    """An array whose chunks keep their bytes: from, to, what there is, and how many units at a time."""
 
     source: StoredArray
     target: StoredArray
     stored: Stored
+    most: int | None = COPIES_AT_ONCE
 
     @property
     def chunk_count(self) -> int:
@@ -60,14 +61,15 @@ class Copying(NamedTuple):
         """Bytes that are stored as they are."""
         return self.stored.size
 
-    def plan(self, cells: Cells) -> CopyPlan:
-        """Some of the chunks, in units of about as many bytes."""
+    def plan(self, left: Cells) -> CopyPlan:
+        """The chunks in units of about as many bytes, of which some are left."""
         size = self.stored.size // max(1, self.chunk_count) or self.source.chunk_size
-        left, counts = max(1, min(COPY_COUNT, COPY_SIZE // size)), list[int]()
+        room, counts = max(1, min(COPY_COUNT, COPY_SIZE // size)), list[int]()
         for most in reversed(self.source.counts):
-            counts.insert(0, max(1, min(left, most)))
-            left //= counts[0]
-        return CopyPlan(self.source, self.target, cells, tuple(counts), bool(self.stored.version))
+            counts.insert(0, max(1, min(room, most)))
+            room //= counts[0]
+        is_listed = bool(self.stored.version)
+        return CopyPlan(self.source, self.target, self.stored.cells, left, tuple(counts), is_listed)
 
     def estimate(self) -> Estimate:
         """What it takes; nothing is decoded."""
@@ -212,7 +214,8 @@ def _scratch(source: StoredArray, shape: Shape, store: Store, path: str, codec: 
 def carry_out(
     work: Copying | Rechunking,
     place: tuple[Store, str],
-    executor: Executor | None,
+    runner: Runner,
+    name: str,
     done: Done,
     *,
     keeps: bool,
@@ -220,16 +223,17 @@ def carry_out(
     """Write the chunks of the target that hold something that is stored; `keeps` leaves those there are.
 
     place  of scratch arrays, where there are any
+    name   of the array's plans in the runner's journal
 
     Raises
         ChangedError: a chunk was removed from the source.
         CodecError: a chunk of the source is damaged, or one cannot be encoded.
         StoreError: one of the stores failed, or lost what lies between source and target.
     """
-    with Runner(executor, most=None if executor is not None else COPIES_AT_ONCE) as runner:
-        for plan in plans(work, place, done, keeps=keeps):
-            most = work.most if isinstance(work, Rechunking) else None
-            runner.run(plan, "", lambda _, count: done(count), most=most)
+    for number, plan in enumerate(plans(work, place, done, keeps=keeps)):
+        # Units of other sizes have other numbers.
+        own = f"{name}-{number}-{'x'.join(map(str, plan.counts))}"
+        runner.run(plan, own, lambda _, count: done(count), known=plan.known, most=work.most)
     if isinstance(work, Rechunking) and work.passes.scratches:
         place[0].delete_prefix(place[1])
 
@@ -241,22 +245,22 @@ def plans(
 
     def left(cells: Cells, of: Cells, array: StoredArray) -> Cells:
         # A file that is empty is what a power cut left of one.
-        wanted = cells - Stored.find(array, least=1).cells if keeps else cells
-        done(len(of) - len(wanted))
-        return wanted
+        found = cells - Stored.find(array, least=1).cells if keeps else cells
+        done(len(of) - len(found))
+        return found
 
     target = work.target
     if isinstance(work, Copying):
         yield work.plan(left(work.stored.cells, work.stored.cells, target))
         return
-    arrays = work.arrays(*place)
-    ends = work.touched
+    arrays, ends = work.arrays(*place), work.touched
     if keeps and work.passes.scratches:
         ends = ends - Stored.find(target, least=1).cells
     for old, new, step in zip(arrays, arrays[1:], work.passes.steps, strict=False):
+        cells = work.touched.spread(target, new)
         # What nothing is left to be made of is not made again.
-        cells = left(ends.spread(target, new), work.touched.spread(target, new), new)
-        yield Recoding(old, new, cells, step.counts, step.length, is_scratch=old is not work.source)
+        rest = left(ends.spread(target, new), cells, new)
+        yield Recoding(old, new, cells, rest, step.counts, step.length, is_scratch=old is not work.source)
 
 
 class _Memory:
@@ -271,30 +275,39 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Units(Plan[int]):
-    """The units of one reading of an array: boxes of chunks of another, of which each names some.
+    """The units of one reading of an array: boxes of chunks of another, of which each names those left.
 
-    cells   all that the units name; they do not travel
+    cells   all that are wanted; like those of them that are `left`, they do not travel
     counts  chunks of a unit along each axis
     """
 
     source: StoredArray
     target: StoredArray
     cells: Cells
+    left: Cells
     counts: Shape
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "cells": Cells(self.cells.counts[:0], ())}
+        none = Cells((), ())
+        return {**self.__dict__, "cells": none, "left": none}
 
     def units(self) -> Iterator[Unit]:
-        """Those in which chunks are wanted."""
-        return self.cells.units(self.counts)
+        """Those in which chunks are wanted, whatever is left: they keep their numbers."""
+        return self.cells.units(self.counts, self.left)
+
+    def known(self, unit: Unit) -> int | None:
+        """What a unit gives back that has nothing left."""
+        return None if unit[-1] else 0
+
+    def unpack(self, unit: Unit, data: bytes) -> int:
+        return len(self.cells_of(unit))
 
     def cells_of(self, unit: Unit) -> list[Cell]:
-        """The chunks that a unit names."""
+        """The chunks that are left of a unit."""
         return cells_of(unit, self.counts, self.target.counts)
 
     def holds(self, unit: Unit) -> bool:
-        """Whether all chunks of a unit are stored."""
+        """Whether the chunks that were left of a unit are stored."""
         return all(self.target.store.size(self.target.key(cell)) for cell in self.cells_of(unit))
 
 
@@ -437,6 +450,6 @@ def compare(
     passes = plan_passes(*sides, memory // (most or 1), is_firm=False, threads=thread_count(), copies=2)
     # Chunks that are stored on one side only must read as the other side's fill value.
     cells = Stored.find(source).cells.spread(source, target) | Stored.find(target).cells
-    plan = _Comparing(source, target, cells, passes.steps[0].counts)
+    plan = _Comparing(source, target, cells, cells, passes.steps[0].counts)
     with Runner(executor, most=most) as runner:
         runner.run(plan, "", lambda _, count: done(count))
