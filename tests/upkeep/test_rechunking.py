@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import random
+import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +29,15 @@ from zstore.jobs.record import JOB
 from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
 from zstore.upkeep import convert as converting
 from zstore.upkeep.cells import Cells, cells_of
 from zstore.upkeep.chunks import StoredArray
 from zstore.upkeep.convert import estimate_conversion
 from zstore.upkeep.rechunk import plan_rechunk, plans
 from zstore.upkeep.rechunk_plan import Room, Side, check_memory, plan_passes
+
+from ..storage.bucket_server import BucketServer
 
 STRUCT = np.dtype([("r", ">u2"), ("g", "<f4"), ("b", "u1")])
 DTYPES: tuple[Any, ...] = ("u1", "<i2", ">f4", "c16", "M8[s]", "?", "S3", "U2", STRUCT, str, bytes)
@@ -369,6 +375,91 @@ def test_units_run_anywhere_in_any_order_and_twice(tmp_path, cheap_files):
         files = (path for path in (tmp_path / str(number)).rglob("*") if path.is_file())
         ways.append({str(path.relative_to(tmp_path / str(number))): path.read_bytes() for path in files})
     assert ways[0] == ways[1]
+
+
+class Killing(BucketServer):
+    """A bucket that kills who asks it, at some request, and notes how much of which chunk it has sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_child, self.left, self.sent = threading.Event(), 0, Counter[str]()
+
+    def kill(self, words: list[Any], left: int) -> None:
+        self.has_child.clear()
+        self.left = left
+        self.child = subprocess.Popen(words)
+        self.has_child.set()
+        assert self.child.wait() in (0, -signal.SIGKILL)
+        self.left = 0
+
+    def answer(self, request: Any, path: str, *given: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.has_child.wait()
+            self.child.kill()
+        status, headers, data = super().answer(request, path, *given)
+        if request.command == "GET" and "/c/" in path:
+            self.sent[path] += len(data)
+        return status, headers, data
+
+
+CHILD = """
+import json, sys, zstore
+from zstore.upkeep import rechunk, rechunk_plan
+rechunk_plan.WINDOWS_SIZE, rechunk.COPY_COUNT = 0, 5
+zstore.convert(*json.loads(sys.argv[1]), **json.loads(sys.argv[2]))
+"""
+
+
+def drill_bucket(kills: int, is_target: bool, options: dict[str, Any], place: Path, seed: int = 0) -> None:
+    """Kill a conversion into a bucket, or out of one, so often; what is left is made, and no more is read."""
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    rng, shape = random.Random(f"{seed} {is_target} {options}"), (64, 32, 48)
+    with Killing() as server:
+        known = server.options()
+        source, target = (place / "s", "s3://b/t") if is_target else ("s3://b/s", place / "t")
+        reach = {"target_options": known} if is_target else {"storage_options": known}
+        made = {"shape": shape, "chunks": (1, 32, 48), "dtype": "u2", "compressors": None, "zarr_format": 2}
+        array = zstore.create_array(source, **made, storage_options=None if is_target else known)
+        array[...] = np.random.default_rng(0).integers(0, 999, shape)
+        given = {**options, **reach, "resume": True}
+        words = [json.dumps([str(source), str(target)]), json.dumps(given)]
+        for _ in range(kills):
+            server.kill([sys.executable, "-c", CHILD, *words], rng.randrange(8, 70))
+        store = open_store(target, storage_options=known if is_target else None)
+        there = len([entry for entry in store.entries("") if entry.key.startswith("c/") and entry.size])
+        of_each = options.get("chunks", [1])[0]
+        left = (64 // of_each - there) * of_each
+        reads = Reads(source) if is_target else None
+        server.sent.clear()
+        done = zstore.convert(reads or source, target, **given)
+        read = sum(server.sent.values()) / 3072 if reads is None else sum(reads.read.values())
+        # One is read beforehand, to see whether chunks keep their bytes.
+        assert read <= 1.1 * left + 1, (read, left)
+        np.testing.assert_array_equal(done[...], array[...])
+        whole = zstore.convert(array, MemoryStore(), **options)
+        kept = {key: bytes(whole.store.get(key)) for key in whole.store.list("")}
+        assert {key: bytes(store.get(key) or b"") for key in store.list("")} == kept
+
+
+DIRECTIONS = pytest.mark.parametrize("is_target", [True, False], ids=["to S3", "from S3"])
+WAYS = pytest.mark.parametrize(
+    "options", [{}, {"chunks": [4, 32, 48], "memory": 160_000}], ids=["copied", "recoded"]
+)
+
+
+@DIRECTIONS
+@WAYS
+def test_killed_on_the_way_to_a_bucket_or_from_one(is_target, options, tmp_path, cheap_files):
+    drill_bucket(1, is_target, options, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(20))
+@DIRECTIONS
+@WAYS
+def test_killed_often_on_the_way_to_a_bucket_or_from_one(number, is_target, options, tmp_path, cheap_files):
+    drill_bucket(1 + number % 4, is_target, options, tmp_path, seed=1 + number)
 
 
 @settings(max_examples=100, deadline=None)
