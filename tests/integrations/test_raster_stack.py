@@ -54,15 +54,21 @@ def noise(*shape: int) -> np.ndarray[Any, Any]:
     return RNG.integers(1, 200, shape, "uint8")
 
 
-def test_along_time(tmp_path):
-    """In order of time whatever the order of files; the coordinate is one that xarray reads."""
+def test_along_time(tmp_path, monkeypatch):
+    """In order of time whatever the order of files; the coordinate is one that xarray reads.
+
+    Each file is opened twice: for what it says, and for what it holds.
+    """
     xr = pytest.importorskip("xarray", reason="xarray is the reader")
     days = {"20200301": noise(2, 70, 90), "20200101": noise(2, 70, 90), "20200201": noise(2, 70, 90)}
     paths = [
         write(tmp_path / f"S_{day}.tif", data, names=["red", "nir"], nodata=0, tags={"by": "S", "day": day})
         for day, data in days.items()
     ]
+    opened, real = list[str](), rasterio.open
+    monkeypatch.setattr(rasterio, "open", lambda path, *given: opened.append(path) or real(path, *given))
     made = rasters_to_zarr(paths, tmp_path / "t.zarr", stack="time", chunks=32, levels=1)
+    assert sorted(opened) == sorted(map(str, [*paths, *paths]))
     with xr.open_dataset(tmp_path / "t.zarr", group="0", engine="zarr", consolidated=False) as found:
         assert [str(t)[:10] for t in found.time.values] == ["2020-01-01", "2020-02-01", "2020-03-01"]
         assert found.red.dims == ("time", "y", "x")

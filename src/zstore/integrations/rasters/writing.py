@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -172,10 +173,12 @@ def write_rasters(
     bands = {name for part in found.parts for band, name in part.bands if band}
     bare = {name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format)}
     done, filled = 0, dict[str, Array]()
-    for index, part in enumerate(found.parts):
-        for cells in _write_part(part, found.parts[:index], arrays, by_codecs, bare, filled):
+    laid = defaultdict[tuple[int, ...], list[Part]](list)
+    for part in found.parts:
+        for cells in _write_part(part, laid[part.place], arrays, by_codecs, bare, filled):
             done += cells
             tell(done, total)
+        laid[part.place].append(part)
     _warn_of_gdal(found, filled)
     placed = documents[""]["attributes"]
     if held is None or below:
@@ -232,7 +235,7 @@ def _write_part(
     bare: Container[str],
     filled: dict[str, Array],
 ) -> Iterator[int]:
-    """Write one raster, and give how many cells each step wrote.
+    """Write one raster over the `earlier` ones of its place, and give how many cells each step wrote.
 
     Into `filled` go those of the `bare` arrays, which have no nodata, that have cells of their fill value.
     """
@@ -240,7 +243,7 @@ def _write_part(
     mine = [(band, arrays[name]) for band, name in part.bands]
     first = mine[0][1]
     unit = (first.shards or first.chunks)[-2:]
-    below = [other for other in earlier if other.place == part.place and _meet(other, part)]
+    below = [other for other in earlier if _meet(other, part)]
     with open_raster(part.path) as raster:
 
         def read() -> Iterator[tuple[Window, list[Any], list[Any]]]:
