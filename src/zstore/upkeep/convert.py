@@ -51,7 +51,7 @@ from zstore.storage.url import open_store
 from zstore.upkeep.cells import Stored
 from zstore.upkeep.chunks import Progress, StoredArray, keeps_bytes, open_place
 from zstore.upkeep.plan import SAME, Request, plan_array, plan_group, say_in_place
-from zstore.upkeep.rechunk import Copying, Rechunking, carry_out, compare, plan_rechunk
+from zstore.upkeep.rechunk import COPIES_AT_ONCE, Copying, Rechunking, carry_out, compare, plan_rechunk
 from zstore.upkeep.rechunk_plan import Room, check_memory
 
 if TYPE_CHECKING:
@@ -160,14 +160,14 @@ def convert(
     _check_room(there, work.values(), rooms)
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
     _check_versions(here, there, job, {name: one.stored.version for name, one in work.items()})
-    total = sum((one.chunk_count + check * _compared(one)) for one in work.values())
+    total = sum(one.chunk_count + check * _compared(one) for one in work.values())
     tick = counter(total, progress)
     between = [room.place(there, job) for room in rooms] if any(map(_has_scratch, work.values())) else []
     with job.runner(executor) as runner:
         for number, one in enumerate(work.values()):
             store, path = between[one.passes.room] if _has_scratch(one) else there
-            between_here = store, join_key(path, str(number))
-            carry_out(one, between_here, runner, f"convert-{number}", tick, keeps=job.is_resumed)
+            spot = store, join_key(path, str(number))
+            carry_out(one, spot, runner, f"convert-{number}", tick, keeps=job.is_resumed)
             if check:
                 compare(one.source, one.target, check_memory(memory), executor, tick)
     for store, path in between:
@@ -223,9 +223,7 @@ def _plan_work(
             continue
         pair = here.array(below, old, request), there.array(below, new, request)
         if is_copy:
-            work[below] = Copying(*pair, Stored.find(pair[0]))
-            if executor is not None:
-                work[below] = work[below]._replace(most=None)
+            work[below] = Copying(*pair, Stored.find(pair[0]), COPIES_AT_ONCE if executor is None else None)
             continue
         try:
             work[below] = plan_rechunk(

@@ -49,7 +49,7 @@ class Copying(NamedTuple):
     source: StoredArray
     target: StoredArray
     stored: Stored
-    most: int | None = COPIES_AT_ONCE
+    most: int | None
 
     @property
     def chunk_count(self) -> int:
