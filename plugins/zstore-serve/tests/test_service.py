@@ -554,7 +554,7 @@ def test_grids_below_a_group_are_served_by_name(tmp_path: Path, noise: np.ndarra
 
 
 def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path) -> None:
-    from zstore_serve import service
+    from zstore_serve import pictures
 
     ended: list[str] = []
 
@@ -565,7 +565,7 @@ def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path)
             ended.append("cancelled")
             raise
 
-    monkeypatch.setattr(service, "read_band", slow)
+    monkeypatch.setattr(pictures, "read_band", slow)
     application = router(utm)
     path = "/collections/pyramid.zarr/preview.png"
     scope = {

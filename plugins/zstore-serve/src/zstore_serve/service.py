@@ -13,9 +13,8 @@ import logging
 import math
 import os
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,22 +25,20 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
-from zstore.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
 from zstore.pyramid.boxes import Items
 from zstore_serve import drawing
-from zstore_serve.frames import Frame, Part, Pixels, Plan, pixel_matrices, plan_frame, read_band
+from zstore_serve.frames import Frame, Part, Pixels, Plan, plan_frame
+from zstore_serve.pictures import STATISTICS_SIZE, Maker, Settings, meant
 from zstore_serve.problems import Problem
-from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, Layer, Style, parse_layer, parse_style
+from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, parse_layer, parse_style
 from zstore_serve.scenes import LONGITUDES, Scene, open_scenes
+from zstore_serve.tilings import PIXELS, WEB, matrices_of, set_names, tile_frame, tile_set, whole_frame, zooms
 
 __all__ = ["Service", "Settings", "router"]
 
 log = logging.getLogger("zstore_serve")
 
-WEB = "WebMercatorQuad"
-PIXELS = "pixels"
 VENDOR = ("ol.js", "ol.css", "land-110m.json")
 TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 CONFORMS = tuple(
@@ -51,8 +48,6 @@ CONFORMS = tuple(
         "tiles-1/1.0/conf/tilesets-list", "tiles-1/1.0/conf/png", "tiles-1/1.0/conf/jpeg",
     )
 )  # fmt: skip
-# How finely what a window's statistics are of, and the percentiles of a whole scene, are looked at.
-STATISTICS_SIZE = 1024
 BINS = 32
 SERIES_MOST = 100_000
 # Coordinates of places and windows, and the sides of windows, of which arithmetic still makes numbers.
@@ -61,23 +56,6 @@ NARROWEST = 1e-9
 
 Answer = Callable[[Request], Awaitable[Response]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-Measured = tuple[Items, np.ndarray[Any, np.dtype[np.bool_]]]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What one request may take, and how long its answer may be kept.
-
-    cell_count  cells that are read for it
-    time        seconds
-    size        pixels a side of a picture
-    max_age     seconds for which a browser asks for nothing again; then it asks whether it has changed
-    """
-
-    cell_count: int = 1 << 24
-    time: float = 30.0
-    size: int = 2048
-    max_age: int = 60
 
 
 def router(
@@ -99,9 +77,8 @@ class Service:
     """Answers requests about scenes."""
 
     def __init__(self, scenes: Mapping[str, Scene], settings: Settings) -> None:
-        self.scenes, self.settings = scenes, settings
+        self.scenes, self.settings, self.maker = scenes, settings, Maker(settings)
         self._turns = asyncio.Semaphore(4 * (os.cpu_count() or 1))
-        self._limits: dict[Any, tuple[float, float]] = {}
         self._page = (files("zstore_serve") / "page.html").read_text("utf-8")
 
     def routes(self) -> list[Route]:
@@ -213,13 +190,13 @@ class Service:
         base = _base(request)
         sets = [
             {"id": name, "links": [{"rel": "self", "href": f"{base}/tileMatrixSets/{name}"}]}
-            for name in _sets()
+            for name in set_names()
         ]
         return self._json(request, {"tileMatrixSets": sets})
 
     async def matrix_set(self, request: Request) -> Response:
         """One tile matrix set as OGC writes it."""
-        return self._json(request, dict(_set(request.path_params["tms"]).document))
+        return self._json(request, dict(tile_set(request.path_params["tms"]).document))
 
     async def collections(self, request: Request) -> Response:
         """The scenes."""
@@ -288,8 +265,8 @@ class Service:
         asked = Asked(request.query_params.multi_items())
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("tms",))
         name = asked.text("tms") or (WEB if box else PIXELS)
-        matrices = self._matrices(scene, name)
-        least, most = _zooms(scene, matrices)
+        matrices = matrices_of(scene, name)
+        least, most = zooms(scene, matrices)
         query = str(request.url.query)
         url = f"{_base(request)}/collections/{scene.id}/tiles/{name}/{{z}}/{{x}}/{{y}}.png"
         document = {
@@ -308,13 +285,13 @@ class Service:
     async def tilesets(self, request: Request) -> Response:
         """The sets in which tiles of a scene come."""
         scene = self._scene(request)
-        names = _sets() if scene.crs is not None else [PIXELS]
+        names = set_names() if scene.crs is not None else [PIXELS]
         return self._json(request, {"tilesets": [self._tileset(request, scene, name) for name in names]})
 
     async def tileset(self, request: Request) -> Response:
         """One of these sets."""
         scene, name = self._scene(request), request.path_params["tms"]
-        self._matrices(scene, name)
+        matrices_of(scene, name)
         return self._json(request, self._tileset(request, scene, name))
 
     def _tileset(self, request: Request, scene: Scene, name: str) -> dict[str, Any]:
@@ -349,7 +326,7 @@ class Service:
         row, column = _cell(scene, asked)
         layer = parse_layer(scene, asked)
         plan = _one_cell(row, column)
-        measured = await self._measure(scene, layer, plan)
+        measured = await self.maker.measure(scene, layer, plan)
         values = {name: _plain(v[0, 0].item()) if ok[0, 0] else None for name, (v, ok) in measured.items()}
         return self._json(request, {"values": values, "row": row, "column": column})
 
@@ -385,7 +362,7 @@ class Service:
         known = _valid(stored, scene.variable(band).nodata)
         if scene.mask is not None and scene.mask != band.array:
             known &= bool(await scene.finest.arrays[scene.mask].read_async((row, column)))
-        values, valid = self._meant(scene, band, Pixels(stored, known))
+        values, valid = meant(scene, band, Pixels(stored, known))
         shown = [_plain(v) if ok else None for v, ok in zip(values.tolist(), valid.tolist(), strict=True)]
         return self._json(
             request, {"along": along, "labels": axis.labels, "values": shown, "band": band.name}
@@ -397,10 +374,10 @@ class Service:
         asked.check(LAYER_WORDS, scene.axes, ("bbox", "size"))
         layer = parse_layer(scene, asked)
         size = asked.whole("size", 1, STATISTICS_SIZE, 512)
-        frame = _whole(scene, size) if "bbox" not in asked else _boxed(scene, asked, size)
+        frame = whole_frame(scene, size) if "bbox" not in asked else _boxed(scene, asked, size)
         plan = plan_frame(scene, frame, layer.sampling)
         found = {}
-        for name, (values, valid) in (await self._measure(scene, layer, plan)).items():
+        for name, (values, valid) in (await self.maker.measure(scene, layer, plan)).items():
             seen = values[valid].astype(np.float64)
             if not seen.size:
                 found[name] = {"count": 0}
@@ -421,7 +398,7 @@ class Service:
         """All of a scene in one picture, on its own grid, north up."""
         scene, asked = self._scene(request), Asked(request.query_params.multi_items())
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("size",))
-        frame = _whole(scene, asked.whole("size", 1, self.settings.size, 1024))
+        frame = whole_frame(scene, asked.whole("size", 1, self.settings.size, 1024))
         return await self._picture(request, scene, asked, frame, request.path_params["format"])
 
     async def tile(self, request: Request) -> Response:
@@ -429,13 +406,13 @@ class Service:
         scene, asked = self._scene(request), Asked(request.query_params.multi_items())
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("size", "f", "tms"))
         path = request.path_params
-        matrices = self._matrices(scene, path["tms"])
+        matrices = matrices_of(scene, path["tms"])
         if path["z"] not in matrices:
             raise Problem(404, f"no tile matrix {path['z'][:80]!r}; there are {', '.join(matrices)}")
         matrix = matrices[path["z"]]
         row, column = (_place(path[n], n, size) for n, size in zip("yx", matrix.matrix_shape, strict=True))
         size = asked.whole("size", 64, 1024, matrix.tile_shape[1])
-        frame = _tile_frame(scene, path["tms"], matrix, row, column, size)
+        frame = tile_frame(scene, path["tms"], matrix, row, column, size)
         return await self._picture(request, scene, asked, frame, path.get("format") or asked.text("f", "png"))
 
     async def _picture(
@@ -447,95 +424,11 @@ class Service:
         layer = parse_layer(scene, asked)
         if format == "npy":
             plan = plan_frame(scene, frame, layer.sampling)
-            measured = await self._measure(scene, layer, plan)
+            measured = await self.maker.measure(scene, layer, plan)
             return self._tagged(request, drawing.encode_npy([*measured.values()]), drawing.FORMATS[format])
         style = parse_style(asked, 1 if layer.expression is not None else len(layer.bands))
-        rim = 1 if style.algorithm == "hillshade" else 0
-        plan = plan_frame(scene, frame.padded(rim) if rim else frame, layer.sampling)
-        if not plan.parts:
-            return self._tagged(request, _nothing(frame.shape, format), drawing.FORMATS[format])
-        measured = await self._measure(scene, layer, plan)
-        categories = {}
-        if (
-            layer.expression is None
-            and style.limits is None
-            and style.colour_map is None
-            and len(layer.bands) == 1
-        ):
-            (band,) = layer.bands.values()
-            variable = scene.variable(band)
-            if style.algorithm is None and scene.finest.arrays[band.array].dtype.kind in "iu":
-                categories = drawing.category_colours(variable)
-        limits: Sequence[tuple[float, float]] = style.limits or ()
-        if style.algorithm is None and not categories and style.limits is None:
-            limits = await self._limits_of(scene, layer, style)
-
-        def make() -> bytes:
-            pairs = [*measured.values()]
-            if categories:
-                return drawing.encode(drawing.draw_categories(*pairs[0], categories), format)
-            if style.algorithm == "terrainrgb":
-                return drawing.encode(drawing.terrain_rgb(*pairs[0]), format)
-            if style.algorithm == "hillshade":
-                shade = drawing.hillshade(*pairs[0], _metres(frame, scene), style.azimuth, style.altitude)
-                return drawing.encode(drawing.draw([(shade, np.isfinite(shade))], [(0.0, 255.0)]), format)
-            colours = None if style.colour_map is None else drawing.colour_map(style.colour_map)
-            return drawing.encode(drawing.draw(pairs, limits, colours), format)
-
-        content = await asyncio.to_thread(make)
-        return self._tagged(request, content, drawing.FORMATS[format])
-
-    async def _limits_of(self, scene: Scene, layer: Layer, style: Style) -> list[tuple[float, float]]:
-        """The percentiles of all of a scene, looked at once."""
-        said = tuple(layer.bands) if layer.expression is None else (id(scene),)
-        text = None if layer.expression is None else repr(layer.expression.bands)
-        keys = [
-            (scene.id, name, text, tuple(sorted(layer.chosen.items())), style.percentiles) for name in said
-        ]
-        is_kept = layer.expression is None
-        if is_kept and all(key in self._limits for key in keys):
-            return [self._limits[key] for key in keys]
-        frame = _whole(scene, STATISTICS_SIZE)
-        plan = plan_frame(scene, frame, "nearest")
-        pairs = await self._measure(scene, layer, plan)
-        limits = [_percentiles(*pair, style.percentiles) for pair in pairs.values()]
-        if is_kept:
-            if len(self._limits) > 4096:
-                self._limits.clear()
-            self._limits.update(zip(keys, limits, strict=True))
-        return limits
-
-    async def _measure(self, scene: Scene, layer: Layer, plan: Plan) -> dict[str, Measured]:
-        """The values that are meant, and which of them there are, by band; one of them of an expression."""
-        cells = plan.cell_count * len(layer.bands)
-        if cells > self.settings.cell_count:
-            raise Problem(
-                422,
-                f"{cells} cells would be read, more than {self.settings.cell_count}: too much is shown of "
-                "what has no coarser levels; `zstore pyramid` makes them",
-            )
-        read = [read_band(scene, band, layer.chosen, plan, layer.sampling) for band in layer.bands.values()]
-        pixels = [await read[0]] if len(read) == 1 else await asyncio.gather(*read)
-        found = {
-            name: self._meant(scene, band, one)
-            for (name, band), one in zip(layer.bands.items(), pixels, strict=True)
-        }
-        if layer.expression is None:
-            return found
-        # Of 64 bits whatever is stored: half floats overflow where their product is an ordinary number.
-        floats = {
-            name: np.where(valid, values.astype(np.float64), np.nan)
-            for name, (values, valid) in found.items()
-        }
-        made = await asyncio.to_thread(layer.expression, floats)
-        return {"expression": (made, np.isfinite(made))}
-
-    def _meant(self, scene: Scene, band: Any, pixels: Pixels) -> Measured:
-        variable = scene.variable(band)
-        if variable.scale_factor is None and variable.add_offset is None:
-            return pixels.values, pixels.valid
-        scale = 1.0 if variable.scale_factor is None else variable.scale_factor
-        return pixels.values * np.float64(scale) + (variable.add_offset or 0.0), pixels.valid
+        content, level = await self.maker.picture(scene, layer, style, frame, format)
+        return self._tagged(request, content, drawing.FORMATS[format], level)
 
     # What all answers share.
 
@@ -544,13 +437,6 @@ class Service:
         if name not in self.scenes:
             raise Problem(404, f"no collection {name[:80]!r}; see /collections")
         return self.scenes[name]
-
-    def _matrices(self, scene: Scene, name: str) -> Mapping[str, TileMatrix]:
-        if name == PIXELS and scene.crs is None:
-            return pixel_matrices(scene.shape)
-        if scene.crs is None:
-            raise Problem(404, f"this collection has no place on the ground; its tiles come in {PIXELS!r}")
-        return _set(name).tile_matrices
 
     def _json(self, request: Request, document: Mapping[str, Any]) -> Response:
         dump = partial(json.dumps, default=_plain, allow_nan=False, separators=(",", ":"))
@@ -561,9 +447,11 @@ class Service:
             content = dump(_finite(document))
         return self._tagged(request, content.encode(), "application/json")
 
-    def _tagged(self, request: Request, content: bytes, kind: str) -> Response:
+    def _tagged(self, request: Request, content: bytes, kind: str, level: int | None = None) -> Response:
         tag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
         headers = {"ETag": tag, "Cache-Control": f"public, max-age={self.settings.max_age}"}
+        if level is not None:
+            headers["Zstore-Level"] = str(level)
         known = request.headers.get("if-none-match", "")
         if any(word.strip().removeprefix("W/") in (tag, "*") for word in known.split(",")):
             return Response(status_code=304, headers=headers)
@@ -630,57 +518,10 @@ def _hash_of(page: str, tag: str) -> str:
     return f"sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
 
 
-@lru_cache(1)
-def _sets() -> list[str]:
-    names = list_tile_matrix_sets()
-    # Rows of fewer tiles towards the poles are another way to count columns.
-    return [n for n in names if not any(m.coalesced for m in load_tile_matrix_set(n).tile_matrices.values())]
-
-
-def _set(name: str) -> Any:
-    if name not in _sets():
-        raise Problem(404, f"no tile matrix set {name[:80]!r}; there are {', '.join(_sets())}")
-    return load_tile_matrix_set(name)
-
-
-@lru_cache(64)
-def _crs_of(name: str) -> Crs:
-    return Crs.from_user(load_tile_matrix_set(name).crs)
-
-
 def _place(text: str, name: str, size: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) < size):
         raise Problem(404, f"{name} is {text[:80]!r}; this tile matrix has 0 to {size - 1}")
     return int(text)
-
-
-def _tile_frame(scene: Scene, tms: str, matrix: TileMatrix, row: int, column: int, size: int) -> Frame:
-    height, width = matrix.tile_shape
-    whole = matrix.affine
-    x, y = whole.at(float(column * width), float(row * height))
-    rows = max(1, round(height * size / width))
-    affine = Affine(whole.a * width / size, 0.0, x, 0.0, whole.e * height / rows, y)
-    return Frame(None if scene.crs is None else _crs_of(tms), affine, (rows, size))
-
-
-def _whole(scene: Scene, size: int) -> Frame:
-    """All that a scene holds, north up where it has a place: of the level that fits, or the coarsest."""
-    windows = []
-    for (down, right), level in zip(scene.factors, scene.levels, strict=True):
-        (top, bottom), (left, end) = ((side.start, side.stop) for side in scene.window)
-        rows = (math.floor(top / down), min(level.geo.shape[0], math.ceil(bottom / down)))
-        windows.append((rows, (math.floor(left / right), min(level.geo.shape[1], math.ceil(end / right)))))
-    lengths = [max(rows[1] - rows[0], columns[1] - columns[0]) for rows, columns in windows]
-    number = next((n for n, length in enumerate(lengths) if length <= size), len(lengths) - 1)
-    own, (rows, columns) = scene.affine(number), windows[number]
-    height, width, step = rows[1] - rows[0], columns[1] - columns[0], max(1, -(-lengths[number] // size))
-    shape = (-(-height // step), -(-width // step))
-    x, y = own.at(float(columns[0]), float(rows[0]))
-    held = own._replace(c=x, f=y)
-    if own.is_rotated:
-        return Frame(scene.crs, held.scaled((step, step)), shape)
-    left_edge, _, _, upper = held.bounds((height, width))
-    return Frame(scene.crs, Affine(abs(own.a) * step, 0.0, left_edge, 0.0, -abs(own.e) * step, upper), shape)
 
 
 def _boxed(scene: Scene, asked: Asked, size: int) -> Frame:
@@ -729,14 +570,6 @@ def _one_cell(row: int, column: int) -> Plan:
     return Plan(0, (1, 1), (Part((slice(row, row + 1), slice(column, column + 1)), None, None),))
 
 
-def _percentiles(values: Items, valid: Any, wanted: tuple[float, float]) -> tuple[float, float]:
-    seen = values[valid].astype(np.float64)
-    if not seen.size:
-        return 0.0, 1.0
-    low, high = np.percentile(seen, wanted).tolist()
-    return (low, high) if low < high else (float(seen.min()), float(seen.max()))
-
-
 def _histogram(seen: Floats) -> list[list[Any]] | None:
     """[counts, edges]; None where the numbers lie too close, or too far apart, for bins between them."""
     try:
@@ -745,38 +578,3 @@ def _histogram(seen: Floats) -> list[list[Any]] | None:
     except ValueError:
         return None
     return [counts.tolist(), edges.tolist()]
-
-
-def _zooms(scene: Scene, matrices: Mapping[str, TileMatrix]) -> tuple[int, int]:
-    """The zooms at which the scene is about one tile, and at which its finest cells are pixels."""
-    if scene.crs is None:
-        return 0, len(matrices) - 1
-    height, width = scene.shape
-    metres = math.sqrt(math.prod(scene.affine(0).cell)) * scene.crs.metres_per_unit
-    # Pixels of the web's Mercator are as large on the ground as the latitude makes them.
-    box = scene.longitudes()
-    middle = math.cos(math.radians(min(80.0, abs((box[1] + box[3]) / 2)))) if box else 1.0
-    cells = [m.scale_denominator * 0.00028 * middle for m in matrices.values()]
-    most = next((n for n, cell in enumerate(cells) if cell <= metres * 1.1), len(cells) - 1)
-    return max(0, most - max(0, math.ceil(math.log2(max(height, width) / 256)))), most
-
-
-def _metres(frame: Frame, scene: Scene) -> tuple[float, float]:
-    """Height and width of a frame's pixel on the ground, for slopes."""
-    y, x = frame.affine.cell
-    if frame.crs is None:
-        return y, x
-    unit = frame.crs.metres_per_unit
-    _, middle = frame.affine.at(frame.shape[1] / 2, frame.shape[0] / 2)
-    if frame.crs.is_geographic:
-        return y * unit, x * unit * max(0.01, math.cos(middle * frame.crs.radians_per_unit))
-    if frame.crs.code == "EPSG:3857":
-        shrunk = 1 / math.cosh(middle / 6378137.0)
-        return y * unit * shrunk, x * unit * shrunk
-    return y * unit, x * unit
-
-
-@lru_cache(32)
-def _nothing(shape: tuple[int, int], format: str) -> bytes:
-    clear = drawing.Picture(np.zeros(shape, np.uint8), np.zeros((1, 4), np.uint8))
-    return drawing.encode(clear, format)

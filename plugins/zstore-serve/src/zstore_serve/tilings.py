@@ -1,0 +1,114 @@
+"""How scenes are cut: the tile matrix sets, and the frames of tiles, of windows and of whole scenes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine
+from zstore.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
+from zstore_serve.frames import Frame, pixel_matrices
+from zstore_serve.problems import Problem
+from zstore_serve.scenes import Scene
+
+__all__ = [
+    "PIXELS",
+    "WEB",
+    "crs_of",
+    "matrices_of",
+    "set_names",
+    "tile_frame",
+    "tile_set",
+    "whole_frame",
+    "zooms",
+]
+
+WEB = "WebMercatorQuad"
+# The one set of a scene that has no place on the ground.
+PIXELS = "pixels"
+
+
+def matrices_of(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
+    """The tile matrices in which a scene is cut by the set of that name.
+
+    Raises
+        Problem: it is not cut so.
+    """
+    if name == PIXELS and scene.crs is None:
+        return pixel_matrices(scene.shape)
+    if scene.crs is None:
+        raise Problem(404, f"this collection has no place on the ground; its tiles come in {PIXELS!r}")
+    found: Mapping[str, TileMatrix] = tile_set(name).tile_matrices
+    return found
+
+
+@lru_cache(1)
+def set_names() -> list[str]:
+    """The tile matrix sets that tiles come in."""
+    names = list_tile_matrix_sets()
+    # Rows of fewer tiles towards the poles are another way to count columns.
+    return [n for n in names if not any(m.coalesced for m in load_tile_matrix_set(n).tile_matrices.values())]
+
+
+def tile_set(name: str) -> Any:
+    """The set of that name.
+
+    Raises
+        Problem: there is none.
+    """
+    if name not in set_names():
+        raise Problem(404, f"no tile matrix set {name[:80]!r}; there are {', '.join(set_names())}")
+    return load_tile_matrix_set(name)
+
+
+@lru_cache(64)
+def crs_of(name: str) -> Crs:
+    """The CRS of a set."""
+    return Crs.from_user(load_tile_matrix_set(name).crs)
+
+
+def tile_frame(scene: Scene, tms: str, matrix: TileMatrix, row: int, column: int, size: int) -> Frame:
+    """A tile of a set, `size` pixels wide."""
+    height, width = matrix.tile_shape
+    whole = matrix.affine
+    x, y = whole.at(float(column * width), float(row * height))
+    rows = max(1, round(height * size / width))
+    affine = Affine(whole.a * width / size, 0.0, x, 0.0, whole.e * height / rows, y)
+    return Frame(None if scene.crs is None else crs_of(tms), affine, (rows, size))
+
+
+def whole_frame(scene: Scene, size: int) -> Frame:
+    """All that a scene holds, north up where it has a place: of the level that fits, or the coarsest."""
+    windows = []
+    for (down, right), level in zip(scene.factors, scene.levels, strict=True):
+        (top, bottom), (left, end) = ((side.start, side.stop) for side in scene.window)
+        rows = (math.floor(top / down), min(level.geo.shape[0], math.ceil(bottom / down)))
+        windows.append((rows, (math.floor(left / right), min(level.geo.shape[1], math.ceil(end / right)))))
+    lengths = [max(rows[1] - rows[0], columns[1] - columns[0]) for rows, columns in windows]
+    number = next((n for n, length in enumerate(lengths) if length <= size), len(lengths) - 1)
+    own, (rows, columns) = scene.affine(number), windows[number]
+    height, width, step = rows[1] - rows[0], columns[1] - columns[0], max(1, -(-lengths[number] // size))
+    shape = (-(-height // step), -(-width // step))
+    x, y = own.at(float(columns[0]), float(rows[0]))
+    held = own._replace(c=x, f=y)
+    if own.is_rotated:
+        return Frame(scene.crs, held.scaled((step, step)), shape)
+    left_edge, _, _, upper = held.bounds((height, width))
+    return Frame(scene.crs, Affine(abs(own.a) * step, 0.0, left_edge, 0.0, -abs(own.e) * step, upper), shape)
+
+
+def zooms(scene: Scene, matrices: Mapping[str, TileMatrix]) -> tuple[int, int]:
+    """The zooms at which the scene is about one tile, and at which its finest cells are pixels."""
+    if scene.crs is None:
+        return 0, len(matrices) - 1
+    height, width = scene.shape
+    metres = math.sqrt(math.prod(scene.affine(0).cell)) * scene.crs.metres_per_unit
+    # Pixels of the web's Mercator are as large on the ground as the latitude makes them.
+    box = scene.longitudes()
+    middle = math.cos(math.radians(min(80.0, abs((box[1] + box[3]) / 2)))) if box else 1.0
+    cells = [m.scale_denominator * 0.00028 * middle for m in matrices.values()]
+    most = next((n for n, cell in enumerate(cells) if cell <= metres * 1.1), len(cells) - 1)
+    return max(0, most - max(0, math.ceil(math.log2(max(height, width) / 256)))), most
