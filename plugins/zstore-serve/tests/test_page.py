@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from zstore.conventions.model import Affine, GeoModel, Variable  # noqa: E402
 from zstore.conventions.write import render_geo  # noqa: E402
 
 SIZE = (1000, 700)
+SCREEN = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1, "mobile": False}
 
 
 def chromium() -> str:
@@ -52,13 +54,7 @@ class Browser:
         self.count, self.said = 0, list[str]()
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=SIZE[0],
-            height=SIZE[1],
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        self.call("Emulation.setDeviceMetricsOverride", **SCREEN)
 
     def call(self, method: str, **options: Any) -> Any:
         self.count += 1
@@ -109,6 +105,21 @@ class Browser:
         self.run(f"(e => {{ e.value = {json.dumps(value)}; (e.onchange || e.oninput)(); }})(at({id!r}))")
         self.settle()
 
+    def slide(self, dimension: str, value: int, side: str = "dimensions") -> None:
+        name = f"[data-dimension={dimension}][data-side={side}]"
+        self.run(f"(e => {{ e.value = {value}; e.oninput(); }})(document.querySelector({name!r}))")
+        self.settle()
+
+    def press(self, key: str, code: int) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def drag(self, *places: tuple[float, float]) -> None:
+        kinds = ["mousePressed", *["mouseMoved"] * (len(places) - 1), "mouseReleased"]
+        for kind, (x, y) in zip(kinds, [*places, places[-1]], strict=True):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+        self.settle()
+
     def picture(self, keep: Path | None = None) -> np.ndarray:
         content = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
         if keep is not None:
@@ -142,12 +153,54 @@ def georeferenced(
         )  # fmt: skip
 
 
+def microscope(place: Path) -> None:
+    """An image of two channels and three planes as OME-Zarr, in levels; bright at the top left."""
+    planes = np.zeros((2, 3, 500, 700), "u2")
+    planes[0] = (np.arange(3) * 100 + 50)[:, None, None]
+    planes[1, :, :120, :160] = 250
+    group = zstore.create_group(place)
+    names = ("c", "z", "y", "x")
+    datasets = []
+    for level in range(3):
+        step = 2**level
+        group.create_array(
+            str(level), data=planes[:, :, ::step, ::step], chunks=(1, 1, 128, 128), dimension_names=names
+        )
+        scale = [1.0, 2.0, 0.5 * step, 0.5 * step]
+        datasets.append({
+            "path": str(level), "coordinateTransformations": [{"type": "scale", "scale": scale}]
+        })  # fmt: skip
+    axes = [{"name": name, "type": "channel" if name == "c" else "space"} for name in names]
+    channels = [{"label": "DAPI", "color": "0000FF"}, {"label": "GFP", "color": "00FF00"}]
+    images = [{"name": "cells", "axes": axes, "datasets": datasets}]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": images, "omero": {"channels": channels}}
+
+
+@contextmanager
+def serving(*stores: Path) -> Iterator[str]:
+    """The address of a server in this process."""
+    server = uvicorn.Server(uvicorn.Config(router(*stores), port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def address(place: Path) -> Iterator[str]:
     """A server with a scene of each kind."""
     if any(_vendor(name) is None for name in VENDOR):
         pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
-    place = tmp_path_factory.mktemp("page")
     columns = np.indices((180, 360))[1]
     georeferenced(
         place / "globe.zarr",
@@ -181,16 +234,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     zstore.create_group(place / "stack.zarr").create_array(
         "v", data=stack, chunks=(1, 128, 128), dimension_names=("z", "y", "x")
     )
-    service = router(*(place / f"{name}.zarr" for name in ("globe", "times", "kinds", "stack")))
-    server = uvicorn.Server(uvicorn.Config(service, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}/"
-    server.should_exit = True
-    thread.join()
+    microscope(place / "cells.zarr")
+    names = ("globe", "times", "kinds", "stack", "cells")
+    with serving(*(place / f"{name}.zarr" for name in names)) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -258,10 +305,7 @@ def test_time_is_slid_clicked_and_kept_in_the_link(browser: Browser, address: st
     browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
     middle = browser.run("map.getView().getCenter()")
     assert colour_at(browser, middle) == [25, 25, 25]
-    browser.run(
-        "(() => { const e = document.querySelector('[data-dimension=time]'); e.value = 3; e.oninput(); })()"
-    )
-    browser.settle()
+    browser.slide("time", 3)
     assert colour_at(browser, middle) == [175, 175, 175]
     assert "2020-01-04" in browser.run("document.querySelector('#dimensions output').textContent")
     browser.click(*browser.pixel(middle))
@@ -278,18 +322,7 @@ def test_time_is_slid_clicked_and_kept_in_the_link(browser: Browser, address: st
 def test_the_legend_is_dragged(browser: Browser, address: str) -> None:
     browser.open(f"{address}#scene=times.zarr&low=0&high=50&kind=one")
     x, y, width = browser.run("(b => [b.left, b.top + 5, b.width])(at('legend').getBoundingClientRect())")
-    moves = (("mousePressed", 0.9), ("mouseMoved", 0.6), ("mouseMoved", 0.4), ("mouseReleased", 0.4))
-    for kind, part in moves:
-        browser.call(
-            "Input.dispatchMouseEvent",
-            type=kind,
-            x=x + part * width,
-            y=y,
-            button="left",
-            buttons=1,
-            clickCount=1,
-        )
-    browser.settle()
+    browser.drag(*((x + part * width, y) for part in (0.9, 0.6, 0.4)))
     assert float(browser.run("at('high').value")) == pytest.approx(25, abs=0.5)
     assert colour_at(browser, browser.run("map.getView().getCenter()"))[0] == pytest.approx(51, abs=2)
 
@@ -304,15 +337,152 @@ def test_categories_have_their_colours_and_names(browser: Browser, address: str,
 def test_pixels_without_a_place(browser: Browser, address: str, kept: Path) -> None:
     browser.open(f"{address}#scene=stack.zarr&low=0&high=255")
     assert colour_at(browser, [300, -200]) == [40, 40, 40]
-    browser.run(
-        "(() => { const e = document.querySelector('[data-dimension=z]'); e.value = 2; e.oninput(); })()"
-    )
-    browser.settle()
+    browser.slide("z", 2)
     assert colour_at(browser, [300, -200], kept) == [80, 80, 80]
     outside = colour_at(browser, [300, 30])
     assert outside != [80, 80, 80]
     browser.click(*browser.pixel([300.5, -200.5]))
     browser.wait("at('values').textContent.includes('80')")
+
+
+def test_a_microscope_stack_lies_as_it_was_seen(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=cells.zarr&low=0&high=255&band=GFP")
+    assert browser.run("[...at('band').options].map(o => o.value).join()") == "DAPI,GFP"
+    assert colour_at(browser, [40, -40], kept) == [250] * 3
+    # In tiles with transparent pixels the darkest of 256 steps is drawn as the next.
+    assert max(*colour_at(browser, [400, -400]), *colour_at(browser, [40, -400])) <= 1
+    browser.change("band", "DAPI")
+    browser.change("low", "0")
+    browser.change("high", "255")
+    browser.slide("z", 2)
+    assert colour_at(browser, [400, -400]) == [250] * 3
+    browser.run("map.getView().setResolution(4)")
+    browser.settle()
+    browser.slide("z", 1)
+    assert colour_at(browser, [400, -400]) == [150] * 3
+    assert browser.run("at('problem').textContent") == ""
+
+
+def test_two_times_are_swiped(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
+    browser.change("beside", "times.zarr")
+    browser.slide("time", 3, "besides")
+    middle = browser.run("map.getView().getCenter()")
+    _, y = browser.pixel(middle)
+    at = browser.run("beside.part * map.getSize()[0]")
+    left, right = (browser.picture(kept)[round(y), round(at) + off].tolist() for off in (-80, 80))
+    assert (left, right) == ([25] * 3, [175] * 3)
+    browser.drag((at, y), (at - 60, y), (at - 120, y))
+    shown = browser.picture()
+    assert [shown[round(y), round(at) + off].tolist() for off in (-160, -80)] == [[25] * 3, [175] * 3]
+    browser.click(at - 80, y)
+    browser.wait("at('chart').style.display === 'block' && at('values').textContent.endsWith(': 35')")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=at - 180, y=y)
+    browser.wait("at('values').textContent.endsWith(': 5')")
+    part = browser.run("beside.part")
+    browser.run("at('divider').focus()")
+    browser.press("ArrowLeft", 37)
+    assert browser.run("beside.part") == pytest.approx(part - 0.02)
+    link = browser.run("location.href")
+    browser.open(link)
+    assert browser.run("beside.part") == pytest.approx(part - 0.02, abs=1e-4)
+    shown = browser.picture()
+    assert [shown[round(y), round(at) + off].tolist() for off in (-200, -80)] == [[25] * 3, [175] * 3]
+    browser.change("beside", "")
+    assert browser.picture()[round(y), round(at) + 80].tolist() == [25] * 3
+
+
+def test_two_layers_are_swiped_each_by_its_own_colours(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one&beside=kinds.zarr")
+    _, y = browser.pixel(browser.run("map.getView().getCenter()"))
+    at = round(browser.run("beside.part * map.getSize()[0]"))
+    shown = browser.picture(kept)
+    assert shown[round(y), at - 40].tolist() == [25] * 3
+    assert shown[round(y), at + 100].tolist() == [20, 60, 200]
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=at + 100, y=y)
+    browser.wait("at('values').textContent.endsWith('2 (water)')")
+
+
+def test_levels_and_requests_are_shown_on_demand(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=cells.zarr&low=0&high=255&view=350,-250,4")
+    assert browser.run("at('levels').children.length") == 0
+    browser.run("at('inside').open = true")
+    browser.wait("at('levels').querySelectorAll('.drawn').length === 1")
+    assert "level 2: 125 × 175, drawn last" in browser.run("at('levels').innerText")
+    browser.run("map.getView().setResolution(1)")
+    browser.wait("at('levels').innerText.includes('level 0: 500 × 700, drawn last')")
+    assert " KiB, median " in browser.run("at('requests').innerText")
+    browser.picture(kept)
+
+
+def test_a_dimension_plays_until_it_is_stopped(browser: Browser, address: str) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
+    browser.run("document.querySelector('#dimensions button').focus()")
+    browser.press(" ", 32)
+    browser.wait("chosen.time > 0")
+    browser.run("document.querySelector('#dimensions button').click()")
+    stopped = browser.run("chosen.time")
+    assert browser.run("playing") is None
+    browser.settle()
+    assert colour_at(browser, browser.run("map.getView().getCenter()")) == [stopped * 50 + 25] * 3
+
+
+def test_keys_move_the_map(browser: Browser, address: str) -> None:
+    browser.open(f"{address}#scene=kinds.zarr")
+    before = browser.run("[...map.getView().getCenter(), map.getView().getResolution()]")
+    browser.run("at('map').focus()")
+    browser.press("ArrowRight", 39)
+    browser.wait(f"map.getView().getCenter()[0] > {before[0]}")
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="+", text="+", windowsVirtualKeyCode=187)
+    browser.wait(f"map.getView().getResolution() < {before[2]}")
+
+
+def test_dark_and_narrow(browser: Browser, address: str, kept: Path) -> None:
+    try:
+        features = [{"name": "prefers-color-scheme", "value": "dark"}]
+        browser.call("Emulation.setEmulatedMedia", features=features)
+        narrow = {"width": 400, "height": 720, "deviceScaleFactor": 1, "mobile": True}
+        browser.call("Emulation.setDeviceMetricsOverride", **narrow)
+        browser.open(f"{address}#scene=kinds.zarr")
+        shown = browser.picture(kept)
+        assert shown.shape[:2] == (720, 400)
+        assert shown[2, 200].tolist() == [18, 23, 29]
+        box = browser.run("(b => [b.left, b.top, b.right, b.bottom])(at('panel').getBoundingClientRect())")
+        assert box[0] >= 0 and box[2] <= 400 and box[3] <= 720 and box[1] >= 0.5 * 720
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+        # All that is shown lies above the panel.
+        x, y = browser.pixel(browser.run("ol.proj.fromLonLat([9.2, 49.1])"))
+        assert 0 < x < 400 and 0 < y < box[1]
+    finally:
+        browser.call("Emulation.setEmulatedMedia", features=[])
+        browser.call("Emulation.setDeviceMetricsOverride", **SCREEN)
+
+
+def test_the_landsat_scene_of_the_demo(browser: Browser, place: Path, kept: Path) -> None:
+    """Its brightness at places of the ground is what GDAL reads there."""
+    rasterio = pytest.importorskip("rasterio", reason="the raster is read through rasterio (extra 'raster')")
+    from rasterio.warp import transform
+
+    from zstore.integrations.rasters import raster_to_zarr
+
+    raster = Path(__file__).parents[3] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
+    raster_to_zarr(raster, place / "landsat.zarr", chunks=256, shards=1024, levels=None)
+    with rasterio.open(raster) as source:
+        cells = source.read(1)
+        places = [[int(part * size) for size in cells.shape] for part in (0.35, 0.5, 0.62)]
+        wanted = [cells[row, column] for row, column in places]
+        x, y = zip(*(source.xy(*place) for place in places), strict=True)
+        east, north = transform(source.crs, "EPSG:3857", x, y)
+    with serving(place / "landsat.zarr") as address:
+        browser.open(address)
+        browser.picture(kept)
+        # So far in that each cell is many pixels.
+        for x, y, value in zip(east, north, wanted, strict=True):
+            browser.open(f"{address}#low=5000&high=20000&kind=one&view={x},{y},2")
+            browser.run("graticule.setVisible(false)")
+            browser.settle()
+            grey = np.clip((float(value) - 5000) * 255 / 15000 + 0.5, 0, 255)
+            assert colour_at(browser, [x, y]) == [int(grey)] * 3
 
 
 def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str) -> None:

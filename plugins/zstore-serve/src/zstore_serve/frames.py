@@ -232,7 +232,7 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
     made = np.zeros(plan.shape, dtype)
     valid = np.zeros(plan.shape, bool)
     for part in plan.parts:
-        cells = await _read(dataset, band, chosen, part.window)
+        cells = await _read(scene, dataset, band, chosen, part.window)
         if part.columns is None or part.rows is None:
             rows, columns = (
                 slice(at, at + length) for at, length in zip(part.corner, cells.shape, strict=True)
@@ -244,7 +244,7 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
         if mask is None or sampling == "nearest" or cells.dtype.kind == "b":
             found = _sample(cells, columns, rows, sampling, nodata, plan.scale)
         else:
-            shown = await _read(dataset, mask, {}, part.window) != 0
+            shown = await _read(scene, dataset, mask, {}, part.window) != 0
             found = _sample_shown(cells, shown, columns, rows, sampling, nodata, plan.scale)
         height, width = dataset.geo.shape
         with np.errstate(invalid="ignore"):
@@ -286,11 +286,11 @@ def _sample_shown(
 
 
 async def _read(
-    dataset: Dataset, band: Band, chosen: Mapping[str, int], window: tuple[slice, slice]
+    scene: Scene, dataset: Dataset, band: Band, chosen: Mapping[str, int], window: tuple[slice, slice]
 ) -> Items:
     array, (y, x) = dataset.arrays[band.array], dataset.axes(band.array)
     items = {**chosen, **band.fixed}
-    region: list[Any] = [items.get(name, 0) for name in dataset.dimensions(band.array)]
+    region: list[Any] = [items.get(name, 0) for name in scene.dimensions(band.array)]
     region[y], region[x] = window
     if any(isinstance(item, int) and item >= size for item, size in zip(region, array.shape, strict=True)):
         raise Problem(404, f"level {dataset.level or '0'} is shorter than what was chosen of {band.name!r}")

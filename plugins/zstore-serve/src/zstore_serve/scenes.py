@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,7 @@ class Scene:
     factors  (y, x) cells of the finest level in a cell of each level
     mask     the array that says of all others where they are valid
     window   (y, x) of the finest level that holds data
+    named    the dimensions of all arrays, where a document beside them says them; () where they say them
     """
 
     id: str
@@ -99,6 +100,7 @@ class Scene:
     mask: str | None = None
     window: tuple[slice, slice] = (slice(0, 0), slice(0, 0))
     preferred: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
 
     @property
     def finest(self) -> Dataset:
@@ -131,9 +133,13 @@ class Scene:
         known = ", ".join(list(self.bands)[:20])
         raise Problem(400, f"no band {name[:80]!r}; there are {known}")
 
+    def dimensions(self, array: str) -> tuple[str, ...]:
+        """The names of the dimensions of an array, on all levels."""
+        return self.named or self.finest.dimensions(array)
+
     def axes_of(self, band: Band) -> list[Axis]:
         """The dimensions of a band that a parameter chooses from."""
-        names = self.finest.dimensions(band.array)
+        names = self.dimensions(band.array)
         held = {*self.finest.geo.dimensions, *band.fixed}
         return [self.axes[name] for name in names if name not in held]
 
@@ -143,9 +149,9 @@ class Scene:
         if self.crs is not None and own is not None:
             return own
         y, x = self.factors[level]
-        if own is not None and own.e > 0:
+        if own is not None and own.e > 0 and not self.named:
             return Affine(x, 0.0, 0.0, 0.0, y, -float(self.shape[0]))
-        # Rows run downwards on the screen, which is where smaller y is.
+        # Rows run downwards on the screen, which is where smaller y is; so do those of OME-Zarr's images.
         return Affine(x, 0.0, 0.0, 0.0, -y, 0.0)
 
     def bounds(self) -> tuple[float, float, float, float]:
@@ -195,19 +201,20 @@ def open_scenes(sources: Iterable[Any], storage_options: Mapping[str, Any] | Non
         found = list(_find(node, DEPTH))
         if not found:
             raise MetadataError("there is no grid of two dimensions here or below", path=node.store.url)
-        for levels in found[: MOST_SCENES - len(scenes)]:
-            scene = _scene(levels, scenes)
+        for owner, levels in found[: MOST_SCENES - len(scenes)]:
+            scene = _scene(owner, levels, scenes)
             scenes[scene.id] = scene
     return scenes
 
 
-def _find(node: Any, depth: int) -> Iterable[Sequence[Dataset]]:
+def _find(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]]:
+    """The grids at a node or below it, each with the node whose levels it has."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # `zstore validate` is who tells of what documents say wrongly
             levels = open_levels(node)
         if any(array.dtype.kind in "iufb" for array in levels[0].arrays.values()):
-            yield levels
+            yield node, [_renamed(level, levels[0]) for level in levels]
             return
     except (MetadataError, UnsupportedError, NotFoundError):
         if depth == 0:
@@ -221,9 +228,40 @@ def _find(node: Any, depth: int) -> Iterable[Sequence[Dataset]]:
                 log.warning("%s is left out: %s", name, error)
 
 
-def _scene(levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
+def _renamed(level: Dataset, finest: Dataset) -> Dataset:
+    """A level that is a single array, by the name that the finest has."""
+    if level.is_group or finest.is_group or level.arrays.keys() == finest.arrays.keys():
+        return level
+    (name,), (array,), (variable,) = finest.arrays, level.arrays.values(), level.geo.variables.values()
+    return replace(level, arrays={name: array}, geo=replace(level.geo, variables={name: variable}))
+
+
+def _image(node: Any, finest: Dataset) -> tuple[tuple[str, ...], list[str]]:
+    """The dimensions' names and the channels' labels that OME-Zarr says of an image; () and [] elsewhere."""
+    stated = node.attrs.get("ome", node.attrs)
+    lists = stated.get("multiscales") if isinstance(stated, Mapping) else None
+    image = lists[0] if isinstance(lists, list) and lists else None
+    axes = image.get("axes") if isinstance(image, Mapping) else None
+    (name,) = finest.arrays
+    if not isinstance(axes, list) or len(axes) != finest.arrays[name].ndim:
+        return (), []
+    names = [axis.get("name") if isinstance(axis, Mapping) else axis for axis in axes]
+    for axis, dimension in zip(finest.axes(name), finest.geo.dimensions, strict=True):
+        names[axis] = dimension
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        return (), []
+    omero = stated.get("omero")
+    channels = omero.get("channels") if isinstance(omero, Mapping) else None
+    said = [one.get("label") if isinstance(one, Mapping) else None for one in channels or ()]
+    labels = said if all(isinstance(label, str) and label for label in said) else []
+    return tuple(names), labels if len(set(labels)) == len(labels) else []
+
+
+def _scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
     finest = levels[0]
-    url, path = (finest.place, "") if finest.root is None else (finest.root.store.url, finest.root.path)
+    is_image = isinstance(node, zstore.Group) and not finest.is_group
+    root = node if is_image else finest.root
+    url, path = (finest.place, "") if root is None else (root.store.url, root.path)
     if "://" in url and not url.startswith("file:"):
         # Queries of addresses hold signatures and tokens, which are not for whoever looks at the map.
         url = url.partition("?")[0].partition("#")[0]
@@ -239,25 +277,28 @@ def _scene(levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
     mask = find_mask(finest)
     bands: dict[str, Band] = {}
     axes: dict[str, Axis] = {}
+    named, channels = _image(node, finest) if is_image else ((), [])
     for array_name in finest.band_names:
         array = finest.arrays[array_name]
         if array.dtype.kind not in "iufb" or (array_name == mask and len(finest.arrays) > 1):
             continue
-        dims = finest.dimensions(array_name)
+        dims = named or finest.dimensions(array_name)
         others = [(dim, array.shape[n]) for n, dim in enumerate(dims) if dim not in finest.geo.dimensions]
         for dim, size in others:
             axes.setdefault(dim, _axis(finest, dim, size))
         stated = finest.geo.variables[array_name].bands
         split = next((d for d, n in others if d.lower() in BAND_DIMENSIONS and 1 < n <= MOST_BANDS), None)
         if split is None:
-            bands[array_name] = Band(array_name, array_name)
+            key = title if is_image else array_name
+            bands[key] = Band(key, array_name)
             continue
         size = dict(others)[split]
         for number in range(size):
-            own = stated[number].name if len(stated) == size else None
+            said = channels[number] if len(channels) == size else None
+            own = stated[number].name if len(stated) == size else said
             labels = axes[split].labels
             label = own or (labels[number] if len(labels) == size else f"{number + 1}")
-            key = label if own and own not in bands else f"{array_name}:{label}"
+            key = label if own and own not in bands else f"{split if is_image else array_name}:{label}"
             bands[key] = Band(key, array_name, {split: number})
     if not bands:
         raise MetadataError("no array holds numbers", path=place)
@@ -268,7 +309,7 @@ def _scene(levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
     if finest.root is not None and isinstance(stated, Mapping) and "tile_matrix_set" in stated:
         window = zstore.open_tiles(finest.root).window(finest.level, geo.shape)
     colours = _colours(finest, bands)
-    return Scene(name, title, levels, bands, axes, crs, _factors(levels), mask, window, colours)
+    return Scene(name, title, levels, bands, axes, crs, _factors(levels), mask, window, colours, named)
 
 
 def _factors(levels: Sequence[Dataset]) -> list[tuple[float, float]]:

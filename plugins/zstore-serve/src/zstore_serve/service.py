@@ -348,7 +348,7 @@ class Service:
         if along not in names:
             raise Problem(400, f"{band.name!r} has no dimension {along[:80]!r} to go along; it has {names}")
         axis, array = scene.axes[along], scene.finest.arrays[band.array]
-        dims, (y, x) = scene.finest.dimensions(band.array), scene.finest.axes(band.array)
+        dims, (y, x) = scene.dimensions(band.array), scene.finest.axes(band.array)
         place = dims.index(along)
         touched = -(-axis.size // array.chunks[place]) * math.prod(array.chunks)
         if axis.size > SERIES_MOST or touched > 8 * self.settings.cell_count:
