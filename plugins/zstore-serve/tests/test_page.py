@@ -27,7 +27,8 @@ sockets = pytest.importorskip("websockets.sync.client", reason="Chromium is driv
 import uvicorn  # noqa: E402
 from PIL import Image  # noqa: E402
 from zstore_serve import router  # noqa: E402
-from zstore_serve.service import VENDOR, _vendor  # noqa: E402
+from zstore_serve.service import VENDOR  # noqa: E402
+from zstore_serve.vendored import vendor  # noqa: E402
 
 import zstore  # noqa: E402
 from zstore.conventions.crs import Crs  # noqa: E402
@@ -199,7 +200,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(place: Path) -> Iterator[str]:
     """A server with a scene of each kind."""
-    if any(_vendor(name) is None for name in VENDOR):
+    if any(vendor(name) is None for name in VENDOR):
         pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
     columns = np.indices((180, 360))[1]
     georeferenced(
@@ -483,6 +484,38 @@ def test_the_landsat_scene_of_the_demo(browser: Browser, place: Path, kept: Path
             browser.settle()
             grey = np.clip((float(value) - 5000) * 255 / 15000 + 0.5, 0, 255)
             assert colour_at(browser, [x, y]) == [int(grey)] * 3
+
+
+def test_an_exported_site_is_shown_by_any_web_server(
+    browser: Browser, place: Path, address: str, kept: Path
+) -> None:
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    from zstore_serve.export import export_site
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    export_site([place / "kinds.zarr", place / "cells.zarr"], place / "site")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=place / "site"))
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        browser.call("Page.navigate", url=f"http://127.0.0.1:{server.server_port}/")
+        browser.wait("document.body && document.body.dataset.drawn === '1' && !!layer.getSource()")
+        browser.settle()
+        for lon, colour in ((9.1, [10, 120, 30]), (9.45, [20, 60, 200])):
+            assert colour_at(browser, browser.run(f"ol.proj.fromLonLat([{lon}, 49.4])"), kept) == colour
+        browser.change("scene", "cells.zarr")
+        assert colour_at(browser, [100, -100]) == colour_at(browser, [600, -400])
+        assert colour_at(browser, [100, -100]) != colour_at(browser, [600, 100])
+    finally:
+        browser.call("Page.navigate", url="about:blank")
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str) -> None:

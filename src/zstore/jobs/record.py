@@ -84,6 +84,7 @@ WORKS = {
         "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "overwrite"
     ),
     "reduce": Work("a reduction", "zstore.reduce", "resume"),
+    "export": Work("an export of tiles", "zstore_serve.export.export", "resume"),
     "fix": Work("the fixing of documents", "zstore.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")

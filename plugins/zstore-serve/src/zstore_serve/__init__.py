@@ -1,4 +1,4 @@
-"""Stores on a map: the words `zstore serve` and `zstore view`, and `router` for other applications.
+"""Stores on a map: the words `zstore view`, `serve` and `export`, and `router` for other applications.
 
 Imported with all other plugins, so it imports nothing heavy.
 """
@@ -19,7 +19,7 @@ __all__ = ["Settings", "register_commands", "router"]
 @hookimpl
 def register_commands() -> list[Offer]:
     """The words that this package adds to the command line."""
-    return [Offer(word, f"zstore_serve.commands:{word}") for word in ("serve", "view")]
+    return [Offer(word, f"zstore_serve.commands:{word}") for word in ("export", "serve", "view")]
 
 
 if not TYPE_CHECKING:  # type checkers are to find names that are not there

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import storage_options
+from zstore.cli.options import json_option, say, show_progress, storage_options
 
-__all__ = ["serve", "view"]
+__all__ = ["export", "serve", "view"]
 
 DEFAULT_PORT = 8080
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -47,9 +47,63 @@ def _serving(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @_serving
-def serve(stores: tuple[str, ...], **options: Any) -> None:
-    """Serve STORES as map tiles: XYZ, TileJSON, OGC API – Tiles, and values at places."""
-    run(stores, **options)
+@click.option("--static", type=click.Path(), metavar="FOLDER", help="Write a page and tiles there instead.")
+@click.option("--resume", is_flag=True, help="Go on with a folder of --static that was interrupted.")
+@click.option("--overwrite", is_flag=True, help="Replace what an earlier --static wrote.")
+def serve(stores: tuple[str, ...], static: str | None, resume: bool, overwrite: bool, **options: Any) -> None:
+    """Serve STORES as map tiles: XYZ, TileJSON, WMTS, OGC API – Tiles, and values at places."""
+    if static is None and (resume or overwrite):
+        raise click.UsageError("--resume and --overwrite are of --static")
+    if static is None:
+        run(stores, **options)
+        return
+    from zstore_serve.export import export_site
+
+    with show_progress("writing", unit="tiles") as progress:
+        count = export_site(stores, static, overwrite=overwrite, resume=resume, progress=progress)
+    click.echo(f"{static}: {count} tiles, and index.html that shows them")
+
+
+def _zooms_of(value: Any) -> Any:
+    """One zoom, or the first and the last, like 0-5."""
+    if not isinstance(value, str):
+        return value
+    parts = value.split("-")
+    if len(parts) > 2 or not all(part.isascii() and part.isdecimal() and len(part) < 4 for part in parts):
+        raise click.BadParameter(f"{value!r} is neither a zoom nor two, like 4 or 0-5")
+    return int(parts[0]), int(parts[-1])
+
+
+@click.command()
+@click.argument("store")
+@click.argument("target")
+@storage_options
+@click.option("--collection", metavar="ID", help="Which grid of STORE, where it holds several.")
+@click.option("--tiles", metavar="SET", help="Tile matrix set of a folder's tiles. [default: the web's]")
+@click.option("--zooms", type=_zooms_of, metavar="A-B", help="First and last zoom. [default: all there is]")
+@click.option(
+    "--format",
+    type=click.Choice(["png", "jpg", "webp"]),
+    default="png",
+    show_default=True,
+    help="What each tile is.",
+)
+@click.option("--query", default="", help="What is shown, as a tile's address has it: bands=1&rescale=0,99.")
+@click.option("--resume", is_flag=True, help="Go on with an export that was interrupted.")
+@click.option("--overwrite", is_flag=True, help="Replace TARGET.")
+@json_option
+def export(store: str, target: str, as_json: bool, **options: Any) -> None:
+    """Write tiles of STORE to TARGET: map.pmtiles, map.mbtiles, or a folder of z/x/y.
+
+    \b
+    zstore export scene.zarr map.pmtiles
+    zstore export scene.zarr tiles --zooms 4-9 --format webp --query "bands=3,2,1&rescale=0,3000"
+    """
+    from zstore_serve.export import export as write
+
+    with show_progress("writing", unit="tiles") as progress:
+        count = write(store, target, progress=progress, **options)
+    say(as_json, {"target": target, "tiles": count}, f"{target}: {count} tiles")
 
 
 @click.command()

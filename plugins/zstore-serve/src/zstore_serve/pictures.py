@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -59,17 +59,7 @@ class Maker:
         if not plan.parts:
             return _nothing(frame.shape, format), None
         measured = await self.measure(scene, layer, plan)
-        categories = {}
-        if (
-            layer.expression is None
-            and style.limits is None
-            and style.colour_map is None
-            and len(layer.bands) == 1
-        ):
-            (band,) = layer.bands.values()
-            variable = scene.variable(band)
-            if style.algorithm is None and scene.finest.arrays[band.array].dtype.kind in "iu":
-                categories = drawing.category_colours(variable)
+        categories = self.categories_of(scene, layer, style)
         limits: Sequence[tuple[float, float]] = style.limits or ()
         if style.algorithm is None and not categories and style.limits is None:
             limits = await self.limits_of(scene, layer, style)
@@ -87,6 +77,16 @@ class Maker:
             return drawing.encode(drawing.draw(pairs, limits, colours), format)
 
         return await asyncio.to_thread(make), plan.level
+
+    def categories_of(self, scene: Scene, layer: Layer, style: Style) -> Mapping[int, Any]:
+        """The colours of values that are categories; {} where they are drawn as numbers."""
+        if style.limits is not None or style.colour_map is not None or style.algorithm is not None:
+            return {}
+        if layer.expression is not None or len(layer.bands) != 1:
+            return {}
+        (band,) = layer.bands.values()
+        is_whole = scene.finest.arrays[band.array].dtype.kind in "iu"
+        return drawing.category_colours(scene.variable(band)) if is_whole else {}
 
     async def limits_of(self, scene: Scene, layer: Layer, style: Style) -> list[tuple[float, float]]:
         """The percentiles of all of a scene, looked at once."""

@@ -16,7 +16,6 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,17 @@ from zstore_serve.pictures import STATISTICS_SIZE, Maker, Settings, meant
 from zstore_serve.problems import Problem
 from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, parse_layer, parse_style
 from zstore_serve.scenes import LONGITUDES, Scene, open_scenes
-from zstore_serve.tilings import PIXELS, WEB, matrices_of, set_names, tile_frame, tile_set, whole_frame, zooms
+from zstore_serve.tilings import (
+    PIXELS,
+    WEB,
+    describe_tiles,
+    matrices_of,
+    set_names,
+    tile_frame,
+    tile_set,
+    whole_frame,
+)
+from zstore_serve.vendored import vendor
 
 __all__ = ["Service", "Settings", "router"]
 
@@ -141,7 +150,7 @@ class Service:
 
     async def page(self, request: Request) -> Response:
         """The page, with OpenLayers; or a sentence that says how to get it."""
-        missing = [name for name in VENDOR[:2] if _vendor(name) is None]
+        missing = [name for name in VENDOR[:2] if vendor(name) is None]
         if missing:
             raise Problem(
                 503,
@@ -162,7 +171,7 @@ class Service:
     async def asset(self, request: Request) -> Response:
         """A file that the page is made of."""
         name = request.path_params["name"]
-        content = _vendor(name) if name in VENDOR else None
+        content = vendor(name) if name in VENDOR else None
         if content is None:
             raise Problem(404, "no such file")
         return self._tagged(request, content, TYPES["." + name.rpartition(".")[2]])
@@ -261,26 +270,12 @@ class Service:
     async def tilejson(self, request: Request) -> Response:
         """What map clients need to know of a scene's tiles; the query goes on to them."""
         scene = self._scene(request)
-        box = scene.longitudes()
         asked = Asked(request.query_params.multi_items())
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("tms",))
-        name = asked.text("tms") or (WEB if box else PIXELS)
-        matrices = matrices_of(scene, name)
-        least, most = zooms(scene, matrices)
+        name = asked.text("tms") or (WEB if scene.longitudes() else PIXELS)
         query = str(request.url.query)
         url = f"{_base(request)}/collections/{scene.id}/tiles/{name}/{{z}}/{{x}}/{{y}}.png"
-        document = {
-            "tilejson": "3.0.0", "name": scene.title, "tiles": [f"{url}?{query}" if query else url],
-            "minzoom": least, "maxzoom": most, "scheme": "xyz",
-        }  # fmt: skip
-        if box:
-            turns = math.floor((box[0] + 180) / 360) * 360.0
-            box = (box[0] - turns, box[1], box[2] - turns, box[3])
-            west, east = (box[0], box[2]) if box[2] <= 180 else (-180.0, 180.0)
-            document["bounds"] = [west, max(box[1], -85.0511287798066), east, min(box[3], 85.0511287798066)]
-            middle = (box[0] + box[2]) / 2
-            document["center"] = [middle - 360 if middle > 180 else middle, (box[1] + box[3]) / 2, least]
-        return self._json(request, document)
+        return self._json(request, describe_tiles(scene, name, f"{url}?{query}" if query else url))
 
     async def tilesets(self, request: Request) -> Response:
         """The sets in which tiles of a scene come."""
@@ -500,17 +495,6 @@ def _finite(document: Any) -> Any:
 def _valid(values: Items, nodata: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     valid: np.ndarray[Any, np.dtype[np.bool_]] = np.isfinite(values)
     return valid if nodata is None else valid & (values != nodata)
-
-
-def _vendor(name: str) -> bytes | None:
-    """A file of npm's packages, as the build of this package found it; else of the folder that is named."""
-    named = os.environ.get("ZSTORE_SERVE_OL")
-    if named and name in ("ol.js", "ol.css"):
-        path = Path(named) / ("dist/ol.js" if name == "ol.js" else "ol.css")
-        if path.is_file():
-            return path.read_bytes()
-    held = files("zstore_serve") / "vendor" / name
-    return held.read_bytes() if held.is_file() else None
 
 
 def _hash_of(page: str, tag: str) -> str:

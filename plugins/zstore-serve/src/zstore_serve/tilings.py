@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
 from zstore.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
@@ -18,9 +20,11 @@ __all__ = [
     "PIXELS",
     "WEB",
     "crs_of",
+    "describe_tiles",
     "matrices_of",
     "set_names",
     "tile_frame",
+    "tile_ranges",
     "tile_set",
     "whole_frame",
     "zooms",
@@ -29,6 +33,8 @@ __all__ = [
 WEB = "WebMercatorQuad"
 # The one set of a scene that has no place on the ground.
 PIXELS = "pixels"
+# At so many places along each side a scene is asked where it lies.
+PROBES = 64
 
 
 def matrices_of(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
@@ -112,3 +118,46 @@ def zooms(scene: Scene, matrices: Mapping[str, TileMatrix]) -> tuple[int, int]:
     cells = [m.scale_denominator * 0.00028 * middle for m in matrices.values()]
     most = next((n for n, cell in enumerate(cells) if cell <= metres * 1.1), len(cells) - 1)
     return max(0, most - max(0, math.ceil(math.log2(max(height, width) / 256)))), most
+
+
+def describe_tiles(scene: Scene, name: str, url: str) -> dict[str, Any]:
+    """TileJSON of a scene's tiles in a set, at addresses of the given form."""
+    least, most = zooms(scene, matrices_of(scene, name))
+    document: dict[str, Any] = {
+        "tilejson": "3.0.0", "name": scene.title, "tiles": [url], "minzoom": least, "maxzoom": most,
+        "scheme": "xyz",
+    }  # fmt: skip
+    box = scene.longitudes()
+    if box:
+        turns = math.floor((box[0] + 180) / 360) * 360.0
+        box = (box[0] - turns, box[1], box[2] - turns, box[3])
+        west, east = (box[0], box[2]) if box[2] <= 180 else (-180.0, 180.0)
+        document["bounds"] = [west, max(box[1], -85.0511287798066), east, min(box[3], 85.0511287798066)]
+        middle = (box[0] + box[2]) / 2
+        document["center"] = [middle - 360 if middle > 180 else middle, (box[1] + box[3]) / 2, least]
+    return document
+
+
+def tile_ranges(scene: Scene, name: str, matrix: TileMatrix) -> tuple[range, range]:
+    """(rows, columns) of the tiles of a matrix that may show something of a scene."""
+    rows, columns = matrix.matrix_shape
+    if scene.crs is None:
+        return range(rows), range(columns)
+    places = (np.linspace(side.start, side.stop, PROBES + 1) for side in scene.window)
+    down, right = np.meshgrid(*places, indexing="ij")
+    x, y = scene.crs.transform(crs_of(name), *scene.affine(0).at(right, down))
+    found = []
+    known, whole = np.isfinite(x) & np.isfinite(y), matrix.affine
+    if not known.any():
+        return range(0), range(0)
+    sides = (
+        (y, whole.f, whole.e * matrix.tile_shape[0], rows),
+        (x, whole.c, whole.a * matrix.tile_shape[1], columns),
+    )
+    for at, corner, length, count in sides:
+        low, high = sorted((at[known].min(), at[known].max()))
+        # Between two places that were looked at, the edge may bulge.
+        slack = (high - low) / PROBES
+        ends = sorted((end - corner) / length for end in (low - slack, high + slack))
+        found.append(range(max(0, math.floor(ends[0])), min(count, math.ceil(ends[1]))))
+    return found[0], found[1]

@@ -1,0 +1,393 @@
+"""Tiles of scenes as files, made by the job runner: a folder, a PMTiles archive, an MBTiles database, a site.
+
+Tiles are made beside the target and put in its place when all are there: nobody sees a part of them.
+
+Spec: PMTiles 3 (written by the package pmtiles); MBTiles 1.3; TileJSON 3.0.0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.jobs.plan import Progress, Unit
+from zstore.jobs.record import begin, name_job
+from zstore.jobs.runner import Executor, counter
+from zstore.jobs.target import describe_source
+from zstore.storage.local import LocalStore
+from zstore_serve.pictures import Maker, Settings
+from zstore_serve.problems import Problem
+from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, Layer, Style, parse_layer, parse_style
+from zstore_serve.scenes import Scene, open_scenes
+from zstore_serve.tilings import PIXELS, WEB, describe_tiles, matrices_of, tile_frame, tile_ranges, zooms
+from zstore_serve.vendored import vendor
+
+__all__ = ["export", "export_site"]
+
+WORK = "export"
+TILES = "tiles"
+FORMATS = ("png", "jpg", "webp")
+# What says of a folder that an export made it.
+SIGN = "tilejson.json"
+# The files of the site beside its tiles.
+PAGE = ("static.html", "index.html")
+VENDOR = ("ol.js", "ol.css")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tiles of one scene.
+
+    prefix  before z/x/y in the target
+    query   what they show, in the words of a tile's address; limits are settled in it
+    """
+
+    scene: str
+    prefix: str
+    tms: str
+    least: int
+    most: int
+    query: str
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The plan: tiles by (part, z, x, y), each a file below `work`; a unit gives its size, an empty one 0."""
+
+    sources: tuple[Any, ...]
+    options: str
+    work: str
+    parts: tuple[Part, ...]
+    format: str
+
+    def units(self) -> Iterator[Unit]:
+        """All tiles that may show something, the coarsest first."""
+        for number, part in enumerate(self.parts):
+            scene = self._scene(part)
+            for z, matrix in enumerate(matrices_of(scene, part.tms).values()):
+                if part.least <= z <= part.most:
+                    rows, columns = tile_ranges(scene, part.tms, matrix)
+                    yield from ((number, z, x, y) for x in columns for y in rows)
+
+    def make(self, unit: Unit) -> int:
+        """Make a tile, and put it down unless nothing of the scene lies there."""
+        part, (_, z, x, y) = self.parts[unit[0]], unit
+        scene = self._scene(part)
+        layer, style = _asked(scene, part.query)
+        matrix = list(matrices_of(scene, part.tms).values())[z]
+        frame = tile_frame(scene, part.tms, matrix, y, x, matrix.tile_shape[1])
+        maker = Maker(Settings(cell_count=1 << 28))
+        try:
+            content, level = asyncio.run(maker.picture(scene, layer, style, frame, self.format))
+        except Problem as problem:
+            raise UnsupportedError(f"tile {z}/{x}/{y} of {part.scene!r}: {problem.detail}") from problem
+        if level is None:
+            return 0
+        LocalStore(self.work).put(self.key(unit), content)
+        return len(content)
+
+    def key(self, unit: Unit) -> str:
+        """Where a tile lies below `work`."""
+        number, z, x, y = unit
+        return f"{TILES}/{self.parts[number].prefix}{z}/{x}/{y}.{self.format}"
+
+    def holds(self, unit: Unit) -> bool:
+        """`unpack` sees to it."""
+        return True
+
+    def pack(self, result: int) -> bytes:
+        """The size of a tile; nothing of one that there is not."""
+        return result.to_bytes(8, "little") if result else b""
+
+    def unpack(self, unit: Unit, data: bytes) -> int:
+        """The size of a tile that is there still.
+
+        Raises
+            ValueError: it is not.
+        """
+        size = int.from_bytes(data, "little")
+        if size and LocalStore(self.work).size(self.key(unit)) != size:
+            raise ValueError(f"tile {unit} is no longer there")
+        return size
+
+    def _scene(self, part: Part) -> Scene:
+        return _opened(self.sources, self.options)[part.scene]
+
+
+@lru_cache(8)
+def _opened(sources: tuple[Any, ...], options: str) -> Mapping[str, Scene]:
+    return open_scenes(sources, json.loads(options))
+
+
+def _asked(scene: Scene, query: str) -> tuple[Layer, Style]:
+    asked = Asked(parse_qsl(query, keep_blank_values=True))
+    asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes)
+    layer = parse_layer(scene, asked)
+    return layer, parse_style(asked, 1 if layer.expression is not None else len(layer.bands))
+
+
+def export(
+    source: Any,
+    target: str | os.PathLike[str],
+    *,
+    collection: str | None = None,
+    tiles: str | None = None,
+    zooms: tuple[int, int] | None = None,
+    format: str = "png",
+    query: str = "",
+    overwrite: bool = False,
+    resume: bool = False,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> int:
+    """Write tiles of a store to `map.pmtiles`, `map.mbtiles`, or a folder z/x/y; gives how many.
+
+    collection  which grid of the store, where it has several
+    tiles       the tile matrix set; None: the web's, or pixels of what has no place on the ground
+    zooms       the first and the last; None: from the one that shows all in about one tile to the finest
+    query       what is shown, as in a tile's address: "bands=3,2,1&rescale=0,3000"
+    resume      go on with an export that was interrupted
+
+    Raises
+        StoreError: something is there already, or an interrupted export that is not resumed.
+        MetadataError: what is asked for makes no tiles; UnsupportedError: too much is shown without levels.
+    """
+    place = Path(target)
+    _opened.cache_clear()
+    scenes = _opened((source,), _options(storage_options))
+    if collection is None and len(scenes) > 1:
+        raise MetadataError(f"collection is missing; expected one of {', '.join(scenes)}")
+    name = next(iter(scenes)) if collection is None else collection
+    if name not in scenes:
+        raise MetadataError(f"collection is {name!r}; expected one of {', '.join(scenes)}")
+    is_archive = place.suffix in (".pmtiles", ".mbtiles")
+    part = _part(scenes[name], "", tiles, zooms, query)
+    if is_archive and part.tms != WEB:
+        raise MetadataError(f"tiles are {part.tms!r}; a file {place.suffix} holds those of {WEB}")
+    publish = {".pmtiles": _write_pmtiles, ".mbtiles": _write_mbtiles}.get(place.suffix, _write_folder)
+    return _export(
+        (source,), _options(storage_options), place, (part,), format, publish, overwrite, resume, executor,
+        progress,
+    )  # fmt: skip
+
+
+def export_site(
+    sources: Iterable[Any],
+    target: str | os.PathLike[str],
+    *,
+    format: str = "png",
+    overwrite: bool = False,
+    resume: bool = False,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> int:
+    """Write a folder that any web server can show: a page, and tiles of all scenes; gives how many tiles.
+
+    Raises
+        As `export`.
+    """
+    kept = tuple(sources)
+    _opened.cache_clear()
+    scenes = _opened(kept, _options(storage_options))
+    parts = tuple(_part(scene, f"{name}/", None, None, "") for name, scene in scenes.items())
+    return _export(
+        kept, _options(storage_options), Path(target), parts, format, _write_site, overwrite, resume,
+        executor, progress,
+    )  # fmt: skip
+
+
+def _options(storage_options: Mapping[str, Any] | None) -> str:
+    return json.dumps(None if storage_options is None else dict(storage_options), sort_keys=True)
+
+
+def _part(scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | None, query: str) -> Part:
+    """What is asked for, with the limits of the values settled."""
+    name = tms or (WEB if scene.longitudes() else PIXELS)
+    try:
+        matrices = matrices_of(scene, name)
+        least, most = zooms(scene, matrices) if span is None else span
+        if not 0 <= least <= most < len(matrices):
+            raise Problem(400, f"zooms are {least} to {most}; expected two from 0 to {len(matrices) - 1}")
+        layer, style = _asked(scene, query)
+        if style.limits is None and style.algorithm is None:
+            maker = Maker(Settings(cell_count=1 << 28))
+            if not maker.categories_of(scene, layer, style):
+                found = asyncio.run(maker.limits_of(scene, layer, style))
+                numbers = ",".join(repr(float(number)) for pair in found for number in pair)
+                query = urlencode([*parse_qsl(query, keep_blank_values=True), ("rescale", numbers)])
+    except Problem as problem:
+        raise MetadataError(f"{scene.id}: {problem.detail}") from problem
+    return Part(scene.id, prefix, name, least, most, query)
+
+
+def _export(
+    sources: tuple[Any, ...],
+    options: str,
+    target: Path,
+    parts: tuple[Part, ...],
+    format: str,
+    publish: Callable[[Tiles, Path, list[Unit]], Path],
+    overwrite: bool,
+    resume: bool,
+    executor: Executor | None,
+    progress: Progress | None,
+) -> int:
+    if format not in FORMATS:
+        raise MetadataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
+    target = target.absolute()
+    _check_free(target, overwrite)
+    # Beside the target, so that it can take its place in one step.
+    work = target.with_name(f".{target.name}.zstore-export")
+    plan = Tiles(sources, options, str(work), parts, format)
+    arrays = [
+        scene.finest.arrays[band.array]
+        for scene in (_opened(sources, options)[part.scene] for part in parts)
+        for band in scene.bands.values()
+    ]
+    said = {
+        "parts": [vars(part) for part in parts],
+        "format": format,
+        "sources": [describe_source(array.store, array.path, array.model) for array in arrays],
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    store = LocalStore(work)
+    job = begin(store, "", WORK, said, name=name_job(said), resume=resume, replace=overwrite and not resume)
+    if not job.is_resumed:
+        store.delete_prefix(TILES)
+    units: list[Unit] = []
+    tick = counter(sum(1 for _ in plan.units()), progress)
+
+    def take(unit: Unit, size: int) -> None:
+        if size:
+            units.append(unit)
+        tick(1)
+
+    with job.runner(executor) as runner:
+        runner.run(plan, "tiles", take)
+    if not units:
+        job.end()
+        shutil.rmtree(work)
+        raise MetadataError("no tile shows anything of what is asked for", path=str(target))
+    made = publish(plan, work, units)
+    _put_in_place(made, target, work)
+    job.end()
+    shutil.rmtree(work)
+    return len(units)
+
+
+def _check_free(target: Path, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not overwrite:
+        raise StoreError("there is something already; pass overwrite=True to replace it", path=str(target))
+    if target.is_dir() and any(target.iterdir()) and not (target / SIGN).is_file():
+        raise StoreError(
+            f"cannot replace a folder that no export made; expected {SIGN} in it", path=str(target)
+        )
+
+
+def _put_in_place(made: Path, target: Path, work: Path) -> None:
+    if target.is_dir():
+        former = work / "former"
+        shutil.rmtree(former, ignore_errors=True)
+        target.rename(former)
+    made.replace(target)
+
+
+def _tilejson(plan: Tiles, part: Part, url: str) -> dict[str, Any]:
+    scene = _opened(plan.sources, plan.options)[part.scene]
+    document = describe_tiles(scene, part.tms, url)
+    document.update(minzoom=part.least, maxzoom=part.most)
+    if "center" in document:
+        document["center"] = [*document["center"][:2], part.least]
+    return document
+
+
+def _write_folder(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+    (part,) = plan.parts
+    document = _tilejson(plan, part, f"{{z}}/{{x}}/{{y}}.{plan.format}")
+    (work / TILES / SIGN).write_text(json.dumps(document, indent=1), "utf-8")
+    return work / TILES
+
+
+def _write_site(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+    folder = work / TILES
+    listed = []
+    for part in plan.parts:
+        scene = _opened(plan.sources, plan.options)[part.scene]
+        document = _tilejson(plan, part, f"{part.scene}/{{z}}/{{x}}/{{y}}.{plan.format}")
+        (folder / part.scene).mkdir(exist_ok=True)
+        (folder / part.scene / SIGN).write_text(json.dumps(document, indent=1), "utf-8")
+        listed.append({**document, "id": part.scene, "set": part.tms, "size": scene.shape})
+    (folder / SIGN).write_text(json.dumps(listed, indent=1), "utf-8")
+    held = files("zstore_serve")
+    (folder / PAGE[1]).write_bytes((held / PAGE[0]).read_bytes())
+    for name in VENDOR:
+        content = vendor(name)
+        if content is not None:
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def _write_pmtiles(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+    try:
+        from pmtiles.tile import Compression, TileType, zxy_to_tileid
+        from pmtiles.writer import Writer
+    except ImportError as error:
+        raise UnsupportedError("PMTiles are written by the package pmtiles; install it") from error
+    kinds = {"png": TileType.PNG, "jpg": TileType.JPEG, "webp": TileType.WEBP}
+    document = _tilejson(plan, plan.parts[0], "")
+    west, south, east, north = (round(degrees * 1e7) for degrees in document["bounds"])
+    header = {
+        "tile_type": kinds[plan.format], "tile_compression": Compression.NONE,
+        "min_lon_e7": west, "min_lat_e7": south, "max_lon_e7": east, "max_lat_e7": north,
+        "center_zoom": document["minzoom"], "center_lon_e7": round(document["center"][0] * 1e7),
+        "center_lat_e7": round(document["center"][1] * 1e7),
+    }  # fmt: skip
+    store, made = LocalStore(work), work / "archive"
+    with made.open("wb") as file:
+        writer = Writer(file)
+        for number, unit in sorted((zxy_to_tileid(*unit[1:]), unit) for unit in units):
+            writer.write_tile(number, bytes(store.get(plan.key(unit)) or b""))
+        writer.finalize(header, {"name": document["name"], "type": "overlay"})
+        file.flush()
+        os.fsync(file.fileno())
+    return made
+
+
+def _write_mbtiles(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+    document = _tilejson(plan, plan.parts[0], "")
+    said = {
+        "name": document["name"], "format": plan.format, "type": "overlay", "version": "1",
+        "description": document["name"], "minzoom": document["minzoom"], "maxzoom": document["maxzoom"],
+        "bounds": ",".join(map(str, document["bounds"])), "center": ",".join(map(str, document["center"])),
+    }  # fmt: skip
+    store, made = LocalStore(work), work / "archive"
+    made.unlink(missing_ok=True)
+    with closing(sqlite3.connect(made)) as base, base:
+        base.execute("create table metadata (name text, value text)")
+        base.execute(
+            "create table tiles (zoom_level integer, tile_column integer, tile_row integer, tile_data blob)"
+        )
+        base.execute("create unique index tile_index on tiles (zoom_level, tile_column, tile_row)")
+        base.executemany("insert into metadata values (?, ?)", [(k, str(v)) for k, v in said.items()])
+        # Its rows count from the south.
+        rows = (
+            (z, x, (1 << z) - 1 - y, bytes(store.get(plan.key((n, z, x, y))) or b"")) for n, z, x, y in units
+        )
+        base.executemany("insert into tiles values (?, ?, ?, ?)", rows)
+    return made

@@ -1,0 +1,234 @@
+"""Exported tiles beside those that are served, read back by others; interrupted exports; what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sqlite3
+from contextlib import closing
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if not entry_points(group="zstore", name="serve"):
+    pytest.skip("zstore-serve is not installed, so it has no entry point", allow_module_level=True)
+pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
+
+from PIL import Image
+from zstore_serve import pictures, router
+from zstore_serve.export import export, export_site
+
+import zstore
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.write import render_geo
+from zstore.errors import MetadataError, StoreError
+from zstore.testing.commands import CommandContract
+
+WORDS = "bands=1&rescale=0,250&colormap=viridis"
+SHAPE = (300, 400)
+
+
+class TestExport(CommandContract):
+    name = "export"
+
+
+def write(place: Path, crs: str, affine: Affine, values: np.ndarray) -> Path:
+    group = zstore.create_group(place, overwrite=True)
+    variable = Variable(values.dtype, ("y", "x"))
+    geo = GeoModel(Crs.from_user(crs), affine, values.shape, ("y", "x"), variables={"v": variable})
+    documents, _ = render_geo(geo, 3)
+    group.attrs.update(documents.pop("")["attributes"])
+    for name, document in documents.items():
+        group.create_array(
+            name, data=values if name == "v" else document.get("data"), fill_value=document["fill_value"],
+            chunks=64 if name == "v" else "auto", attributes=document["attributes"],
+            dimension_names=document["dimension_names"],
+        )  # fmt: skip
+    return place
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("export")
+    values = np.random.default_rng(1).integers(1, 250, SHAPE).astype("u1")
+    return write(place / "utm.zarr", "EPSG:32632", Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0), values)
+
+
+def served(store: Path, z: int, x: int, y: int, words: str = WORDS) -> bytes:
+    path = f"/collections/{store.name}/tiles/WebMercatorQuad/{z}/{x}/{y}.png"
+    scope = {
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "root_path": "",
+        "query_string": words.encode(), "headers": [], "scheme": "http", "server": ("localhost", 80),
+        "http_version": "1.1",
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def call() -> None:
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await router(store)(scope, receive, send)
+
+    asyncio.run(call())
+    assert sent[0]["status"] == 200, sent
+    return bytes(sent[1]["body"])
+
+
+def is_empty(tile: bytes) -> bool:
+    return not np.asarray(Image.open(io.BytesIO(tile)).convert("RGBA"))[..., 3].any()
+
+
+def test_an_archive_is_read_by_its_own_package(store: Path, tmp_path: Path) -> None:
+    from pmtiles.reader import MmapSource, Reader, all_tiles
+
+    seen: list[tuple[int, int]] = []
+    count = export(store, tmp_path / "m.pmtiles", query=WORDS, progress=lambda *done: seen.append(done))
+    assert seen[-1][0] == seen[-1][1]
+    with (tmp_path / "m.pmtiles").open("rb") as file:
+        reader = Reader(MmapSource(file))
+        header, found = reader.header(), dict(all_tiles(MmapSource(file)))
+        assert len(found) == count and reader.metadata()["name"] == "utm.zarr"
+        zooms = sorted({z for z, _, _ in found})
+        assert zooms == list(range(header["min_zoom"], header["max_zoom"] + 1)) and len(zooms) > 1
+        assert 8.7e7 < header["min_lon_e7"] < 8.75e7 < header["max_lon_e7"] < 8.95e7
+        for (z, x, y), tile in found.items():
+            assert tile == served(store, z, x, y)
+            for column, row in ((x - 1, y), (x, y + 1)):
+                assert (z, column, row) in found or is_empty(served(store, z, column, row))
+    assert [path.name for path in tmp_path.iterdir()] == ["m.pmtiles"]
+
+
+def test_a_database_is_read_by_gdal(store: Path, tmp_path: Path) -> None:
+    place = tmp_path / "m.mbtiles"
+    export(store, place, query=WORDS)
+    with closing(sqlite3.connect(place)) as base:
+        said = dict(base.execute("select name, value from metadata"))
+        z, x, south = next(
+            base.execute(
+                "select zoom_level, tile_column, tile_row from tiles order by 1 desc, 2, 3 limit 1 offset 4"
+            )
+        )
+        (tile,) = next(
+            base.execute(
+                "select tile_data from tiles where (zoom_level, tile_column, tile_row) = (?, ?, ?)",
+                (z, x, south),
+            )
+        )
+    y = (1 << z) - 1 - south
+    assert tile == served(store, z, x, y) and int(said["maxzoom"]) == z
+    rasterio = pytest.importorskip(
+        "rasterio", reason="GDAL's warp is asked through rasterio (extra 'raster')"
+    )
+    from zstore.conventions.tilesets.registry import load_tile_matrix_set
+
+    matrix = load_tile_matrix_set("WebMercatorQuad")[str(z)]
+    west, north = matrix.affine.at(x * 256.0, y * 256.0)
+    with rasterio.open(place) as raster:
+        assert raster.crs == "EPSG:3857"
+        theirs, corner = np.moveaxis(raster.read(), 0, -1), raster.transform
+    # GDAL cuts the tiles to the bounds that the database states.
+    row, column = round((north - corner.f) / corner.e), round((west - corner.c) / corner.a)
+    theirs = theirs[max(0, row) : row + 256, max(0, column) : column + 256]
+    ours = np.asarray(Image.open(io.BytesIO(tile)).convert("RGBA"))
+    ours = ours[max(0, -row) :, max(0, -column) :][: theirs.shape[0], : theirs.shape[1]]
+    kept = ours[..., 3] > 0
+    assert kept.sum() > 1000
+    assert np.array_equal(theirs[kept][:, :3], ours[kept][:, :3])
+
+
+def test_a_folder_holds_other_sets_too(store: Path, tmp_path: Path) -> None:
+    count = export(store, tmp_path / "tiles", tiles="WorldCRS84Quad", zooms=(9, 11), format="webp")
+    found = sorted(tmp_path.glob("tiles/*/*/*.webp"))
+    assert len(found) == count and {path.parts[-3] for path in found} == {"9", "10", "11"}
+    assert json.loads((tmp_path / "tiles/tilejson.json").read_text("utf-8"))["tiles"] == ["{z}/{x}/{y}.webp"]
+    # The limits were settled once, for all tiles.
+    with pytest.raises(StoreError, match="overwrite"):
+        export(store, tmp_path / "tiles")
+    assert export(store, tmp_path / "tiles", zooms=(9, 9), overwrite=True) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["tiles"]
+
+
+def test_an_interrupted_export_shows_nothing_and_goes_on(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = export(store, tmp_path / "whole.pmtiles", query=WORDS)
+    drawn: list[int] = []
+    draw = pictures.Maker.picture
+
+    async def break_down(self: Any, *args: Any) -> Any:
+        drawn.append(1)
+        if len(drawn) > whole // 2:
+            raise OSError("the disk is full")
+        return await draw(self, *args)
+
+    monkeypatch.setattr(pictures.Maker, "picture", break_down)
+    for name in ("m.pmtiles", "folder"):
+        drawn.clear()
+        with pytest.raises(OSError, match="disk is full"):
+            export(store, tmp_path / name, query=WORDS)
+        assert not (tmp_path / name).exists()
+        with pytest.raises(StoreError, match="unfinished"):
+            export(store, tmp_path / name, query=WORDS)
+        with pytest.raises(MetadataError, match="other arguments"):
+            export(store, tmp_path / name, query="bands=1&rescale=0,10", resume=True)
+        drawn.clear()
+        monkeypatch.setattr(pictures.Maker, "picture", lambda *args: (drawn.append(1), draw(*args))[1])
+        assert export(store, tmp_path / name, query=WORDS, resume=True) == whole
+        assert 0 < len(drawn) < whole
+        monkeypatch.setattr(pictures.Maker, "picture", break_down)
+    assert (tmp_path / "m.pmtiles").read_bytes() == (tmp_path / "whole.pmtiles").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"m.pmtiles", "folder", "whole.pmtiles"}
+
+
+def test_what_makes_no_tiles_is_refused(store: Path, tmp_path: Path) -> None:
+    for words, said in (
+        ({"query": "band=1"}, "no parameter 'band'"),
+        ({"zooms": (3, 40)}, "zooms are 3 to 40"),
+        ({"tiles": "none"}, "no tile matrix set"),
+        ({"collection": "other"}, "collection is 'other'"),
+        ({"format": "npy"}, "format is 'npy'"),
+    ):
+        with pytest.raises(MetadataError, match=said):
+            export(store, tmp_path / "x", **words)
+    with pytest.raises(MetadataError, match="holds those of WebMercatorQuad"):
+        export(store, tmp_path / "x.pmtiles", tiles="WorldCRS84Quad")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(StoreError, match="no export made"):
+        export(store, tmp_path / "mine", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_globe_is_exported_once_around(tmp_path: Path) -> None:
+    values = np.tile(np.arange(1, 181, dtype="u1"), (90, 1))
+    source = write(tmp_path / "globe.zarr", "OGC:CRS84", Affine(2.0, 0, 0.0, 0, -2.0, 90.0), values)
+    assert export(source, tmp_path / "g.mbtiles", zooms=(0, 2), query="rescale=0,200") == 1 + 4 + 16
+
+
+def test_a_site_has_all_scenes(store: Path, tmp_path: Path) -> None:
+    zstore.create_array(tmp_path / "plain.zarr", data=np.ones((300, 500), "u1"), chunks=100)
+    count = export_site([store, tmp_path / "plain.zarr"], tmp_path / "site")
+    listed = json.loads((tmp_path / "site" / "tilejson.json").read_text("utf-8"))
+    assert [(one["id"], one["set"]) for one in listed] == [
+        ("utm.zarr", "WebMercatorQuad"), ("plain.zarr", "pixels"),
+    ]  # fmt: skip
+    assert len(list((tmp_path / "site").glob("*/*/*/*.png"))) == count
+    assert b"<html" in (tmp_path / "site" / "index.html").read_bytes()
+
+
+def test_the_command_says_how_to_go_on(store: Path, tmp_path: Path) -> None:
+    done = CommandContract.run("export", str(store), str(tmp_path / "m.pmtiles"), "--zooms", "9-10", "--json")
+    assert done.returncode == 0, done.stderr
+    expected = export(store, tmp_path / "same.pmtiles", zooms=(9, 10))
+    assert json.loads(done.stdout)["tiles"] == expected > 1
+    again = CommandContract.run("export", str(store), str(tmp_path / "m.pmtiles"))
+    assert again.returncode == 1 and "overwrite" in again.stderr and "Traceback" not in again.stderr
+    assert CommandContract.run("serve", str(store), "--resume").returncode == 2
