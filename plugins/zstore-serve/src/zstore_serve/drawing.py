@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,6 +16,7 @@ from PIL import Image
 
 from zstore.conventions.model import Variable
 from zstore.pyramid.quicklook import encode_png
+from zstore_serve.frames import Frame
 from zstore_serve.problems import Problem
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "colour_map",
     "draw",
     "encode",
+    "encode_npy",
+    "encode_tiff",
     "hillshade",
     "terrain_rgb",
 ]
@@ -32,7 +36,13 @@ Items = np.ndarray[Any, np.dtype[Any]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-FORMATS = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp", "npy": "application/x-npy"}
+FORMATS = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "webp": "image/webp",
+    "npy": "application/x-npy",
+    "tif": "image/tiff",
+}
 # Three and more of Pillow's milliseconds for a tile become a quarter of one; files are a few per cent longer.
 COMPRESS = partial(isal_zlib.compress, level=1)
 # Categories that say no colour take these.
@@ -248,3 +258,38 @@ def encode_npy(bands: Sequence[tuple[Items, Mask]]) -> bytes:
         out, np.stack([*(values.astype(kind) for values, _ in bands), np.where(valid, 255, 0).astype(kind)])
     )
     return out.getvalue()
+
+
+def encode_tiff(bands: Mapping[str, tuple[Items, Mask]], frame: Frame) -> bytes:
+    """The bytes of a GeoTIFF: the bands by their names, and as its mask which pixels are valid in all.
+
+    Raises
+        Problem: rasterio, which writes it, is not installed here.
+    """
+    try:
+        import rasterio
+        from rasterio.errors import NotGeoreferencedWarning
+    except ImportError:
+        raise Problem(501, "GeoTIFF is written by rasterio, which is not installed where this runs") from None
+    values = [pair[0] for pair in bands.values()]
+    kind = np.result_type(*(array.dtype for array in values))
+    if kind.kind == "b":
+        kind = np.dtype(np.uint8)
+    elif kind == np.float16:
+        kind = np.dtype(np.float32)
+    height, width = frame.shape
+    profile = {
+        "driver": "GTiff", "height": height, "width": width, "count": len(values), "dtype": kind.name,
+        "compress": "deflate", "transform": rasterio.Affine(*frame.affine),
+    }  # fmt: skip
+    if frame.crs is not None:
+        profile["crs"] = rasterio.CRS.from_wkt(frame.crs.wkt)
+    valid = np.logical_and.reduce([mask for _, mask in bands.values()])
+    with warnings.catch_warnings(), rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.MemoryFile() as file:
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        with file.open(**profile) as raster:
+            for number, (name, array) in enumerate(zip(bands, values, strict=True), start=1):
+                raster.write(array.astype(kind), number)
+                raster.set_band_description(number, name)
+            raster.write_mask(valid)
+        return bytes(file.getbuffer())

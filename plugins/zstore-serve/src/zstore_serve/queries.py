@@ -12,7 +12,16 @@ from zstore_serve.frames import SAMPLINGS
 from zstore_serve.problems import Problem
 from zstore_serve.scenes import Axis, Band, Scene
 
-__all__ = ["LAYER_WORDS", "STYLE_WORDS", "Asked", "Layer", "Style", "parse_layer", "parse_style"]
+__all__ = [
+    "LAYER_WORDS",
+    "STYLE_WORDS",
+    "Asked",
+    "Layer",
+    "Style",
+    "choose_items",
+    "parse_layer",
+    "parse_style",
+]
 
 LAYER_WORDS = frozenset(("bands", "expression", "resampling"))
 STYLE_WORDS = frozenset(("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude"))
@@ -130,10 +139,11 @@ def parse_layer(scene: Scene, asked: Asked) -> Layer:
     bands = {name: scene.band(name) for name in names}
     if len(bands) > MOST_BANDS:
         raise Problem(400, f"{len(bands)} bands are asked for; expected {MOST_BANDS} at most")
-    return Layer(bands, _chosen(scene, bands.values(), asked), sampling, expression)
+    return Layer(bands, choose_items(scene, bands.values(), asked), sampling, expression)
 
 
-def _chosen(scene: Scene, bands: Iterable[Band], asked: Asked) -> dict[str, int]:
+def choose_items(scene: Scene, bands: Iterable[Band], asked: Asked) -> dict[str, int]:
+    """Of each dimension of the bands the item that is asked for, else the first."""
     taken: dict[str, Axis] = {axis.name: axis for band in bands for axis in scene.axes_of(band)}
     for name in scene.axes:
         if name in asked and name not in taken:

@@ -43,6 +43,7 @@ from zstore_serve.tilings import (
     whole_frame,
 )
 from zstore_serve.vendored import vendor
+from zstore_serve.wmts import PICTURES, STYLE, capabilities
 
 __all__ = ["Service", "Settings", "router"]
 
@@ -62,6 +63,9 @@ SERIES_MOST = 100_000
 # Coordinates of places and windows, and the sides of windows, of which arithmetic still makes numbers.
 FARTHEST = 1e12
 NARROWEST = 1e-9
+
+# What a tile is asked for by, beside its request.
+WMTS_WORDS = ("LAYER", "FORMAT", "TILEMATRIXSET", "TILEMATRIX", "TILEROW", "TILECOL")
 
 Answer = Callable[[Request], Awaitable[Response]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -114,6 +118,10 @@ class Service:
             (tiles, self.tilesets),
             (f"{tiles}/{{tms}}", self.tileset),
             (f"{tiles}/{{tms}}/{{z}}/{{y}}/{{x}}", self.tile),
+            (f"{one}/window.{{format}}", self.window),
+            ("/wmts", self.wmts),
+            ("/wmts/1.0.0/WMTSCapabilities.xml", self.wmts),
+            (f"/wmts/1.0.0/{{scene}}/{STYLE}/{{tms}}/{{z}}/{{y}}/{{x}}.{{format}}", self.tile),
         ]
         return [Route(path, partial(self._answer, answer), methods=["GET", "HEAD"]) for path, answer in found]
 
@@ -401,6 +409,11 @@ class Service:
         scene, asked = self._scene(request), Asked(request.query_params.multi_items())
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("size", "f", "tms"))
         path = request.path_params
+        return await self._tile(request, scene, asked, path, path.get("format") or asked.text("f", "png"))
+
+    async def _tile(
+        self, request: Request, scene: Scene, asked: Asked, path: Mapping[str, str], format: str
+    ) -> Response:
         matrices = matrices_of(scene, path["tms"])
         if path["z"] not in matrices:
             raise Problem(404, f"no tile matrix {path['z'][:80]!r}; there are {', '.join(matrices)}")
@@ -408,7 +421,45 @@ class Service:
         row, column = (_place(path[n], n, size) for n, size in zip("yx", matrix.matrix_shape, strict=True))
         size = asked.whole("size", 64, 1024, matrix.tile_shape[1])
         frame = tile_frame(scene, path["tms"], matrix, row, column, size)
-        return await self._picture(request, scene, asked, frame, path.get("format") or asked.text("f", "png"))
+        return await self._picture(request, scene, asked, frame, format)
+
+    async def window(self, request: Request) -> Response:
+        """The window that `bbox` says: on the scene's own grid; with `size`, in degrees and so long."""
+        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("bbox", "size"))
+        if "bbox" not in asked:
+            raise Problem(400, "bbox is missing; expected west, south, east, north")
+        size = asked.whole("size", 1, self.settings.size, self.settings.size)
+        frame = _boxed(scene, asked, size)
+        if "size" not in asked:
+            frame = _on_own_grid(scene, frame, self.settings.cell_count)
+        return await self._picture(request, scene, asked, frame, request.path_params["format"])
+
+    async def wmts(self, request: Request) -> Response:
+        """The capabilities of the WMTS, or a tile that is asked for by keys and values."""
+        words = {name.upper(): value for name, value in request.query_params.multi_items()}
+        kind = words.get("REQUEST", "GetCapabilities").lower()
+        if kind == "getcapabilities":
+            content = capabilities(_base(request), self.scenes)
+            return self._tagged(request, content, "application/xml")
+        if kind != "gettile":
+            raise Problem(400, f"REQUEST is {words['REQUEST'][:80]!r}; expected GetCapabilities or GetTile")
+        missing = [word for word in WMTS_WORDS if word not in words]
+        if missing:
+            raise Problem(400, f"{missing[0]} is missing; a tile is asked for by {', '.join(WMTS_WORDS)}")
+        scene = self._scene_of(words["LAYER"])
+        format = {kind: name for name, kind in drawing.FORMATS.items()}.get(words["FORMAT"])
+        if format not in PICTURES or words.get("STYLE", STYLE) not in ("", STYLE):
+            raise Problem(400, f"FORMAT and STYLE: expected image/png, jpeg or webp, and {STYLE}")
+        own = (*WMTS_WORDS, "SERVICE", "REQUEST", "VERSION", "STYLE")
+        pairs = [pair for pair in request.query_params.multi_items() if pair[0].upper() not in own]
+        # Dimensions are called as they are, however a client writes them.
+        called = {name.upper(): name for name in scene.axes}
+        asked = Asked((called.get(name.upper(), name), value) for name, value in pairs)
+        asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes)
+        path = {"tms": words["TILEMATRIXSET"], "z": words["TILEMATRIX"]}
+        path |= {"y": words["TILEROW"], "x": words["TILECOL"]}
+        return await self._tile(request, scene, asked, path, format)
 
     async def _picture(
         self, request: Request, scene: Scene, asked: Asked, frame: Frame, format: str
@@ -417,10 +468,14 @@ class Service:
         if format not in drawing.FORMATS:
             raise Problem(404, f"no format {format[:80]!r}; there are {', '.join(drawing.FORMATS)}")
         layer = parse_layer(scene, asked)
-        if format == "npy":
+        if format in ("npy", "tif"):
             plan = plan_frame(scene, frame, layer.sampling)
             measured = await self.maker.measure(scene, layer, plan)
-            return self._tagged(request, drawing.encode_npy([*measured.values()]), drawing.FORMATS[format])
+            if format == "npy":
+                content = drawing.encode_npy([*measured.values()])
+            else:
+                content = await asyncio.to_thread(drawing.encode_tiff, measured, frame)
+            return self._tagged(request, content, drawing.FORMATS[format], plan.level)
         style = parse_style(asked, 1 if layer.expression is not None else len(layer.bands))
         content, level = await self.maker.picture(scene, layer, style, frame, format)
         return self._tagged(request, content, drawing.FORMATS[format], level)
@@ -428,7 +483,9 @@ class Service:
     # What all answers share.
 
     def _scene(self, request: Request) -> Scene:
-        name = request.path_params["scene"]
+        return self._scene_of(request.path_params["scene"])
+
+    def _scene_of(self, name: str) -> Scene:
         if name not in self.scenes:
             raise Problem(404, f"no collection {name[:80]!r}; see /collections")
         return self.scenes[name]
@@ -521,6 +578,41 @@ def _boxed(scene: Scene, asked: Asked, size: int) -> Frame:
     height, width = (size, max(1, int(size / ratio))) if ratio > 1 else (max(1, int(size * ratio)), size)
     affine = Affine((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top)
     return Frame(None if scene.crs is None else LONGITUDES, affine, (height, width))
+
+
+def _on_own_grid(scene: Scene, frame: Frame, most: int) -> Frame:
+    """The cells of the finest level that a frame touches, as a frame of their own."""
+    own, (height, width) = scene.affine(0), scene.shape
+    if own.is_rotated:
+        raise Problem(400, "size is missing; a rotated grid has no windows of its own in degrees")
+    x, y = frame.affine.at(*np.meshgrid(*(np.linspace(0, n, 33) for n in reversed(frame.shape))))
+    if scene.crs is not None and frame.crs is not None:
+        if scene.crs.is_geographic:
+            # Longitudes are those of the scene, whichever turn they are told in.
+            (west, _, east, _), turn = own.bounds(scene.shape), 2 * math.pi / scene.crs.radians_per_unit
+            _, y = frame.crs.transform(scene.crs, np.clip(x - x.min(), 0, 360), y)
+            first = frame.crs.transform(scene.crs, np.array([x.min()]), np.array([0.0]))[0][0]
+            begin = west + (first - west) % turn
+            x = (begin if begin < east else begin - turn) + (x - x.min()) * (turn / 360)
+        else:
+            x, y = frame.crs.transform(scene.crs, x, y)
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        raise Problem(404, "the window lies nowhere in the collection's CRS")
+    sides = []
+    for places, size in (((y - own.f) / own.e, height), ((x - own.c) / own.a, width)):
+        low, high = places[known].min(), places[known].max()
+        begin, end = max(0, math.floor(low + 1e-6)), min(size, math.ceil(high - 1e-6))
+        if begin >= end:
+            raise Problem(404, "the window lies outside of the collection")
+        sides.append((begin, end))
+    (top, bottom), (left, right) = sides
+    if (bottom - top) * (right - left) > most:
+        raise Problem(
+            422, f"the window has {bottom - top} × {right - left} cells; expected {most}, or a size"
+        )
+    corner_x, corner_y = own.at(float(left), float(top))
+    return Frame(scene.crs, own._replace(c=corner_x, f=corner_y), (bottom - top, right - left))
 
 
 def _cell(scene: Scene, asked: Asked) -> tuple[int, int]:
