@@ -9,7 +9,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,6 +23,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -669,7 +673,7 @@ VALUES = st.one_of(
 )
 PLACES = st.sampled_from([
     "preview.png", "preview.npy", "tiles/pixels/0/0/0.png", "point", "timeseries", "statistics",
-    "tilejson.json", "",
+    "tilejson.json", "window.npy", "",
 ])  # fmt: skip
 
 
@@ -903,3 +907,139 @@ def test_tokens_of_addresses_are_in_no_answer(monkeypatch: pytest.MonkeyPatch) -
     answer = get(router(pixels_of(np.ones((4, 4)))), "/collections")
     assert answer.document["collections"][0]["title"] == "scene.zarr"
     assert b"SECRET" not in answer.content
+
+
+@contextmanager
+def listening(application: Any) -> Iterator[str]:
+    """The address of a server in this process."""
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_gdal_reads_the_wmts(utm: Path) -> None:
+    """What its driver makes of the capabilities is what the tiles hold, at the place that they have."""
+    rasterio = pytest.importorskip(
+        "rasterio", reason="GDAL's warp is asked through rasterio (extra 'raster')"
+    )
+    application = router(utm)
+    box = get(application, "/collections/pyramid.zarr/bounds").document["bbox"]
+    x, y = tiles_over(box, 13)[8]
+    tile = get(application, f"/wmts/1.0.0/pyramid.zarr/default/WebMercatorQuad/13/{y}/{x}.png").picture
+    matrix = WEB["13"]
+    west, north = matrix.affine.at(x * 256.0, y * 256.0)
+    with listening(application) as address:
+        place = (
+            f"WMTS:{address}/wmts/1.0.0/WMTSCapabilities.xml,layer=pyramid.zarr,tilematrixset=WebMercatorQuad"
+        )
+        with rasterio.open(f"{place},tilematrix=13") as raster:
+            assert raster.crs == "EPSG:3857"
+            theirs, corner = np.moveaxis(raster.read(), 0, -1), raster.transform
+    # It cuts the tiles to the bounds of the layer.
+    row, column = round((north - corner.f) / corner.e), round((west - corner.c) / corner.a)
+    theirs = theirs[max(0, row) : row + 256, max(0, column) : column + 256]
+    ours = tile[max(0, -row) :, max(0, -column) :][: theirs.shape[0], : theirs.shape[1]]
+    kept = ours[..., 3] > 0
+    assert kept.sum() > 5000
+    assert np.array_equal(theirs[kept][:, :3], ours[kept][:, :3])
+
+
+def test_wmts_is_asked_by_keys_and_values() -> None:
+    library = pytest.importorskip("owslib.wmts", reason="OWSLib is not installed (PyPI has it)")
+    store = MemoryStore()
+    group = write(store, np.ones((60, 90)), "EPSG:32632", Affine(30.0, 0, 5e5, 0, -30.0, 5.5e6))
+    placed = {"grid_mapping": group["v"].attrs["grid_mapping"]} if "grid_mapping" in group["v"].attrs else {}
+    values = np.stack([np.full((60, 90), n * 50 + 10, "u1") for n in range(3)])
+    del group["v"]
+    group.create_array("cube", data=values, dimension_names=("time", "y", "x"), attributes=placed)
+    days = {"units": "days since 2020-01-01", "standard_name": "time"}
+    group.create_array("time", data=np.arange(3), dimension_names=("time",), attributes=days)
+    application = router(store)
+    name = base_of(application).rpartition("/")[2]
+    box = get(application, f"/collections/{name}/bounds").document["bbox"]
+    (x, y), *_ = tiles_over(box, 12)
+    with listening(application) as address:
+        client = library.WebMapTileService(f"{address}/wmts")
+        layer = client.contents[name]
+        assert layer.boundingBoxWGS84 == pytest.approx(box)
+        assert layer.dimensions["time"]["values"] == ["2020-01-01", "2020-01-02", "2020-01-03"]
+        assert {"WebMercatorQuad", "WorldCRS84Quad"} <= set(client.tilematrixsets)
+        corner = client.tilematrixsets["WGS1984Quad"].tilematrix["0"].topleftcorner
+        assert corner == (90.0, -180.0)
+        content = client.gettile(
+            layer=name, tilematrixset="WebMercatorQuad", tilematrix="12", row=y, column=x, format="image/png",
+            TIME="2020-01-03", rescale="0,255",
+        ).read()  # fmt: skip
+    shown = Answer(200, {}, content).picture
+    assert set(shown[shown[..., 3] > 0][:, 0].tolist()) == {110}
+
+
+def test_wmts_refuses_what_it_does_not_know(utm: Path) -> None:
+    application = router(utm)
+    words = "SERVICE=WMTS&REQUEST=GetTile&LAYER=pyramid.zarr&TILEMATRIXSET=WebMercatorQuad&TILEMATRIX=13"
+    whole = f"{words}&TILEROW=2800&TILECOL=4295&FORMAT=image/png"
+    assert ask(application, f"/wmts?{whole}").status == 200
+    assert (
+        ask(application, f"/wmts?{whole.lower().replace('webmercatorquad', 'WebMercatorQuad')}").status == 200
+    )
+    for query, status in (
+        ("REQUEST=GetMap", 400), (words, 400), (f"{whole}&STYLE=red", 400), (f"{whole}&TIME=3", 400),
+        (whole.replace("image/png", "image/tiff"), 400), (whole.replace("pyramid", "other"), 404),
+        (whole.replace("2800", "9999999"), 404),
+    ):  # fmt: skip
+        assert ask(application, f"/wmts?{query}").status == status, query
+
+
+def test_windows_are_geotiffs_on_their_own_grid(utm: Path) -> None:
+    rasterio = pytest.importorskip(
+        "rasterio", reason="GDAL's warp is asked through rasterio (extra 'raster')"
+    )
+    application, level = router(utm), zstore.open_array(utm, "0/v", mode="r")[...]
+    west, south, east, north = get(application, "/collections/pyramid.zarr/bounds").document["bbox"]
+    whole = get(application, f"/collections/pyramid.zarr/window.tif?bbox={west},{south},{east},{north}")
+    assert whole.headers["content-type"] == "image/tiff"
+    with rasterio.MemoryFile(whole.content) as file, file.open() as raster:
+        assert raster.crs == "EPSG:32632" and raster.transform[:6] == (30.0, 0, 480000.0, 0, -30.0, 5500000.0)
+        assert np.array_equal(raster.read(1), level) and raster.descriptions == ("v",)
+        assert np.array_equal(raster.read_masks(1) > 0, level != 0)
+    middle = (west + east) / 2, (south + north) / 2
+    box = f"{middle[0]},{middle[1]},{middle[0] + 0.01},{middle[1] + 0.01}"
+    part = get(application, f"/collections/pyramid.zarr/window.tif?bbox={box}")
+    with rasterio.MemoryFile(part.content) as file, file.open() as raster:
+        row, column = (round((e - o) / s) for e, o, s in (
+            (raster.transform.f, 5500000.0, -30.0), (raster.transform.c, 480000.0, 30.0),
+        ))  # fmt: skip
+        height, width = raster.shape
+        assert 20 < width < 60 and 30 < height < 60
+        assert np.array_equal(raster.read(1), level[row : row + height, column : column + width])
+    sized = get(application, f"/collections/pyramid.zarr/window.tif?bbox={box}&size=64")
+    with rasterio.MemoryFile(sized.content) as file, file.open() as raster:
+        assert raster.width == 64 and raster.height in (63, 64) and raster.crs.to_epsg() in (4326, None)
+        assert raster.bounds == pytest.approx([*middle, middle[0] + 0.01, middle[1] + 0.01])
+    png = get(application, f"/collections/pyramid.zarr/window.png?bbox={box}&rescale=0,4000").picture
+    assert png.shape[:2] == (height, width)
+    assert ask(application, "/collections/pyramid.zarr/window.tif").status == 400
+    assert ask(application, "/collections/pyramid.zarr/window.tif?bbox=100,10,101,11").status == 404
+    small = router(utm, settings=Settings(cell_count=500))
+    assert ask(small, f"/collections/pyramid.zarr/window.tif?bbox={box}").status == 422
+
+
+@pytest.mark.parametrize("kind", GLOBES)
+def test_windows_of_globes_lie_where_they_are_asked_for(kind: str) -> None:
+    west, down = GLOBES[kind]
+    _, columns = np.indices((180, 360))
+    affine = Affine(1.0, 0, west, 0, 1.0 * down, 90.0 * -down)
+    store = MemoryStore()
+    write(store, (west + 0.5 + columns).astype("f4") % 360, "OGC:CRS84", affine, ("lat", "lon"))
+    application = router(store)
+    for left in (-100.0, 10.0, 100.0):
+        cells = get(application, f"{base_of(application)}/window.npy?bbox={left},5,{left + 20},15").cells
+        assert cells.shape == (2, 10, 20) and (cells[1] == 255).all()
+        assert np.array_equal(cells[0][0], (left + 0.5 + np.arange(20)) % 360)

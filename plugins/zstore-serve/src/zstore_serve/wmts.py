@@ -127,7 +127,7 @@ def _name(name: str) -> str:
     return f"{{{SPACES[prefix]}}}{local}"
 
 
-def _add(parent: ElementTree.Element, name: str, text: str = "", **attributes: str) -> ElementTree.Element:
+def _add(parent: ElementTree.Element, name: str, text: str = "", /, **attributes: str) -> ElementTree.Element:
     named = {_name(key) if ":" in key else key: value for key, value in attributes.items()}
     made = ElementTree.SubElement(parent, _name(name), named)
     made.text = text or None
