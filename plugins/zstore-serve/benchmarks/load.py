@@ -1,15 +1,17 @@
 """Processor time of a tile beside rio-tiler, and many clients at once: `python load.py [RASTER]`.
 
-Needs rio-tiler, and xarray with rioxarray for its reader of arrays; a raster in Landsat's size will do.
+Needs titiler.core and titiler.xarray, and rioxarray for rio-tiler's reader of arrays; a raster in
+Landsat's size will do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +29,7 @@ from zstore.integrations.rasters.raster import raster_to_zarr
 
 RASTER = Path(__file__).parents[3] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
 CLIENTS = 200
-REQUESTS = 10
+REQUESTS = 4
 
 
 def tiles_of(box: list[float], zooms: range) -> list[tuple[int, int, int]]:
@@ -134,27 +136,67 @@ async def client(address: str, paths: list[str], spent: list[float]) -> None:
     writer.close()
 
 
-def load(application: Any, paths: list[str]) -> dict[str, float]:
-    """200 clients at once against uvicorn, in this process: tiles a second, median and 99th percentile."""
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error", limit_concurrency=512))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    spent: list[float] = []
+def make_application(kind: str, place: str) -> Any:
+    """What serves tiles of one kind: ours, or titiler with a reader."""
+    if kind == "zstore":
+        return router(place)
+    import fastapi
 
-    async def all_clients() -> None:
-        shares = [[paths[(k * 7 + n) % len(paths)] for n in range(REQUESTS)] for k in range(CLIENTS)]
-        await asyncio.gather(*(client(address, share, spent) for share in shares))
+    application = fastapi.FastAPI()
+    if kind == "titiler-xarray":
+        from titiler.xarray.factory import TilerFactory as XarrayFactory
 
-    begin = time.perf_counter()
-    asyncio.run(all_clients())
-    whole = time.perf_counter() - begin
-    server.should_exit = True
-    thread.join()
+        application.include_router(XarrayFactory().router)
+        return application
+    from titiler.core.factory import TilerFactory
+
+    if kind == "titiler-zstore":
+        from zstore_serve.rio import Reader
+    else:
+        from rio_tiler.io import Reader  # type: ignore[assignment]
+    application.include_router(TilerFactory(reader=Reader).router)
+    return application
+
+
+def serve(kind: str, place: str) -> None:
+    """Serve in this process until it is ended; say the port first."""
+    server = uvicorn.Server(
+        uvicorn.Config(make_application(kind, place), port=0, log_level="error", limit_concurrency=512)
+    )
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen(512)
+    print(listening.getsockname()[1], flush=True)
+    server.run(sockets=[listening])
+
+
+def processor_time(pid: int) -> float:
+    """Seconds of processor that a process has taken."""
+    parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(kind: str, place: Path, paths: list[str]) -> tuple[float, float, float, float]:
+    """200 clients at once: tiles a second, milliseconds of processor for each, median and 99th percentile."""
+    line = [sys.executable, __file__, "--serve", kind, str(place)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = f"http://127.0.0.1:{int(process.stdout.readline())}"
+            spent: list[float] = []
+
+            async def all_clients() -> None:
+                shares = [[paths[(k * 7 + n) % len(paths)] for n in range(REQUESTS)] for k in range(CLIENTS)]
+                await asyncio.gather(*(client(address, share, spent) for share in shares))
+
+            asyncio.run(client(address, paths[:3], []))
+            begin, before = time.perf_counter(), processor_time(process.pid)
+            asyncio.run(all_clients())
+            whole, after = time.perf_counter() - begin, processor_time(process.pid)
+        finally:
+            process.terminate()
     p50, p99 = np.percentile(spent, (50, 99)).tolist()
-    return {"tiles a second": len(spent) / whole, "median ms": p50 * 1e3, "p99 ms": p99 * 1e3}
+    return len(spent) / whole, (after - before) / len(spent) * 1e3, p50 * 1e3, p99 * 1e3
 
 
 def main(raster: Path) -> None:
@@ -194,13 +236,31 @@ def main(raster: Path) -> None:
         ):
             spent = median_time(make, tiles)
             print(f"| {what} | {spent[0]:.2f} | {spent[1]:.2f} |")
-        print(f"\n{CLIENTS} clients, {REQUESTS} requests each, client and server in one process")
-        print("| what | tiles a second | median ms | p99 ms |\n|---|--:|--:|--:|")
-        for what, path in (("stored tiles", stored), ("warped, nearest", warped)):
-            base = f"/collections/{path.name}/tiles/WebMercatorQuad"
-            found = load(router(path), [f"{base}/{z}/{x}/{y}.png?{words}" for z, x, y in tiles])
-            print(f"| {what} | {' | '.join(f'{value:.0f}' for value in found.values())} |")
+        print(f"\n{CLIENTS} clients at once, {REQUESTS} tiles each, servers in one process of their own")
+        print(
+            "| server | tiles a second | ms of processor a tile | median ms | p99 ms |\n|---|--:|--:|--:|--:|"
+        )
+        titiler = f"/tiles/WebMercatorQuad/{{z}}/{{x}}/{{y}}.png?tilesize=256&{words}&url="
+        for what, kind, path, template in (
+            ("zstore-serve, stored tiles", "zstore", stored, f"{ours(stored)}?{words}"),
+            ("zstore-serve, warped, nearest", "zstore", warped, f"{ours(warped)}?{words}"),
+            ("titiler, COG", "titiler-cog", cog, f"{titiler}{cog}"),
+            ("titiler, `zstore_serve.rio.Reader`", "titiler-zstore", warped, f"{titiler}{warped}"),
+            ("titiler-xarray", "titiler-xarray", warped, f"{titiler}{warped}&group=0&variable=band_1"),
+        ):
+            found = load(kind, path, [template.format(z=z, x=x, y=y) for z, x, y in tiles])
+            print(
+                f"| {what} | {found[0]:.0f} | {found[1]:.1f} | {found[2]:.0f} | {found[3]:.0f} |", flush=True
+            )
+
+
+def ours(path: Path) -> str:
+    """Addresses of our tiles."""
+    return f"/collections/{path.name}/tiles/WebMercatorQuad/{{z}}/{{x}}/{{y}}.png"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else RASTER)
+    if sys.argv[1:2] == ["--serve"]:
+        serve(*sys.argv[2:])
+    else:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else RASTER)
