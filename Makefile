@@ -177,7 +177,7 @@ plugins:
 	$(PYTHON) -m venv $(PLUGIN_VENV)
 	$(PLUGIN_VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(PLUGIN_VENV)/wheel .
 	$(PLUGIN_VENV)/bin/pip install --quiet "$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl)[cli,test]" $(addprefix ./,$(PLUGINS)) \
-		kerchunk virtualizarr fastparquet tifffile hdf5plugin
+		kerchunk virtualizarr fastparquet tifffile hdf5plugin rio-tiler owslib
 	$(PLUGIN_VENV)/bin/zstore plugins
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins
 	ZSTORE_WHEEL=$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl) \

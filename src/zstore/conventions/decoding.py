@@ -149,10 +149,10 @@ def decode(stored: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> np.nd
     """
     if stored.dtype.kind not in "iuf":
         return stored
-    numbers = stored.view(_signed(stored.dtype, attributes))
+    numbers = stored.view(meant_type(stored.dtype, attributes))
     scale, offset = parse_packing(attributes)
     missing = np.zeros(numbers.shape, bool)
-    for fill in _fills(stored.dtype, attributes):
+    for fill in meant_fills(stored.dtype, attributes):
         missing |= numbers == fill
     if scale is None and offset is None and not missing.any():
         return numbers
@@ -169,7 +169,7 @@ def encode(
     """The nearest that can be stored as `dtype`, packed as the attributes say; the inverse of `decode`."""
     scale, offset = parse_packing(attributes)
     packed = (numbers - (offset or 0.0)) / (1.0 if scale is None else scale)
-    signed = _signed(dtype, attributes)
+    signed = meant_type(dtype, attributes)
     if signed.kind in "iu":
         limits = np.iinfo(signed)
         packed = np.clip(np.rint(packed), limits.min, limits.max)
@@ -196,7 +196,7 @@ def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[An
     return values
 
 
-def _signed(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
+def meant_type(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
     """The integers that are meant: `_Unsigned` says it where a format had only signed ones."""
     stated = str(attributes.get("_Unsigned", "")).lower()
     kinds = {("i", "true"): "u", ("u", "false"): "i"}
@@ -204,9 +204,9 @@ def _signed(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any
     return dtype if kind is None else np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
 
 
-def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int | float]:
+def meant_fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int | float]:
     """What stands for missing values, as the integers that are meant; NaN needs no telling."""
-    found, signed = [], _signed(dtype, attributes)
+    found, signed = [], meant_type(dtype, attributes)
     for name in ("_FillValue", "missing_value"):
         stated = attributes.get(name)
         for value in stated if isinstance(stated, (list, tuple)) else [] if stated is None else [stated]:

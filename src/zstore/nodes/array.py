@@ -185,6 +185,10 @@ class Array(ArrayNames):
         width = max(map(len, lines))
         return "\n".join(f"{label:<{width}} : {value}" for label, value in lines.items() if value is not None)
 
+    def viewed_as(self, dtype: npt.DTypeLike) -> Array:
+        """The same array, its items taken for those of another type as long; no codec may know their type."""
+        return Array(self._store, self._path, self._model.viewed_as(dtype), self._access)
+
     # Reading
 
     @overload

@@ -7,15 +7,18 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from zstore.conventions.cf import mapping_names
+from zstore.conventions.decoding import meant_fills, meant_type
 from zstore.conventions.gdal import CRS_VARIABLE
 from zstore.conventions.levels import LevelPlace
 from zstore.conventions.meaning import Meaning
-from zstore.conventions.model import GeoModel
+from zstore.conventions.model import GeoModel, Variable
 from zstore.conventions.nodes import HeldArray, HeldGroup, plain_name
 from zstore.conventions.order import warn_of
 from zstore.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
-from zstore.errors import MetadataError, NotFoundError
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
@@ -168,13 +171,16 @@ def _array_dataset(array: HeldArray, geo: GeoModel) -> Dataset:
     beside = {} if array.parent is None else array.parent.arrays
     dims = [str(dim) for dim in array.dims or () if dim in beside and dim not in geo.dimensions]
     extras = {dim: beside[dim].node for dim in dims}
-    geo = replace(geo, variables={name: next(iter(geo.variables.values()))})
+    node, variable = _meant(node, next(iter(geo.variables.values())))
+    geo = replace(geo, variables={name: variable})
     return Dataset(place_of(node), geo, {name: node}, extras, is_group=False)
 
 
 def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
     arrays = {name: array.node for name, array in group.arrays.items()}
-    data = {name: arrays.pop(name) for name in geo.variables}
+    pairs = {name: _meant(arrays.pop(name), variable) for name, variable in geo.variables.items()}
+    data = {name: array for name, (array, _) in pairs.items()}
+    geo = replace(geo, variables={name: variable for name, (_, variable) in pairs.items()})
     if geo.affine is not None and not geo.affine.is_rotated:
         for name in geo.dimensions:
             arrays.pop(name, None)
@@ -183,6 +189,46 @@ def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
             for name in (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE):
                 arrays.pop(name, None)
     return Dataset(place_of(group.node), geo, data, arrays, join_attributes(group.attrs, {}))
+
+
+def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
+    """The array and what its values mean, as the integers that `_Unsigned` says they are.
+
+    Raises
+        UnsupportedError: they are stored by a codec that knows them as what they are not.
+    """
+    dtype = array.dtype
+    meant = meant_type(dtype, array.attrs)
+    if meant is dtype:
+        return array, variable
+    codecs = [codec.name for codec in (*array.filters, array.serializer) if codec is not None]
+    knowing = [name for name in codecs if name not in ("transpose", "bytes")]
+    if knowing:
+        raise UnsupportedError(
+            f"_Unsigned is {array.attrs['_Unsigned']!r}; codec {knowing[0]!r} knows items of {dtype.name}, "
+            f"and they cannot be taken for {meant.name}",
+            path=place_of(array),
+        )
+    stated = next(iter(meant_fills(dtype, array.attrs)), None)
+    if stated is None and variable.nodata is not None:
+        stated = np.array(variable.nodata, dtype).view(meant).item()
+
+    def taken(numbers: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        """Stored integers as those that are meant; what was said in these already fits and stays."""
+        size, is_unsigned = 1 << 8 * meant.itemsize, meant.kind == "u"
+        low, high = (0, size - 1) if is_unsigned else (-size // 2, size // 2 - 1)
+        if numbers is None or not all(isinstance(number, int) for number in numbers):
+            return numbers
+        return tuple(
+            (number - low) % size + low if not low <= number <= high else number for number in numbers
+        )
+
+    attributes = {name: value for name, value in variable.attributes.items() if name != "_Unsigned"}
+    said = replace(
+        variable, dtype=meant, nodata=stated, attributes=attributes,
+        flag_values=taken(variable.flag_values), flag_masks=taken(variable.flag_masks),
+    )  # fmt: skip
+    return array.viewed_as(meant), said
 
 
 def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, Any]:
