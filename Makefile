@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras clean
+.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable mac clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -87,6 +87,16 @@ sanitize: sanitized
 	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider tests/kernels tests/codecs tests/faults \
 		$(addprefix tests/engine/test_,cache.py many.py puts.py recoding.py) \
 		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
+
+# What Linux alone has is left out, in a copy: the store in a directory and the engine as other systems have them.
+PORTABLE := build/portable
+portable: $(BUILT)
+	rm -rf $(PORTABLE)
+	mkdir -p $(PORTABLE)
+	cp -r src tests tools examples docs setup.py pyproject.toml conftest.py README.md $(PORTABLE)
+	cd $(PORTABLE) && ZSTORE_PORTABLE_KERNELS=1 ZSTORE_KERNELS=engine $(abspath $(BIN))/python setup.py -q build_ext --inplace --force
+	cd $(PORTABLE) && PYTHONPATH=src:tools $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider \
+		tests/storage/test_local.py tests/storage/test_contract.py tests/kernels tests/engine tests/nodes
 
 fuzz-sanitized: sanitized
 	$(SANITIZED_PYTHON) $(FUZZ)
@@ -191,6 +201,22 @@ extras: $(BUILT)
 shots: $(BUILT) docs
 	$(BIN)/python tools/shots.py site shots
 
+# What a release holds, in dist/: the source, and a wheel for each machine and each Python of this one, linked against the
+# oldest C library of its tag; `make wheels WHEELS="--target manylinux_2_28_x86_64 --python 3.12"` builds one. Then each
+# that can run here is installed into an environment of its own, and all are looked into.
+WHEELS :=
+wheels:
+	rm -rf dist
+	$(PYTHON) tools/wheels.py $(WHEELS)
+	$(MAKE) wheels-check
+
+wheels-check: $(STAMP)
+	ZSTORE_WHEELS=dist $(BIN)/python -m pytest -q -m install --durations=5 tests/test_wheels.py
+
+# Whether the kernels compile for macOS, on both its processors; nothing of it runs here.
+mac:
+	$(PYTHON) tools/wheels.py --compile aarch64-macos --compile x86_64-macos
+
 bench: $(BUILT)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
 
@@ -218,4 +244,4 @@ bench-pyramids: $(BUILT)
 	$(BIN)/python -m benchmarks.whole_pyramids
 
 clean:
-	rm -rf $(VENV) .venv-* shots .clouds .readers .readers-new .writers .docs .plugins site build demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so
+	rm -rf $(VENV) .venv-* shots .clouds .readers .readers-new .writers .docs .plugins site build dist demo $(EXT)/*/*.c $(EXT)/*/*.cpp $(EXT)/*/*.so

@@ -2,24 +2,40 @@
 
 import os
 import re
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-import blosc2
+if sys.platform in ("win32", "cygwin"):
+    raise SystemExit(
+        f"zstore cannot be built for {sys.platform!r}: its kernels need POSIX (openat, flock, pthreads), "
+        "expected Linux or macOS; on Windows it works in WSL, the Windows Subsystem for Linux"
+    )
+
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 EXT = Path("src/zstore/_ext")
-BLOSC2 = Path(blosc2.__file__).parent
 DEBUG = os.environ.get("ZSTORE_DEBUG_KERNELS") == "1"
 # Rooms or kernels, such as "codecs,engine.select"; all where it is empty, and "none" for none.
 ONLY = set(os.environ.get("ZSTORE_KERNELS", "").split(",")) - {""}
 
-# The C codecs come from the static archive in the blosc2 wheel. Its symbols stay inside the extension, so
-# that another zstd or lz4 in the same process is never mixed with ours.
+# Built as where O_TMPFILE, openat2 and the like are not known.
+PORTABLE = os.environ.get("ZSTORE_PORTABLE_KERNELS") == "1"
+IS_MAC = sys.platform == "darwin"
+
+# The C codecs come from the static archive in the blosc2 wheel, or in the folder that ZSTORE_BLOSC2 names (of
+# another machine's wheel, say). Its symbols stay inside the extension, so that another zstd or lz4 in the same
+# process is never mixed with ours.
+BLOSC2 = os.environ.get("ZSTORE_BLOSC2") or os.path.dirname(find_spec("blosc2").origin)  # noqa: PTH120
 CODEC_LIBRARIES = {
-    "extra_objects": [str(BLOSC2 / "lib" / "libblosc2.a")],
-    "extra_link_args": ["-Wl,--exclude-libs,ALL", "-pthread", "-lm", "-ldl"],
+    "extra_objects": [f"{BLOSC2}/lib/libblosc2.a"],
+    "extra_link_args": [
+        "-Wl,-exported_symbol,_PyInit_native" if IS_MAC else f"-Wl,--version-script={EXT / 'module.map'}",
+        "-pthread",
+        "-lm",
+    ],
 }
 # StringDType has no buffer that could be asked for; its C API came with numpy 2.
 NUMPY_STRINGS = {
@@ -33,7 +49,7 @@ NUMPY_STRINGS = {
 TEMPLATES = {
     "language": "c++",
     "extra_compile_args": ["-std=gnu++17", "-fno-exceptions", "-fno-rtti"],
-    "extra_link_args": ["-pthread", "-lm", "-static-libgcc", "-Wl,--as-needed"],
+    "extra_link_args": ["-pthread", "-lm", *([] if IS_MAC else ["-static-libgcc", "-Wl,--as-needed"])],
 }
 KERNELS = {
     "resample.blocks": TEMPLATES,  # first: it takes longest, the others meanwhile
@@ -52,7 +68,6 @@ DIRECTIVES = {
     "cdivision": not DEBUG,
     "initializedcheck": DEBUG,
     "embedsignature": False,
-    "freethreading_compatible": True,
 }
 
 
@@ -77,6 +92,8 @@ def kernel(name: str, options: dict) -> Extension:
     source = EXT.joinpath(*name.split(".")).with_suffix(".pyx")
     optimise = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
     flags = [*optimise, "-pthread", "-fvisibility=hidden", "-Wno-unused-function"]
+    if PORTABLE:
+        flags.append("-DZS_PORTABLE")
     return Extension(
         f"zstore._ext.{name}",
         [str(source)],

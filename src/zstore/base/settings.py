@@ -23,6 +23,12 @@ WORDS = {
 _durable: bool | None = None
 
 
+def processor_count() -> int:
+    """How many processors this process may use."""
+    # macOS has them all used.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def read_count(variable: str, default: int, *, least: int) -> int:
     """The whole number that an environment variable holds; `default` where it is not set, or empty.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from zstore._ext.engine.transfer import limit_chunks
-from zstore.base.settings import read_count
+from zstore.base.settings import processor_count, read_count
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +26,7 @@ def thread_count() -> int:
     """
     global _chosen
     if _chosen is None:
-        _chosen = read_count("ZSTORE_THREADS", len(os.sched_getaffinity(0)), least=1)
+        _chosen = read_count("ZSTORE_THREADS", processor_count(), least=1)
     return _chosen
 
 

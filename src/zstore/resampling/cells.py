@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.base.settings import processor_count
 from zstore.resampling.grid import FILTERS
 
 # In the order of the kernels' table.
@@ -133,7 +133,7 @@ def count_threads(threads: int | None, source: Array, shape: tuple[int, ...], me
         size //= 8
     if size < THREADING_SIZE:
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processor_count()
 
 
 def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from zstore._ext.engine.files import SCRATCH, Tree, pread
+from zstore._ext.engine.files import O_PATH, SCRATCH, Tree, pread
 from zstore.base.byterange import ByteRange
 from zstore.base.directories import make_directory
 from zstore.base.once import once
@@ -34,7 +34,7 @@ MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
 # How often somebody else may remove a directory that was just made, before that is no longer a coincidence.
 ATTEMPTS = 1000
 
-PLACE = os.O_PATH | os.O_DIRECTORY
+PLACE = O_PATH | os.O_DIRECTORY
 # Values that are read and written in less time than it takes to have them copied.
 SMALL_SIZE = 128 << 10
 READABLE = os.O_RDONLY | os.O_DIRECTORY
@@ -155,7 +155,7 @@ class LocalStore(Store):
         self._check(key)
         with self._telling("read", key), suppress(*MISSING):
             try:
-                with _opened(Tree(self._root), key, os.O_PATH) as descriptor:
+                with _opened(Tree(self._root), key, O_PATH) as descriptor:
                     status = os.fstat(descriptor)
             except OSError as error:
                 if error.errno != errno.EXDEV:
@@ -301,7 +301,7 @@ class LocalStore(Store):
         """The directory `root`/`prefix`, which may not exist yet."""
         self._check(prefix, check_prefix)
         with self._telling("open", prefix), suppress(*MISSING):
-            os.close(Tree(self._root).open(prefix, os.O_PATH))
+            os.close(Tree(self._root).open(prefix, O_PATH))
         return self.root / prefix
 
     @contextmanager
@@ -413,7 +413,7 @@ def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[st
 
 def _mode_of_link(tree: Tree, path: str) -> int:
     try:
-        with _opened(tree, path, os.O_PATH) as descriptor:
+        with _opened(tree, path, O_PATH) as descriptor:
             return os.fstat(descriptor).st_mode
     except MISSING:
         return 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import struct
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
-from zstore._ext.engine.files import lock_offset
+from zstore._ext.engine.files import WAIT_FOR_LOCK, lock_offset, lock_range
 from zstore.base.locks import Lock
 
 # What a file system says that has no locks.
@@ -23,9 +22,6 @@ DOCUMENTS = ("zarr.json", ".zarray", "meta")
 # The name below an array's that stands for its shape: who changes that holds it, and stores chunks and
 # replaces the document meanwhile.
 SHAPE_LOCK = ".zstore-shape"
-
-# struct flock: l_type, l_whence, l_start, l_len, l_pid, padded to the alignment of off_t.
-FLOCK = struct.Struct("hhqqi0q")
 
 
 _thread = threading.local()
@@ -122,12 +118,12 @@ def _widened(descriptor: int) -> Iterator[None]:
     """Hold all of a document of which the lock of the array's shape is held already."""
     offset = key_offset(SHAPE_LOCK)
     # One holder of a chunk waits for no other lock, and nobody else can hold this one: both come to an end.
-    _set_lock(descriptor, fcntl.F_WRLCK, 0, 0)
+    _set_lock(descriptor, True, 0, 0)
     try:
         yield
     finally:
-        _set_lock(descriptor, fcntl.F_UNLCK, 0, offset)
-        _set_lock(descriptor, fcntl.F_UNLCK, offset + 1, 0)
+        _set_lock(descriptor, False, 0, offset)
+        _set_lock(descriptor, False, offset + 1, 0)
 
 
 @contextmanager
@@ -136,7 +132,7 @@ def hold_bytes(descriptor: int, offset: int, length: int | None) -> Iterator[Non
     if length is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     else:
-        _set_lock(descriptor, fcntl.F_WRLCK, offset, length)
+        _set_lock(descriptor, True, offset, length)
     try:
         yield
     finally:
@@ -144,11 +140,13 @@ def hold_bytes(descriptor: int, offset: int, length: int | None) -> Iterator[Non
         if length is None:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         else:
-            _set_lock(descriptor, fcntl.F_UNLCK, offset, length)
+            _set_lock(descriptor, False, offset, length)
 
 
-def _set_lock(descriptor: int, kind: int, offset: int, length: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, FLOCK.pack(kind, os.SEEK_SET, offset, length, 0))
+def _set_lock(descriptor: int, is_held: bool, offset: int, length: int) -> None:
+    if WAIT_FOR_LOCK < 0:
+        raise OSError(errno.ENOLCK, "this system has no locks that belong to an open file")
+    fcntl.fcntl(descriptor, WAIT_FOR_LOCK, lock_range(is_held, offset, length))
 
 
 def _nearest(

@@ -111,11 +111,22 @@ static inline int zs_covers_outer(const zs_batch *batch, const int64_t *cell) {
     return covers;
 }
 
+/* Wait for a mutex for ZS_POLL_INTERVAL: 0 where it is locked then. macOS cannot wait for a time, and tries now and then. */
+static inline int zs_try_enter(pthread_mutex_t *lock) {
+#if !defined(__APPLE__) && !defined(ZS_PORTABLE)
+    struct timespec until = zs_after(CLOCK_REALTIME, ZS_POLL_INTERVAL);
+    return pthread_mutex_timedlock(lock, &until);
+#else
+    if (!pthread_mutex_trylock(lock)) return 0;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return pthread_mutex_trylock(lock);
+#endif
+}
+
 /* Lock a mutex whose holder may be waiting for others; on the caller's thread, until a signal says stop. */
 static inline int zs_enter(pthread_mutex_t *lock, const zs_thread *thread, zs_fault *fault) {
     while (thread->poll) {
-        struct timespec until = zs_after(CLOCK_REALTIME, ZS_POLL_INTERVAL);
-        if (!pthread_mutex_timedlock(lock, &until)) return ZS_OK;
+        if (!zs_try_enter(lock)) return ZS_OK;
         if (thread->poll()) return zs_fail(fault, ZS_FAULT_SIGNAL, 0, 0);
     }
     pthread_mutex_lock(lock);

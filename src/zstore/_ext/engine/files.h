@@ -14,12 +14,31 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#if defined(__linux__) && __has_include(<linux/openat2.h>) && defined(SYS_openat2)
+
+/* What Linux alone has. ZS_PORTABLE leaves it out, which shows on Linux what other systems do instead. */
+#if defined(__linux__) && !defined(ZS_PORTABLE)
+#include <sys/syscall.h>
+#if __has_include(<linux/openat2.h>) && defined(SYS_openat2)
 #include <linux/openat2.h>
 #define ZS_HAS_OPENAT2 1
+#endif
+#if defined(O_TMPFILE) && defined(AT_EMPTY_PATH)
+#define ZS_HAS_UNNAMED 1
+#endif
+#define ZS_PLACE O_PATH
+#else
+#define ZS_PLACE (O_RDONLY | O_NONBLOCK) /* a pipe must not make us wait */
+#endif
+
+/* When a file was written, and when that or what is known of it was changed. */
+#ifdef __APPLE__
+#define ZS_MODIFIED st_mtimespec
+#define ZS_CHANGED st_ctimespec
+#else
+#define ZS_MODIFIED st_mtim
+#define ZS_CHANGED st_ctim
 #endif
 
 /* A system call, made again as long as a signal interrupts it. */
@@ -33,13 +52,24 @@
 
 static atomic_int zs_has_no_openat2;
 
+/* Where an open directory lies: the size of its path, or -1. */
+static ssize_t zs_path_of(int directory, char path[PATH_MAX]) {
+#ifdef F_GETPATH
+    return fcntl(directory, F_GETPATH, path) ? -1 : (ssize_t)strlen(path);
+#else
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+    ssize_t size = readlink(link, path, PATH_MAX - 1);
+    if (size >= 0) path[size] = 0;
+    return size;
+#endif
+}
+
 /* Open what exists by looking first where it lies. A link that is changed right then can deceive this. */
 static int zs_open_checked(int directory, const char *name, int flags) {
     char top[PATH_MAX], path[2 * PATH_MAX + 2], place[PATH_MAX] = "";
-    sprintf(path, "/proc/self/fd/%d", directory);
-    ssize_t size = readlink(path, top, sizeof top - 1);
+    ssize_t size = zs_path_of(directory, top);
     if (size < 0) return -1;
-    top[size] = 0;
     if (snprintf(path, sizeof path, "%s/%s", top, name) >= (int)sizeof path) {
         errno = ENAMETOOLONG;
         return -1;

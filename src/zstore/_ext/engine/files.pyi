@@ -4,10 +4,13 @@ from typing import Any, final
 
 __test__: dict[str, Any]
 
+O_PATH: int
 SCRATCH: str
+WAIT_FOR_LOCK: int
 
 def use_openat2(is_used: bool) -> None: ...
 def lock_offset(key: bytes) -> int: ...
+def lock_range(is_held: bool, offset: int, length: int) -> bytes: ...
 def pread(file: int, begin: int, size: int) -> bytes: ...
 @final
 class Tree:

@@ -15,7 +15,7 @@ cdef extern from *:
     #include "put.h"
     """
     enum:
-        O_NONBLOCK, O_PATH, O_RDONLY, PATH_MAX
+        O_NONBLOCK, O_RDONLY, PATH_MAX, ZS_PLACE
     const char *ZS_SCRATCH
 
     struct stat:
@@ -49,7 +49,17 @@ cdef extern from *:
     void zs_parent_close(zs_parent *) nogil
     void zs_leave_scratch(int directory) nogil
     int64_t zs_lock_offset(const char *key) nogil
+    ctypedef struct flock_range "struct flock":
+        pass
+    flock_range zs_lock_range(int is_held, int64_t offset, int64_t length) nogil
+    const int ZS_WAIT_FOR_LOCK
 
+
+# What fcntl is to do to wait for a lock of some bytes; -1 where there are no such locks.
+WAIT_FOR_LOCK = ZS_WAIT_FOR_LOCK
+
+# How to open what is only to be found, not read: plainly, where there is no O_PATH.
+O_PATH = ZS_PLACE
 
 # Where a store keeps its temporaries, and how the names of those begin that lie elsewhere.
 SCRATCH = ZS_SCRATCH.decode()
@@ -64,6 +74,12 @@ def use_openat2(bint is_used):
 def lock_offset(bytes key):
     """Which byte of its lock file stands for a key: the low 62 bits of the key's FNV-1a hash."""
     return zs_lock_offset(key)
+
+
+def lock_range(bint is_held, int64_t offset, int64_t length):
+    """The system's record of a write lock of those bytes of a file, or of none."""
+    cdef flock_range record = zs_lock_range(is_held, offset, length)
+    return (<char *> &record)[:sizeof(record)]
 
 
 def pread(int file, int64_t begin, int64_t size):
@@ -105,7 +121,7 @@ cdef class Tree:
     def __cinit__(self, str root, *, bint durable=False):
         self.place.directory = self.parent.file = -1
         self.place.is_durable = durable
-        flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if durable else os.O_PATH)
+        flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if durable else ZS_PLACE)
         self.place.directory = os.open(root, flags)
 
     def __dealloc__(self):
@@ -141,7 +157,7 @@ cdef class Tree:
     def size(self, str key):
         """How many bytes the value has; None where there is no file of that name."""
         cdef stat status
-        cdef int file = self.open_value(key, O_PATH, &status)
+        cdef int file = self.open_value(key, ZS_PLACE, &status)
         if file < 0:
             return None
         zs_close(file)
@@ -151,7 +167,7 @@ cdef class Tree:
         """The open file; -1 where there is none."""
         cdef bytes name = encoded(key)
         cdef const char *at = name
-        cdef int file, is_alone = flags == O_PATH or not self.has_read
+        cdef int file, is_alone = flags == ZS_PLACE or not self.has_read
         self.has_read = True
         with nogil:
             file = zs_open_value(&self.place, at, flags, is_alone, &self.parent, status)

@@ -45,7 +45,7 @@ static inline void zs_parent_close(zs_parent *parent) {
 
 /* A directory, for what is done in it; only one that may be listed can have its changes confirmed. */
 static inline int zs_open_directory(const zs_place *place, const char *path) {
-    return zs_open(place->directory, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : O_PATH));
+    return zs_open(place->directory, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : ZS_PLACE));
 }
 
 static inline int zs_confirm(const zs_place *place, int directory) {
@@ -143,6 +143,7 @@ static inline int zs_scratch_file(const zs_place *place, char *name) {
     return -1;
 }
 
+#ifdef ZS_HAS_UNNAMED
 /* Give a file without a name the name `leaf`. */
 static inline int zs_link(int file, int directory, const char *leaf) {
     static atomic_int needs_proc; /* before Linux 6.10 the direct way takes a privilege */
@@ -155,12 +156,13 @@ static inline int zs_link(int file, int directory, const char *leaf) {
     sprintf(name, "/proc/self/fd/%d", file);
     return ZS_AGAIN(linkat(AT_FDCWD, name, directory, leaf, AT_SYMLINK_FOLLOW));
 }
+#endif
 
 /* The parts, where there is no `leaf` in `directory` yet, into a file without a name, then linked to it. 0; 1 where
  * that cannot be, and nothing was done; -1 with errno. */
 static inline int zs_put_unnamed(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
                                  zs_parent *parent) {
-#if defined(O_TMPFILE) && defined(AT_EMPTY_PATH)
+#ifdef ZS_HAS_UNNAMED
     if (parent->has_no_tmpfile) return 1;
     if (parent->guess < 1 && !ZS_AGAIN(faccessat(directory, leaf, F_OK, 0))) return 1;
     int file = ZS_AGAIN(openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
@@ -265,13 +267,29 @@ static inline off_t zs_lock_offset(const char *key) {
     return (off_t)(state & (((uint64_t)1 << 62) - 1));
 }
 
-/* Ask for the lock of `range`: now or not at all (EAGAIN), or waiting until a signal comes (EINTR). */
-static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
 #ifdef F_OFD_SETLKW
-    return fcntl(file, is_waiting ? F_OFD_SETLKW : F_OFD_SETLK, range);
+#define ZS_WAIT_FOR_LOCK F_OFD_SETLKW
 #else
-    (void)range;
-    return flock(file, is_waiting ? LOCK_EX : LOCK_EX | LOCK_NB);
+#define ZS_WAIT_FOR_LOCK (-1)
+#endif
+
+/* A write lock of those bytes, or none. */
+static inline struct flock zs_lock_range(int is_held, int64_t offset, int64_t length) {
+    return (struct flock){.l_type = is_held ? F_WRLCK : F_UNLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = (off_t)offset,
+                          .l_len = (off_t)length};
+}
+
+/* Ask for the lock of `range`: now or not at all (EAGAIN), or waiting until a signal comes (EINTR). Linux and macOS have
+ * such locks; elsewhere there is none, for a lock of the whole document would have its holder wait for itself. */
+static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
+#ifdef F_OFD_SETLK
+    return fcntl(file, is_waiting ? ZS_WAIT_FOR_LOCK : F_OFD_SETLK, range);
+#else
+    (void)file, (void)range, (void)is_waiting;
+    errno = ENOLCK;
+    return -1;
 #endif
 }
 
@@ -280,7 +298,7 @@ static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
  * `stop` was set. Signals come to the caller's thread, which waits in the kernel for its turn and has a `poll`; the
  * others have none, and ask again and again, so that nothing can hold them once they are to stop. */
 static inline int zs_lock(const zs_place *place, const char *key, int *file, int (*poll)(void), atomic_int *stop) {
-    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = zs_lock_offset(key), .l_len = 1};
+    struct flock range = zs_lock_range(1, zs_lock_offset(key), 1);
     long pause = ZS_LEAST_PAUSE;
     for (;;) {
         struct stat held;
@@ -307,10 +325,10 @@ static inline int zs_lock(const zs_place *place, const char *key, int *file, int
 /* Let go of the lock that `file` holds. */
 static inline void zs_unlock(int file) {
 #ifdef F_OFD_SETLK
-    struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    struct flock all = zs_lock_range(0, 0, 0);
     fcntl(file, F_OFD_SETLK, &all); /* closing alone would leave it with a child forked meanwhile */
 #else
-    flock(file, LOCK_UN);
+    (void)file;
 #endif
 }
 

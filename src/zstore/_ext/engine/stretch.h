@@ -42,8 +42,8 @@ static inline zs_identity zs_identify(const struct stat *status) {
         .device = status->st_dev,
         .inode = status->st_ino,
         .size = status->st_size,
-        .modified = zs_nanoseconds(&status->st_mtim),
-        .changed = zs_nanoseconds(&status->st_ctim),
+        .modified = zs_nanoseconds(&status->ZS_MODIFIED),
+        .changed = zs_nanoseconds(&status->ZS_CHANGED),
     };
 }
 
@@ -99,7 +99,7 @@ static inline int zs_open_stretch(const zs_stretches *stretches, const int64_t *
     const zs_origin *origin = &stretches->origin[number];
     if (origin->size >= 0 && origin->size != status.st_size)
         return zs_fail(fault, ZS_FAULT_CHANGED, status.st_size, origin->size);
-    if (origin->modified >= 0 && origin->modified != zs_nanoseconds(&status.st_mtim))
+    if (origin->modified >= 0 && origin->modified != zs_nanoseconds(&status.ZS_MODIFIED))
         return zs_fail(fault, ZS_FAULT_CHANGED, status.st_size, -1);
     if (size == ZS_STRETCH_WHOLE) size = status.st_size - offset;
     if (size < 0 || offset > status.st_size - size)
