@@ -25,8 +25,8 @@ ONLY = set(os.environ.get("ZSTORE_KERNELS", "").split(",")) - {""}
 PORTABLE = os.environ.get("ZSTORE_PORTABLE_KERNELS") == "1"
 IS_MAC = sys.platform == "darwin"
 
-# The C codecs come from the static archive in the blosc2 wheel, or in the folder that ZSTORE_BLOSC2 names (of
-# another machine's wheel, say). Its symbols stay inside the extension, so that another zstd or lz4 in the same
+# The C codecs come from the static archive in the blosc2 wheel, or in the folder that ZSTORE_BLOSC2 names (as
+# of another machine's wheel). Its symbols stay inside the extension, so that another zstd or lz4 in the same
 # process is never mixed with ours.
 BLOSC2 = os.environ.get("ZSTORE_BLOSC2") or os.path.dirname(find_spec("blosc2").origin)  # noqa: PTH120
 CODEC_LIBRARIES = {

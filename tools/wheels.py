@@ -3,8 +3,8 @@
 `python tools/wheels.py [--target TAG]… [--python 3.12]…`; `make wheels` has all it needs.
 
 Every wheel is linked by zig against the oldest C library that its tag promises, whatever this machine has.
-Those for x86-64 and glibc are compiled by gcc, the others by zig: gcc compiles loops over cells for three levels
-of the processor, which clang does not for templates, and between which musl's loader cannot choose.
+Those for x86-64 and glibc are compiled by gcc, the others by zig: gcc compiles loops over cells for three
+levels of the processor, which clang does not for templates, and between which musl's loader cannot choose.
 `--compile aarch64-macos` only compiles the kernels, for a machine of which zig has the headers.
 """
 
@@ -186,7 +186,7 @@ def check(python: Path, wheel: Path, target: Target) -> None:
 
 
 def compile_only(place: Path, python: Path, machine: str) -> None:
-    """Compile every kernel for a machine; Python's headers are this one's, which says nothing of its own there."""
+    """Compile every kernel for a machine, with the headers of this one's Python."""
     run(python, "-c", CYTHONIZE, cwd=place, ZSTORE_BLOSC2=str(WORK))
     shim = WORK / "shim"
     shim.mkdir(exist_ok=True)

@@ -14,6 +14,6 @@ setup(
                 extra_compile_args=["-O3", "-g0", "-std=gnu11", "-fvisibility=hidden"],
             )
         ],
-        compiler_directives={"language_level": 3, "freethreading_compatible": True},
+        compiler_directives={"language_level": 3},
     )
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
 
 import zstore
-from zstore.engine.pool import map_threads
+from zstore.engine.pool import map_threads, thread_count
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +21,14 @@ def four_threads():
 def test_results_come_in_order():
     assert map_threads(lambda x: x * x, range(100)) == [x * x for x in range(100)]
     assert map_threads(lambda x: x, []) == []
+
+
+def test_where_no_system_tells_which_processors_all_of_them_count(monkeypatch):
+    zstore.set_threads(None)
+    monkeypatch.delenv("ZSTORE_THREADS", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert thread_count() == 7
 
 
 def test_an_error_stops_the_rest():

@@ -23,6 +23,7 @@ from zstore._ext.engine.files import SCRATCH
 from zstore.base.byterange import ByteRange
 from zstore.base.directories import make_directory
 from zstore.errors import StoreError
+from zstore.storage import locking
 from zstore.storage.base import PrefixStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -346,6 +347,16 @@ def _count_up(root: str, key: str, times: int) -> None:
             # Replacing the document that the locks are taken on must not let anybody slip in.
             with store.lock("zarr.json"):
                 store.put("zarr.json", f"{i}".encode())
+
+
+def test_where_there_are_no_locks_of_bytes_none_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put("zarr.json", b"{}")
+    monkeypatch.setattr(locking, "WAIT_FOR_LOCK", -1)
+    with pytest.raises(StoreError, match="no locks that belong to an open file"), store.lock("c/0"):
+        pass
 
 
 @pytest.mark.parametrize("below", ["", "array"])

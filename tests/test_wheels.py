@@ -1,0 +1,129 @@
+"""What is released: a wheel for each machine, small, with the licences of what is inside, at work alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import zstore
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WHEELS = sorted(Path(os.environ.get("ZSTORE_WHEELS", ROOT / "dist")).resolve().glob("*.whl"))
+# By what is linked into the kernels: words of its licence.
+LICENSES = {
+    "bitshuffle": "Kiyoshi Masui",
+    "c-blosc2": "Blosc Development Team",
+    "fastlz": "Ariya Hidayat",
+    "lz4": "LZ4 Library",
+    "xxhash": "xxHash Library",
+    "zig-compiler-rt": "Zig contributors",
+    "zlib-ng": "Jean-loup Gailly",
+    "zstd": "For Zstandard software",
+}
+KERNELS = {path.relative_to(ROOT / "src").with_suffix("") for path in ROOT.glob("src/zstore/_ext/*/*.pyx")}
+SIZE = 5_000_000
+
+
+def test_the_version_stands_in_one_place():
+    assert "version" not in PROJECT["project"]
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "zstore.__version__"}
+    # A recipe names the release that it was made for.
+    assert f'version: "{zstore.__version__}"' in (ROOT / "recipe" / "recipe.yaml").read_text()
+
+
+def test_no_claim_is_made_of_builds_that_were_not_tested():
+    assert "freethreading_compatible" not in (ROOT / "setup.py").read_text()
+    assert not [line for line in PROJECT["project"]["classifiers"] if "Free Threading" in line]
+
+
+@pytest.mark.parametrize("system", ["win32", "cygwin"])
+def test_windows_is_refused_before_anything_is_built(system):
+    program = f"import sys; sys.platform = {system!r}; exec(open('setup.py').read())"
+    done = subprocess.run([sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"zstore cannot be built for {system!r}: its kernels need POSIX")
+    assert "expected Linux or macOS" in line
+    assert "WSL" in line
+
+
+def test_what_is_linked_has_its_licence():
+    found = {path.stem: path.read_text() for path in (ROOT / "licenses").iterdir()}
+    assert found.keys() == LICENSES.keys()
+    for name, words in LICENSES.items():
+        assert words in found[name], name
+
+
+@pytest.mark.install
+def test_there_are_wheels_to_look_at():
+    assert WHEELS, "`make wheels` builds them, ZSTORE_WHEELS names their folder"
+
+
+@pytest.mark.install
+@pytest.mark.parametrize("wheel", WHEELS, ids=lambda path: path.stem)
+def test_what_a_wheel_holds(wheel):
+    assert wheel.stat().st_size < SIZE
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        about = f"zstore-{zstore.__version__}.dist-info"
+        metadata = archive.read(f"{about}/METADATA").decode()
+        licenses = {Path(name).stem: archive.read(name).decode() for name in names if "/licenses/" in name}
+    assert f"\nVersion: {zstore.__version__}\n" in metadata
+    assert licenses.pop("LICENSE") == (ROOT / "LICENSE").read_text()
+    assert licenses.keys() == LICENSES.keys()
+    assert all(words in licenses[name] for name, words in LICENSES.items())
+    inside = {Path(name).suffix for name in names if not name.startswith(about)}
+    assert not inside & {".c", ".cpp", ".pyx", ".pxd", ".a", ".map", ".pyc"}
+    [tag] = re.findall(r"-(cp\d+-cp\d+)-", wheel.name)
+    ending = f".cpython-{tag.partition('-')[0][2:]}-"
+    kernels = {Path(name.partition(ending)[0]) for name in names if name.endswith(".so")}
+    assert kernels == KERNELS
+    assert [name for name in names if name.endswith(".h")] == ["zstore/_ext/include/zstore_codec.h"]
+
+
+def runs_here(wheel: Path) -> bool:
+    return f"manylinux_2_28_{platform.machine()}" in wheel.name and platform.libc_ver()[0] == "glibc"
+
+
+@pytest.mark.install
+@pytest.mark.parametrize("wheel", [*filter(runs_here, WHEELS)], ids=lambda path: path.stem)
+def test_a_wheel_works_where_there_is_nothing_else(wheel, tmp_path):
+    lines = subprocess.run([ROOT / "tools" / "pythons"], capture_output=True, text=True, check=True).stdout
+    pythons = {version.replace(".", ""): python for version, python in map(str.split, lines.splitlines())}
+    [number] = re.findall(r"-cp(\d+)-cp", wheel.name)
+    environment = tmp_path / "environment"
+    if pythons[number] == sys.executable:
+        venv.create(environment)
+    else:
+        subprocess.run([pythons[number], "-m", "venv", environment], check=True)
+    python = environment / "bin" / "python"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--only-binary",
+        ":all:",
+    ]
+    subprocess.run([*pip, "--disable-pip-version-check", f"{wheel}[cli]"], check=True)
+    text = (ROOT / "docs" / "quickstart.md").read_text()
+    program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    commands = [line.split()[1:] for line in re.findall(r"^\$ (zstore .*)$", text, re.MULTILINE)]
+    assert ["doctor"] in commands
+    for words in (["-c", program], *(["-m", "zstore", *command] for command in commands)):
+        done = subprocess.run([python, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
