@@ -88,7 +88,7 @@ sanitize: sanitized
 		$(addprefix tests/engine/test_,cache.py many.py puts.py recoding.py) \
 		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
 
-# What Linux alone has is left out, in a copy: the store in a directory and the engine as other systems have them.
+# The engine as other systems have it, without what Linux alone has, in a copy. The tests left out say how it is with that.
 PORTABLE := build/portable
 portable: $(BUILT)
 	rm -rf $(PORTABLE)
@@ -96,7 +96,8 @@ portable: $(BUILT)
 	cp -r src tests tools examples docs setup.py pyproject.toml conftest.py README.md $(PORTABLE)
 	cd $(PORTABLE) && ZSTORE_PORTABLE_KERNELS=1 ZSTORE_KERNELS=engine $(abspath $(BIN))/python setup.py -q build_ext --inplace --force
 	cd $(PORTABLE) && PYTHONPATH=src:tools $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider \
-		tests/storage/test_local.py tests/storage/test_contract.py tests/kernels tests/engine tests/nodes
+		tests/storage/test_local.py tests/storage/test_contract.py $(addprefix tests/engine/test_,puts.py pool.py resize.py) \
+		-k "not need_no_temporaries and not writer_of_new_chunks_leaves and not other_errors_are_not_missing"
 
 fuzz-sanitized: sanitized
 	$(SANITIZED_PYTHON) $(FUZZ)

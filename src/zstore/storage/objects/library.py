@@ -12,9 +12,7 @@ import atexit
 import importlib
 import importlib.util
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -39,8 +37,6 @@ LEAST_TIME = 0.01
 
 _lock = Lock()
 _current: ModuleType | None = None
-# The file that obstore's compiled part was first loaded from.
-_origin: str | None = None
 _loaded_at = 0
 _forks = 0
 _loop: _Loop | None = None
@@ -136,30 +132,23 @@ def library() -> ModuleType:
 
 
 def _load_again() -> ModuleType:
-    global _origin
     source = sys.modules[COMPILED].__spec__
     assert source is not None
-    _origin = _origin or source.origin
-    assert _origin is not None
-    if hasattr(os, "memfd_create"):
-        # The descriptor stays open: its number is the name that the loader knows the library by.
-        copy, has_name = os.memfd_create("obstore"), False
-        path = f"/proc/self/fd/{copy}"
-    else:
-        (copy, path), has_name = tempfile.mkstemp(".so", "obstore"), True
-    with open(_origin, "rb") as file, open(copy, "wb", closefd=has_name) as target:
-        shutil.copyfileobj(file, target)
+    assert source.origin is not None
+    copy = os.memfd_create("obstore")
+    # The descriptor stays open: a fork of this process copies from it.
+    with open(source.origin, "rb") as file:
+        left = os.fstat(file.fileno()).st_size
+        while left:
+            left -= os.sendfile(copy, file.fileno(), None, left)
+    path = f"/proc/self/fd/{copy}"
     spec = importlib.util.spec_from_file_location(COMPILED, path, loader=ExtensionFileLoader(COMPILED, path))
     assert spec is not None
     assert spec.loader is not None
     for name in [name for name in sys.modules if name == "obstore" or name.startswith("obstore.")]:
         del sys.modules[name]
-    try:
-        compiled = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(compiled)
-    finally:
-        if has_name:
-            os.unlink(path)  # noqa: PTH108
+    compiled = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(compiled)
     sys.modules[COMPILED] = compiled
     return importlib.import_module("obstore")
 
