@@ -77,8 +77,8 @@ static inline uint64_t zs_crc32c_shift(uint32_t table[4][256], uint64_t crc) {
 }
 
 /* The instruction takes three cycles and starts one per cycle: three stretches run side by side. */
-__attribute__((target("sse4.2,crc32"))) static uint64_t zs_crc32c_triple(uint64_t crc, const uint8_t *data, size_t stretch,
-                                                                   uint32_t table[4][256]) {
+__attribute__((target("sse4.2,crc32"))) static uint64_t zs_crc32c_triple(uint64_t crc, const uint8_t *data,
+                                                                         size_t stretch, uint32_t table[4][256]) {
     uint64_t second = 0, third = 0;
     for (size_t at = 0; at < stretch; at += 8) {
         crc = __builtin_ia32_crc32di(crc, zs_crc32c_load64(data + at));
@@ -89,7 +89,8 @@ __attribute__((target("sse4.2,crc32"))) static uint64_t zs_crc32c_triple(uint64_
     return zs_crc32c_shift(table, crc) ^ third;
 }
 
-__attribute__((target("sse4.2,crc32"))) static uint32_t zs_crc32c_sse42(uint32_t start, const uint8_t *data, size_t size) {
+__attribute__((target("sse4.2,crc32"))) static uint32_t zs_crc32c_sse42(uint32_t start, const uint8_t *data,
+                                                                        size_t size) {
     uint64_t crc = start;
     for (; size >= 3 * ZS_CRC32C_LONG; data += 3 * ZS_CRC32C_LONG, size -= 3 * ZS_CRC32C_LONG)
         crc = zs_crc32c_triple(crc, data, ZS_CRC32C_LONG, zs_crc32c_long);

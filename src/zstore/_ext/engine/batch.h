@@ -111,7 +111,8 @@ static inline int zs_covers_outer(const zs_batch *batch, const int64_t *cell) {
     return covers;
 }
 
-/* Wait for a mutex for ZS_POLL_INTERVAL: 0 where it is locked then. macOS cannot wait for a time, and tries now and then. */
+/* Wait for a mutex for ZS_POLL_INTERVAL: 0 where it is locked then. macOS cannot wait for a time, and tries now and
+ * then. */
 static inline int zs_try_enter(pthread_mutex_t *lock) {
 #if !defined(__APPLE__) && !defined(ZS_PORTABLE)
     struct timespec until = zs_after(CLOCK_REALTIME, ZS_POLL_INTERVAL);

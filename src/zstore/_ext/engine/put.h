@@ -275,14 +275,12 @@ static inline off_t zs_lock_offset(const char *key) {
 
 /* A write lock of those bytes, or none. */
 static inline struct flock zs_lock_range(int is_held, int64_t offset, int64_t length) {
-    return (struct flock){.l_type = is_held ? F_WRLCK : F_UNLCK,
-                          .l_whence = SEEK_SET,
-                          .l_start = (off_t)offset,
-                          .l_len = (off_t)length};
+    return (struct flock){
+        .l_type = is_held ? F_WRLCK : F_UNLCK, .l_whence = SEEK_SET, .l_start = (off_t)offset, .l_len = (off_t)length};
 }
 
-/* Ask for the lock of `range`: now or not at all (EAGAIN), or waiting until a signal comes (EINTR). Linux and macOS have
- * such locks; elsewhere there is none, for a lock of the whole document would have its holder wait for itself. */
+/* Ask for the lock of `range`: now or not at all (EAGAIN), or waiting until a signal comes (EINTR). Linux and macOS
+ * have such locks; elsewhere there is none, for a lock of the whole document would have its holder wait for itself. */
 static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
 #ifdef F_OFD_SETLK
     return fcntl(file, is_waiting ? ZS_WAIT_FOR_LOCK : F_OFD_SETLK, range);
