@@ -11,6 +11,7 @@ from zstore.errors import UnsupportedError
 OFFERED_BY = {
     "codec": {"zfp": "zstore-zfp", "numcodecs.imagecodecs_snappy": "zstore-snappy"},
     "command": {
+        "export": "zstore-serve",
         "serve": "zstore-serve",
         "tune": "zstore-tune",
         "view": "zstore-serve",
@@ -18,6 +19,12 @@ OFFERED_BY = {
     },
     "store": {
         "dbm": "zstore-dbm",
+        "icechunk": "zstore-icechunk",
+        "icechunk+az": "zstore-icechunk",
+        "icechunk+gs": "zstore-icechunk",
+        "icechunk+http": "zstore-icechunk",
+        "icechunk+https": "zstore-icechunk",
+        "icechunk+s3": "zstore-icechunk",
         "lmdb": "zstore-lmdb",
         "mongodb": "zstore-mongodb",
         "mongodb+srv": "zstore-mongodb",
