@@ -49,6 +49,7 @@ FLOORS: dict[str, int] = {
     "zstore.integrations": 9,
     "zstore.testing": 9,
     "zstore.aio": 9,
+    "zstore.units": 9,
     "zstore": 10,
     "zstore.cli": 11,
     "zstore.__main__": 12,

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from zstore.reduction.reduce import reduce
     from zstore.resampling.methods import downsample
     from zstore.storage.cached import CachedStore
+    from zstore.units import finish_units, plan_units, run_units
     from zstore.upkeep.convert import convert, convert_metadata
     from zstore.upkeep.copy import copy
     from zstore.upkeep.manifest import manifest
@@ -71,14 +72,17 @@ _HOMES = {
     "create_group": "zstore.nodes.open",
     "create_hierarchy": "zstore.nodes.open",
     "downsample": "zstore.resampling.methods",
+    "finish_units": "zstore.units",
     "from_dask": "zstore.integrations.dask",
     "manifest": "zstore.upkeep.manifest",
     "open": "zstore.nodes.open",
     "open_array": "zstore.nodes.open",
     "open_group": "zstore.nodes.open",
     "open_tiles": "zstore.pyramid.tiles",
+    "plan_units": "zstore.units",
     "read_tile": "zstore.pyramid.tiles",
     "reduce": "zstore.reduction.reduce",
+    "run_units": "zstore.units",
     "set_cache_size": "zstore.engine.pool",
     "set_limits": "zstore.base.limits",
     "set_durable": "zstore.base.settings",
@@ -129,6 +133,7 @@ __all__ = [
     "empty",
     "empty_like",
     "errors",
+    "finish_units",
     "from_dask",
     "full",
     "full_like",
@@ -143,8 +148,10 @@ __all__ = [
     "open_consolidated",
     "open_group",
     "open_tiles",
+    "plan_units",
     "read_tile",
     "reduce",
+    "run_units",
     "save",
     "set_cache_size",
     "set_durable",

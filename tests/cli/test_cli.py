@@ -316,6 +316,35 @@ def test_durable_reaches_whatever_writes(tmp_path: Path, monkeypatch: pytest.Mon
         shutil.rmtree(levels)
 
 
+def test_long_jobs_are_made_in_parts(tmp_path: Path) -> None:
+    source, plan = tmp_path / "s.zarr", tmp_path / "plan.json"
+    root = zstore.create_group(source)
+    root.create_array("a", data=np.arange(100), chunks=(10,))
+    for number, words in enumerate(
+        (
+            ("copy", source),
+            ("convert", source, "--chunks", 20, "--memory", "1M"),
+            ("reduce", source / "a", "--method", "max"),
+        )
+    ):
+        target = tmp_path / f"t{number}"
+        assert "make them by `zstore run-units" in run(*words, target, "--plan", plan).output
+        assert "other parts" in run("run-units", plan, "--part", "2/2").output or words[0] == "reduce"
+        said = run("run-units", plan, "--finish", "--part", "1/2", code=1).output
+        assert "of 2 parts, 1 are not whole" in said
+        assert f"go on with: zstore run-units {plan} --finish" in run("info", target, code=1).output
+        made = json.loads(run("run-units", plan, "--part", "1/2", "--json").output)
+        assert (made["part"], made["left_count"], made["is_finished"]) == (1, 0, False)
+        assert "done" in run("run-units", plan, "--finish").output
+        assert run("verify", target).exit_code == 0
+        plan.unlink()
+    assert zstore.open_array(tmp_path / "t2")[...] == 99
+    for wrong in ("3/2", "0/2", "1", "1/0"):
+        assert "is no part of" in run("run-units", plan, "--part", wrong, code=2).output
+    assert "expected --part" in run("run-units", plan, code=2).output
+    assert "takes a TARGET" in run("reduce", source / "a", "--plan", plan, code=2).output
+
+
 def test_copy_manifest_and_audit(tmp_path: Path) -> None:
     source, target, file = tmp_path / "s.zarr", tmp_path / "t.zip", tmp_path / "m"
     zstore.create_array(source, data=np.arange(100), chunks=(10,))

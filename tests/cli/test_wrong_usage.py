@@ -167,6 +167,7 @@ JSON = {
     "reduce a.zarr/b --axis y": "items",
     "reduce a.zarr/b m.zarr": "dtype",
     "reduce a.zarr/b --dry-run": "read_size",
+    "run-units plan.json --part 1/1": "left_count",
     "tree p.zarr": "nodes",
     "validate p.zarr": "findings",
     "verify p.zarr": "is_sound",
@@ -175,6 +176,8 @@ JSON = {
 
 @pytest.mark.parametrize("line", JSON)
 def test_what_is_said_is_said_as_json(line, here):
+    if line.startswith("run-units"):
+        assert type_line("copy p.zarr c.zarr --plan plan.json")[0] == 0
     code, said, trouble = type_line(f"{line} --json")
     assert code == 0 or line.startswith("fix"), trouble
     assert JSON[line] in json.loads(said)

@@ -1,7 +1,9 @@
-"""Units of every kind of job: in other processes, in any order, twice, by any executor, the same bytes."""
+"""Units of every kind of job: in other processes, in parts, in any order, twice, by any executor: alike."""
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import random
 import threading
@@ -10,6 +12,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +21,11 @@ import zstore
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.write import render_geo
+from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.jobs import runner
+from zstore.jobs.record import JOB, find_unfinished
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
 
 pytest.importorskip("pyproj")
 
@@ -155,3 +163,150 @@ def test_units_come_out_the_same_wherever_whenever_and_however_often(
         assert len(disordered.sizes) > 3, "there are several units"
         if name != "zones":
             assert max(disordered.sizes) < 20_000, "what travels is small"
+
+
+# What can be divided: the function, what it is asked beside a source and a target, and its passes.
+PLANNED: dict[str, tuple[Callable[..., Any], dict[str, Any], int]] = {
+    "pyramid": (zstore.build_pyramid, {"levels": 4, "chunks": 32, "memory": 600_000}, 1),
+    "shards": (
+        zstore.build_pyramid,
+        {"levels": 3, "chunks": (32, 32), "shards": (96, 96), "memory": 900_000},
+        1,
+    ),
+    "cascade": (
+        zstore.build_pyramid,
+        {"levels": 5, "chunks": 32, "memory": 120_000, "derive": "cascade", "method": "gauss"},
+        2,
+    ),
+    "tiles": (zstore.build_tile_pyramid, {"min_zoom": 6, "tile_length": 256}, 2),
+    "copy": (zstore.copy, {"exclude": ["nothing"]}, 1),
+    "rechunk": (zstore.convert, {"chunks": (300, 20), "memory": 100_000}, 1),
+    "scratch": (zstore.convert, {"chunks": (48, 4, 5), "memory": 40_000}, 2),
+    "deviation": (zstore.reduce, {"method": "std", "axis": 0}, 1),
+}
+
+
+def call(name: str, source: Path, target: Path) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    function, options, _ = PLANNED[name]
+    if name == "scratch":
+        maps = np.random.default_rng(0).integers(1, 5000, (48, 32, 40)).astype("u2")
+        zstore.create_array(source, data=maps, chunks=(1, 32, 40), overwrite=True)
+    if function is zstore.reduce:
+        return function, [source / "a"], {**options, "out": target}
+    return function, [source, target], options
+
+
+def in_small_units(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """What a function gives, where a unit is a few chunks."""
+    sizes = dict.fromkeys(("UNIT_SIZE", "BOX_SIZE", "PATCH_SIZE"), 2048)
+    with (
+        mock.patch.multiple("zstore.reduction.plan", **sizes),
+        mock.patch("zstore.upkeep.copy.UNIT_COUNT", 7),
+    ):
+        return function(*given, **options)
+
+
+def die(plan: Path, part: int, part_count: int) -> None:
+    """Make two units of a part, and end at once in the third."""
+    made, make = iter(range(2)), runner._make
+
+    def count(*given: Any) -> Any:
+        return make(*given) if next(made, None) is not None else os._exit(9)
+
+    with mock.patch.object(runner, "_make", count):
+        in_small_units(zstore.run_units, plan, part, part_count)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_parts_in_other_processes_come_to_the_same(
+    name: str, tmp_path: Path, processes: ProcessPoolExecutor
+) -> None:
+    put_raster(tmp_path / "s")
+    target, plan, chance = tmp_path / "t", tmp_path / "plan.json", random.Random(name)
+    function, given, options = call(name, tmp_path / "s", target)
+    in_small_units(function, *given, **options)
+    expected = files_of(target)
+    target.rename(tmp_path / "before")
+    assert in_small_units(zstore.plan_units, plan, function, *given, **options) > 3
+    [found] = find_unfinished(LocalStore(target), "")
+    assert found.again == f"zstore run-units {plan} --finish"
+    with pytest.raises(StoreError, match="of 3 parts, 1, 2, 3 are not whole"):
+        in_small_units(zstore.finish_units, plan, part_count=3)
+    if name in ("pyramid", "copy"):
+        dying = get_context("spawn").Process(target=die, args=(plan, 2, 3))
+        dying.start()
+        dying.join()
+        assert dying.exitcode == 9
+    for _ in range(PLANNED[name][2]):
+        # Each of them twice; what is left over from the first time is seen by whoever comes last.
+        parts = chance.sample([1, 2, 3] * 2, 6)
+        waiting = [processes.submit(in_small_units, zstore.run_units, plan, part, 3) for part in parts]
+        assert all(future.result() >= 0 for future in waiting)
+    assert in_small_units(zstore.run_units, plan, 2, 3) == 0 and not (target / "zarr.json").exists()
+    assert len({path.name for path in target.glob(f"{JOB}/*/.parts/*/*")}) >= PLANNED[name][2]
+    in_small_units(zstore.finish_units, plan)
+    assert files_of(target) == expected
+    with pytest.raises(StoreError, match=r"not under way|there already|has ended"):
+        in_small_units(zstore.run_units, plan, 1, 3)
+    assert files_of(target) == expected
+
+
+def test_a_plan_is_not_believed(tmp_path: Path) -> None:
+    put_raster(tmp_path / "s")
+    plan, target = tmp_path / "plan.json", tmp_path / "t"
+    with mock.patch("zstore.upkeep.copy.UNIT_COUNT", 7):
+        assert zstore.plan_units(plan, zstore.copy, tmp_path / "s", target)
+        with pytest.raises(StoreError, match="such a file already"):
+            zstore.plan_units(plan, zstore.copy, tmp_path / "s", target)
+    with pytest.raises(
+        StoreError, match=r"units of 'keys' here, expected \d+ of 'keys' as where it was begun"
+    ):
+        zstore.run_units(plan, 1, 2)
+    said = json.loads(plan.read_bytes())
+    for change, words in (
+        ({"function": "eval"}, "no plan of a job"),
+        ({"function": ["copy"]}, "no plan of a job"),
+        ({"zstore_plan": 2}, "no plan of a job"),
+        ({"arguments": []}, "no plan of a job"),
+        ({"arguments": {**said["arguments"], "executor": 1}}, "has the argument 'executor'"),
+        ({"arguments": {**said["arguments"], "storage_options": {}}}, "has the argument 'storage_options'"),
+        ({"arguments": {**said["arguments"], "if_exists": "skip"}}, "if_exists 'error', now 'skip'"),
+        ({"first": {"name": 1}}, "first units are"),
+        ({"options": ["storage_options"]}, "begun with storage_options"),
+    ):
+        plan.write_text(json.dumps({**said, **change}))
+        with pytest.raises((MetadataError, StoreError), match=words):
+            zstore.run_units(plan, 1, 2)
+    for data in (b"[" * 100_000, b"\xff", b"[]", b"{}"):
+        plan.write_bytes(data)
+        with pytest.raises(MetadataError):
+            zstore.finish_units(plan)
+    # No plan leads to where no such job was begun.
+    elsewhere = {**said["arguments"], "target": str(tmp_path / "other")}
+    plan.write_text(json.dumps({**said, "arguments": elsewhere}))
+    with pytest.raises(StoreError, match="a copy is not under way"):
+        zstore.run_units(plan, 1, 2)
+    assert not (tmp_path / "other").exists()
+    for part in ((0, 3), (4, 3), (1, 10**9)):
+        with pytest.raises(ValueError, match="expected a number from 1"):
+            zstore.run_units(plan, *part)
+
+
+def test_what_cannot_be_written_down_is_no_plan(tmp_path: Path) -> None:
+    put_raster(tmp_path / "s")
+    plan = tmp_path / "plan.json"
+    for function, given, words in (
+        (zstore.open, [tmp_path / "s"], "cannot be made in parts"),
+        (zstore.copy, [tmp_path / "s", MemoryStore()], "memory of this process"),
+        (zstore.copy, [tmp_path / "s", tmp_path / "t", object()], "path cannot be written down"),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            zstore.plan_units(plan, function, *given)
+    labels = np.arange(300) % 3
+    with pytest.raises(UnsupportedError, match="groups cannot be written down"):
+        zstore.plan_units(plan, zstore.reduce, tmp_path / "s/a", "mean", 0, groups=labels, out=tmp_path / "m")
+    assert not plan.exists() and not (tmp_path / "t").exists() and not (tmp_path / "m").exists()
+    group = zstore.open_group(tmp_path / "s")
+    zstore.plan_units(plan, zstore.copy, group, tmp_path / "t")
+    assert json.loads(plan.read_bytes())["arguments"]["source"] == f"file://{tmp_path / 's'}"
+    assert (tmp_path / "t" / JOB).exists()

@@ -8,12 +8,14 @@ from typing import Any
 import click
 
 from zstore.cli.options import (
+    FILE,
     SIZE,
     WORDS,
     codec_of,
     cutting_options,
     json_option,
     list_tree,
+    run_job,
     say,
     show_progress,
     storage_options,
@@ -25,7 +27,7 @@ ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
 RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile", "packing")
 # Options of a Zarr made of a Zarr.
-ZARR_OPTIONS = ("check", "resume", "memory", "scratch", "dry_run")
+ZARR_OPTIONS = ("check", "resume", "memory", "scratch", "dry_run", "plan")
 
 # What a conversion says: for programs, and for people.
 Said = tuple[dict[str, Any], str]
@@ -46,6 +48,7 @@ Said = tuple[dict[str, Any], str]
     "--scratch", metavar="PLACE", help="Zarr to Zarr: a directory or URL for what is kept in between."
 )
 @click.option("--dry-run", is_flag=True, help="Zarr to Zarr: say what would be done, and do nothing.")
+@click.option("--plan", **FILE, help="Zarr to Zarr: begin only, and write a plan for `zstore run-units`.")
 @click.option(
     "--stack",
     type=click.Choice(["time", "bands", "mosaic"]),
@@ -263,9 +266,8 @@ def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **option
         said = {"path": target, "arrays": {name: one.as_json() for name, one in found.items()}}
         return said, "\n".join(_planned(name or source, one) for name, one in found.items())
     with show_progress("converting", unit="chunks") as progress:
-        made = convert_zarr(
-            source, target, overwrite=options["overwrite"], progress=progress, **zarr_only, **cut
-        )
+        cut |= {"overwrite": options["overwrite"], "progress": progress}
+        made = run_job(convert_zarr, source, target, **zarr_only, **cut)
     return _made(target, made)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, json_option, say, show_progress, storage_options
+from zstore.cli.options import FILE, json_option, plan_option, run_job, say, show_progress, storage_options
 from zstore.report.summary import format_size
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
@@ -44,6 +44,7 @@ def _bandwidth_of(value: Any) -> Any:
 @click.option("--bandwidth", type=_bandwidth_of, metavar="N", help="Bytes a second at most: 500K, 20M, 1.5G.")
 @click.option("--requests", "request_count", type=click.IntRange(min=1), help="Keys at a time at most.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@plan_option
 @json_option
 def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     """Copy all that SOURCE holds to TARGET, byte for byte: directories, zip files, buckets.
@@ -58,7 +59,7 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     from zstore.upkeep.copy import copy as copy_store
 
     with show_progress("copying", unit="bytes") as progress:
-        done = copy_store(source, target, progress=progress, **options)
+        done = run_job(copy_store, source, target, progress=progress, **options)
     words = [f"{done.key_count} keys ({format_size(done.size)}) {_verb(options, 'to copy', 'copied')}"]
     if done.compared_count:
         words.append(f"{done.compared_count} to compare")

@@ -166,6 +166,26 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+def plan_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option of long jobs: to begin one only, for others to make its units."""
+    option = click.option(
+        "--plan", **FILE, help="Begin only; write a plan for `zstore run-units` to this file."
+    )
+    return option(command)
+
+
+def run_job(function: Callable[..., Any], *args: Any, plan: Path | None = None, **options: Any) -> Any:
+    """Call a function of a long job; with `plan`, begin the job, say so, and end the command."""
+    if plan is None:
+        return function(*args, **options)
+    from zstore.units import plan_units
+
+    count = plan_units(plan, function, *args, **options)
+    said = f"{plan}: {count} units; make them by `zstore run-units {plan} --part 1/N`, then `--finish`"
+    click.echo(said if count else "there is nothing to do in parts: all is done")
+    raise click.exceptions.Exit(0)
+
+
 def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:
     """Print what a command found or did: as JSON, or as people read it."""
     click.echo(json.dumps(document, indent=2, default=_plain) if as_json else text)

@@ -16,6 +16,8 @@ from zstore.cli.options import (
     cutting_options,
     json_option,
     list_tree,
+    plan_option,
+    run_job,
     say,
     show_progress,
     storage_options,
@@ -92,6 +94,7 @@ def _region_of(value: Any) -> Any:
 )
 @click.option("--memory", **SIZE, help="About how much to hold at once, like 512M.")
 @click.option("--preview", **FILE, help="A PNG file for all levels side by side.")
+@plan_option
 @json_option
 def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool, **options: Any) -> None:
     """Make coarser levels of SOURCE: beside its finest level, or with it in TARGET."""
@@ -105,6 +108,8 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
         elif options["region"] is None:
             group = _build(source, target, options, progress)
         else:
+            if options["plan"] is not None:
+                raise click.UsageError("--plan does not go with --update")
             region = None if options["region"] == "grown" else options["region"]
             built, said = (source, None) if target is None else (target, source)
             group = library.update_pyramid(
@@ -124,7 +129,7 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
 
 def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
     """The options that both kinds of pyramid share."""
-    kept = ("derive", "profile", "overwrite", "resume", "memory")
+    kept = ("derive", "profile", "overwrite", "resume", "memory", "plan")
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return {
         **{name: options[name] for name in kept},
@@ -138,7 +143,8 @@ def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 
 def _build(source: str, target: str | None, options: dict[str, Any], progress: Any) -> library.Group:
-    return library.build_pyramid(
+    return run_job(
+        library.build_pyramid,
         source,
         target,
         levels=options["levels"],
@@ -163,7 +169,8 @@ def _build_tiles(source: str, target: str | None, options: dict[str, Any], progr
         raise click.UsageError("--tms takes one length for --chunks and one for --shards")
     if shard is not None and (length is None or shard % length):
         raise click.UsageError("--tms takes --shards that are a multiple of --chunks, and both of them")
-    return library.build_tile_pyramid(
+    return run_job(
+        library.build_tile_pyramid,
         source,
         target,
         options["tms"],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import click
 
-from zstore.cli.options import WORDS, json_option, say, show_progress, storage_options
+from zstore.cli.options import WORDS, json_option, plan_option, run_job, say, show_progress, storage_options
 from zstore.reduction.methods import METHODS
 from zstore.report.summary import format_size
 
@@ -55,6 +56,7 @@ def _dtype_of(value: Any) -> Any:
 @click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted at TARGET.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@plan_option
 @json_option
 def reduce(
     source: str,
@@ -64,6 +66,7 @@ def reduce(
     dry_run: bool,
     overwrite: bool,
     resume: bool,
+    plan: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -79,6 +82,8 @@ def reduce(
     from zstore.reduction.reduce import Request, plan_reduction
     from zstore.reduction.reduce import reduce as reduce_array
 
+    if plan is not None and target is None:
+        raise click.UsageError("--plan takes a TARGET")
     method = options.pop("method")
     if axis is not None:
         options["axis"] = [int(one) if one.lstrip("-").isdecimal() else one for one in axis]
@@ -90,7 +95,7 @@ def reduce(
             return
         with show_progress("reducing") as progress:
             options |= {"overwrite": overwrite, "resume": resume}
-            made = reduce_array(source, method, out=target, progress=progress, **options)
+            made = run_job(reduce_array, source, method, out=target, plan=plan, progress=progress, **options)
     except (ValueError, OverflowError, TypeError) as error:
         raise click.ClickException(str(error)) from error
     if target is None:

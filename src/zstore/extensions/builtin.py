@@ -122,12 +122,12 @@ RESAMPLERS = (
     Offer("gauss", "zstore.resampling.methods:Gauss"),
 )
 
-# Each is a function of its name in a module of its name.
+# Each is a function of its name in a module of its name, with underscores for hyphens.
 COMMANDS = tuple(
-    Offer(word, f"zstore.cli.{word}:{word}")
+    Offer(word, "zstore.cli.{0}:{0}".format(word.replace("-", "_")))
     for word in (
         *("consolidate", "convert", "copy", "doctor", "fix", "info", "manifest", "plugins", "pyramid"),
-        *("quicklook", "reduce", "tree", "validate", "verify"),
+        *("quicklook", "reduce", "run-units", "tree", "validate", "verify"),
     )
 )
 

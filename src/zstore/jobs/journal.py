@@ -7,13 +7,15 @@ Of each plan (a step of the job) there is, below its name:
     1, 2, ... what other units gave back, many together: how many, their numbers, how many bytes each, the
               checksum of each, bytes
     state     of a plan whose results are taken in order: checksum, how many were, what they have come to
+
+Calls that make a part of a job each have a journal of their own below `.parts`; all read those of the others.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -22,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.base.byterange import ByteRange
+from zstore.jobs.parts import Part
 from zstore.storage.base import Store, join_key
 
 # What is held back before it is written: for so long at first, or so much. From then on, writing takes a
@@ -32,6 +35,7 @@ PAUSE = 10
 # Bits for so many units are read at most.
 DONE_SIZE = 1 << 28
 DONE, STATE, VALUE = "done", "state", re.compile("[1-9][0-9]{0,15}")
+PARTS = ".parts"
 NUMBER = np.dtype("<u8")
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
@@ -41,11 +45,15 @@ class Journal:
     """The units that are done, below a prefix of a store, by step and number.
 
     They are written now and then: a job that takes no longer than to make a few of them again has none.
+
+    part  what is made of the job, where that is not all of it
     """
 
-    def __init__(self, store: Store, prefix: str, *, is_new: bool = False) -> None:
+    def __init__(self, store: Store, prefix: str, *, is_new: bool = False, part: Part | None = None) -> None:
+        self.part = part
         self._store = store
         self._prefix = prefix
+        self._own = join_key(prefix, PARTS, part.journal) if part is not None and part.number else prefix
         # Of a new job nothing is done, whatever lies there.
         self._is_new = is_new or not any(True for _ in store.list(self._prefix))
         self._steps: dict[str, _Step] = {}
@@ -64,6 +72,21 @@ class Journal:
     def get(self, step: str, number: int) -> bytes | None:
         """What a unit gave back; None where nothing stored says that it is done."""
         return self._step(step).get(number)
+
+    def has(self, step: str, number: int) -> bool:
+        """Whether a unit is done, as far as is known."""
+        return self._step(step).has(number)
+
+    def reload(self) -> None:
+        """Know what others have stored since."""
+        for step in self._steps.values():
+            step.load(self._others())
+
+    def _others(self) -> list[str]:
+        """Where other journals of the job are."""
+        parts = self._store.list_children(join_key(self._prefix, PARTS))
+        found = [self._prefix, *(join_key(self._prefix, PARTS, name) for name in sorted(parts))]
+        return [prefix for prefix in found if prefix != self._own]
 
     def put_state(self, step: str, count: int, pack: Callable[[], bytes]) -> None:
         """Keep that so many results were taken, and what `pack` says they have come to, before long."""
@@ -98,35 +121,37 @@ class Journal:
 
     def _step(self, name: str) -> _Step:
         if name not in self._steps:
-            self._steps[name] = _Step(self._store, join_key(self._prefix, name))
+            self._steps[name] = _Step(self._store, self._own, name)
             if not self._is_new:
-                self._steps[name].load()
+                self._steps[name].load(self._others())
         return self._steps[name]
 
 
 @dataclass
 class _Step:
-    """What is known of the units of one plan.
+    """What is known of the units of one plan, whose `name` is below the own prefix and below those of others.
 
     done     a bit for each that gave nothing back
-    numbers  of those whose results were stored when the job began, in order; `places` of these results are
-             (number of the value, first byte, bytes, checksum)
+    numbers  of those whose results were stored when they were loaded, in order; `places` of these results are
+             (number of the prefix, number of the value, first byte, bytes, checksum)
     waiting  results that are not stored yet
     """
 
     store: Store
-    prefix: str
+    own: str
+    name: str
+    prefixes: list[str] = field(default_factory=list)
     done: bytearray = field(default_factory=bytearray)
     numbers: Numbers = field(default_factory=lambda: np.empty(0, NUMBER))
-    places: Numbers = field(default_factory=lambda: np.empty((0, 4), NUMBER))
+    places: Numbers = field(default_factory=lambda: np.empty((0, 5), NUMBER))
     waiting: dict[int, bytes] = field(default_factory=dict)
     waiting_size: int = 0
     value_count: int = 0
     is_marked_anew: bool = False
     state: tuple[int, Callable[[], bytes]] | None = None
 
-    def key(self, name: str | int) -> str:
-        return join_key(self.prefix, str(name))
+    def key(self, name: str | int, prefix: str | None = None) -> str:
+        return join_key(self.own if prefix is None else prefix, self.name, str(name))
 
     def mark(self, number: int) -> None:
         place = number >> 3
@@ -135,15 +160,25 @@ class _Step:
         self.done[place] |= 1 << (number & 7)
         self.is_marked_anew = True
 
-    def get(self, number: int) -> bytes | None:
+    def _is_marked(self, number: int) -> bool:
         place = number >> 3
-        if place < len(self.done) and self.done[place] >> (number & 7) & 1:
-            return b""
+        return place < len(self.done) and bool(self.done[place] >> (number & 7) & 1)
+
+    def _place(self, number: int) -> int | None:
         at = int(np.searchsorted(self.numbers, NUMBER.type(number)))
-        if at == len(self.numbers) or self.numbers[at] != number:
+        return at if at < len(self.numbers) and self.numbers[at] == number else None
+
+    def has(self, number: int) -> bool:
+        return self._is_marked(number) or number in self.waiting or self._place(number) is not None
+
+    def get(self, number: int) -> bytes | None:
+        if self._is_marked(number):
+            return b""
+        at = self._place(number)
+        if at is None:
             return None
-        name, begin, size, checksum = self.places[at].tolist()
-        value = bytes(self.store.get(self.key(name), ByteRange(begin, size)) or b"")
+        prefix, name, begin, size, checksum = self.places[at].tolist()
+        value = bytes(self.store.get(self.key(name, self.prefixes[prefix]), ByteRange(begin, size)) or b"")
         return value if len(value) == size and zlib.crc32(value) == checksum else None
 
     def write(self) -> None:
@@ -164,27 +199,37 @@ class _Step:
             self.store.put(self.key(STATE), np.array([zlib.crc32(data)], NUMBER).tobytes() + data)
             self.state = None
 
-    def load(self) -> None:
-        """Know what was stored; what makes no sense is not known."""
-        names = self.store.list_children(self.prefix)
-        if DONE in names:
-            unpacker = zlib.decompressobj()
-            with suppress(zlib.error):
-                done = unpacker.decompress(self.store.get(self.key(DONE)) or b"", DONE_SIZE)
-                self.done = bytearray(done if unpacker.eof else b"")
-        values = sorted(int(name) for name in names if VALUE.fullmatch(name))
-        found = [(value, *self._load_value(value)) for value in values]
-        if found:
-            self.value_count = values[-1]
-            self.numbers = np.concatenate([numbers for _, numbers, _ in found])
-            self.places = np.concatenate([np.insert(places, 0, value, axis=1) for value, _, places in found])
-            # Of a unit that was done twice, either result will do.
-            self.numbers, chosen = np.unique(self.numbers, return_index=True)
-            self.places = self.places[chosen]
+    def load(self, others: Sequence[str]) -> None:
+        """Know what was stored, by others too; what makes no sense is not known."""
+        self.prefixes = [self.own, *others]
+        numbers, places = [self.numbers[:0]], [self.places[:0]]
+        for at, prefix in enumerate(self.prefixes):
+            names = self.store.list_children(join_key(prefix, self.name))
+            if DONE in names:
+                self._load_done(prefix)
+            values = sorted(int(name) for name in names if VALUE.fullmatch(name))
+            for value in values:
+                found, where = self._load_value(self.key(value, prefix))
+                numbers.append(found)
+                places.append(np.hstack([np.full((len(found), 2), (at, value), NUMBER), where]))
+            if prefix == self.own and values:
+                self.value_count = values[-1]
+        # Of a unit that was done twice, either result will do.
+        self.numbers, chosen = np.unique(np.concatenate(numbers), return_index=True)
+        self.places = np.concatenate(places)[chosen]
 
-    def _load_value(self, value: int) -> tuple[Numbers, Numbers]:
+    def _load_done(self, prefix: str) -> None:
+        unpacker = zlib.decompressobj()
+        with suppress(zlib.error):
+            done = unpacker.decompress(self.store.get(self.key(DONE, prefix)) or b"", DONE_SIZE)
+            if unpacker.eof:
+                self.done += bytes(max(0, len(done) - len(self.done)))
+                known = np.frombuffer(self.done, np.uint8)[: len(done)]
+                known |= np.frombuffer(done, np.uint8)
+
+    def _load_value(self, key: str) -> tuple[Numbers, Numbers]:
         """(numbers of the units whose results are in a value, first byte, bytes and checksum of each)."""
-        key, size = self.key(value), NUMBER.itemsize
+        size = NUMBER.itemsize
         total = self.store.size(key) or 0
         count = int.from_bytes(self.store.get(key, ByteRange(0, size)) or b"", "little")
         begin, head = size * (1 + 3 * count), b""

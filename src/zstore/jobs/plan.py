@@ -96,6 +96,9 @@ class Fold(Protocol[T]):
     def holds(self, unit: Unit) -> bool:
         """Whether what came of a unit, which a journal says was taken, is still there."""
 
+    def group(self, unit: Unit) -> tuple[int, bool]:
+        """The number of what a unit's result is joined in with others, and whether it is the last."""
+
     def pack(self) -> bytes:
         """What is held of all that was taken, for a journal."""
 

@@ -38,6 +38,7 @@ from zstore.engine.documents import (
 from zstore.engine.making import is_unfinished
 from zstore.errors import MetadataError, StoreError
 from zstore.jobs.journal import Journal
+from zstore.jobs.parts import current_part
 from zstore.jobs.runner import Executor, Runner
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
@@ -214,7 +215,8 @@ class Job:
 
     def journal(self) -> Journal:
         """Which units of the job are done."""
-        return Journal(self.store, self._units, is_new=not (self.is_resumed or self._is_within))
+        is_new = not (self.is_resumed or self._is_within)
+        return Journal(self.store, self._units, is_new=is_new, part=current_part())
 
     def runner(self, executor: Executor | None = None, most: int | None = None) -> Runner:
         """What makes the units of the job's plans, but for those that are done; `most` of them at a time."""
@@ -278,7 +280,17 @@ def begin(
     if known is not None:
         return Job(store, base, name, is_resumed=False, is_within=True)
     plan = _disclosed(plan, lambda query: hashlib.sha256(query.encode()).hexdigest()[:16])
-    former = None if replace else read_record(store, base)
+    part = current_part()
+    if part is not None and part.is_begun:
+        former = read_record(store, base)
+        if former is None or not former.is_ready:
+            raise StoreError(
+                f"{WORKS[work].words} is not under way: it has ended, or was not begun",
+                path=place(store, base),
+            )
+        resume = True
+    else:
+        former = None if replace else read_record(store, base)
     if former is not None:
         if not resume:
             found = _unfinished(store, base, former)
@@ -431,7 +443,8 @@ def _command(words: Any, work: Work) -> str | None:
     """A command line as a shell takes it; None where it is none of ours, or cannot be shown."""
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
         return None
-    more = [f"--{work.again}"] if work.again is not None and f"--{work.again}" not in words else []
+    is_whole = words[1:2] != ["run-units"]
+    more = [f"--{work.again}"] if is_whole and work.again and f"--{work.again}" not in words else []
     text = shlex.join([*words, *more])
     return text if words[:1] == ["zstore"] and len(text) <= SHOWN_LENGTH else None
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, Protocol, Self, TypeVar
 from uuid import uuid4
 
+import numpy as np
+
 from zstore.engine.pool import thread_count
 from zstore.jobs.journal import Journal
+from zstore.jobs.parts import Part, UnitsLeft
 from zstore.jobs.plan import Fold, Plan, Progress, Unit, take_nothing
 
 # So many units wait in somebody else's executor: enough for some hundred workers.
@@ -62,13 +66,26 @@ class Runner:
         self._pool: Executor = executor or self._own  # type: ignore[assignment]
         self._ahead = most or (units_at_once() if executor is None else UNITS_AHEAD)
         self._journal = journal
+        self._part = None if journal is None else journal.part
+        self._left: list[UnitsLeft] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, error: object, *others: object) -> None:
         if self._own is not None:
             self._own.shutdown()
+        # A part of a job goes no further than its units; neither does what others are not done with.
+        if error is None and (self._left or (self._part is not None and self._part.number)):
+            raise UnitsLeft([numbers for left in self._left for numbers in left.numbers])
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Within this are plans that none outside needs: those go on while others make units of these."""
+        try:
+            yield
+        except UnitsLeft as left:
+            self._left.append(left)
 
     def run(
         self,
@@ -86,6 +103,7 @@ class Runner:
 
         Raises
             Whatever a unit raises, after those that run have ended; StoreError where the store fails.
+            UnitsLeft: of a job that is made in parts, units are left to others.
         """
 
         def settle(number: int, unit: Unit, result: R) -> None:
@@ -101,6 +119,7 @@ class Runner:
                 elif not self._take_done(plan, name, number, unit, take):
                     yield number, unit
 
+        self._make_part(plan, name, known, most)
         self._make_all(plan, left(), settle, most)
 
     def fold(self, plan: Plan[R], name: str, fold: Fold[R], most: int | None = None) -> None:
@@ -108,6 +127,9 @@ class Runner:
 
         No more results wait for their turn than units are made at a time.
         """
+        if self._part is not None:
+            self._fold_part(plan, name, fold, self._part, most)
+            return
         count = 0
         if self._journal is not None:
             count, data = self._journal.get_state(name)
@@ -129,12 +151,72 @@ class Runner:
         units = ((n, unit) for n, unit in enumerate(plan.units()) if n >= count or not fold.holds(unit))
         self._make_all(plan, units, settle, most, is_in_order=True)
 
+    def _make_part(
+        self, plan: Plan[R], name: str, known: Callable[[Unit], R | None], most: int | None
+    ) -> None:
+        """Make the units of a part, where a job is made in parts, and raise unless all are done then."""
+        part, journal = self._part, self._journal
+        if part is None or journal is None:
+            return
+        count = sum(1 for _ in plan.units())
+        part.check(name, count)
+        tick = counter(len(range(part.number - 1, count, part.count)) if part.number else 0, part.progress)
+
+        def own() -> Iterator[tuple[int, Unit]]:
+            for number, unit in enumerate(plan.units()):
+                if part.has(number) and known(unit) is None:
+                    if journal.has(name, number) and plan.holds(unit):
+                        tick(1)
+                    else:
+                        yield number, unit
+
+        def settle(number: int, unit: Unit, result: R) -> None:
+            journal.put(name, number, plan.pack(result))
+            tick(1)
+
+        self._make_all(plan, own(), settle, most)
+        journal.write()
+        journal.reload()
+        units = enumerate(plan.units())
+        _raise_left(n for n, unit in units if not journal.has(name, n) and known(unit) is None)
+
+    def _fold_part(self, plan: Plan[R], name: str, fold: Fold[R], part: Part, most: int | None) -> None:
+        """As `_make_part`, but what is joined together is made by one part, and numbered as a whole."""
+        journal: Journal = self._journal  # type: ignore[assignment]
+        counts = Counter(part.has(fold.group(unit)[0]) for unit in plan.units())
+        part.check(name, counts.total())
+        tick = counter(counts[True], part.progress)
+
+        def settle(number: int, unit: Unit, result: R) -> None:
+            fold.take(unit, result)
+            group, is_whole = fold.group(unit)
+            if is_whole:
+                journal.put(name, group, b"")
+            tick(1)
+
+        def own() -> Iterator[tuple[int, Unit]]:
+            for number, unit in enumerate(plan.units()):
+                group, _ = fold.group(unit)
+                if part.has(group) and not (journal.has(name, group) and fold.holds(unit)):
+                    yield number, unit
+
+        self._make_all(plan, own(), settle, most, is_in_order=True)
+        journal.write()
+        journal.reload()
+        ends = (group for group, is_whole in map(fold.group, plan.units()) if is_whole)
+        _raise_left(group for group in ends if not journal.has(name, group))
+        if not part.number:
+            lost = ((n, unit) for n, unit in enumerate(plan.units()) if not fold.holds(unit))
+            self._make_all(plan, lost, settle, most, is_in_order=True)
+
     def _take_done(
         self, plan: Plan[R], name: str, number: int, unit: Unit, take: Callable[[Unit, R], None]
     ) -> bool:
         """Whether the journal knows a unit, whose result was taken then."""
         data = None if self._journal is None else self._journal.get(name, number)
-        if data is None or not plan.holds(unit):
+        # A part takes what others have made on their word; what ends the job sees to it.
+        is_part = self._part is not None and self._part.number > 0
+        if data is None or not (is_part or plan.holds(unit)):
             return False
         try:
             result = plan.unpack(unit, data)
@@ -189,6 +271,12 @@ class Runner:
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.write()
+
+
+def _raise_left(numbers: Iterable[int]) -> None:
+    left = np.fromiter(numbers, np.int64)
+    if len(left):
+        raise UnitsLeft([left])
 
 
 def _make(plan: Plan[R], unit: Unit, run: str) -> R:

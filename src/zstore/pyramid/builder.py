@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -260,13 +261,15 @@ def _fill(
     """Make the cells that depend on the boxes."""
     budget, planned = Budget.of(options.memory), []
     for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask):
-        planned += [(layer.name, pyramid.steps(layer, arrays, budget, box)) for box in boxes[layer.name]]
+        planned += [(layer, pyramid.steps(layer, arrays, budget, box)) for box in boxes[layer.name]]
     first = [steps[0].plan for _, steps in planned if steps]
     tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
     with Runner(options.executor, journal) as runner:
-        for name, steps in planned:
-            for number, step in enumerate(steps):
-                run_step(runner, step, f"{name}-{number}", tick if number == 0 else None)
+        for layer, steps in planned:
+            # What all others may be masked by is made before them.
+            with nullcontext() if layer.is_mask else runner.apart():
+                for number, step in enumerate(steps):
+                    run_step(runner, step, f"{layer.name}-{number}", tick if number == 0 else None)
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:

@@ -443,6 +443,9 @@ class _Result:
             self._count(unit)
         return is_held
 
+    def group(self, unit: Unit) -> tuple[int, bool]:
+        return unit[0], unit[2] == self.work.planned.course.box_count
+
     def _count(self, unit: Unit) -> None:
         boxes = self.work.boxes(unit)
         self.tick(sum(prod(span.stop - span.start for span in box) for box in boxes))

@@ -167,9 +167,10 @@ def convert(
         for number, one in enumerate(work.values()):
             store, path = between[one.passes.room] if _has_scratch(one) else there
             spot = store, join_key(path, str(number))
-            carry_out(one, spot, runner, f"convert-{number}", tick, keeps=job.is_resumed)
-            if check:
-                compare(one.source, one.target, check_memory(memory), executor, tick)
+            with runner.apart():
+                carry_out(one, spot, runner, f"convert-{number}", tick, keeps=job.is_resumed)
+                if check:
+                    compare(one.source, one.target, check_memory(memory), executor, tick)
     for store, path in between:
         store.delete_prefix(path)
     parent = there.base.rpartition("/")[0]

@@ -1,0 +1,53 @@
+"""`zstore run-units`: a part of a long job, or its end."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from zstore.cli.options import json_option, say, show_progress, storage_options
+
+
+def _part_of(value: Any) -> Any:
+    """Which part of how many, as 3/100."""
+    found = re.fullmatch(r"([1-9]\d{0,6})/([1-9]\d{0,6})", str(value))
+    if isinstance(value, tuple):
+        return value
+    if found is None or int(found[1]) > int(found[2]):
+        raise click.BadParameter(f"{value!r} is no part of a number of parts, like 3/100")
+    return int(found[1]), int(found[2])
+
+
+@click.command()
+@click.argument("plan", type=click.Path(dir_okay=False))
+@storage_options
+@click.option("--part", type=_part_of, metavar="K/N", help="Make the K-th of N parts.")
+@click.option("--finish", is_flag=True, help="All parts are made: write the documents, and end the job.")
+@json_option
+def run_units(plan: str, part: tuple[int, int] | None, finish: bool, as_json: bool) -> None:
+    """Make a part of the job that PLAN says, as copy, convert, reduce and pyramid write it by --plan.
+
+    Parts can be made in any order, at the same time, and again; --finish ends the job. Where units are left
+    when all parts were made, the job has another pass: make all parts once more.
+
+    \b
+    zstore copy era.zarr s3://bucket/era.zarr --plan plan.json
+    zstore run-units plan.json --part 3/100
+    zstore run-units plan.json --finish
+    """
+    from zstore.units import finish_units
+    from zstore.units import run_units as run
+
+    if finish:
+        finish_units(plan, part_count=None if part is None else part[1])
+        say(as_json, {"plan": plan, "left_count": 0, "is_finished": True}, f"{plan}: done")
+        return
+    if part is None:
+        raise click.UsageError("expected --part K/N, or --finish")
+    with show_progress(f"part {part[0]} of {part[1]}", unit="units") as progress:
+        left = run(plan, *part, progress=progress)
+    said = {"plan": plan, "part": part[0], "part_count": part[1], "left_count": left, "is_finished": False}
+    more = f"{left} units are left to other parts" if left else "all units are made; end the job by --finish"
+    say(as_json, said, f"{plan}: part {part[0]} of {part[1]} is made; {more}")

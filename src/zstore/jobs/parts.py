@@ -1,0 +1,90 @@
+"""Parts of a job: its units shared out among calls that know nothing of each other, anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import numpy as np
+
+from zstore.errors import StoreError
+from zstore.jobs.plan import Progress
+
+# So many parts of a job there may be.
+MOST_PARTS = 1_000_000
+
+
+class UnitsLeft(Exception):
+    """A call has made its part; `numbers` of the units that others have still to make, of plans so far."""
+
+    def __init__(self, numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = ()) -> None:
+        super().__init__("units are left to others")
+        self.numbers = [found for found in numbers if len(found)]
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return sum(map(len, self.numbers))
+
+    def parts(self, count: int) -> list[int]:
+        """Which of so many parts they are in."""
+        found = (np.unique(numbers % count) + 1 for numbers in self.numbers)
+        return sorted({part for parts in found for part in parts.tolist()})
+
+
+@dataclass
+class Part:
+    """Which units a call makes: each `count`-th of a plan, from the `number`-th on; none where that is 0.
+
+    is_begun  whether the job is under way: what is not, is not begun by one of its parts
+    first     the name of the job's first plan, and how many units it has
+    """
+
+    number: int = 0
+    count: int = 1
+    is_begun: bool = True
+    first: tuple[str, int] | None = None
+    progress: Progress | None = None
+    journal: str = field(default_factory=lambda: uuid4().hex[:8])
+    _is_checked: bool = False
+
+    def has(self, number: int) -> bool:
+        """Whether the part has the unit of that number."""
+        return self.number > 0 and number % self.count == self.number - 1
+
+    def check(self, name: str, unit_count: int) -> None:
+        """Raise where the first plan is not as it was when the job was begun.
+
+        Raises
+            StoreError: the units are others.
+        """
+        if self._is_checked:
+            return
+        if self.first is not None and self.first != (name, unit_count):
+            raise StoreError(
+                f"the job comes to {unit_count} units of {name!r} here, expected {self.first[1]} of "
+                f"{self.first[0]!r} as where it was begun: the source has changed, or memory or "
+                "the number of threads (ZSTORE_THREADS) are others"
+            )
+        self.first, self._is_checked = (name, unit_count), True
+
+
+_part: ContextVar[Part | None] = ContextVar("part", default=None)
+
+
+def current_part() -> Part | None:
+    """The part that is being made; None where a job is made as a whole."""
+    return _part.get()
+
+
+@contextmanager
+def as_part(part: Part) -> Iterator[Part]:
+    """Within this, jobs make that part of their units only."""
+    token = _part.set(part)
+    try:
+        yield part
+    finally:
+        _part.reset(token)

@@ -1,0 +1,234 @@
+"""Long jobs in parts: begun once, made by calls that know nothing of each other, and ended by one of them.
+
+    zstore.plan_units("plan.json", zstore.copy, "era.zarr", "s3://bucket/era.zarr")
+    zstore.run_units("plan.json", 3, 100)     # by whatever runs programs: parts 1 to 100, in any order
+    zstore.finish_units("plan.json")
+
+A plan is a file of JSON: which function, and with which arguments. What each call makes is kept beside the
+target, where the job is under way until it is finished.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zstore.engine.documents import place
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.jobs.parts import MOST_PARTS, Part, UnitsLeft, as_part
+from zstore.jobs.plan import Progress
+from zstore.jobs.record import asked_as
+from zstore.jobs.runner import Executor
+from zstore.model.document import parse_json, render_json
+from zstore.nodes.node import Node
+from zstore.pyramid.build import build_pyramid, build_tile_pyramid
+from zstore.reduction.reduce import reduce
+from zstore.storage.base import Store
+from zstore.storage.local import LocalStore
+from zstore.upkeep.convert import convert
+from zstore.upkeep.copy import copy
+
+__all__ = ["finish_units", "plan_units", "run_units"]
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function for function in (build_pyramid, build_tile_pyramid, convert, copy, reduce)
+}
+MEMBER, VERSION = "zstore_plan", 1
+# What says how a call goes about it, not what is made.
+OF_CALLS = ("executor", "progress", "resume", "dry_run")
+PLACES = ("source", "target", "out", "scratch", "manifest")
+TUPLE = "()"
+
+
+def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Begin a job without making any of its units, and write the plan for those who make them; how many.
+
+    The function is `zstore.copy`, `convert`, `reduce`, `build_pyramid` or `build_tile_pyramid`, the arguments
+    are its own. All is checked, and what is in the way removed, as the function does it; the job is under way
+    at its target from then on. A job of no units is done, and has no plan: 0. Of a job of several arrays or
+    passes, the units of the first are counted.
+
+    The plan is JSON that everybody may read: storage options are not in it, and are given to each call.
+
+    Raises
+        UnsupportedError: another function, or an argument that cannot be written down.
+        StoreError: there is such a file, or it cannot be written.
+        Whatever the function raises before it makes anything.
+    """
+    if FUNCTIONS.get(getattr(function, "__name__", "")) is not function:
+        raise UnsupportedError(
+            f"{function!r} cannot be made in parts; expected one of {', '.join(FUNCTIONS)}"
+        )
+    where = Path(file).absolute()
+    if where.exists():
+        raise StoreError("there is such a file already; expected none", path=os.fspath(file))
+    bound = inspect.signature(function).bind(*args, **kwargs).arguments
+    options = sorted(name for name, value in bound.items() if name.endswith("_options") and value)
+    said = {
+        name: _say(value, name)
+        for name, value in bound.items()
+        if name not in OF_CALLS and not name.endswith("_options")
+    }
+    part = Part(is_begun=False)
+    try:
+        with as_part(part), asked_as(["zstore", "run-units", str(where), "--finish"]):
+            function(*args, **kwargs)
+    except UnitsLeft:
+        name, count = part.first or ("", 0)
+        plan = {
+            MEMBER: VERSION,
+            "function": function.__name__,
+            "arguments": said,
+            "options": options,
+            "first": {"name": name, "unit_count": count},
+        }
+        LocalStore(where.parent).put(where.name, render_json(plan))
+        return count
+    return 0
+
+
+def run_units(
+    plan: str | os.PathLike[str],
+    part: int,
+    part_count: int,
+    *,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> int:
+    """Make one of so many parts of a planned job; how many units are left for others, 0 when all are done.
+
+    Parts are numbered from 1. They can be made in any order, at the same time, and again: what a part has
+    made is not made again. Of a job in several passes, whose next one needs all of the one before, a part
+    makes what it can: as long as units are left when all parts were made, they are made once more.
+
+    progress  called with the part's units that are done, and all it has
+    options   `storage_options` and `target_options`, where the plan was given some
+
+    Raises
+        NotFoundError, MetadataError: there is no plan, or the file is none.
+        StoreError: no such job is under way, or it would be divided otherwise here.
+        Whatever the function raises.
+    """
+    if not 1 <= part <= part_count <= MOST_PARTS:
+        raise ValueError(
+            f"part {part} of {part_count}; expected a number from 1 to {MOST_PARTS} parts at most"
+        )
+    function, arguments, first = _read(plan, options)
+    if executor is not None:
+        arguments["executor"] = executor
+    try:
+        with as_part(Part(part, part_count, first=first, progress=progress)):
+            function(**arguments)
+    except UnitsLeft as left:
+        return left.count
+    raise _ended(plan)
+
+
+def finish_units(plan: str | os.PathLike[str], *, part_count: int | None = None, **options: Any) -> Any:
+    """End a job whose parts are all made: documents are written, last of all; what its function returns.
+
+    part_count  into how many parts it was divided, to name those that are missing
+    options     as for `run_units`
+
+    Raises
+        StoreError: units are missing; or as `run_units`.
+    """
+    function, arguments, first = _read(plan, options)
+    try:
+        with as_part(Part(first=first)):
+            return function(**arguments)
+    except UnitsLeft as left:
+        said = f"{left.count} units are not made yet"
+        if part_count is not None:
+            numbers = left.parts(part_count)
+            shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
+            said = f"of {part_count} parts, {shown} are not whole: {said}"
+        raise StoreError(f"{said}; expected all of them", path=os.fspath(plan)) from None
+
+
+def _ended(plan: str | os.PathLike[str]) -> StoreError:
+    return StoreError("the job has ended already", path=os.fspath(plan))
+
+
+def _read(
+    file: str | os.PathLike[str], options: Mapping[str, Any]
+) -> tuple[Callable[..., Any], dict[str, Any], tuple[str, int]]:
+    """The function, its arguments, and what its first plan comes to. What the file says is nobody's word."""
+    path = os.fspath(file)
+    try:
+        data = Path(file).read_bytes()
+    except FileNotFoundError as error:
+        raise NotFoundError("there is no plan", path=path) from error
+    except OSError as error:
+        raise StoreError(f"cannot read the plan: {error.strerror}", path=path) from error
+    said = parse_json(data, path=path)
+    function = FUNCTIONS.get(str(said.get("function")))
+    arguments, first, given = said.get("arguments"), said.get("first"), said.get("options")
+    if said.get(MEMBER) != VERSION or function is None or not isinstance(arguments, dict):
+        raise MetadataError(
+            f"no plan of a job; expected {MEMBER!r} {VERSION}, arguments, and one of {', '.join(FUNCTIONS)}",
+            path=path,
+        )
+    name, count = (first.get("name"), first.get("unit_count")) if isinstance(first, dict) else (None, None)
+    if not isinstance(name, str) or type(count) is not int or not isinstance(given, list):
+        raise MetadataError(f"the plan's first units are {first!r}; expected a name and a number", path=path)
+    known = {name for name in inspect.signature(function).parameters if name not in OF_CALLS}
+    named = {name for name in known if name.endswith("_options")}
+    if wrong := sorted({*arguments} - (known - named)):
+        raise MetadataError(f"the plan has the argument {wrong[0]!r}, which is none of a plan", path=path)
+    if wrong := sorted({*options} - named):
+        raise TypeError(f"{wrong[0]!r} is no storage option of {function.__name__}; expected {sorted(named)}")
+    if missing := sorted(name for name in given if name not in options):
+        raise MetadataError(f"the job was begun with {missing[0]}; expected them here, too", path=path)
+    meant = {name: _mean(value) for name, value in arguments.items()}
+    return function, {**meant, **options, "resume": True}, (name, count)
+
+
+def _say(value: Any, name: str) -> Any:
+    """An argument in JSON.
+
+    Raises
+        UnsupportedError: it has no words, or only in this process.
+    """
+    if isinstance(value, Node):
+        value = _place(value.store, value.path, name)
+    elif isinstance(value, Store):
+        value = _place(value, "", name)
+    elif isinstance(value, np.dtype):
+        value = value.str
+    elif isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str) and name in PLACES and not any(mark in value for mark in ("::", "://", "|")):
+        return os.path.abspath(value)  # noqa: PTH100 - what is no path stays what it is
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, tuple):
+        return {TUPLE: [_say(item, name) for item in value]}
+    if isinstance(value, list):
+        return [_say(item, name) for item in value]
+    if isinstance(value, Mapping) and TUPLE not in value and all(isinstance(key, str) for key in value):
+        return {key: _say(item, name) for key, item in value.items()}
+    raise UnsupportedError(f"argument {name} cannot be written down in a plan: {value!r:.100}")
+
+
+def _place(store: Store, path: str, name: str) -> str:
+    if store.in_memory:
+        raise UnsupportedError(f"argument {name} is in the memory of this process: {store.url}")
+    return place(store, path)
+
+
+def _mean(said: Any) -> Any:
+    """The argument that JSON says."""
+    if isinstance(said, dict):
+        if [*said] == [TUPLE] and isinstance(said[TUPLE], list):
+            return tuple(map(_mean, said[TUPLE]))
+        return {key: _mean(item) for key, item in said.items()}
+    return [_mean(item) for item in said] if isinstance(said, list) else said
