@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
+import zstore
 from zstore._ext.engine import files
 from zstore.errors import ReadOnlyError, StoreError
 from zstore.storage.base import PrefixStore
@@ -27,6 +30,33 @@ class TestMemory(StoreContract):
 
     def make_store(self, place: Path) -> MemoryStore:
         return MemoryStore(str(place).replace("/", "-"))
+
+
+def test_memory_looks_at_no_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, chance = MemoryStore(), random.Random(0)
+    names = ["/".join(chance.choices("abc", k=chance.randrange(1, 5))) for _ in range(400)]
+    known = dict[str, bytes]()
+    for name in names + names:
+        if chance.random() < 0.6:
+            known[name] = b"1"
+            store.put(name, b"1")
+        else:
+            known.pop(name, None)
+            store.delete(name)
+        at = chance.choice(["", "a", "a/b", *names])
+        start = at and f"{at}/"
+        below = sorted(key for key in known if key.startswith(start))
+        assert sorted(store.list(at)) == below
+        assert store.list_children(at) == sorted({key[len(start) :].partition("/")[0] for key in below})
+    zstore.create_group(store, overwrite=True)
+
+    def look(*_: Any) -> Any:
+        raise AssertionError("all keys were looked at")
+
+    for method in ("copy", "__iter__", "keys", "items"):
+        monkeypatch.setattr(type(store._values), method, look, raising=False)
+    array = zstore.create_array(store, "new/b", data=np.arange(3))
+    assert array[1] == 1 and sorted(store.list("new/b")) == ["new/b/c/0", "new/b/zarr.json"]
 
 
 class TestLocal(StoreContract):

@@ -85,6 +85,12 @@ def test_sha256sum_reads_it_and_writes_it(tmp_path):
     script = f"find . -type f -exec {program} {{}} + > ../other"
     subprocess.run(["sh", "-c", script], cwd=tmp_path / "s", check=True)
     assert dict(Manifest.read(tmp_path / "other")) == dict(Manifest.read(tmp_path / "m"))
+    # Where Windows has changed the ends of all lines, the names are what they were; one of them is a name's.
+    for name in ("m", "other"):
+        (tmp_path / "windows").write_bytes((tmp_path / name).read_bytes().replace(b"\n", b"\r\n"))
+        assert dict(Manifest.read(tmp_path / "windows")) == dict(Manifest.read(tmp_path / "m"))
+    (tmp_path / "mixed").write_bytes(f"{GOOD}  a\n{GOOD}  b\r\n".encode())
+    assert dict(Manifest.read(tmp_path / "mixed")) == {"a": GOOD, "b\r": GOOD}
 
 
 def test_a_manifest_within_the_store_is_no_part_of_it(tmp_path):
@@ -167,12 +173,13 @@ HOSTILE = {
     "in a name; expected": f"\\{GOOD}  a\\t\n",
     "was changed or cut off": f"# root {GOOD}\n{GOOD}  a\n",
     "expected a SHA-256": "\0\1\2",
+    "line 2 of the manifest.*expected a SHA": f"{GOOD}  a\r\n{GOOD}  b\n",
 }
 
 
 @pytest.mark.parametrize("said", HOSTILE)
 def test_hostile_manifests_are_refused(said, tmp_path):
-    (tmp_path / "m").write_text(HOSTILE[said])
+    (tmp_path / "m").write_bytes(HOSTILE[said].encode())
     with pytest.raises(MetadataError, match=said):
         zstore.verify(MemoryStore(), manifest=tmp_path / "m")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -29,6 +29,8 @@ from zstore.jobs.record import Unfinished
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.url import use_storage_options
+
+R = TypeVar("R")
 
 PIPED_WIDTH = 200
 # The codecs that the help of --codec names.
@@ -174,7 +176,7 @@ def plan_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return option(command)
 
 
-def run_job(function: Callable[..., Any], *args: Any, plan: Path | None = None, **options: Any) -> Any:
+def run_job(function: Callable[..., R], *args: Any, plan: Path | None = None, **options: Any) -> R:
     """Call a function of a long job; with `plan`, begin the job, say so, and end the command."""
     if plan is None:
         return function(*args, **options)

@@ -8,13 +8,60 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from zstore.base.byterange import ByteRange
+from zstore.base.locks import Lock
 from zstore.errors import StoreError
-from zstore.storage.base import Entry, PrefixStore, Store, check_key, check_prefix
+from zstore.storage.base import Entry, Names, PrefixStore, Store, check_key, check_prefix, join_key
 from zstore.storage.locking import hold_name
 
 __all__ = ["MemoryStore"]
 
-_named: dict[str, dict[str, bytes]] = {}
+
+class _Values(dict[str, bytes]):
+    """Values by key, and the names right below each prefix, so that nobody looks at all keys for a few."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[str, dict[str, None]] = {"": {}}
+        self._guard = Lock()
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep a value."""
+        with self._guard:
+            is_known = key in self
+            self[key] = value
+            while key and not is_known:
+                above, _, name = key.rpartition("/")
+                is_known = above in self._names
+                self._names.setdefault(above, {})[name] = None
+                key = above
+
+    def remove(self, key: str) -> None:
+        """Forget a key, and prefixes that have nothing below them then."""
+        with self._guard:
+            if self.pop(key, None) is None:
+                return
+            while key and key not in self and key not in self._names:
+                above, _, name = key.rpartition("/")
+                self._names[above].pop(name, None)
+                if above and not self._names[above]:
+                    del self._names[above]
+                key = above
+
+    def children(self, prefix: str) -> list[str]:
+        """The names right below a prefix."""
+        with self._guard:
+            return [*self._names.get(prefix, ())]
+
+    def below(self, prefix: str) -> Iterator[str]:
+        """The keys below a prefix."""
+        for name in self.children(prefix):
+            key = join_key(prefix, name)
+            if key in self:
+                yield key
+            yield from self.below(key)
+
+
+_named: dict[str, _Values] = {}
 
 
 class MemoryStore(Store):
@@ -29,7 +76,7 @@ class MemoryStore(Store):
     def __init__(self, name: str = "", *, read_only: bool = False) -> None:
         self.name = name
         self.read_only = read_only
-        self._values: dict[str, bytes] = {}
+        self._values = _Values()
         if name:
             # In one step, whoever else makes the same name.
             self._values = _named.setdefault(name, self._values)
@@ -62,18 +109,23 @@ class MemoryStore(Store):
         """Keep a copy of `value` under `key`."""
         check_key(key)
         self.check_writable(key)
-        self._values[key] = bytes(value)
+        self._values.put(key, bytes(value))
 
     def delete(self, key: str) -> None:
         """Remove the key, if it is there."""
         check_key(key)
         self.check_writable(key)
-        self._values.pop(key, None)
+        self._values.remove(key)
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, as they were when this was called."""
-        start = check_prefix(prefix) and f"{prefix}/"
-        return iter([key for key in self._values.copy() if key.startswith(start)])
+        if not check_prefix(prefix):
+            return iter([*self._values.copy()])
+        return iter([*self._values.below(prefix)])
+
+    def list_children(self, prefix: str = "") -> Names:
+        """The sorted names right below `prefix`, of keys and of prefixes alike."""
+        return sorted(self._values.children(check_prefix(prefix)))
 
     def size(self, key: str) -> int | None:
         """How many bytes the value has."""

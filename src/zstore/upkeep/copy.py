@@ -31,6 +31,7 @@ from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry
+from zstore.storage.zip.store import ZipStore
 from zstore.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, open_place
 from zstore.upkeep.copy_plan import (
     COMPARE,
@@ -64,6 +65,8 @@ UNIT_COUNT = 256
 UNIT_SIZE = 32 << 20
 UNITS_AT_ONCE = 3
 DIGEST_SIZE = 32
+# What a zip file needs for a member beside its value: two headers with the name, and the journal of the copy.
+MEMBER_SIZE = 512
 NO_DIGEST = bytes(DIGEST_SIZE)
 FINGERPRINT_SIZE = 16
 
@@ -169,7 +172,7 @@ def copy(
     plan = planner.plan(_known(manifest) if if_exists == "changed" else None)
     if dry_run:
         return plan.counts
-    _check_room(there, plan.needed_size)
+    _check_room(there, plan)
     pace = _Pace(bandwidth)
     most = request_count or max(
         thread_count(), *(min(REQUEST_COUNT, at.store.request_count) for at in (here, there))
@@ -205,9 +208,14 @@ def _known(manifest: Any) -> Manifest | None:
     return None if manifest is None or not Path(manifest).exists() else Manifest.read(manifest)
 
 
-def _check_room(there: Place, size: int) -> None:
-    """Raise where the disk that the target is on has no room for so many bytes."""
-    where = there.store.local_path(there.base) or file_of(there.store)
+def _check_room(there: Place, plan: CopyPlan) -> None:
+    """Raise where the disk that the target is on has no room for what is planned."""
+    file, size = file_of(there.store), plan.needed_size
+    where = there.store.local_path(there.base) or file
+    if file is not None and isinstance(there.store.holder("a")[0], ZipStore):
+        # New members wait in a file beside it, and the zip file is made anew before the old one goes.
+        new = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
+        size = 2 * new + (file.stat().st_size if file.exists() else 0)
     while where is not None and not where.exists():
         where = where.parent
     free = None if where is None else shutil.disk_usage(where).free

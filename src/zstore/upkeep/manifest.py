@@ -131,13 +131,17 @@ class Manifest:
 
     @classmethod
     def _parse(cls, file: BinaryIO, where: str) -> Manifest:
-        sums, root, stamp, number = Spool(), None, (b"", b""), 0
+        sums, root, stamp, number, end = Spool(), None, (b"", b""), 0, b"\n"
         while line := file.readline(LINE_SIZE + 1):
             number += 1
+            if number == 1 and line.endswith(b"\r\n"):
+                # As Windows ends lines, all of them; otherwise it is a part of the name.
+                end = b"\r\n"
+            line = line.removesuffix(end)
             if line.startswith(b"#"):
-                found = ROOT.fullmatch(line.rstrip(b"\n"))
+                found = ROOT.fullmatch(line)
                 root = root if found is None else found[1].decode()
-                said = STAMP.fullmatch(line.rstrip(b"\n"))
+                said = STAMP.fullmatch(line)
                 stamp = stamp if said is None else (said[1], said[2])
             else:
                 try:
@@ -168,7 +172,7 @@ def _parse_line(line: bytes) -> tuple[bytes, bytes]:
     """(the name of the key, its SHA-256)."""
     if len(line) > LINE_SIZE:
         raise MetadataError(f"more than {LINE_SIZE} bytes")
-    found = LINE.fullmatch(line.removesuffix(b"\n"))
+    found = LINE.fullmatch(line)
     if found is None:
         raise MetadataError(f"{line[:100]!r}; expected a SHA-256 in hexadecimal digits, two spaces, a key")
     is_escaped, digest, name = found.groups()
