@@ -357,6 +357,7 @@ def test_copy_manifest_and_audit(tmp_path: Path) -> None:
     assert json.loads(run("manifest", target, "--json").output)["root"] == done["root"]
     assert run("manifest", source).stdout_bytes.count(b"\n") == 11 + 2
     assert "as the manifest says" in run("verify", source, "--manifest", file).output
+    assert "sound" in run("verify", source, "--journal", tmp_path / "j").output
     (source / "c" / "3").write_bytes(b"?")
     (source / "c" / "5").unlink()
     found = json.loads(run("verify", source, "--manifest", file, "--json", code=1).output)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,10 @@ import numpy as np
 import pytest
 
 import zstore
+import zstore.upkeep.manifest as manifests
 import zstore.upkeep.verify as verifying
-from zstore.errors import NotFoundError, StoreError
-from zstore.jobs.record import asked_as, begin, name_job
+from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.jobs.record import asked_as, begin, find_unfinished, name_job
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.upkeep import chunks
@@ -295,7 +299,55 @@ def test_damage_is_described_up_to_a_limit_and_counted_beyond(monkeypatch):
     assert (found.damage_count, len(found.damages), found.chunk_count) == (500, 3, 600)
     seen: list[tuple[int, int]] = []
     zstore.verify(store, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(256, 600), (512, 600), (600, 600)]
+    assert len(seen) == 3 and sorted(seen) == seen and seen[-1] == (600, 600)
+
+
+@pytest.mark.parametrize("is_manifest", [False, True])
+def test_any_executor_finds_the_same_and_goes_on_where_it_was(is_manifest, tmp_path, monkeypatch):
+    monkeypatch.setattr("zstore.upkeep.windows.WINDOW_COUNT", 4)
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    target = tmp_path / "store"
+    fill(LocalStore(target))
+    options = {"manifest": tmp_path / "m"} if is_manifest else {}
+    zstore.manifest(target, file=tmp_path / "m")
+    for key in ("in/sharded/c/1/1", "plain/c/0/2", "uneven/c/1"):
+        change(LocalStore(target), key, -1)
+    (target / "plain" / "c" / "2" / "2").write_bytes(b"cut")
+    expected = zstore.verify(target, **options)
+    assert expected.damage_count == len(expected.damages) == 4
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        assert zstore.verify(target, executor=pool, **options) == expected
+    looker = manifests.Comparing if is_manifest else verifying._Looking
+    looked, look = list[Any](), looker.look
+
+    def note(self: Any, piece: Any) -> Any:
+        looked.append(piece)
+        return look(self, piece)
+
+    monkeypatch.setattr(looker, "look", note)
+    seen = list[int]()
+
+    def stop(done: int, total: int) -> None:
+        seen.append(done)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    call = partial(zstore.verify, target, journal=tmp_path / "j", **options)
+    with ThreadPoolExecutor(1) as one:
+        with pytest.raises(KeyboardInterrupt):
+            call(executor=one, progress=stop)
+        [left] = find_unfinished(LocalStore(tmp_path / "j"), "")
+        assert left.again.startswith("zstore.verify(target=")
+        before = {*looked}
+        with pytest.raises(MetadataError, match="a verification with other arguments was interrupted"):
+            zstore.verify(target, "in", journal=tmp_path / "j", **options)
+        looked.clear()
+        assert call(executor=one, progress=lambda *_: None) == expected
+    # What was known is not looked at again: at least the first two windows.
+    assert len(before - {*looked}) >= 8 and len(looked) == len({*looked}) > 0
+    assert not [path for path in (tmp_path / "j").rglob("*") if path.is_file()]
+    with pytest.raises(StoreError, match=r"cannot put .* into itself"):
+        zstore.verify(target, journal=target / "j", **options)
 
 
 class TestCommand:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, json_option, show_progress, show_unfinished, storage_options
+from zstore.cli.options import FILE, PLACE, json_option, show_progress, show_unfinished, storage_options
 
 
 @click.command()
@@ -17,8 +17,9 @@ from zstore.cli.options import FILE, json_option, show_progress, show_unfinished
 @click.option("--array", "inside", metavar="NAME", help="Only the array or group of this name below PATH.")
 @click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
 @click.option("--manifest", **FILE, help="Decode nothing: compare hashes with this file.")
+@click.option("--journal", **PLACE, help="Keep in this directory how far it came, to go on from there.")
 @json_option
-def verify(path: str, inside: str | None, missing: bool, manifest: Any, as_json: bool) -> None:
+def verify(path: str, inside: str | None, missing: bool, manifest: Any, journal: Any, as_json: bool) -> None:
     """Read every chunk of PATH on all cores, and say what is damaged or unfinished; either fails.
 
     With --manifest, say what is changed, missing, new or unreadable; any of these fails.
@@ -34,7 +35,12 @@ def verify(path: str, inside: str | None, missing: bool, manifest: Any, as_json:
         raise click.UsageError("--missing does not go with --manifest, which says what is missing")
     with show_progress("verifying", unit="chunks" if manifest is None else "bytes") as progress:
         found = check(
-            path, inside, missing="error" if missing else "fill", manifest=manifest, progress=progress
+            path,
+            inside,
+            missing="error" if missing else "fill",
+            manifest=manifest,
+            journal=journal,
+            progress=progress,
         )
     if as_json:
         click.echo(json.dumps({"path": path, "is_sound": found.is_sound, **asdict(found)}, indent=2))

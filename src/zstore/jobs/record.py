@@ -86,6 +86,7 @@ WORKS = {
     ),
     "reduce": Work("a reduction", "zstore.reduce", "resume"),
     "export": Work("an export of tiles", "zstore_serve.export.export", "resume"),
+    "verify": Work("a verification", "zstore.verify"),
     "fix": Work("the fixing of documents", "zstore.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")

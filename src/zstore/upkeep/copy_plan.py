@@ -22,6 +22,8 @@ from zstore.upkeep.spool import Spool, match
 DOCUMENTS = METADATA_NAMES | {v1.ARRAY_KEY, v1.ATTRIBUTES_KEY}
 # Within a directory, what makes a node comes last.
 MAKING = (v2.ARRAY_KEY, v2.GROUP_KEY, v3.KEY, v1.ARRAY_KEY)
+# The same as `render_name` gives them.
+DOCUMENT_NAMES, MAKING_NAMES = (frozenset(name.encode() for name in names) for names in (DOCUMENTS, MAKING))
 
 COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
 
@@ -141,7 +143,7 @@ class Planner:
         if not self.accept(key):
             self.leaves_documents |= name in METADATA_NAMES
             return False
-        if _is_job(key) or name in (UNFINISHED, SHAPE_LOCK):
+        if name in (UNFINISHED, SHAPE_LOCK) or _is_job(key):
             raise StoreError(
                 "there is unfinished work in what is to be copied; expected it to be ended, or left out by "
                 f"exclude='*{JOB}/*' where the rest does not depend on it",
@@ -161,8 +163,8 @@ class Planner:
 
     def _arrays(self) -> dict[str, None]:
         """The paths of the arrays that are copied."""
-        keys = (parse_entry(line).key for line in self.listed)
-        found = (key for key in keys if key.rpartition("/")[2] in MAKING)
+        names = (line.partition(b"\0")[0] for line in self.listed)
+        found = [parse_name(name) for name in names if name.rpartition(b"/")[2] in MAKING_NAMES]
         return {key.rpartition("/")[0]: None for key in found if is_array(key, partial(self.here.get, key))}
 
     def _plan_other(self, plan: CopyPlan, entry: Entry, arrays: Mapping[str, None]) -> None:
@@ -194,7 +196,7 @@ class Planner:
             action = KEEP
         elif size == own and self.if_exists == "changed":
             action = KEEP if digest else COMPARE
-        step = Step(name, own, version, action, size or b"", digest if action == KEEP else b"")
+        step = name, own, version, action, size or b"", digest if action == KEEP else b""
         counts = plan.counts
         counts.kept_count += action == KEEP
         counts.compared_count += action == COMPARE
@@ -204,9 +206,10 @@ class Planner:
         if action == COPY:
             counts.size += int(own)
             plan.needed_size += int(own) - int(size or 0)
-        if step.entry.key.rpartition("/")[2] in DOCUMENTS:
-            self._check_kept(step)
-            plan.documents.append(step)
+        if name.rpartition(b"/")[2] in DOCUMENT_NAMES:
+            document = Step(*step)
+            self._check_kept(document)
+            plan.documents.append(document)
         else:
             plan.steps.add(b"\0".join(step))
 
@@ -225,7 +228,7 @@ class Planner:
 
 
 def _is_job(key: str) -> bool:
-    return JOB in key.split("/")
+    return JOB in key and JOB in key.split("/")
 
 
 def _stamped(listed: Spool, known: Manifest | None) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple
@@ -27,6 +28,7 @@ from zstore.storage.base import Entry, Store, check_key, join_key
 from zstore.storage.local import LocalStore
 from zstore.upkeep.chunks import Progress, open_place, run
 from zstore.upkeep.spool import Spool, match
+from zstore.upkeep.windows import Piece, Seen
 
 __all__ = ["Manifest", "manifest"]
 
@@ -39,6 +41,7 @@ LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *](.+)")
 ROOT = re.compile(rb"# root ([0-9a-f]{64})")
 STAMP = re.compile(rb"#: (\d{1,19}) ([\x21-\x7e]{1,1024})")
 ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r"}
+ESCAPED = re.compile(rb"[\\\n\r]")
 MEANT = {escape: byte for byte, escape in ESCAPES.items()}
 
 
@@ -191,7 +194,9 @@ def render_name(key: str) -> bytes:
         data = key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise StoreError(f"key cannot be written down: {error}", key=key) from error
-    return re.sub(rb"[\\\n\r]", lambda found: ESCAPES[found[0]], data)
+    if not ESCAPED.search(data):
+        return data
+    return ESCAPED.sub(lambda found: ESCAPES[found[0]], data)
 
 
 def parse_name(name: bytes) -> str:
@@ -200,6 +205,9 @@ def parse_name(name: bytes) -> str:
     Raises
         MetadataError: it has a backslash that says nothing.
     """
+
+    if b"\\" not in name:
+        return _decode(name)
 
     def meant(found: re.Match[bytes]) -> bytes:
         if found[0] not in MEANT:
@@ -341,41 +349,39 @@ def _held_size(piece: Any) -> int:
     return PART_SIZE
 
 
-def compare(
-    store: Store, base: str, file: str | os.PathLike[str], progress: Progress | None = None
-) -> Iterator[tuple[str, str, str] | None]:
-    """(key, cause, kind) of what is not as a manifest says, None for every key that is.
+@dataclass(frozen=True)
+class Comparing:
+    """Compares the hashes of keys; pieces are lines of `list_keys` and of a manifest, side by side."""
 
-    The kinds are "changed", "missing", "new" and "unreadable".
-    """
-    known = Manifest.read(file)
-    own = key_within(store, base, file)
-    listed = list_keys(store, base, lambda key: key != own)
-    total, done = sum(parse_entry(line).size for line in listed) if progress is not None else 0, 0
-    sums = (b"\0".join(each) for each in known.sums() if own is None or parse_name(each.name) != own)
+    store: Store
+    base: str
 
-    def look(pair: tuple[bytes | None, bytes | None]) -> tuple[int, tuple[str, str, str] | None]:
-        line, said = pair
+    def size(self, piece: Piece) -> int:
+        """Bytes that are held of a value."""
+        return 0 if piece[0] is None else min(PART_SIZE, parse_entry(piece[0]).size)
+
+    def look(self, piece: Piece) -> Seen:
+        """(bytes of the value, key, cause and kind of what is not as the manifest says)."""
+        line, said = piece
         if line is None:
-            return 0, (parse_name(Sum(*(said or b"").split(b"\0")).name), "there is no such key", "missing")
+            return 0, [(parse_name(Sum(*said.split(b"\0")).name), "there is no such key", "missing")]
         entry = parse_entry(line)
         if said is None:
-            return entry.size, (
-                entry.key,
-                f"a key of {entry.size} bytes, which the manifest does not name",
-                "new",
-            )
+            new = f"a key of {entry.size} bytes, which the manifest does not name"
+            return entry.size, [(entry.key, new, "new")]
         expected = Sum(*said.split(b"\0")).digest.decode()
         try:
-            found = digest_of(store, base, entry).hex()
+            found = digest_of(self.store, self.base, entry).hex()
         except ZstoreError as error:
-            return entry.size, (entry.key, error.message, "unreadable")
+            return entry.size, [(entry.key, error.message, "unreadable")]
         fault = (entry.key, f"SHA-256 is {found}, expected {expected}", "changed")
-        return entry.size, None if found == expected else fault
+        return entry.size, [] if found == expected else [fault]
 
-    for window in run(look, match(listed, sums), _held_size, store):
-        for size, fault in window:
-            done += size
-            yield fault
-        if progress is not None:
-            progress(done, total)
+
+def pair_keys(
+    store: Store, base: str, known: Manifest, own: str | None
+) -> tuple[int, Iterator[tuple[bytes | None, bytes | None]]]:
+    """(bytes of all values, pieces for `Comparing`), but for the key that is the manifest's `own`."""
+    listed = list_keys(store, base, lambda key: key != own)
+    sums = (b"\0".join(each) for each in known.sums() if own is None or parse_name(each.name) != own)
+    return sum(parse_entry(line).size for line in listed), match(listed, sums)

@@ -10,15 +10,21 @@ from math import prod
 from typing import Any
 
 from zstore.codecs.chain import make_codec
+from zstore.engine.documents import place
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, ZstoreError
-from zstore.jobs.record import Unfinished, find_unfinished
+from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job, resumable
+from zstore.jobs.runner import Executor, counter
+from zstore.jobs.target import check_apart
 from zstore.model.array import ArrayModel
 from zstore.nodes.node import Missing, Node, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Store, join_key
-from zstore.upkeep.chunks import MEMORY_SIZE, Box, Cell, Progress, StoredArray, open_place, run
-from zstore.upkeep.manifest import compare
+from zstore.storage.url import open_store
+from zstore.upkeep.chunks import MEMORY_SIZE, Box, Cell, Progress, StoredArray, open_place
+from zstore.upkeep.manifest import Comparing, Manifest, key_within, pair_keys
+from zstore.upkeep.spool import Spool
+from zstore.upkeep.windows import Fault, Piece, Seen, look_at
 
 __all__ = ["Damage", "Verification", "verify"]
 
@@ -26,9 +32,6 @@ __all__ = ["Damage", "Verification", "verify"]
 DAMAGE_LIMIT = 10_000
 # Of a shard whose index takes more than this, the size is asked for first: it may claim what is not there.
 SMALL_INDEX_SIZE = 64 << 10
-
-# A chunk, and whether it is stored, None where the store cannot list.
-Piece = tuple[Cell, bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +85,15 @@ class Verification:
             self.damages.append(damage)
 
 
+@resumable
 def verify(
     target: Node[Any] | StoreLike,
     path: str | None = None,
     *,
     missing: Missing = "fill",
     manifest: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    journal: StoreLike | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
@@ -101,16 +107,51 @@ def verify(
     keys are compared with it, and `progress` is called with bytes. What is "changed", "missing", "new" or
     "unreadable" is damage of that kind.
 
+    executor  what looks at chunks or keys, e.g. a process pool or a dask `Client`; None: threads here
+    journal   an empty place elsewhere that keeps what was looked at, until all is: after an interruption the
+              same call goes on with it. What changed meanwhile, where it has looked, it does not see
+
     Raises
         NotFoundError: there is nothing to look at, or no manifest.
         MetadataError: the manifest is none, or was changed.
         StoreError: the store cannot list what it holds.
+        MetadataError: at `journal`, something else was interrupted.
         ValueError: `missing` is neither "fill" nor "error".
     """
     is_complete = is_fault(missing)
     store, base = open_place(target, path, storage_options, read_only=True)
-    if manifest is not None:
-        return _compare(store, base, manifest, progress)
+    known = None if manifest is None else Manifest.read(manifest)
+    said = {
+        "source": place(store, base),
+        "missing": missing,
+        "manifest": None if known is None else known.root,
+    }
+
+    def start() -> Job | None:
+        if journal is None:
+            return None
+        kept = open_store(journal)
+        check_apart(store, base, kept, "", "verify")
+        return begin(kept, "", "verify", said, name=name_job(said), resume=True)
+
+    if known is not None:
+        own = key_within(store, base, manifest)
+        total, pairs = pair_keys(store, base, known, own)
+        faults = _Faults(Verification(), progress, total)
+        job = start()
+
+        def take(count: int, size: int, found: list[tuple[Piece, Fault]]) -> None:
+            faults.found.key_count += count
+            faults.take(
+                size,
+                [
+                    (piece[0] or piece[1], (base, join_key(base, key or ""), *words))
+                    for piece, (key, *words) in found
+                ],
+            )
+
+        look_at(Comparing(store, base), pairs, take, executor, job)
+        return faults.end(job)
     found = Verification(unfinished=find_unfinished(store, base))
     arrays: list[_Checked] = []
     for where, model in _nodes(store, base, found):
@@ -127,31 +168,22 @@ def verify(
                 # Whatever an array makes fail: those beside it are to be looked at.
                 found.add(Damage(where, None, f"{type(error).__name__}: {error}", "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0
-    done = 0
-    pieces = ((checked, *piece) for checked in arrays for piece in checked.cells(found))
-    for window in run(lambda piece: piece[0].check(*piece[1:]), pieces, lambda piece: piece[0].size, store):
-        for is_stored, damages in window:
-            found.chunk_count += is_stored
-            found.missing_count += not is_stored
-            for damage in damages:
-                found.add(damage)
-        done += len(window)
-        if progress is not None:
-            progress(done, max(total, done))
-    return found
+    faults = _Faults(found, progress, total)
+    job = start()
+    in_order = job is not None
+    pieces = (
+        (number, cell, is_stored)
+        for number, checked in enumerate(arrays)
+        for cell, is_stored in checked.cells(found, in_order=in_order)
+    )
 
+    def take_chunks(count: int, stored_count: int, damages: list[tuple[Piece, Fault]]) -> None:
+        found.chunk_count += stored_count
+        found.missing_count += count - stored_count
+        faults.take(count, [(piece[:2], fault) for piece, fault in damages])
 
-def _compare(
-    store: Store, base: str, manifest: str | os.PathLike[str], progress: Progress | None
-) -> Verification:
-    """What is not as a manifest says."""
-    found = Verification()
-    for fault in compare(store, base, manifest, progress):
-        found.key_count += 1
-        if fault is not None:
-            key, cause, kind = fault
-            found.add(Damage(base, join_key(base, key), cause, kind))
-    return found
+    look_at(_Looking(store, tuple(arrays)), pieces, take_chunks, executor, job)
+    return faults.end(job)
 
 
 def _nodes(store: Store, base: str, found: Verification) -> Iterator[Found]:
@@ -161,6 +193,48 @@ def _nodes(store: Store, base: str, found: Verification) -> Iterator[Found]:
     except NotFoundError:
         if not found.unfinished:
             raise
+
+
+class _Faults:
+    """What is found, in the order of where it is, however it comes."""
+
+    def __init__(self, found: Verification, progress: Progress | None, total: int) -> None:
+        self.found = found
+        self._faults: list[tuple[Any, Fault]] = []
+        self._tick = counter(total, None if progress is None else lambda n, _: progress(n, max(n, total)))
+
+    def take(self, count: int, faults: list[tuple[Any, Fault]]) -> None:
+        """So much is done, and these were found at places that can be compared."""
+        room = max(0, DAMAGE_LIMIT - len(self._faults))
+        self._faults += faults[:room]
+        self.found.damage_count += len(faults[room:])
+        self._tick(count)
+
+    def end(self, job: Job | None) -> Verification:
+        """All that was found."""
+        for _, fault in sorted(self._faults, key=lambda each: each[0]):
+            self.found.add(Damage(*fault))  # type: ignore[arg-type]
+        if job is not None:
+            job.end()
+        return self.found
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """Reads chunks; pieces are (number of an array, chunk, whether it is stored)."""
+
+    store: Store
+    arrays: tuple[_Checked, ...]
+
+    def size(self, piece: Piece) -> int:
+        """Decoded bytes that are held."""
+        return self.arrays[piece[0]].size
+
+    def look(self, piece: Piece) -> Seen:
+        """(1 where it is stored, what is wrong with it)."""
+        number, cell, is_stored = piece
+        is_stored, damages = self.arrays[number].check(cell, is_stored)
+        return int(is_stored), [(each.path, each.key, each.cause, each.kind) for each in damages]
 
 
 class _Checked:
@@ -202,9 +276,12 @@ class _Checked:
             return prod(self._array.counts)
         return sum(map(self._array.holds, stored))
 
-    def cells(self, found: Verification) -> Iterator[Piece]:
+    def cells(self, found: Verification, *, in_order: bool) -> Iterator[tuple[Cell, bool | None]]:
         """The chunks to look at; those that are not stored are counted where the store tells so."""
         stored = self._array.stored()
+        if stored is not None and in_order:
+            lines = Spool(" ".join(map(str, cell)).encode() for cell in stored)
+            stored = (tuple(map(int, line.split())) for line in lines)
         if stored is None:
             yield from ((cell, None) for cell in self._array.all_cells())
             return
