@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -717,3 +719,67 @@ def test_copies_get_through_a_bad_network(server: BucketServer, tmp_path: Path) 
         str(f.relative_to(tmp_path / "s")): f.read_bytes() for f in (tmp_path / "s").rglob("*") if f.is_file()
     }
     assert {key: server.values[f"/b/y/{key}"] for key in files} == files
+
+
+class Killing(BucketServer):
+    """Kills a process at its so-manieth PUT, and counts what is read of the bucket "from"."""
+
+    def __init__(self, moment: int) -> None:
+        super().__init__()
+        self.moment, self.child, self.read_size = moment, 0, 0
+
+    def answer(self, request: Any, path: str, *others: Any) -> tuple[int, dict[str, str], bytes]:
+        if request.command == "PUT" and self.child:
+            self.moment -= 1
+            if not self.moment:
+                os.kill(self.child, signal.SIGKILL)
+        status, headers, data = super().answer(request, path, *others)
+        if request.command == "GET" and path.startswith("/from/s/"):
+            self.read_size += len(data)
+        return status, headers, data
+
+
+COPYING = """
+import sys, zstore
+from zstore.jobs import journal
+from zstore.upkeep import copy
+journal.WAITING_SECONDS = journal.PAUSE = -1
+copy.UNIT_COUNT = 2
+options = {options!r}
+sys.stdin.readline()
+zstore.copy("s3://from/s", "s3://to/t", manifest={manifest!r}, request_count=1, resume=True,
+            storage_options=options, target_options=options)
+"""
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_a_copy_killed_at_any_request_reads_what_was_left(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zstore.upkeep.copy.UNIT_COUNT", 2)
+    with Killing(random.Random(seed).randrange(2, 140)) as server:
+        options = server.options()
+        source = open_store("s3://from/s", storage_options=options)
+        zstore.create_array(
+            source, data=np.arange(128 * 1024).reshape(128, 1024), chunks=(1, 1024), compressors=None
+        )
+        script = COPYING.format(options=options, manifest=str(tmp_path / "m"))
+        child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+        server.child = child.pid
+        child.communicate(b"\n")
+        assert child.returncode == -signal.SIGKILL
+        server.child = server.read_size = 0
+
+        def below(prefix: str) -> dict[str, bytes]:
+            with server.lock:
+                return {k[len(prefix) :]: v for k, v in server.values.items() if k.startswith(prefix)}
+
+        there = below("/to/t/")
+        assert "zarr.json" not in there
+        left = sum(len(value) for key, value in below("/from/s/").items() if key not in there)
+        again = {"storage_options": options, "target_options": options, "resume": True}
+        done = zstore.copy("s3://from/s", "s3://to/t", manifest=tmp_path / "m", **again)
+        # Documents are read to be planned by, too.
+        assert left <= server.read_size <= 1.1 * left + 4 * len(below("/from/s/")["zarr.json"])
+        assert below("/to/t/") == below("/from/s/")
+        assert done.root == zstore.manifest("s3://from/s", storage_options=options).root
