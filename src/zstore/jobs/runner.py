@@ -76,8 +76,13 @@ class Runner:
         if self._own is not None:
             self._own.shutdown()
         # A part of a job goes no further than its units; neither does what others are not done with.
-        if error is None and (self._left or (self._part is not None and self._part.number)):
+        if error is None and (self._left or self.is_part):
             raise UnitsLeft([numbers for left in self._left for numbers in left.numbers])
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a part of the job is made, beside which others may be under way to its end."""
+        return self._part is not None and self._part.number > 0
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -215,8 +220,7 @@ class Runner:
         """Whether the journal knows a unit, whose result was taken then."""
         data = None if self._journal is None else self._journal.get(name, number)
         # A part takes what others have made on their word; what ends the job sees to it.
-        is_part = self._part is not None and self._part.number > 0
-        if data is None or not (is_part or plan.holds(unit)):
+        if data is None or not (self.is_part or plan.holds(unit)):
             return False
         try:
             result = plan.unpack(unit, data)

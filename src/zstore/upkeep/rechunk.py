@@ -234,7 +234,7 @@ def carry_out(
         # Units of other sizes have other numbers.
         own = f"{name}-{number}-{'x'.join(map(str, plan.counts))}"
         runner.run(plan, own, lambda _, count: done(count), known=plan.known, most=work.most)
-    if isinstance(work, Rechunking) and work.passes.scratches:
+    if isinstance(work, Rechunking) and work.passes.scratches and not runner.is_part:
         place[0].delete_prefix(place[1])
 
 
