@@ -99,7 +99,8 @@ def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
         with warnings.catch_warnings():
             # A raster without a place is told of by a warning of our own.
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            raster = rasterio.open(path, opener=opener)
+            # Only rasterio 1.4 and newer have the argument.
+            raster = rasterio.open(path, **({} if opener is None else {"opener": opener}))
     except rasterio.errors.RasterioIOError as error:
         raise StoreError(f"not a raster that GDAL can open: {error}", path=path) from error
     with raster:
