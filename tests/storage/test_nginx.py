@@ -166,6 +166,14 @@ def test_an_array(nginx: Nginx) -> None:
         zstore.open(f"{nginx.url}/nothing.zarr", mode="r")
 
 
+@pytest.fixture
+def asking_once() -> Iterator[None]:
+    zstore.set_limits(attempt_count=1)
+    yield
+    zstore.set_limits(attempt_count=None)
+
+
+@pytest.mark.usefixtures("asking_once")
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_refusal_is_no_missing_value(nginx: Nginx, status: int) -> None:
     store = FsspecStore(f"{nginx.url}/status{status}/x")
@@ -183,6 +191,7 @@ def test_a_password_that_is_missing(nginx: Nginx) -> None:
         FsspecStore(f"{nginx.url}/locked").get("a")
 
 
+@pytest.mark.usefixtures("asking_once")
 def test_an_answer_that_takes_too_long(nginx: Nginx) -> None:
     (nginx.files / "long").write_bytes(bytes(200_000))
     options = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=0.3)}}

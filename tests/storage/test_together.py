@@ -115,3 +115,22 @@ def test_a_request_is_called_off_when_the_last_of_its_readers_goes(turns: int) -
         assert place.called_off == ["b"]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_whoever_goes_is_not_waited_for_wherever_he_was(turns: int) -> None:
+    async def run() -> None:
+        place = Place()
+        wish: list[Request] = [("a", None), ("b", None)]
+        both = [asyncio.ensure_future(place.read(wish)) for _ in range(2)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        both[0].cancel()
+        await settle()
+        assert not place.called_off
+        both[1].cancel()
+        await settle()
+        assert place.called_off == ["a", "b"]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -17,23 +17,23 @@ T = TypeVar("T")
 class Shared(Generic[T]):
     """A request of several readers, called off when the last of them goes away."""
 
-    def __init__(self, fetch: Fetch, reader_count: int) -> None:
+    def __init__(self, fetch: Fetch, readers: Iterable[Wish]) -> None:
         self.fetch = fetch
-        self._reader_count = reader_count
+        self._readers = set(readers)
         self._task: asyncio.Task[T] | None = None
 
     async def answer(self, ask: Callable[[Fetch], Coroutine[Any, Any, T]]) -> T:
         """What `ask` gives, to all of them."""
         if self._task is None:
             self._task = asyncio.ensure_future(ask(self.fetch))
-        try:
-            await asyncio.wait([self._task])
-        except asyncio.CancelledError:
-            self._reader_count -= 1
-            if not self._reader_count:
-                self._task.cancel()
-            raise
+        await asyncio.wait([self._task])
         return self._task.result()
+
+    def leave(self, reader: Wish) -> None:
+        """Let the others wait, if there are any."""
+        self._readers.discard(reader)
+        if self._task is not None and not self._readers:
+            self._task.cancel()
 
 
 class Wish:
@@ -42,6 +42,12 @@ class Wish:
     def __init__(self, requests: Sequence[Request]) -> None:
         self.requests = requests
         self.fetches: list[tuple[Fetch, Shared[Any] | None]] | None = None
+
+    def leave(self) -> None:
+        """Wait for nothing any more, wherever the reader was when it failed or was cancelled."""
+        for _, shared in self.fetches or ():
+            if shared is not None:
+                shared.leave(self)
 
 
 class Together(Generic[T]):
@@ -59,12 +65,16 @@ class Together(Generic[T]):
         for key, _ in requests:
             check_key(key)
         wish = Wish(requests)
-        if is_direct():
-            _divide([wish], has_ranges)
-        else:
-            await self._gather(wish, has_ranges)
-        assert wish.fetches is not None
-        answers = await ask_all(partial(_answer, self._ask), wish.fetches)
+        try:
+            if is_direct():
+                _divide([wish], has_ranges)
+            else:
+                await self._gather(wish, has_ranges)
+            assert wish.fetches is not None
+            answers = await ask_all(partial(_answer, self._ask), wish.fetches)
+        except BaseException:
+            wish.leave()
+            raise
         return [(fetch, answer) for (fetch, _), answer in zip(wish.fetches, answers, strict=True)]
 
     async def _gather(self, wish: Wish, has_ranges: bool) -> None:
@@ -100,7 +110,7 @@ def _divide(wishes: Sequence[Wish], has_ranges: bool) -> None:
         for number in fetch.members:
             wish, place = owners[number]
             members.setdefault(wish, []).append(place)
-        shared = Shared[Any](fetch, len(members)) if len(members) > 1 else None
+        shared = Shared[Any](fetch, members) if len(members) > 1 else None
         for wish, places in members.items():
             assert wish.fetches is not None
             wish.fetches.append((fetch._replace(members=tuple(places)), shared))
