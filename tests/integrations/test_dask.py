@@ -117,7 +117,7 @@ def test_processes_read_and_write_by_path(array, tmp_path):
     target = zstore.create_array(
         tmp_path / "b.zarr", shape=DATA.shape, dtype="i4", chunks=(4, 5), shards=(8, 10)
     )
-    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as _:
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") as _:
         zstore.from_dask(zstore.to_dask(array, chunks=None) + 1, target)
     np.testing.assert_array_equal(target[...], DATA + 1)
 

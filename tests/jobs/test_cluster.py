@@ -50,7 +50,7 @@ SCRIPT = """
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as made:
         yield made
 

@@ -211,7 +211,7 @@ def test_a_cluster_makes_the_same_files(tmp_path: Path) -> None:
     zstore.build_pyramid(source, tmp_path / "here", levels=4, chunks=32)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
