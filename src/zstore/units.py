@@ -56,7 +56,7 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
     The plan is JSON that everybody may read: storage options are not in it, and are given to each call.
 
     Raises
-        UnsupportedError: another function, or an argument that cannot be written down.
+        UnsupportedError: another function, nothing to store, or an argument without words in JSON.
         StoreError: there is such a file, or it cannot be written.
         Whatever the function raises before it makes anything.
     """
@@ -68,16 +68,21 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
     if where.exists():
         raise StoreError("there is such a file already; expected none", path=os.fspath(file))
     bound = inspect.signature(function).bind(*args, **kwargs).arguments
+    if bound.get("dry_run") or (function is reduce and isinstance(bound.get("out"), None | np.ndarray)):
+        raise UnsupportedError(f"{function.__name__} would store nothing; expected a target, and no dry_run")
     options = sorted(name for name, value in bound.items() if name.endswith("_options") and value)
     said = {
         name: _say(value, name)
         for name, value in bound.items()
         if name not in OF_CALLS and not name.endswith("_options")
     }
-    part = Part(is_begun=False)
+    # The job is begun with what its parts will be called with, as JSON has it.
+    bound |= {name: _mean(value) for name, value in said.items()}
+    store, part = LocalStore(where.parent), Part(is_begun=False)
+    store.check_writable(where.name)
     try:
         with as_part(part), asked_as(["zstore", "run-units", str(where), "--finish"]):
-            function(*args, **kwargs)
+            function(**bound)
     except UnitsLeft:
         name, count = part.first or ("", 0)
         plan = {
@@ -87,7 +92,7 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
             "options": options,
             "first": {"name": name, "unit_count": count},
         }
-        LocalStore(where.parent).put(where.name, render_json(plan))
+        store.put(where.name, render_json(plan))
         return count
     return 0
 
@@ -112,6 +117,7 @@ def run_units(
 
     Raises
         NotFoundError, MetadataError: there is no plan, or the file is none.
+        UnsupportedError: a copy with an executor, which it has no use for.
         StoreError: no such job is under way, or it would be divided otherwise here.
         Whatever the function raises.
     """
@@ -121,6 +127,8 @@ def run_units(
         )
     function, arguments, first = _read(plan, options)
     if executor is not None:
+        if function is copy:
+            raise UnsupportedError("copy takes no executor; expected more parts instead")
         arguments["executor"] = executor
     try:
         with as_part(Part(part, part_count, first=first, progress=progress)):
@@ -176,12 +184,18 @@ def _read(
             path=path,
         )
     name, count = (first.get("name"), first.get("unit_count")) if isinstance(first, dict) else (None, None)
-    if not isinstance(name, str) or type(count) is not int or not isinstance(given, list):
+    if not isinstance(name, str) or type(count) is not int:
         raise MetadataError(f"the plan's first units are {first!r}; expected a name and a number", path=path)
-    known = {name for name in inspect.signature(function).parameters if name not in OF_CALLS}
+    parameters = inspect.signature(function).parameters
+    known = {name for name in parameters if name not in OF_CALLS}
     named = {name for name in known if name.endswith("_options")}
+    if not isinstance(given, list) or not all(name in [*named] for name in given):
+        raise MetadataError(f"the plan's options are {given!r}; expected some of {sorted(named)}", path=path)
     if wrong := sorted({*arguments} - (known - named)):
         raise MetadataError(f"the plan has the argument {wrong[0]!r}, which is none of a plan", path=path)
+    needed = (name for name in known if parameters[name].default is inspect.Parameter.empty)
+    if missing := sorted({*needed} - {*arguments}):
+        raise MetadataError(f"the plan has no argument {missing[0]!r}", path=path)
     if wrong := sorted({*options} - named):
         raise TypeError(f"{wrong[0]!r} is no storage option of {function.__name__}; expected {sorted(named)}")
     if missing := sorted(name for name in given if name not in options):

@@ -317,7 +317,7 @@ def test_durable_reaches_whatever_writes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_long_jobs_are_made_in_parts(tmp_path: Path) -> None:
-    source, plan = tmp_path / "s.zarr", tmp_path / "plan.json"
+    source, spare, plan = tmp_path / "s.zarr", tmp_path / "spare", tmp_path / "plan.json"
     root = zstore.create_group(source)
     root.create_array("a", data=np.arange(100), chunks=(10,))
     for number, words in enumerate(
@@ -342,6 +342,12 @@ def test_long_jobs_are_made_in_parts(tmp_path: Path) -> None:
     for wrong in ("3/2", "0/2", "1", "1/0"):
         assert "is no part of" in run("run-units", plan, "--part", wrong, code=2).output
     assert "expected --part" in run("run-units", plan, code=2).output
+    assert "is no part of at most" in run("run-units", plan, "--part", "1/9999999", code=2).output
+    for words in (["copy", source, spare], ["convert", source, spare], ["reduce", source / "a", spare]):
+        assert "--dry-run" in run(*words, "--plan", plan, "--dry-run", code=2).output
+    assert not spare.exists()
+    begun = json.loads(run("copy", source, spare, "--plan", plan, "--json").output)
+    assert begun == {"plan": str(plan), "unit_count": 1, "is_finished": False}
     assert "takes a TARGET" in run("reduce", source / "a", "--plan", plan, code=2).output
 
 

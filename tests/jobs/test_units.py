@@ -26,6 +26,9 @@ from zstore.jobs import runner
 from zstore.jobs.record import JOB, find_unfinished
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.upkeep import convert as converting
+
+from ..storage.bucket_server import BucketServer
 
 pytest.importorskip("pyproj")
 
@@ -136,6 +139,14 @@ def cluster() -> Iterator[Any]:
     options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as made, distributed.Client(made) as client:
         yield client
+
+
+@pytest.fixture
+def cheap_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if files cost next to nothing, so that small arrays go by way of scratch arrays, too."""
+    for cost in ("FILE", "STRETCH", "UNIT", "REQUEST"):
+        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{cost}", 10.0)
+    monkeypatch.setattr("zstore.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
 
 
 def files_of(path: Path) -> dict[str, bytes]:
@@ -268,11 +279,13 @@ def test_a_plan_is_not_believed(tmp_path: Path) -> None:
         ({"function": ["copy"]}, "no plan of a job"),
         ({"zstore_plan": 2}, "no plan of a job"),
         ({"arguments": []}, "no plan of a job"),
+        ({"arguments": {}}, "no argument 'source'"),
         ({"arguments": {**said["arguments"], "executor": 1}}, "has the argument 'executor'"),
         ({"arguments": {**said["arguments"], "storage_options": {}}}, "has the argument 'storage_options'"),
         ({"arguments": {**said["arguments"], "if_exists": "skip"}}, "if_exists 'error', now 'skip'"),
         ({"first": {"name": 1}}, "first units are"),
         ({"options": ["storage_options"]}, "begun with storage_options"),
+        ({"options": [{}]}, "options are"),
     ):
         plan.write_text(json.dumps({**said, **change}))
         with pytest.raises((MetadataError, StoreError), match=words):
@@ -292,17 +305,96 @@ def test_a_plan_is_not_believed(tmp_path: Path) -> None:
             zstore.run_units(plan, *part)
 
 
+def test_a_plan_is_what_the_job_is_begun_with(tmp_path: Path) -> None:
+    """Numbers of numpy and places that are objects are other words than those of JSON."""
+    maps = zstore.create_array(tmp_path / "s", data=np.arange(480).reshape(12, 40), chunks=(1, 40))
+    plan, chunks = tmp_path / "plan.json", (np.int64(12), np.int32(4))
+    assert zstore.plan_units(plan, zstore.convert, maps, LocalStore(tmp_path / "t"), chunks=chunks)
+    assert zstore.run_units(plan, 1, 1) == 0
+    np.testing.assert_array_equal(zstore.finish_units(plan)[...], maps[...])
+
+
+@pytest.mark.parametrize("name", ["pyramid", "copy", "rechunk", "deviation"])
+def test_nothing_is_made_of_a_job_that_has_ended(name: str, tmp_path: Path) -> None:
+    put_raster(tmp_path / "s")
+    plan, (function, given, options) = tmp_path / "plan.json", call(name, tmp_path / "s", tmp_path / "t")
+    zstore.plan_units(plan, function, *given, **options)
+    while zstore.run_units(plan, 1, 1):
+        pass
+    zstore.finish_units(plan)
+    zstore.open(tmp_path / "t").attrs["since"] = 1
+    expected = files_of(tmp_path / "t")
+    with pytest.raises(StoreError, match=r"not under way: it has ended|has ended already"):
+        zstore.run_units(plan, 1, 1)
+    if function is zstore.build_pyramid:
+        assert "since" in zstore.finish_units(plan).attrs
+    else:
+        with pytest.raises(StoreError, match="not under way: it has ended"):
+            zstore.finish_units(plan)
+    assert files_of(tmp_path / "t") == expected
+
+
+def test_parts_of_a_conversion_into_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheap_files: None
+) -> None:
+    """Machines that share nothing else, with executors and without; who ends the job compares, once."""
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    maps = np.random.default_rng(0).integers(1, 5000, (48, 32, 40)).astype("u2")
+    zstore.create_array(tmp_path / "s", data=maps, chunks=(1, 32, 40))
+    plan, target, compared = tmp_path / "plan.json", "s3://b/t", list[Any]()
+    options = {"chunks": (48, 4, 5), "memory": 80_000, "check": True}
+    monkeypatch.setattr(converting, "compare", lambda *given: compared.append(given))
+    with BucketServer() as server, ThreadPoolExecutor(2) as pool:
+        reach = {"target_options": server.options()}
+        zstore.plan_units(plan, zstore.convert, tmp_path / "s", target, **options, **reach)
+        left = {}
+        for number, part in enumerate((1, 2, 1, 2)):
+            machine = tmp_path / f"machine {number}"
+            machine.mkdir()
+            monkeypatch.setattr("tempfile.tempdir", str(machine))
+            executor = pool if number == 1 else None
+            left[number] = zstore.run_units(plan, part, 2, executor=executor, **reach)
+            assert not [*machine.iterdir()]
+        assert left[0] and left[1] and left[2] == left[3] == 0 and not compared
+        made = zstore.finish_units(plan, **reach)
+        np.testing.assert_array_equal(made[...], maps)
+        assert len(compared) == 1 and not [key for key in server.values if JOB in key]
+
+
+def test_what_a_part_takes_of_a_disk_leaves_the_plan_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheap_files: None
+) -> None:
+    maps = np.random.default_rng(0).integers(1, 5000, (48, 32, 40)).astype("u2")
+    zstore.create_array(tmp_path / "s", data=maps, chunks=(1, 32, 40))
+    plan, scratch, total = tmp_path / "plan.json", tmp_path / "w", round(2.2 * maps.nbytes)
+
+    def free(directory: Path | None) -> float:
+        return total - sum(map(len, (files_of(tmp_path / "t") | files_of(scratch)).values()))
+
+    monkeypatch.setattr(converting, "_free", free)
+    options = {"chunks": (48, 4, 5), "memory": 40_000, "compressors": None}
+    for more in ({}, {"scratch": scratch}):
+        zstore.plan_units(plan, zstore.convert, tmp_path / "s", tmp_path / "t", **options, **more)
+        assert [zstore.run_units(plan, part, 2) > 0 for part in (1, 2, 1)] == [True, True, False]
+        np.testing.assert_array_equal(zstore.finish_units(plan)[...], maps)
+        (tmp_path / "t").rename(tmp_path / f"t {len(more)}")
+        plan.unlink()
+
+
 def test_what_cannot_be_written_down_is_no_plan(tmp_path: Path) -> None:
     put_raster(tmp_path / "s")
     plan = tmp_path / "plan.json"
     for function, given, words in (
         (zstore.open, [tmp_path / "s"], "cannot be made in parts"),
         (zstore.copy, [tmp_path / "s", MemoryStore()], "memory of this process"),
+        (zstore.reduce, [tmp_path / "s/a", "mean", 0], "would store nothing"),
         (zstore.copy, [tmp_path / "s", tmp_path / "t", object()], "path cannot be written down"),
     ):
         with pytest.raises(UnsupportedError, match=words):
             zstore.plan_units(plan, function, *given)
     labels = np.arange(300) % 3
+    with pytest.raises(UnsupportedError, match="would store nothing"):
+        zstore.plan_units(plan, zstore.copy, tmp_path / "s", tmp_path / "t", dry_run=True)
     with pytest.raises(UnsupportedError, match="groups cannot be written down"):
         zstore.plan_units(plan, zstore.reduce, tmp_path / "s/a", "mean", 0, groups=labels, out=tmp_path / "m")
     assert not plan.exists() and not (tmp_path / "t").exists() and not (tmp_path / "m").exists()
@@ -310,3 +402,5 @@ def test_what_cannot_be_written_down_is_no_plan(tmp_path: Path) -> None:
     zstore.plan_units(plan, zstore.copy, group, tmp_path / "t")
     assert json.loads(plan.read_bytes())["arguments"]["source"] == f"file://{tmp_path / 's'}"
     assert (tmp_path / "t" / JOB).exists()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UnsupportedError, match="takes no executor"):
+        zstore.run_units(plan, 1, 1, executor=pool)

@@ -11,6 +11,7 @@ from zstore.cli.options import (
     FILE,
     SIZE,
     WORDS,
+    check_plan,
     codec_of,
     cutting_options,
     json_option,
@@ -88,7 +89,8 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **opti
     given = {
         name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
-    say(as_json, *_convert(paths, given, options))
+    check_plan(options)
+    say(as_json, *_convert(paths, given, {**options, "as_json": as_json}))
 
 
 def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -> Said:
@@ -96,7 +98,7 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
     from zstore.upkeep.convert import convert_metadata
 
     metadata_only, remove_old = options.pop("metadata_only"), options.pop("remove_old")
-    zarr_only = {name: options.pop(name) for name in ZARR_OPTIONS}
+    zarr_only = {name: options.pop(name) for name in (*ZARR_OPTIONS, "as_json")}
     stack, times = options.pop("stack"), options.pop("times")
     source, *more = paths
     if metadata_only:

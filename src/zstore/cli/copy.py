@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, json_option, plan_option, run_job, say, show_progress, storage_options
+from zstore.cli.options import (
+    FILE,
+    check_plan,
+    json_option,
+    plan_option,
+    run_job,
+    say,
+    show_progress,
+    storage_options,
+)
 from zstore.report.summary import format_size
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
@@ -58,8 +67,9 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     """
     from zstore.upkeep.copy import copy as copy_store
 
+    check_plan(options)
     with show_progress("copying", unit="bytes") as progress:
-        done = run_job(copy_store, source, target, progress=progress, **options)
+        done = run_job(copy_store, source, target, progress=progress, as_json=as_json, **options)
     words = [f"{done.key_count} keys ({format_size(done.size)}) {_verb(options, 'to copy', 'copied')}"]
     if done.compared_count:
         words.append(f"{done.compared_count} to compare")

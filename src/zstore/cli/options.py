@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,15 +177,25 @@ def plan_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return option(command)
 
 
-def run_job(function: Callable[..., R], *args: Any, plan: Path | None = None, **options: Any) -> R:
+def check_plan(options: Mapping[str, Any]) -> None:
+    """Refuse to begin a job and to say only what it would be."""
+    if options["plan"] is not None and options["dry_run"]:
+        raise click.UsageError("--plan does not go with --dry-run")
+
+
+def run_job(
+    function: Callable[..., R], *args: Any, plan: Path | None = None, as_json: bool = False, **options: Any
+) -> R:
     """Call a function of a long job; with `plan`, begin the job, say so, and end the command."""
     if plan is None:
         return function(*args, **options)
     from zstore.units import plan_units
 
     count = plan_units(plan, function, *args, **options)
-    said = f"{plan}: {count} units; make them by `zstore run-units {plan} --part 1/N`, then `--finish`"
-    click.echo(said if count else "there is nothing to do in parts: all is done")
+    command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])
+    text = f"{plan}: {count} units; make them by `{command}`, then `--finish`"
+    said = {"plan": str(plan) if count else None, "unit_count": count, "is_finished": not count}
+    say(as_json, said, text if count else "there is nothing to do in parts: all is done")
     raise click.exceptions.Exit(0)
 
 

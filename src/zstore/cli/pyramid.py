@@ -98,6 +98,9 @@ def _region_of(value: Any) -> Any:
 @json_option
 def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool, **options: Any) -> None:
     """Make coarser levels of SOURCE: beside its finest level, or with it in TARGET."""
+    options["as_json"] = as_json
+    if preview is not None and options["plan"] is not None:
+        raise click.UsageError("--plan does not go with --preview")
     if preview is not None:
         check_png(preview, "--preview")
     with show_progress("making levels") as progress:
@@ -129,7 +132,7 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
 
 def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
     """The options that both kinds of pyramid share."""
-    kept = ("derive", "profile", "overwrite", "resume", "memory", "plan")
+    kept = ("derive", "profile", "overwrite", "resume", "memory", "plan", "as_json")
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return {
         **{name: options[name] for name in kept},

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import WORDS, json_option, plan_option, run_job, say, show_progress, storage_options
+from zstore.cli.options import (
+    WORDS,
+    check_plan,
+    json_option,
+    plan_option,
+    run_job,
+    say,
+    show_progress,
+    storage_options,
+)
 from zstore.reduction.methods import METHODS
 from zstore.report.summary import format_size
 
@@ -82,6 +91,7 @@ def reduce(
     from zstore.reduction.reduce import Request, plan_reduction
     from zstore.reduction.reduce import reduce as reduce_array
 
+    check_plan({"plan": plan, "dry_run": dry_run})
     if plan is not None and target is None:
         raise click.UsageError("--plan takes a TARGET")
     method = options.pop("method")
@@ -94,8 +104,8 @@ def reduce(
             _show(plan_reduction(open_array(source, mode="r"), Request(method, **options)), as_json)
             return
         with show_progress("reducing") as progress:
-            options |= {"overwrite": overwrite, "resume": resume}
-            made = run_job(reduce_array, source, method, out=target, plan=plan, progress=progress, **options)
+            options |= {"overwrite": overwrite, "resume": resume, "plan": plan, "as_json": as_json}
+            made = run_job(reduce_array, source, method, out=target, progress=progress, **options)
     except (ValueError, OverflowError, TypeError) as error:
         raise click.ClickException(str(error)) from error
     if target is None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from zstore.cli.options import json_option, say, show_progress, storage_options
+from zstore.jobs.parts import MOST_PARTS
 
 
 def _part_of(value: Any) -> Any:
@@ -15,8 +16,8 @@ def _part_of(value: Any) -> Any:
     found = re.fullmatch(r"([1-9]\d{0,6})/([1-9]\d{0,6})", str(value))
     if isinstance(value, tuple):
         return value
-    if found is None or int(found[1]) > int(found[2]):
-        raise click.BadParameter(f"{value!r} is no part of a number of parts, like 3/100")
+    if found is None or not int(found[1]) <= int(found[2]) <= MOST_PARTS:
+        raise click.BadParameter(f"{value!r} is no part of at most {MOST_PARTS} parts, like 3/100")
     return int(found[1]), int(found[2])
 
 

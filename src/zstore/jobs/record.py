@@ -281,17 +281,9 @@ def begin(
     if known is not None:
         return Job(store, base, name, is_resumed=False, is_within=True)
     plan = _disclosed(plan, lambda query: hashlib.sha256(query.encode()).hexdigest()[:16])
-    part = current_part()
-    if part is not None and part.is_begun:
-        former = read_record(store, base)
-        if former is None or not former.is_ready:
-            raise StoreError(
-                f"{WORKS[work].words} is not under way: it has ended, or was not begun",
-                path=place(store, base),
-            )
-        resume = True
-    else:
-        former = None if replace else read_record(store, base)
+    if check_begun(store, base, work):
+        resume, replace = True, False
+    former = None if replace else read_record(store, base)
     if former is not None:
         if not resume:
             found = _unfinished(store, base, former)
@@ -316,6 +308,23 @@ def begin(
     if asked is not None:
         asked.jobs[id(store), base] = job
     return job
+
+
+def check_begun(store: Store, base: str, work: str) -> bool:
+    """Whether this is to make a part of a job that others have begun at a place.
+
+    Raises
+        StoreError: it is, and no job is under way there.
+    """
+    part = current_part()
+    if part is None or not part.is_begun:
+        return False
+    former = read_record(store, base)
+    if former is None or not former.is_ready:
+        raise StoreError(
+            f"{WORKS[work].words} is not under way: it has ended, or was not begun", path=place(store, base)
+        )
+    return True
 
 
 def _render(said: Mapping[str, Any]) -> bytes:
@@ -346,6 +355,7 @@ def begin_new(
     Raises
         StoreError: something is there already; MetadataError: above it is what cannot hold it; as `begin`.
     """
+    check_begun(store, base, work)
     store.check_writable(join_key(base, RECORD))
     check_above(store, base, zarr_format)
     words, is_empty = WORKS[work].words, next(iter(store.list(base)), None) is None

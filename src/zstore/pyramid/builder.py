@@ -12,7 +12,7 @@ from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import Record as JobRecord
-from zstore.jobs.record import begin
+from zstore.jobs.record import begin, check_begun
 from zstore.jobs.record import read_record as recorded
 from zstore.jobs.runner import Executor, Runner, counter
 from zstore.model.array import ZarrFormat
@@ -91,6 +91,7 @@ def build(
     taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
     if resume and left is None and len(taken) == len(pyramid.made) and _says(former, record):
         return group
+    check_begun(group.store, group.path, work)
     if taken and not overwrite:
         expected = "expected none, or overwrite"
         raise StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))

@@ -35,6 +35,7 @@ from zstore.engine.making import create_node
 from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
 from zstore.errors import ChangedError, StoreError, UnsupportedError, ZstoreError
+from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate
 from zstore.jobs.record import JOB, Job, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.runner import Executor, counter
@@ -169,7 +170,7 @@ def convert(
             spot = store, join_key(path, str(number))
             with runner.apart():
                 carry_out(one, spot, runner, f"convert-{number}", tick, keeps=job.is_resumed)
-                if check:
+                if check and not runner.is_part:
                     compare(one.source, one.target, check_memory(memory), executor, tick)
     for store, path in between:
         store.delete_prefix(path)
@@ -273,20 +274,32 @@ class _Room(NamedTuple):
         Raises
             StoreError: the directory is somebody else's.
         """
+        made = _Place(self.store, self._base(there, job.name))
         if self.is_target:
-            return _Place(self.store, join_key(there.base, JOB, job.name, "scratch"))
+            return made
         if self.is_own:
             directory = Path(self.store.local_path() or "")
             directory.mkdir(mode=0o700, exist_ok=True)
             found = directory.lstat()
             if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
                 raise StoreError("expected a directory of this user's own", path=str(directory))
-        # Stores in memory may have only the name in common.
-        own = [os.getpid(), id(there.store)] if there.store.in_memory else []
-        made = _Place(self.store, name_job([job.name, place(*there), *own]))
         if not job.is_resumed:
             made.store.delete_prefix(made.base)
         return made
+
+    def _base(self, there: _Place, name: str) -> str:
+        if self.is_target:
+            return join_key(there.base, JOB, name, "scratch")
+        # Stores in memory may have only the name in common.
+        own = [os.getpid(), id(there.store)] if there.store.in_memory else []
+        return name_job([name, place(*there), *own])
+
+    def with_held(self, there: _Place, name: str) -> _Room:
+        """The room there was before the job of that name took some of it, so that it is planned alike."""
+        if self.free == inf:
+            return self
+        held = self.store.entries(there.base if self.is_target else self._base(there, name))
+        return self._replace(free=self.free + sum(entry.size for entry in held))
 
 
 def _find_rooms(
@@ -295,7 +308,17 @@ def _find_rooms(
     options: Mapping[str, Any] | None,
     executor: Executor | None,
 ) -> list[_Room]:
-    """Where scratch arrays may lie, the best first."""
+    """Where scratch arrays may lie, the best first; what an interrupted conversion has there is no loss."""
+    rooms, former = _list_rooms(there, scratch, options, executor), read_record(*there)
+    return rooms if former is None else [room.with_held(there, former.name) for room in rooms]
+
+
+def _list_rooms(
+    there: _Place,
+    scratch: str | PathLike[str] | Store | None,
+    options: Mapping[str, Any] | None,
+    executor: Executor | None,
+) -> list[_Room]:
     if scratch is not None:
         is_url = isinstance(scratch, str) and "://" in scratch
         store = open_store(scratch, storage_options=options if is_url else None)
@@ -307,7 +330,8 @@ def _find_rooms(
     rooms = [_Room(LocalStore(own), _free(own), is_own=True)]
     # A bucket has room for all, and every worker sees it.
     afar = [_Room(there.store, inf, is_target=True)] if there.store.request_count > 1 else []
-    return afar if executor is not None and afar else rooms + afar
+    is_shared = executor is not None or current_part() is not None
+    return afar if is_shared and afar else rooms + afar
 
 
 def _free(directory: Path | None) -> float:

@@ -23,7 +23,7 @@ from zstore.engine.documents import forget_consolidated, place
 from zstore.engine.pool import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, StoreError
 from zstore.jobs.plan import Plan, Progress, Unit
-from zstore.jobs.record import JOB, Job, begin, name_job, read_record, resumable
+from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record, resumable
 from zstore.jobs.runner import counter
 from zstore.jobs.target import check_apart, file_of
 from zstore.model import v3
@@ -151,6 +151,7 @@ def copy(
         there = there._replace(store=there.store.as_durable())
     there.store.check_writable(there.key(JOB))
     check_apart(*here, *there, "copy")
+    check_begun(*there, "copy")
     patterns = {"include": _words(include), "exclude": _words(exclude)}
     said = {"source": place(*here), "if_exists": if_exists, "delete": delete, **patterns}
 

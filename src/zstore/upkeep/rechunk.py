@@ -17,6 +17,7 @@ import numpy as np
 
 from zstore.engine.pool import map_threads, thread_count
 from zstore.errors import ChangedError, CodecError, NotFoundError, StoreError, UnsupportedError
+from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate, Plan, Unit
 from zstore.jobs.runner import Executor, Runner
 from zstore.model.grid import RegularGrid
@@ -143,7 +144,8 @@ def plan_rechunk(
 
     is_firm    whether more memory is refused rather than taken, where less than a chunk fits
     rooms      where a scratch array may lie between source and target, the first that has room for it
-    is_shared  whether an executor makes the units, each in that memory
+    is_shared  whether an executor makes the units, each in that memory; parts of a job are cut alike
+                without one
 
     Raises
         MetadataError: `memory` is firm, and holds no chunk.
@@ -155,17 +157,18 @@ def plan_rechunk(
     except UnsupportedError:
         rooms = ()
     stored = Stored.find(source)
-    most = None if is_shared else _at_once(source, target)
+    at_once = _at_once(source, target)
     passes = plan_passes(
         _side(source),
         _side(target),
-        memory // (most or 1),
+        memory if is_shared and current_part() is None else memory // at_once,
         is_firm=is_firm,
         threads=thread_count(),
         rooms=rooms,
         ratio=stored.size / max(1, len(stored.cells) * source.chunk_size),
         copies=1 if _same_dtype(source, target) else 2,
     )
+    most = None if is_shared else at_once
     return Rechunking(source, target, stored, stored.cells.spread(source, target), passes, most)
 
 
