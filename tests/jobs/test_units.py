@@ -334,6 +334,27 @@ def test_nothing_is_made_of_a_job_that_has_ended(name: str, tmp_path: Path) -> N
     assert files_of(tmp_path / "t") == expected
 
 
+def test_a_part_that_outlives_its_job_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that begins a part again does not always end the first."""
+    zstore.create_array(tmp_path / "s", data=np.arange(480).reshape(12, 40), chunks=(1, 40))
+    plan, make = tmp_path / "plan.json", runner._make
+    zstore.plan_units(plan, zstore.convert, tmp_path / "s", tmp_path / "t", chunks=(12, 4))
+    ended = list[Any]()
+
+    def late(*given: Any) -> Any:
+        if not ended:
+            ended.append(None)
+            zstore.run_units(plan, 1, 1)
+            zstore.finish_units(plan)
+        return make(*given)
+
+    monkeypatch.setattr(runner, "_make", late)
+    with pytest.raises(StoreError, match="was ended while a part of it was made"):
+        zstore.run_units(plan, 1, 1)
+    assert not [name for name in files_of(tmp_path / "t") if JOB in name]
+    assert zstore.copy(tmp_path / "t", tmp_path / "u").key_count
+
+
 def test_parts_of_a_conversion_into_a_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheap_files: None
 ) -> None:

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.base.byterange import ByteRange
+from zstore.errors import StoreError
 from zstore.jobs.parts import Part
 from zstore.storage.base import Store, join_key
 
@@ -46,11 +47,21 @@ class Journal:
 
     They are written now and then: a job that takes no longer than to make a few of them again has none.
 
-    part  what is made of the job, where that is not all of it
+    part    what is made of the job, where that is not all of it
+    record  the key that is there as long as the job is under way
     """
 
-    def __init__(self, store: Store, prefix: str, *, is_new: bool = False, part: Part | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        *,
+        is_new: bool = False,
+        part: Part | None = None,
+        record: str | None = None,
+    ) -> None:
         self.part = part
+        self._record = record
         self._store = store
         self._prefix = prefix
         self._own = join_key(prefix, PARTS, part.journal) if part is not None and part.number else prefix
@@ -78,7 +89,16 @@ class Journal:
         return self._step(step).has(number)
 
     def reload(self) -> None:
-        """Know what others have stored since."""
+        """Know what others have stored since.
+
+        Raises
+            StoreError: the job has ended, and what was kept since is of no use: it is gone.
+        """
+        if self._own != self._prefix and self._record and self._store.size(self._record) is None:
+            self._store.delete_prefix(self._own)
+            raise StoreError(
+                "the job was ended while a part of it was made", path=self._store.url, key=self._record
+            )
         for step in self._steps.values():
             step.load(self._others())
 

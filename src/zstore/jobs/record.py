@@ -217,7 +217,8 @@ class Job:
     def journal(self) -> Journal:
         """Which units of the job are done."""
         is_new = not (self.is_resumed or self._is_within)
-        return Journal(self.store, self._units, is_new=is_new, part=current_part())
+        record = join_key(self.base, RECORD)
+        return Journal(self.store, self._units, is_new=is_new, part=current_part(), record=record)
 
     def runner(self, executor: Executor | None = None, most: int | None = None) -> Runner:
         """What makes the units of the job's plans, but for those that are done; `most` of them at a time."""
