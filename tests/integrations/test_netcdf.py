@@ -194,6 +194,18 @@ def test_what_is_no_file_or_not_netcdf4(file, tmp_path):
     assert is_netcdf(file) and not is_netcdf(tmp_path / "noise.nc") and not is_netcdf(tmp_path)
 
 
+def test_a_group_of_another_file_is_refused(tmp_path):
+    """What has its name in this file would be read in its place."""
+    for name, value in (("other.h5", 100), ("a.h5", 0)):
+        with h5py.File(tmp_path / name, "w") as made:
+            made["sub/x"] = np.arange(5) + value
+    with h5py.File(tmp_path / "a.h5", "a") as made:
+        made["linked"] = h5py.ExternalLink("other.h5", "/sub")
+    with pytest.raises(UnsupportedError, match=r"'linked' is one of .*other\.h5', to which a link leads"):
+        netcdf_to_zarr(tmp_path / "a.h5", tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+
+
 def test_there_already(file, tmp_path):
     netcdf_to_zarr(file, tmp_path / "out.zarr")
     with pytest.raises(StoreError, match="already"):

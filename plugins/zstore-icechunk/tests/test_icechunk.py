@@ -232,6 +232,14 @@ def test_chunks_in_local_files_are_read_by_the_engine(place: str, monkeypatch: p
         assert np.array_equal(array[...], HIERARCHY[name]["data"]), name
 
 
+def test_more_places_of_chunks_than_numbers_count(place: str) -> None:
+    with open_session(place, create=True) as session:
+        array = zstore.create_array(session, "a", shape=(10**6,) * 4, chunks=(1,) * 4, dtype="u1")
+        array[-1, -1, -1, -1] = 7
+        session.commit("the last one")
+    assert zstore.open(f"icechunk://{place}")["a"][-1, -1, -1, -3:].tolist() == [0, 0, 7]
+
+
 @pytest.mark.parametrize("damage", ["gone", "shorter", "changed"])
 def test_a_damaged_chunk_is_an_error(place: str, damage: str) -> None:
     items = np.random.default_rng(1).integers(0, 256, (4, 5000), dtype="u1")

@@ -118,6 +118,20 @@ def test_strings_end_where_their_type_says(tmp_path: Path, end: int, layout: str
         assert found[0] == b"ab"
 
 
+@pytest.mark.parametrize(
+    "order", ["deflate shuffle", "fletcher32 deflate shuffle", "deflate shuffle fletcher32"]
+)
+def test_a_shuffle_of_what_is_compressed_already(tmp_path: Path, order: str) -> None:
+    def add(properties: Any) -> None:
+        for name in order.split():
+            getattr(properties, f"set_{name}")(*([4] if name == "deflate" else []))
+
+    values = np.random.default_rng(0).integers(0, 200, 40).astype("f8")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        dataset_of(file, "x", values, (7,), add)
+    np.testing.assert_array_equal(read(tmp_path / "a.h5", "x"), values)
+
+
 def test_what_h5netcdf_cannot_read_is_named(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "named.h5", "w") as file:
         file["kind"] = np.dtype("i4")

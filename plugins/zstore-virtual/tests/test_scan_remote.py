@@ -224,6 +224,15 @@ def test_what_changes_or_fails_while_it_is_scanned_is_an_error_of_its_own(
     assert caught.value.is_denied
 
 
+@pytest.mark.parametrize("name", ["all.json", "all.parquet"])
+def test_a_signature_that_is_written_is_told(tmp_path: Path, name: str) -> None:
+    manifest = Manifest()
+    manifest.add_source("https://host/a.nc?sig=SECRET&part=1")
+    with pytest.warns(UserWarning, match=r"a\.nc\?sig=\.\.\.&part=1' is written") as told:
+        write_manifest(manifest, tmp_path / name)
+    assert "SECRET" not in str(told[0].message)
+
+
 def test_what_was_interrupted_goes_on_and_only_with_what_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -432,5 +432,7 @@ class RegularChunks(Chunks):
 
     def _gone(self, error: OSError) -> BaseException:
         """The error for an array whose directory cannot be opened."""
-        fault: Fault = ("store", error.errno or 0, 0, 0, 0, (), None)
+        if error.errno is None:  # not the system's: a signal's handler raised it
+            raise error
+        fault: Fault = ("store", error.errno, 0, 0, 0, (), None)
         return fault_error(fault, path=self.store.url, key=self.path, codecs=[])

@@ -351,7 +351,9 @@ class LocalStore(Store):
             raise self._failed(action, key, error) from error
 
     def _failed(self, action: str, key: str | None, error: OSError) -> StoreError:
-        reason = REASONS.get(error.errno or 0, error.strerror or str(error))
+        if error.errno is None:  # not the system's: a signal's handler raised it
+            raise error
+        reason = REASONS.get(error.errno, error.strerror or str(error))
         if error.errno == errno.EXDEV:
             place = os.path.realpath(f"{self._root}/{key}")
             reason = f"a symbolic link leads out of the store, to {place!r}"

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -217,6 +218,8 @@ class IcechunkStore(Store):
         if bool(np.any(kinds == VIRTUAL)):
             return None
         grid = tuple(int(last) + 1 for last in cells.max(axis=0)) if cells.shape[1] else ()
+        if prod(grid) >= 1 << 62:
+            return None  # their places have no numbers
         number = np.ravel_multi_index(tuple(cells.T), grid) if grid else np.zeros(len(cells), np.int64)
         order = np.argsort(number, kind="stable")
         names: dict[str, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from zstore.base.limits import current_limits
-from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.errors import MetadataError, NotFoundError, StoreError, without_secrets
 from zstore.storage.base import AtMost
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
@@ -95,7 +96,7 @@ def _read_file(path: str) -> Manifest:
     except FileNotFoundError:
         raise NotFoundError("there are no references", path=path) from None
     except OSError as error:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError) or error.errno is None:
             raise
         raise StoreError(f"cannot read: {error.strerror}", path=path) from error
 
@@ -116,9 +117,18 @@ def write_manifest(
     """Write a manifest as kerchunk's JSON, or as its Parquet files: to ".parq" or ".parquet".
 
     Relative addresses of one that was read elsewhere are written out in full.
+
+    Warns
+        UserWarning: web addresses have keys or signatures in them, which are written with them.
     """
     address = plain_address(address)
     manifest = _settled(manifest, address)
+    shown = ((source.address, without_secrets(source.address)) for source in manifest.sources)
+    secret = next((safe for plain, safe in shown if safe != plain), None)
+    if secret is not None:
+        warnings.warn(
+            f"{secret!r} is written with what stands for '...', for whoever reads the manifest", stacklevel=2
+        )
     if address.rstrip("/").endswith(FOLDERS):
         near = "://" not in address
         store = LocalStore(address) if near else open_store(address, storage_options=storage_options)

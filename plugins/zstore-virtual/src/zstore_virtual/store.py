@@ -326,7 +326,7 @@ class VirtualStore(Store):
                     ):
                         data += more
                 except OSError as error:
-                    if isinstance(error, StoreError):
+                    if isinstance(error, StoreError) or error.errno is None:
                         raise
                     raise self._failed(wish, f"cannot read: {error.strerror}", error.errno) from error
                 parts[wish.request] = self._part(wish, data, total)

@@ -191,10 +191,30 @@ def _open_hdf5(path: str, file: Any) -> Any:
 
 
 def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The group and all below it, by their paths."""
+    """The group and all below it, by their paths.
+
+    Raises
+        UnsupportedError: a link leads to a group of another file; its variables would be those of this one.
+    """
     yield path, group
     for name, child in group.groups.items():
-        yield from walk_groups(child, f"{path}/{name}".lstrip("/"))
+        below = f"{path}/{name}".lstrip("/")
+        if file_number(child._h5group) != file_number(group._h5group):
+            other = child._h5group.file.filename
+            raise UnsupportedError(
+                f"group {below!r} is one of {other!r}, to which a link leads; expected those of the file",
+                path=group._h5group.file.filename,
+                key=below,
+            )
+        yield from walk_groups(child, below)
+
+
+def file_number(node: Any) -> int:
+    """HDF5's number of the file that a group or a dataset lies in."""
+    import h5py
+
+    number: int = h5py.h5o.get_info(node.id).fileno
+    return number
 
 
 def stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import UnsupportedError
-from zstore.integrations.rasters.netcdf import plan_variable, stored_attributes, walk_groups
+from zstore.integrations.rasters.netcdf import file_number, plan_variable, stored_attributes, walk_groups
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT, INLINE
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_stretch
@@ -59,35 +59,20 @@ def scan_hdf5(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = fr
     Raises
         UnsupportedError: a filter, a layout or a type that references cannot say; it is named.
     """
-    source, path = draft.add_source(origin), origin.address
-    number = _file_number(file._h5group)
+    source = draft.add_source(origin)
+    number = file_number(file._h5group)
     for below, group in walk_groups(file, ""):
-        if _file_number(group._h5group) != number:
-            other = group._h5group.file.filename
-            raise UnsupportedError(
-                f"group {below!r} is one of {other!r}, to which a link leads; expected those of the file",
-                path=path,
-                key=below,
-            )
         draft.add_group(below, stored_attributes(group.attrs, below or "/"))
         for name, variable in group.variables.items():
             place = join_key(below, name)
             if place not in drop and name not in drop:
                 found = _Variable(variable, place, origin)
-                if _file_number(found.dataset) != number:
+                if file_number(found.dataset) != number:
                     other = found.dataset.file.filename
                     raise found.fail(
                         f"is one of {other!r}, to which a link leads; expected one of the file itself"
                     )
                 found.add_to(draft, source)
-
-
-def _file_number(node: Any) -> int:
-    """HDF5's number of the file that a group or a dataset lies in."""
-    import h5py
-
-    number: int = h5py.h5o.get_info(node.id).fileno
-    return number
 
 
 class _Kept:
@@ -243,9 +228,10 @@ class _Variable:
                 raise self.fail(
                     f"has the HDF5 filter {code} ({said}) {values}; expected {expected}"
                 ) from None
-            has_rest = any(before["name"] == "numcodecs.fletcher32" for before in codecs)
-            if codec == "shuffle" and has_rest and CHECKSUM_SIZE % configuration["elementsize"]:
-                # The checksum is no whole item.
+            # Behind a checksum or a compressor, bytes may be left that make no whole item.
+            before = {one["name"] for one in codecs} - {"numcodecs.shuffle", "zstore.hdf5_shuffle"}
+            size = CHECKSUM_SIZE if before == {"numcodecs.fletcher32"} else 1
+            if codec == "shuffle" and before and size % configuration["elementsize"]:
                 codecs.append({"name": "zstore.hdf5_shuffle", "configuration": configuration})
                 continue
             codecs.append({"name": f"numcodecs.{codec}", "configuration": configuration})

@@ -178,6 +178,7 @@ class ScanPlan:
                 path: np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape)
                 for path, (dtype, shape, text) in said["values"].items()
             }
+            digests = dict(said["digests"])
             manifest = read_json(body, path=address)
             place = place_of(address)
             for source in manifest.sources:
@@ -190,7 +191,7 @@ class ScanPlan:
                     raise ValueError(f"{source.address!r} has changed")
         except (ZstoreError, zlib.error, LookupError, TypeError, OSError) as error:
             raise ValueError(f"no part of {address!r}: {error}") from error
-        return self._part(address, manifest)._replace(values=values, digests=said["digests"])
+        return self._part(address, manifest)._replace(values=values, digests=digests)
 
     def _part(self, address: str, manifest: Manifest) -> Part:
         allow = (
