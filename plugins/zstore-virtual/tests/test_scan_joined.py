@@ -351,6 +351,21 @@ def test_chunks_and_codecs_that_do_not_fit_are_refused_by_name(
         virtualize([tmp_path / "first.nc", two[1]], concat="time")
 
 
+def test_nothing_but_a_manifest_is_replaced(tmp_path: Path) -> None:
+    """Whoever forgets the target names the last of the files in its place."""
+    one, other = write_days(tmp_path, [2, 2])
+    data = other.read_bytes()
+    with pytest.raises(StoreError, match="what is there is no manifest"):
+        virtualize(one, other)
+    with pytest.raises(StoreError, match="what is there is no manifest"):
+        write_manifest(virtualize(one), other)
+    assert other.read_bytes() == data
+    for _ in range(2):
+        virtualize(one, tmp_path / "one.json")
+    with pytest.raises(StoreError, match="expected the name of something in a bucket"):
+        virtualize(one, "memory://one.json")
+
+
 def test_what_is_asked_wrongly(tmp_path: Path) -> None:
     paths = write_days(tmp_path, [2, 2])
     with pytest.raises(MetadataError, match="no dimension"):

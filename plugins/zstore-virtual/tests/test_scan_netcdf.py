@@ -356,6 +356,15 @@ def test_links_that_lead_out_of_the_file_or_nowhere_are_refused(tmp_path: Path, 
         scan_file(tmp_path / "a.h5")
 
 
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.nc")
+    (tmp_path / "loop.nc").symlink_to("loop.nc")
+    (tmp_path / "file.nc").touch()
+    for name in ("pipe.nc", "loop.nc", "file.nc/below.nc", "x" * 300, "a\0b"):
+        with pytest.raises(StoreError, match="cannot read"):
+            scan_file(tmp_path / name)
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         scan_file(tmp_path / "none.nc")

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from zstore.base.limits import current_limits
 from zstore.errors import MetadataError, NotFoundError, StoreError, without_secrets
-from zstore.storage.base import AtMost
+from zstore.storage.base import AtMost, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
 from zstore_virtual.kerchunk import read_json, write_json
@@ -21,7 +21,15 @@ from zstore_virtual.manifest import Manifest
 from zstore_virtual.parquet import DOCUMENT, read_parquet, write_parquet
 from zstore_virtual.places import folder_of
 
-__all__ = ["has_manifest", "open_manifest", "plain_address", "write_manifest"]
+__all__ = [
+    "FOLDERS",
+    "check_replaceable",
+    "has_manifest",
+    "open_beside",
+    "open_manifest",
+    "plain_address",
+    "write_manifest",
+]
 
 FOLDERS = (".parq", ".parquet")
 
@@ -55,15 +63,39 @@ def _split_query(address: str) -> tuple[str, str, str]:
     return address.partition("?") if is_web else (address, "", "")
 
 
+def open_beside(
+    address: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Store, str]:
+    """The store that what is at an address is a value of, and its name there.
+
+    Raises
+        StoreError: the address is that of a whole bucket or store.
+    """
+    top, _, name = address.rstrip("/").rpartition("/")
+    if "://" in address and "://" not in top:
+        raise StoreError("expected the name of something in a bucket or a store", path=address)
+    options = storage_options if "://" in top else None
+    return open_store(top or "/", read_only=read_only, storage_options=options), name
+
+
+def check_replaceable(store: Store, name: str, address: str) -> None:
+    """Raise StoreError where something else than a manifest is, such as a file that it is made of."""
+    begin = store.get(name, AtMost(64))
+    if begin is not None and bytes(begin).lstrip()[:1] not in (b"", b"{"):
+        raise StoreError(
+            "what is there is no manifest, and is not replaced; expected another name", path=address
+        )
+
+
 def has_manifest(address: str | os.PathLike[str]) -> bool:
     """Whether anything is at the address of a manifest."""
     address = plain_address(address)
     if "://" not in address:
         return Path(address).exists()
     is_folder = address.rstrip("/").endswith(FOLDERS)
-    top, _, name = (address.rstrip("/") + "/" + DOCUMENT if is_folder else address).rpartition("/")
-    with open_store(top, read_only=True) as store:
-        return store.size(name) is not None
+    beside = open_beside(f"{address.rstrip('/')}/{DOCUMENT}" if is_folder else address, read_only=True)
+    with beside[0] as store:
+        return store.size(beside[1]) is not None
 
 
 def _read_at(address: str, storage_options: Mapping[str, Any] | None) -> Manifest:
@@ -118,6 +150,8 @@ def write_manifest(
 
     Relative addresses of one that was read elsewhere are written out in full.
 
+    Raises
+        StoreError: something else than a manifest is there, or it cannot be written.
     Warns
         UserWarning: web addresses have keys or signatures in them, which are written with them.
     """
@@ -134,8 +168,9 @@ def write_manifest(
         store = LocalStore(address) if near else open_store(address, storage_options=storage_options)
         write_parquet(manifest, store)
         return
-    top, _, name = address.rpartition("/")
-    with open_store(top, storage_options=storage_options) as store:
+    store, name = open_beside(address, storage_options=storage_options)
+    with store:
+        check_replaceable(store, name, address)
         store.put(name, write_json(manifest))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from zstore.errors import NotFoundError, UnsupportedError
@@ -39,7 +38,7 @@ def scan_file(
     """
     place = os.fspath(path)
     left_out = frozenset(drop)
-    is_folder = place.endswith("/") if is_remote(place) else Path(place).is_dir()
+    is_folder = place.endswith("/") if is_remote(place) else os.path.isdir(place)  # noqa: PTH112 - of a name that is none, too
     try:
         if not is_folder:
             return _scan_one(place, left_out, storage_options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -63,9 +64,12 @@ class Origin:
         """So many bytes, fewer where the file ends before."""
         if self.ranges is not None:
             return self.ranges.read(begin, size)
-        with Path(self.address).open("rb") as file:
-            file.seek(begin)
-            return file.read(size)
+        try:
+            with Path(self.address).open("rb") as file:
+                file.seek(begin)
+                return file.read(size)
+        except OSError as error:
+            raise _unreadable(self.address, error) from error
 
 
 def is_remote(address: str) -> bool:
@@ -94,6 +98,10 @@ def open_origin(address: str, options: Mapping[str, Any] | None = None) -> Itera
             found = place.stat()
         except FileNotFoundError:
             raise NotFoundError("nothing there to scan", path=address) from None
+        except (OSError, ValueError) as error:
+            raise _unreadable(address, error) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreError("cannot read: expected a plain file or a directory", path=address)
         yield Origin(str(place), found.st_size, found.st_mtime_ns)
         return
     address = settle_address(address)
@@ -109,6 +117,13 @@ def open_origin(address: str, options: Mapping[str, Any] | None = None) -> Itera
             raise
         if ranges.failure is not None:
             raise ranges.failure
+
+
+def _unreadable(address: str, error: OSError | ValueError) -> Exception:
+    """The error for a file that the system does not let us read."""
+    if isinstance(error, OSError) and error.errno is None:  # not the system's: a signal's handler raised it
+        return error
+    return StoreError(f"cannot read: {getattr(error, 'strerror', error)}", path=address)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from zstore.jobs.journal import Journal
 from zstore.jobs.record import name_job
 from zstore.jobs.runner import Executor, Runner, counter
 from zstore.storage.base import ByteRange, Store, join_key
-from zstore.storage.url import current_storage_options, open_store
-from zstore_virtual.forms import plain_address, write_manifest
+from zstore.storage.url import current_storage_options
+from zstore_virtual.forms import FOLDERS, check_replaceable, open_beside, plain_address, write_manifest
 from zstore_virtual.manifest import Manifest, Source
 from zstore_virtual.places import Place, Places, folder_of, local_path, open_place
 from zstore_virtual.scan.joining import join, stack
@@ -47,8 +47,9 @@ def virtualize(
 
     sources          paths and URLs, in order; or a pattern such as "data/*.nc" or "s3://bucket/data/*.nc",
                      whose files are taken by name
-    target           where to write it (.json, .parquet), in place of what is there. Beside it lies what was
-                     scanned until it is written: the same call, made again, goes on after an interruption
+    target           where to write it (.json, .parquet), in place of a manifest that is there, and of nothing
+                     else. Beside it lies what was scanned until it is written: the same call, made again,
+                     goes on after an interruption
     concat           the dimension along which files follow each other
     stack_along      a new dimension, of which each file is one item
     values           what the new dimension's coordinate says of each file: dates or numbers
@@ -61,7 +62,8 @@ def virtualize(
     progress         called with (files done, files to do)
 
     Raises
-        NotFoundError, StoreError: a file is not there or damaged, or is not what the manifest has of it.
+        NotFoundError, StoreError: a file is not there or damaged, or is not what the manifest has of it; at
+            `target` is something else than a manifest.
         MetadataError: no files, many files without a dimension, or files that do not fit each other.
         UnsupportedError: something that references cannot say, which is named.
     """
@@ -130,8 +132,11 @@ def _scan(
 
 def _beside(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> tuple[Store, str]:
     """The store that a manifest is written to, and the prefix there of what was scanned for it."""
-    top, _, name = plain_address(target).rstrip("/").rpartition("/")
-    return open_store(top or "/", storage_options=options if is_remote(top) else None), name + JOURNAL
+    address = plain_address(target)
+    store, name = open_beside(address, storage_options=options)
+    if not address.rstrip("/").endswith(FOLDERS):
+        check_replaceable(store, name, address)
+    return store, name + JOURNAL
 
 
 def _allowed(
