@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -23,17 +22,16 @@ DOCUMENT = "zarr.json"
 STRETCH_SIZE = 16 << 20
 
 
-class Draft:
+class Draft(NewNodes):
     """Groups and arrays of one hierarchy in Zarr v3, gathered until `finish`.
 
     store     where documents, and the chunks that the manifest itself will hold, are kept meanwhile
-    nodes     the new nodes in it
     manifest  takes the sources and the references
     """
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.nodes = NewNodes(self.store, "", 3)
+        super().__init__(self.store, "", 3)
         self.arrays: dict[str, Array] = {}
         self.manifest = Manifest()
 
@@ -42,16 +40,12 @@ class Draft:
         facts = {"size": origin.size, "modified": origin.modified, "tag": origin.tag}
         return self.manifest.add_source(origin.address, **facts)
 
-    def add_group(self, path: str, attributes: Mapping[str, Any]) -> None:
-        """A group."""
-        self.nodes.add_group(path, attributes)
-
     def add_array(self, path: str, **options: Any) -> Array:
         """An array, its references to be given by `refer`; options are those of `create_array`.
 
         Of one that gets none, the manifest will hold what is written to it.
         """
-        self.arrays[path] = self.nodes.add_array(path, **options)
+        self.arrays[path] = super().add_array(path, **options)
         return self.arrays[path]
 
     def refer(
@@ -76,7 +70,7 @@ class Draft:
 
     def finish(self) -> Manifest:
         """The manifest with all documents, and the chunks of the arrays that were given no references."""
-        self.nodes.publish()
+        self.publish()
         for key in self.store.list():
             if key == DOCUMENT or key.endswith(f"/{DOCUMENT}"):
                 self.manifest.documents[key] = bytes(self.store.get(key) or b"")

@@ -161,7 +161,7 @@ def _add_levels(
     for number, (grid, image) in enumerate(zip(geo.grids, images, strict=True)):
         if grid.path:
             draft.add_group(grid.path, documents[grid.path]["attributes"])
-        draft_auxiliaries(None, draft.nodes, documents, grid.path)
+        draft_auxiliaries(None, draft, documents, grid.path)
         for name, variable in variables.items():
             page = masks[number] if name == mask else image
             if page.imagelength != grid.shape[0] or page.imagewidth != grid.shape[1]:
