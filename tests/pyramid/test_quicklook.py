@@ -148,3 +148,26 @@ def test_what_a_mask_leaves_out_is_transparent(tmp_path: Path, said: dict[str, o
     np.testing.assert_array_equal(image[..., 3], valid)
     for sample, colour in enumerate(("red", "green", "blue")):
         np.testing.assert_array_equal(image[..., sample], quicklook(group, bands=[colour])[..., 0])
+
+
+def test_the_first_row_of_an_image_is_its_upper_edge(tmp_path: Path) -> None:
+    data = np.arange(64, dtype="u1").reshape(8, 8)
+    step = {"type": "scale", "scale": [0.5, 0.5]}
+    image = {
+        "axes": [{"name": name, "type": "space"} for name in "yx"],
+        "datasets": [{"path": "0", "coordinateTransformations": [step]}],
+    }
+    for stated in ({"ome": {"version": "0.5", "multiscales": [image]}}, {"multiscales": [image]}):
+        group = zstore.create_group(tmp_path / "image", attributes=stated, overwrite=True)
+        group.create_array("0", data=data, dimension_names=("y", "x"))
+        shown = quicklook(group)
+        np.testing.assert_array_equal(shown, quicklook(group["0"]))
+        assert (np.diff(shown[:, 0, 0].astype(int)) > 0).all()
+        np.testing.assert_array_equal(preview(group, size=8)[..., :1], shown)
+
+
+@pytest.mark.parametrize("colour", ["red", [1, 2, 3, 4, 5], [300, 1, 1], [-1, 0, 0], None, [[1], [2]], 5])
+def test_a_colour_table_that_is_none_colours_nothing(tmp_path: Path, colour: object) -> None:
+    data = np.arange(9, dtype="u1").reshape(3, 3)
+    plain = quicklook(make(tmp_path / "plain", data))
+    np.testing.assert_array_equal(quicklook(make(tmp_path / "a", data, color_table={"0": colour})), plain)

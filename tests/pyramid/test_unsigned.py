@@ -63,3 +63,25 @@ def test_codecs_that_know_the_type_are_in_the_way() -> None:
     group = store_of(cells, 2, {"_Unsigned": "true"}, filters=filters)
     with pytest.raises(UnsupportedError, match="delta"):
         open_dataset(group)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("order", "<>")
+def test_the_fill_value_keeps_the_order_of_its_bytes(order: str, zarr_format: Any) -> None:
+    group = store_of(np.zeros((16, 16), f"{order}i2"), zarr_format, {"_Unsigned": "true"}, fill_value=-255)
+    array = group["v"]
+    array.store.delete_prefix("v/c") if zarr_format == 3 else [array.store.delete(f"v/{n}.0") for n in (0, 1)]
+    assert (open_dataset(group).arrays["v"][...] == array[...].astype("u2")).all()
+    assert open_dataset(group).arrays["v"][8, 0] == 65281
+
+
+@pytest.mark.filterwarnings("ignore:.*_FillValue and missing_value differ")
+def test_limits_are_told_in_what_is_meant() -> None:
+    cells = np.arange(256, dtype="u1").reshape(16, 16)
+    said = {"valid_range": [0, -6], "valid_min": 1, "valid_max": -6, "missing_value": -2, "scale": -1}
+    group = store_of(cells.view("i1"), 3, {"_Unsigned": "true", "_FillValue": -1, **said})
+    pyramid = zstore.build_pyramid(group, MemoryStore(), levels=1)
+    for level in ("0", "1"):
+        stated = pyramid[f"{level}/v"].attrs
+        assert stated["valid_range"] == [0, 250] and (stated["valid_min"], stated["valid_max"]) == (1, 250)
+        assert stated["missing_value"] == 254 and stated["scale"] == -1

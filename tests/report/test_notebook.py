@@ -128,3 +128,25 @@ def test_showing_never_fails(pyramid, monkeypatch) -> None:
 
     monkeypatch.setattr(notebook, "make_report", fail)
     assert pyramid._repr_html_() is None
+
+
+def test_long_and_broken_text_is_cut_and_can_be_sent() -> None:
+    root = zstore.create_group(MemoryStore())
+    names = ["n" * 10**5, "y"]
+    array = root.create_array("v", data=np.zeros((3, 4)), dimension_names=names, attributes={"n" * 10**5: 1})
+    root.attrs["half"] = "\ud800"
+    document = bytes(root.store.get("zarr.json")).replace(b'"half"', b'"\\ud800"')
+    root.store.put("zarr.json", document)
+    root = zstore.open_group(root.store)
+    assert "\ud800" in root.attrs
+    for node in (root, array):
+        assert len(node._repr_html_().encode()) < 12_000
+
+
+@pytest.mark.parametrize("path", ["", "below"])
+def test_of_many_nodes_no_documents_are_read(path: str, tmp_path: Path) -> None:
+    zstore.create_group(tmp_path, path=path)
+    for number in range(notebook.MOST_NODES + 1):
+        (tmp_path / path / f"{number}").mkdir()
+    html = zstore.open_group(tmp_path)._repr_html_()
+    assert f"more than {notebook.MOST_NODES}" in html and "group, Zarr v3" in html

@@ -6,8 +6,10 @@ import asyncio
 import io
 import json
 import sqlite3
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from importlib.metadata import entry_points
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +206,9 @@ def test_what_makes_no_tiles_is_refused(store: Path, tmp_path: Path) -> None:
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(StoreError, match="no export made"):
         export(store, tmp_path / "mine", overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    with pytest.raises(StoreError, match="there is a file"):
+        export(store, tmp_path / "mine" / "letter.txt", overwrite=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "letter.txt"]
 
 
 def test_a_globe_is_exported_once_around(tmp_path: Path) -> None:
@@ -222,6 +226,39 @@ def test_a_site_has_all_scenes(store: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert len(list((tmp_path / "site").glob("*/*/*/*.png"))) == count
     assert b"<html" in (tmp_path / "site" / "index.html").read_bytes()
+
+
+def test_a_scene_takes_the_name_of_no_file_of_the_site(tmp_path: Path) -> None:
+    names = ["tilejson.json", "index.html", "ol.js", "ol.css"]
+    for name in names:
+        zstore.create_array(tmp_path / name, data=np.ones((8, 8), "u1"))
+    assert export_site([tmp_path / name for name in names], tmp_path / "site") == 4
+    listed = json.loads((tmp_path / "site" / "tilejson.json").read_text("utf-8"))
+    assert [one["name"] for one in listed] == names
+    assert all((tmp_path / "site" / one["tiles"][0].format(z=0, x=0, y=0)).is_file() for one in listed)
+
+
+def test_exports_in_notebooks(tmp_path: Path) -> None:
+    zstore.create_array(tmp_path / "a", data=np.ones((8, 8), "u1"))
+
+    async def cell() -> int:
+        return export(tmp_path / "a", tmp_path / "tiles")
+
+    assert asyncio.run(cell()) == 1
+
+
+def test_processes_that_stay_read_what_is_there_now(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        for size in (300, 100):
+            data = np.arange(size * size, dtype="u2").reshape(size, size)
+            zstore.create_array(tmp_path / "a", data=data, chunks=64, overwrite=True)
+            for name, executor in (("own", None), ("others", processes)):
+                export(tmp_path / "a", tmp_path / name, overwrite=True, executor=executor)
+            own, others = (
+                {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.png")}
+                for folder in (tmp_path / "own", tmp_path / "others")
+            )
+            assert own == others
 
 
 def test_the_command_says_how_to_go_on(store: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ has no NaN; Zarr v2 arrays take a plain number. `missing_value`, a number in bot
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -196,3 +197,22 @@ def _wrong(node: ArrayNode, rule: str, name: str, expected: str) -> Finding:
     found = node.attrs[name]
     message = f"{name} is {found!r}; expected {expected}; it is not used"
     return Finding(rule, "error", node.path, message, expected, found)
+
+
+def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:
+    """The colours of values, red to alpha; {} where none are stated, or not as bytes."""
+    stated = variable.attributes.get("color_table")
+    if not isinstance(stated, Mapping):
+        return {}
+    found = dict[int, tuple[int, ...]]()
+    for value, rgba in stated.items():
+        is_colour = (
+            re.fullmatch("-?[0-9]{1,19}", str(value))
+            and isinstance(rgba, list | tuple)
+            and len(rgba) in (3, 4)
+            and all(isinstance(part, int) and 0 <= part <= 255 for part in rgba)
+        )
+        if not is_colour:
+            return {}
+        found[int(value)] = (*rgba, 255)[:4]
+    return found

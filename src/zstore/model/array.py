@@ -75,7 +75,9 @@ class ArrayModel:
 
     def viewed_as(self, dtype: Any) -> ArrayModel:
         """The same array, its items taken for those of another type as long, the fill value with them."""
-        fill_value = None if self.fill_value is None else np.asarray(self.fill_value).view(dtype)[()]
+        fill_value = (
+            None if self.fill_value is None else np.asarray(self.fill_value, self.dtype).view(dtype)[()]
+        )
         return replace(self, data_type=DataType.from_numpy(dtype), fill_value=fill_value)
 
     def __eq__(self, other: object) -> bool:

@@ -13,6 +13,7 @@ from zstore.conventions.cf import mapping_names
 from zstore.conventions.decoding import meant_fills, meant_type
 from zstore.conventions.gdal import CRS_VARIABLE
 from zstore.conventions.levels import LevelPlace
+from zstore.conventions.lists import is_image
 from zstore.conventions.meaning import Meaning
 from zstore.conventions.model import GeoModel, Variable
 from zstore.conventions.nodes import HeldArray, HeldGroup, plain_name
@@ -26,6 +27,8 @@ from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
+# Attributes, beside those that a Variable holds, that are told in stored integers.
+STORED = frozenset(("missing_value", "valid_min", "valid_max"))
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Dataset:
     extras       other arrays of the group: coordinates of other dimensions, bounds, arrays on other grids
     attributes   the group's own, without its geography
     is_group     whether it is a group of arrays; else a single array
+    is_image     whether it is an image of OME-Zarr without a place: its first row is its upper edge
     root, level  the pyramid that the dataset is the finest level of, and its name there
     """
 
@@ -47,6 +51,7 @@ class Dataset:
     extras: Mapping[str, Array] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     is_group: bool = True
+    is_image: bool = False
     root: Group | None = None
     level: str = ""
 
@@ -161,7 +166,7 @@ def free_extras(dataset: Dataset) -> dict[str, Array]:
 def _level_dataset(level: LevelPlace, pyramid: GeoModel, root: Any) -> Dataset:
     geo = replace(level.geo or pyramid, plugins=pyramid.plugins)
     if isinstance(level.node, HeldArray):
-        return _array_dataset(level.node, geo)
+        return replace(_array_dataset(level.node, geo), is_image=geo.crs is None and is_image(root))
     return replace(_group_dataset(level.node, geo), root=root, level=level.path)
 
 
@@ -213,19 +218,18 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
     if stated is None and variable.nodata is not None:
         stated = np.array(variable.nodata, dtype).view(meant).item()
 
-    def taken(numbers: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    def taken(said: Any) -> Any:
         """Stored integers as those that are meant; what was said in these already fits and stays."""
-        size, is_unsigned = 1 << 8 * meant.itemsize, meant.kind == "u"
-        low, high = (0, size - 1) if is_unsigned else (-size // 2, size // 2 - 1)
-        if numbers is None or not all(isinstance(number, int) for number in numbers):
-            return numbers
-        return tuple(
-            (number - low) % size + low if not low <= number <= high else number for number in numbers
-        )
+        if isinstance(said, (list, tuple)):
+            return type(said)(map(taken, said))
+        size, low = 1 << 8 * meant.itemsize, int(np.iinfo(meant).min)
+        return (said - low) % size + low if isinstance(said, int) and not isinstance(said, bool) else said
 
     attributes = {name: value for name, value in variable.attributes.items() if name != "_Unsigned"}
+    for name in STORED.intersection(attributes):
+        attributes[name] = taken(attributes[name])
     said = replace(
-        variable, dtype=meant, nodata=stated, attributes=attributes,
+        variable, dtype=meant, nodata=stated, attributes=attributes, valid_range=taken(variable.valid_range),
         flag_values=taken(variable.flag_values), flag_masks=taken(variable.flag_masks),
     )  # fmt: skip
     return array.viewed_as(meant), said

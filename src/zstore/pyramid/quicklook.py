@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from zstore.conventions.model import Affine, Variable
+from zstore.conventions.variables import colours_of
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -94,8 +95,8 @@ def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Se
     mask = find_mask(dataset)
     if mask is not None and mask not in names:
         valid &= _read(dataset, mask, window, step)[1] != 0
-    table = dataset.geo.variables[names[0]].attributes.get("color_table") if len(names) == 1 else None
-    if isinstance(table, Mapping) and read[0][1].dtype.kind in "iu":
+    table = colours_of(dataset.geo.variables[names[0]]) if len(names) == 1 else {}
+    if table and read[0][1].dtype.kind in "iu":
         image, valid = _coloured(read[0][1], table, valid)
     else:
         image = np.stack([_stretched(values, valid) for _, values in read], axis=-1)
@@ -106,7 +107,7 @@ def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Se
         image, valid = _turned(image, valid, affine, size)
     if not valid.all():
         image = np.concatenate([image, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1)
-    return _north_up(image, affine)
+    return image if dataset.is_image else _north_up(image, affine)
 
 
 @with_storage_options
@@ -276,14 +277,13 @@ def _stretched(values: np.ndarray[Any, Any], valid: np.ndarray[Any, Any]) -> Ima
 
 
 def _coloured(
-    values: np.ndarray[Any, Any], table: Mapping[str, Any], valid: np.ndarray[Any, Any]
+    values: np.ndarray[Any, Any], table: Mapping[int, tuple[int, ...]], valid: np.ndarray[Any, Any]
 ) -> tuple[Image, np.ndarray[Any, Any]]:
     """The table's colours; a cell whose colour is missing or wholly transparent shows nothing."""
     found, places = np.unique(values, return_inverse=True)
     colours = np.zeros((found.size, 4), np.uint8)
     for place, value in enumerate(found.tolist()):
-        colour = table.get(str(value), ())
-        colours[place, : len(colour)] = colour
+        colours[place] = table.get(value, (0, 0, 0, 0))
     painted = colours[places.reshape(values.shape)]
     return painted[..., :3], valid & (painted[..., 3] > 0)
 

@@ -24,9 +24,12 @@ PICTURE_SIZE = 160
 # More is not decoded for the sake of a picture, nor of a coordinate's ends.
 PICTURE_BYTES = 32 << 20
 ENDS_BYTES = 1 << 20
+# Nor are the documents of more nodes read, here and a level below.
+MOST_NODES = 1000
 MOST_ROWS = 20
 MOST_ATTRIBUTES = 100
 MOST_TEXT = 240
+MOST_CELL = 2000
 # Colours are the notebook's own, light or dark.
 STYLE = """<style>
 .zstore-view{display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start;line-height:1.4}
@@ -49,10 +52,13 @@ def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
               already, and fetches nothing. True: that is asked too. None is made that takes more than 32 MiB.
     """
     is_near = node.store.local_path() is not None or isinstance(node.store, MemoryStore)
-    is_read = is_near or picture is True
+    is_large = is_near and picture is not True and _is_large(node)
+    is_read = (is_near and not is_large) or picture is True
     report = make_report(node, depth=1) if is_read else Report({}, None, ())
     rows = [*list_facts(node, report), *_shape(node)]
     rows[:0] = [("unfinished", f"/{work.path}: {work}") for work in report.unfinished]
+    if is_large:
+        rows.append(("nodes", f"more than {MOST_NODES}, which are not looked at"))
     parts = [_table(rows)]
     if report.geo is not None and report.geo.levels:
         parts.append(
@@ -78,6 +84,17 @@ def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
         )
     image = _picture(node, report.geo) if is_read and picture is not False else ""
     return f'{STYLE}<div class="zstore-view"><div>{"".join(parts)}</div>{image}</div>'
+
+
+def _is_large(node: Array | Group) -> bool:
+    """Whether a group and those in it hold too many nodes for all their documents to be read in a moment."""
+    if isinstance(node, Array):
+        return False
+    count = len(list(node.store.list_children(node.path)))
+    if count <= MOST_NODES:
+        groups = (member for _, member in node.members(unreadable={}) if isinstance(member, Group))
+        count += sum(len(list(group.store.list_children(group.path))) for group in groups)
+    return count > MOST_NODES
 
 
 def _shape(node: Array | Group) -> list[tuple[str, str]]:
@@ -171,9 +188,15 @@ def _table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     head = "".join(f"<th>{escape(word)}</th>" for word in header)
     body = []
     for first, *others in rows:
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
-        body.append(f"<tr><th>{escape(first)}</th>{cells}</tr>")
+        cells = "".join(f"<td>{_said(cell)}</td>" for cell in others)
+        body.append(f"<tr><th>{_said(first)}</th>{cells}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _said(text: str) -> str:
+    """A text in a cell: not long, and without halves of characters, which JSON can state and no page show."""
+    cut = text if len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text)} characters)"
+    return escape(cut.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _picture(node: Array | Group, geo: GeoModel | None) -> str:

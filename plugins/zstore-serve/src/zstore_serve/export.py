@@ -7,19 +7,19 @@ Spec: PMTiles 3 (written by the package pmtiles); MBTiles 1.3; TileJSON 3.0.0.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
+from uuid import uuid4
 
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.plan import Progress, Unit
@@ -27,10 +27,10 @@ from zstore.jobs.record import begin, name_job
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import describe_source
 from zstore.storage.local import LocalStore
-from zstore_serve.pictures import Maker, Settings
+from zstore_serve.pictures import Maker, Settings, settle
 from zstore_serve.problems import Problem
 from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, Layer, Style, parse_layer, parse_style
-from zstore_serve.scenes import Scene, open_scenes
+from zstore_serve.scenes import SITE_FILES, Scene, open_scenes
 from zstore_serve.tilings import PIXELS, WEB, describe_tiles, matrices_of, tile_frame, tile_ranges, zooms
 from zstore_serve.vendored import vendor
 
@@ -39,11 +39,23 @@ __all__ = ["export", "export_site"]
 WORK = "export"
 TILES = "tiles"
 FORMATS = ("png", "jpg", "webp")
-# What says of a folder that an export made it.
-SIGN = "tilejson.json"
-# The files of the site beside its tiles.
-PAGE = ("static.html", "index.html")
-VENDOR = ("ol.js", "ol.css")
+# The first says of a folder that an export made it; the others are a site's, beside its tiles.
+SIGN, INDEX, *VENDOR = SITE_FILES
+PAGE = "static.html"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The stores that one call exports; each process opens them once for that call."""
+
+    places: tuple[Any, ...] = field(compare=False)
+    options: Mapping[str, Any] | None = field(compare=False)
+    call: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def scenes(self) -> Mapping[str, Scene]:
+        """What they show, by id."""
+        return _opened(self)
 
 
 @dataclass(frozen=True)
@@ -66,8 +78,7 @@ class Part:
 class Tiles:
     """The plan: tiles by (part, z, x, y), each a file below `work`; a unit gives its size, an empty one 0."""
 
-    sources: tuple[Any, ...]
-    options: str
+    sources: Sources
     work: str
     parts: tuple[Part, ...]
     format: str
@@ -90,7 +101,7 @@ class Tiles:
         frame = tile_frame(scene, part.tms, matrix, y, x, matrix.tile_shape[1])
         maker = Maker(Settings(cell_count=1 << 28))
         try:
-            content, level = asyncio.run(maker.picture(scene, layer, style, frame, self.format))
+            content, level = settle(maker.picture(scene, layer, style, frame, self.format))
         except Problem as problem:
             raise UnsupportedError(f"tile {z}/{x}/{y} of {part.scene!r}: {problem.detail}") from problem
         if level is None:
@@ -123,12 +134,12 @@ class Tiles:
         return size
 
     def _scene(self, part: Part) -> Scene:
-        return _opened(self.sources, self.options)[part.scene]
+        return self.sources.scenes[part.scene]
 
 
 @lru_cache(8)
-def _opened(sources: tuple[Any, ...], options: str) -> Mapping[str, Scene]:
-    return open_scenes(sources, json.loads(options))
+def _opened(sources: Sources) -> Mapping[str, Scene]:
+    return open_scenes(sources.places, sources.options)
 
 
 def _asked(scene: Scene, query: str) -> tuple[Layer, Style]:
@@ -165,9 +176,8 @@ def export(
         StoreError: something is there already, or an interrupted export that is not resumed.
         MetadataError: what is asked for makes no tiles; UnsupportedError: too much is shown without levels.
     """
-    place = Path(target)
-    _opened.cache_clear()
-    scenes = _opened((source,), _options(storage_options))
+    place, sources = Path(target), Sources((source,), storage_options)
+    scenes = sources.scenes
     if collection is None and len(scenes) > 1:
         raise MetadataError(f"collection is missing; expected one of {', '.join(scenes)}")
     name = next(iter(scenes)) if collection is None else collection
@@ -178,10 +188,7 @@ def export(
     if is_archive and part.tms != WEB:
         raise MetadataError(f"tiles are {part.tms!r}; a file {place.suffix} holds those of {WEB}")
     publish = {".pmtiles": _write_pmtiles, ".mbtiles": _write_mbtiles}.get(place.suffix, _write_folder)
-    return _export(
-        (source,), _options(storage_options), place, (part,), format, publish, overwrite, resume, executor,
-        progress,
-    )  # fmt: skip
+    return _export(sources, place, (part,), format, publish, overwrite, resume, executor, progress)
 
 
 def export_site(
@@ -200,18 +207,9 @@ def export_site(
     Raises
         As `export`.
     """
-    kept = tuple(sources)
-    _opened.cache_clear()
-    scenes = _opened(kept, _options(storage_options))
-    parts = tuple(_part(scene, f"{name}/", None, None, "") for name, scene in scenes.items())
-    return _export(
-        kept, _options(storage_options), Path(target), parts, format, _write_site, overwrite, resume,
-        executor, progress,
-    )  # fmt: skip
-
-
-def _options(storage_options: Mapping[str, Any] | None) -> str:
-    return json.dumps(None if storage_options is None else dict(storage_options), sort_keys=True)
+    kept = Sources(tuple(sources), storage_options)
+    parts = tuple(_part(scene, f"{name}/", None, None, "") for name, scene in kept.scenes.items())
+    return _export(kept, Path(target), parts, format, _write_site, overwrite, resume, executor, progress)
 
 
 def _part(scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | None, query: str) -> Part:
@@ -226,7 +224,7 @@ def _part(scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | No
         if style.limits is None and style.algorithm is None:
             maker = Maker(Settings(cell_count=1 << 28))
             if not maker.categories_of(scene, layer, style):
-                found = asyncio.run(maker.limits_of(scene, layer, style))
+                found = settle(maker.limits_of(scene, layer, style))
                 numbers = ",".join(repr(float(number)) for pair in found for number in pair)
                 query = urlencode([*parse_qsl(query, keep_blank_values=True), ("rescale", numbers)])
     except Problem as problem:
@@ -235,8 +233,7 @@ def _part(scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | No
 
 
 def _export(
-    sources: tuple[Any, ...],
-    options: str,
+    sources: Sources,
     target: Path,
     parts: tuple[Part, ...],
     format: str,
@@ -249,13 +246,13 @@ def _export(
     if format not in FORMATS:
         raise MetadataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
     target = target.absolute()
-    _check_free(target, overwrite)
+    _check_free(target, overwrite, publish in (_write_pmtiles, _write_mbtiles))
     # Beside the target, so that it can take its place in one step.
     work = target.with_name(f".{target.name}.zstore-export")
-    plan = Tiles(sources, options, str(work), parts, format)
+    plan = Tiles(sources, str(work), parts, format)
     arrays = [
         scene.finest.arrays[band.array]
-        for scene in (_opened(sources, options)[part.scene] for part in parts)
+        for scene in (sources.scenes[part.scene] for part in parts)
         for band in scene.bands.values()
     ]
     said = {
@@ -289,11 +286,13 @@ def _export(
     return len(units)
 
 
-def _check_free(target: Path, overwrite: bool) -> None:
+def _check_free(target: Path, overwrite: bool, is_archive: bool) -> None:
     if not target.exists():
         return
     if not overwrite:
         raise StoreError("there is something already; pass overwrite=True to replace it", path=str(target))
+    if not target.is_dir() and not is_archive:
+        raise StoreError("there is a file; expected a folder of tiles, or nothing", path=str(target))
     if target.is_dir() and any(target.iterdir()) and not (target / SIGN).is_file():
         raise StoreError(
             f"cannot replace a folder that no export made; expected {SIGN} in it", path=str(target)
@@ -309,7 +308,7 @@ def _put_in_place(made: Path, target: Path, work: Path) -> None:
 
 
 def _tilejson(plan: Tiles, part: Part, url: str) -> dict[str, Any]:
-    scene = _opened(plan.sources, plan.options)[part.scene]
+    scene = plan.sources.scenes[part.scene]
     document = describe_tiles(scene, part.tms, url)
     document.update(minzoom=part.least, maxzoom=part.most)
     if "center" in document:
@@ -328,14 +327,14 @@ def _write_site(plan: Tiles, work: Path, units: list[Unit]) -> Path:
     folder = work / TILES
     listed = []
     for part in plan.parts:
-        scene = _opened(plan.sources, plan.options)[part.scene]
+        scene = plan.sources.scenes[part.scene]
         document = _tilejson(plan, part, f"{part.scene}/{{z}}/{{x}}/{{y}}.{plan.format}")
         (folder / part.scene).mkdir(exist_ok=True)
         (folder / part.scene / SIGN).write_text(json.dumps(document, indent=1), "utf-8")
         listed.append({**document, "id": part.scene, "set": part.tms, "size": scene.shape})
     (folder / SIGN).write_text(json.dumps(listed, indent=1), "utf-8")
     held = files("zstore_serve")
-    (folder / PAGE[1]).write_bytes((held / PAGE[0]).read_bytes())
+    (folder / INDEX).write_bytes((held / PAGE).read_bytes())
     for name in VENDOR:
         content = vendor(name)
         if content is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,7 +20,7 @@ from zstore_serve.queries import Layer, Style
 from zstore_serve.scenes import Band, Scene
 from zstore_serve.tilings import whole_frame
 
-__all__ = ["STATISTICS_SIZE", "Maker", "Measured", "Settings", "meant"]
+__all__ = ["STATISTICS_SIZE", "Maker", "Measured", "Settings", "meant", "settle"]
 
 # How finely what a window's statistics are of, and the percentiles of a whole scene, are looked at.
 STATISTICS_SIZE = 1024
@@ -170,3 +171,13 @@ def _metres(frame: Frame, scene: Scene) -> tuple[float, float]:
 def _nothing(shape: tuple[int, int], format: str) -> bytes:
     clear = drawing.Picture(np.zeros(shape, np.uint8), np.zeros((1, 4), np.uint8))
     return drawing.encode(clear, format)
+
+
+def settle(work: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine comes to, also where a loop runs already (in notebooks)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -11,9 +11,7 @@ Values are those that are meant: scale and offset are applied, and `unscale` cha
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attr
@@ -34,7 +32,7 @@ from rio_tiler.models import BandStatistics, ImageData, Info, PointData
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
 from zstore_serve.frames import SAMPLINGS, Frame, Part, Plan, plan_frame
-from zstore_serve.pictures import Maker, Settings
+from zstore_serve.pictures import Maker, Settings, settle
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Asked, Layer, choose_items
 from zstore_serve.scenes import Scene, open_scenes
@@ -284,7 +282,7 @@ class Reader(BaseReader):
         try:
             items = choose_items(self.scene, [band for _, band in bands], Asked(self.chosen.items()))
             layer = Layer(dict(bands), items, method)
-            measured = _settle(self._maker.measure(self.scene, layer, plan))
+            measured = settle(self._maker.measure(self.scene, layer, plan))
         except Problem as problem:
             raise RioTilerError(problem.detail) from problem
         names = [name for name, _ in bands]
@@ -295,13 +293,3 @@ class Reader(BaseReader):
 
 def _uri(crs: CRS) -> str:
     return f"http://www.opengis.net/def/crs/EPSG/0/{crs.to_epsg()}"
-
-
-def _settle(work: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine comes to, also where a loop runs already (in notebooks)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()

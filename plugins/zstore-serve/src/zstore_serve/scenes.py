@@ -20,7 +20,7 @@ from zstore.pyramid.dataset import Dataset, open_levels
 from zstore.pyramid.masks import find_mask
 from zstore_serve.problems import Problem
 
-__all__ = ["Axis", "Band", "Scene", "open_scenes"]
+__all__ = ["SITE_FILES", "Axis", "Band", "Scene", "open_scenes"]
 
 log = logging.getLogger("zstore_serve")
 
@@ -32,6 +32,8 @@ MOST_BANDS = 256
 DEPTH = 3
 MOST_SCENES = 64
 TIME_NAMES = frozenset(("time", "t"))
+# What lies in an exported site beside the folders of scenes; no scene has such an id.
+SITE_FILES = ("tilejson.json", "index.html", "ol.js", "ol.css")
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class Scene:
         if self.crs is not None and own is not None:
             return own
         y, x = self.factors[level]
-        if own is not None and own.e > 0 and not self.named:
+        if own is not None and own.e > 0 and not self.finest.is_image:
             return Affine(x, 0.0, 0.0, 0.0, y, -float(self.shape[0]))
         # Rows run downwards on the screen, which is where smaller y is; so do those of OME-Zarr's images.
         return Affine(x, 0.0, 0.0, 0.0, -y, 0.0)
@@ -272,7 +274,7 @@ def _scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> 
         "".join(c if (c.isalnum() and c.isascii()) or c in "-_." else "-" for c in title).strip(".") or "data"
     )
     count, name = 2, word
-    while name in known:
+    while name in known or name in SITE_FILES:
         name, count = f"{word}-{count}", count + 1
     mask = find_mask(finest)
     bands: dict[str, Band] = {}

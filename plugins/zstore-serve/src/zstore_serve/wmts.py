@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
+from zstore.integrations.rasters.classes import UNSPEAKABLE
 from zstore_serve.drawing import FORMATS
 from zstore_serve.scenes import Scene
 from zstore_serve.tilings import WEB, set_names, tile_set
@@ -76,9 +77,10 @@ def _add_layer(
     shown = next(iter(scene.bands.values()))
     asked = []
     for axis in scene.axes_of(shown):
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", axis.name):
+        if not axis.size or not re.fullmatch(r"[A-Za-z0-9_.-]+", axis.name):
             continue
-        values = axis.labels if len(set(axis.labels)) == axis.size else [f"@{n}" for n in range(axis.size)]
+        are_names = len(set(axis.labels)) == axis.size and all(label == _said(label) for label in axis.labels)
+        values = axis.labels if are_names else [f"@{n}" for n in range(axis.size)]
         one = _add(layer, "Dimension")
         _add(one, "ows:Identifier", axis.name)
         _add(one, "Default", values[0])
@@ -130,5 +132,10 @@ def _name(name: str) -> str:
 def _add(parent: ElementTree.Element, name: str, text: str = "", /, **attributes: str) -> ElementTree.Element:
     named = {_name(key) if ":" in key else key: value for key, value in attributes.items()}
     made = ElementTree.SubElement(parent, _name(name), named)
-    made.text = text or None
+    made.text = _said(text) or None
     return made
+
+
+def _said(text: str) -> str:
+    """A text with a mark for each character that XML has no place for."""
+    return UNSPEAKABLE.sub("\ufffd", text)

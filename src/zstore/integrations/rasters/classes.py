@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from zstore.conventions.model import Variable
+from zstore.conventions.variables import colours_of
 
 # GDAL's usages of a table's columns: how many cells, the name of a class, its value, red to alpha.
 COUNT, NAME, VALUE, COLOURS = "1", "2", "5", ("6", "7", "8", "9")
@@ -67,25 +68,6 @@ def _named(pairs: Iterable[tuple[Any, Any]]) -> dict[int, str]:
         with suppress(ValueError):
             if str(name).split() and float(value).is_integer():
                 found[int(float(value))] = str(name)
-    return found
-
-
-def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:
-    """The colours of values, red to alpha; {} where none are stated, or not as bytes."""
-    stated = variable.attributes.get("color_table")
-    if not isinstance(stated, Mapping):
-        return {}
-    found = dict[int, tuple[int, ...]]()
-    for value, rgba in stated.items():
-        is_colour = (
-            re.fullmatch("-?[0-9]{1,19}", str(value))
-            and isinstance(rgba, list | tuple)
-            and len(rgba) in (3, 4)
-            and all(isinstance(part, int) and 0 <= part <= 255 for part in rgba)
-        )
-        if not is_colour:
-            return {}
-        found[int(value)] = (*rgba, 255)[:4]
     return found
 
 

@@ -17,9 +17,10 @@ from xml.etree import ElementTree
 import numpy as np
 
 from zstore.conventions.model import Variable
+from zstore.conventions.variables import colours_of
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
-from zstore.integrations.rasters.classes import colours_of, write_classes
+from zstore.integrations.rasters.classes import write_classes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
