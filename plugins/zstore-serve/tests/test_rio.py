@@ -85,6 +85,13 @@ def test_windows_points_and_statistics(places: tuple[Path, Path]) -> None:
         for words, said in (({"indexes": 3}, "from 1 to 2"), ({"resampling_method": "mode"}, "nearest")):
             with pytest.raises(RioTilerError, match=said):
                 ours.preview(**words)
+        for box, said in (
+            ((9, 49, 9, 49), "bbox is"),
+            ((9, 50, 8, 51), "bbox is"),
+            ((0, 0, 60, 80), "pixels"),
+        ):
+            with pytest.raises(RioTilerError, match=said):
+                ours.part(box)
 
 
 def test_items_of_other_dimensions_are_chosen(tmp_path: Path, places: tuple[Path, Path]) -> None:

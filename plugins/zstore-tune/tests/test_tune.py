@@ -168,9 +168,10 @@ def test_edges_are_told(tmp_path: Path, maps: Path) -> None:
         tune(zstore.create_group(tmp_path / "none"))
     with pytest.raises(NotFoundError, match="no file there"):
         tune(tmp_path / "none.npy")
-    (tmp_path / "bad.npy").write_bytes(b"hello")
-    with pytest.raises(UnsupportedError, match="file cannot be read"):
-        tune(tmp_path / "bad.npy")
+    for content in (b"hello", b""):
+        (tmp_path / "bad.npy").write_bytes(content)
+        with pytest.raises(UnsupportedError, match="file cannot be read"):
+            tune(tmp_path / "bad.npy")
     for wrong in ({"access": "rows"}, {"access": []}, {"seconds": 0}, {"memory": 5}, {"zarr_format": 1}):
         with pytest.raises(MetadataError, match="expected"):
             tune(maps, **wrong)

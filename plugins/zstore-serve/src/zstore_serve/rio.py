@@ -151,6 +151,8 @@ class Reader(BaseReader):
         **others: Any,
     ) -> ImageData:
         """The window within `bbox`; in its own cells, unless a size is given."""
+        if not (bbox[0] < bbox[2] and bbox[1] < bbox[3]):
+            raise RioTilerError(f"bbox is {tuple(bbox)}; expected west, south, east, north")
         crs = dst_crs or bounds_crs
         box = tuple(bbox) if crs == bounds_crs else transform_bounds(bounds_crs, crs, *bbox, densify_pts=21)
         if height is None and width is None:
@@ -260,6 +262,10 @@ class Reader(BaseReader):
     ) -> ImageData:  # fmt: skip
         if method not in SAMPLINGS:
             raise RioTilerError(f"resampling is {method!r}; expected one of {', '.join(SAMPLINGS)}")
+        if height * width > self.settings.cell_count:
+            raise RioTilerError(
+                f"image has {height} × {width} pixels; expected {self.settings.cell_count}, or a size"
+            )
         transform = from_bounds(*box, width, height)
         own = self.scene.crs if crs == self.crs else Crs.from_user(crs.to_wkt())
         frame = Frame(own, Affine(*tuple(transform)[:6]), (height, width))

@@ -76,7 +76,7 @@ def take_sample(
                 return _cut(np.load(source, mmap_mode="r"), str(source), (), None, size, accesses)
             except FileNotFoundError as error:
                 raise NotFoundError("no file there", path=str(source)) from error
-            except ValueError as error:
+            except (EOFError, ValueError) as error:
                 raise UnsupportedError(f"file cannot be read: {error}", path=str(source)) from error
         source = zstore.open(source, mode="r", storage_options=storage_options)
     held = _choose(source, array)
