@@ -14,10 +14,12 @@ import numcodecs
 import numpy as np
 import pytest
 
+import zstore
 from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec
 from zstore.codecs.blosc import NumcodecsBlosc
 from zstore.codecs.numcodecs import adapter
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
+from zstore.storage.memory import MemoryStore
 from zstore.testing.codecs import CodecContract, NativeCodecContract
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
@@ -59,6 +61,14 @@ class TestShuffle(NativeCodecContract):
 
     def make(self):
         return adapter("shuffle").from_configuration({"elementsize": 4})
+
+
+@pytest.mark.parametrize("size", [5, (1 << 31) - 1, 1 << 31, 1 << 63])
+def test_items_that_the_chunk_is_no_whole_number_of(size):
+    codec = {"name": "numcodecs.shuffle", "configuration": {"elementsize": size}}
+    array = zstore.create_array(MemoryStore(), shape=12, chunks=12, dtype="i4", compressors=[codec])
+    with pytest.raises(CodecError, match="shuffle"):
+        array[...] = 1
 
 
 class TestBase64(CodecContract):

@@ -295,7 +295,9 @@ class _NumcodecsShuffle(NumcodecsCodec):
     @property
     def __zstore_codec__(self) -> Callable[[], object] | None:
         size = self._configuration.get("elementsize")
-        return partial(native.shuffle, max(size, 1)) if type(size) is int else None
+        if type(size) is not int or size >> 31:  # longer than any chunk: numcodecs' to refuse
+            return None
+        return partial(native.shuffle, max(size, 1))
 
 
 class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
