@@ -304,24 +304,24 @@ class Floatpred(_Codec, BytesCodec):
         shape, axis = self._configuration["shape"], self._options["axis"]
         distance = prod(shape[2:])
         is_row = axis in (1, 1 - len(shape)) and self._options["dist"] == 1
-        if not is_row or len(shape) > 3 or distance > native.DISTANCE_LIMIT:
+        if not is_row or len(shape) > 3 or distance > native.DISTANCE_LIMIT or prod(shape[1:]) >> 31:
             return None
         size = np.dtype(self._configuration["dtype"]).itemsize
         return partial(native.planes, size, prod(shape[1:]), distance)
 
     def encode(self, data: Any) -> bytes:
         return bytes(
-            np.ascontiguousarray(self._call("encode", self._items(data), **self._options_)).tobytes()
+            np.ascontiguousarray(self._call("encode", self._items(data), **self._dimension)).tobytes()
         )
 
     def decode(self, data: Any, size_limit: int) -> memoryview:
         if memoryview(data).nbytes > size_limit:
             raise self.fail(f"decodes to {memoryview(data).nbytes} bytes, at most {size_limit} allowed")
-        found = self._call("decode", self._items(data), **self._options_)
+        found = self._call("decode", self._items(data), **self._dimension)
         return np.ascontiguousarray(found).reshape(-1).view(np.uint8).data
 
     @property
-    def _options_(self) -> dict[str, Any]:
+    def _dimension(self) -> dict[str, Any]:
         return {name: self._options[name] for name in ("axis", "dist")}
 
     def encoded_bound(self, size: int) -> int | None:
