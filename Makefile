@@ -47,7 +47,7 @@ JOBS ?= auto
 # Those of the packages that bring much of their own run in `make plugins`, with what they bring.
 test: $(BUILT)
 	$(BIN)/python -m pytest -q --known-skips --dist loadfile --maxprocesses 8 -n $(JOBS) \
-		--ignore plugins/zstore-serve --ignore plugins/zstore-virtual --ignore plugins/zstore-icechunk
+		$(addprefix --ignore plugins/zstore-,icechunk serve tune virtual)
 
 # The longer forms of the drills, for hours; `make drill PART=tests/faults/test_calls.py` runs those of one file or folder
 # (docs/reliability.md says what each takes). They are quicker where the disk is memory: `make drill TMPDIR=/dev/shm`.
