@@ -275,6 +275,9 @@ def test_places_in_every_form(tmp_path):
 def test_arguments_that_make_nothing(store):
     with pytest.raises(MetadataError, match="mode is 'x'; expected one of r"):
         open(store, mode="x")
+    for open_it in (open, open_array):
+        with pytest.raises(MetadataError, match="overwrite is True; expected mode='w'"):
+            open_it(store, mode="a", shape=3, dtype="u1", overwrite=True)
     with pytest.raises(MetadataError, match="expected both, or data"):
         create_array(store, "x", shape=(3,))
     with pytest.raises(UnsupportedError, match="dtype"):

@@ -72,6 +72,7 @@ def open(
         NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
         MetadataError, UnsupportedError: what is there cannot be read.
     """
+    _check_options(options)
     at = _look(store, path, mode, zarr_format, storage_options, durable, "array or group")
     access = Access(at.mode == "r", allow_pickle, missing)
     if at.model is not None:
@@ -106,6 +107,7 @@ def open_array(
             near.
         MetadataError: a group is there, or the metadata cannot be read.
     """
+    _check_options(options)
     at = _look(store, path, mode, zarr_format, storage_options, durable, "array")
     if isinstance(at.model, ArrayModel):
         return Array(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
@@ -348,6 +350,12 @@ def _advised(mode: Mode) -> Iterator[None]:
         if mode == "w-":
             error.message = error.message.replace("pass overwrite=True", "pass mode='w'")
         raise
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    if "overwrite" in options:
+        message = f"overwrite is {options['overwrite']!r}; expected mode='w', which replaces what is there"
+        raise MetadataError(message)
 
 
 def _makes_array(options: Mapping[str, Any]) -> bool:
