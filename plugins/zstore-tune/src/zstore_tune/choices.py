@@ -69,12 +69,8 @@ def list_chunks(sample: Sample, item_size: int) -> list[tuple[int, ...]]:
                     found.append(tuple(shape))
     cut = [tuple(min(n, length) for n, length in zip(shape, box, strict=True)) for shape in found]
     sizes = {shape: prod(shape) * item_size for shape in dict.fromkeys(cut)}
-    whole = prod(box) * item_size
-    return [
-        shape
-        for shape, size in sizes.items()
-        if min(LEAST_CHUNK, whole) <= size <= LARGEST_CHUNK
-    ]  # fmt: skip
+    least = min(LEAST_CHUNK, prod(box) * item_size)
+    return [shape for shape, size in sizes.items() if least <= size <= LARGEST_CHUNK]
 
 
 def choose_shards(chunks: Sequence[int], box: Sequence[int], item_size: int) -> tuple[int, ...] | None:

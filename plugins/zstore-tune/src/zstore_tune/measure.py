@@ -14,13 +14,7 @@ import numpy as np
 import zstore
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.storage.local import LocalStore
-from zstore_tune.choices import (
-    Options,
-    choose_shards,
-    item_size_of,
-    list_chunks,
-    list_codecs,
-)
+from zstore_tune.choices import Options, choose_shards, item_size_of, list_chunks, list_codecs
 from zstore_tune.lossy import FLOATS, errors_of, round_bits, to_integers
 from zstore_tune.sample import Sample, take_sample
 
@@ -315,7 +309,7 @@ class _Rig:
             return None
         store = LocalStore(place, read_only=True)
         entries = [entry for entry in store.entries("") if not _is_document(entry.key)]
-        read_times, back = {}, None
+        read_times: dict[str, float] = {}
         for name, selections in self._reads.items():
             best = np.inf
             for _ in range(ROUNDS):
@@ -336,7 +330,8 @@ class _Rig:
                 return None
         elif not _is_same(values, back):
             raise UnsupportedError(f"items do not come back through {options!r}", path=self.sample.where)
-        options.pop("zarr_format") if self._format == 3 else None
+        if self._format == 3:  # what `create_array` makes unless told otherwise
+            del options["zarr_format"]
         size = sum(entry.size for entry in entries)
         return Choice(options, size, len(entries), write_time, read_times, error, rounding)
 
