@@ -270,6 +270,20 @@ def test_links_of_directories_lead_nowhere(tmp_path: Path, sentinel: Path) -> No
         zstore.open(tmp_path / "d", "a")
 
 
+def test_links_of_chunks_lead_nowhere(tmp_path: Path) -> None:
+    for name in "ab":
+        zstore.create_array(tmp_path / name, data=np.arange(4))
+    chunk = tmp_path / "b" / "c" / "0"
+    chunk.unlink()
+    chunk.symlink_to(tmp_path / "a" / "c" / "0")
+    for array in (zstore.open(tmp_path / "b"), zstore.open(tmp_path, "b")):
+        with pytest.raises(
+            StoreError, match="leads out of the array's directory; expected the chunk"
+        ) as caught:
+            array[...]
+        assert caught.value.key.endswith("c/0")
+
+
 @pytest.mark.parametrize("name", ["../sentinel/s/a", "/sentinel", "a/../../sentinel/s/a"])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_consolidated_metadata_names_nothing_outside(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 
@@ -38,7 +39,10 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
     if kind == "memory":
         return MemoryError(f"no memory for chunk {key!r} of {path!r} ({expected} bytes)")
     if kind == "store":
-        error = StoreError(f"store failed: {os.strerror(error_number)}", path=path, key=key)
+        reason = f"store failed: {os.strerror(error_number)}"
+        if error_number == errno.EXDEV:
+            reason = "a symbolic link leads out of the array's directory; expected the chunk itself"
+        error = StoreError(reason, path=path, key=key)
         error.errno = error_number
         return error
     part = "" if inner is None else f" of inner chunk {inner}"
