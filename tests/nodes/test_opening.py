@@ -145,6 +145,10 @@ def test_a_name_that_is_missing_in_memory_has_neighbours_too():
     group.create_array("temperature", shape=(3,), dtype="i1")
     with pytest.raises(NotFoundError, match="near it: 'temperature'"):
         open(group.store, "temprature")
+    inner = MemoryStore()
+    inner.put("data/zarr.json", group.store.get("zarr.json"))
+    with pytest.raises(NotFoundError, match="there are nodes below it: 'data'"):
+        open(inner)
 
 
 def test_a_url_pipeline_is_read_and_never_a_directory(tmp_path):

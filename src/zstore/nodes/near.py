@@ -40,9 +40,9 @@ def say_near(store: Store, path: str) -> str:
 
     Nothing is said of stores where every look takes a request, nor of those that cannot be looked at.
     """
-    folder = None if store.request_count > 1 else store.local_path()
-    if store.request_count > 1 or (not path and folder is None):
+    if store.request_count > 1:
         return ""
+    folder = store.local_path()
     if folder is not None:
         if (folder / path).is_file():
             return say_file((folder / path).as_uri())
