@@ -41,7 +41,7 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
     if kind == "store":
         reason = f"store failed: {os.strerror(error_number)}"
         if error_number == errno.EXDEV:
-            reason = "a symbolic link leads out of the array's directory; expected the chunk itself"
+            reason = "a symbolic link leads out of the store; expected one opened at a directory above both"
         error = StoreError(reason, path=path, key=key)
         error.errno = error_number
         return error

@@ -84,7 +84,8 @@ class RegularChunks(Chunks):
             # Where there is no document, there may be no directory either.
             make_directory(str(directory), durable=self.store.durable)
         # An array with a cache of its own keeps every chunk; the others share the memory of the process.
-        return Folder(str(directory), cache_size=self._cache_size, keeps_chunks=self._cache_size > 0)
+        size = self._cache_size
+        return Folder(str(directory), self.path, cache_size=size, keeps_chunks=size > 0)
 
     def _stretches(self) -> Folder | None:
         found, keys = self.store.stretches(self.path), self.model.keys

@@ -53,8 +53,7 @@ class LocalStore(Store):
     `durable=True` also has the disk confirm each change, which survives a power cut and costs milliseconds;
     where it is not said, the setting counts (`zstore.set_durable`).
     Names that begin with ".zstore-tmp" are the store's own: refused as keys and left out of lists. Symbolic
-    links are followed as long as they stay below `root`, those of chunks below their array's directory; to
-    read one that leads out of it is an error.
+    links are followed as long as they stay below `root`; to read one that leads out of it is an error.
     `delete` and `delete_prefix` also remove the directories that they leave empty, up to `root`; directories
     that somebody else made count as prefixes in `list_children`, even while empty.
     """

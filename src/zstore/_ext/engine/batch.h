@@ -135,13 +135,15 @@ static inline int zs_enter(pthread_mutex_t *lock, const zs_thread *thread, zs_fa
 }
 
 /* Open the file of an outer chunk; a missing one is no fault here. */
-static inline int zs_open_source(const zs_layout *layout, int directory, const int64_t *cell, zs_source *source,
+static inline int zs_open_source(const zs_layout *layout, const zs_place *place, const int64_t *cell, zs_source *source,
                                  int *is_missing, zs_fault *fault) {
     char key[ZS_KEY_SIZE];
     struct stat status;
     zs_key(layout, cell, key);
     *is_missing = 0;
-    source->file = zs_open(directory, key, O_RDONLY | O_NONBLOCK); /* a pipe must not make us wait */
+    int flags = O_RDONLY | O_NONBLOCK; /* a pipe must not make us wait */
+    source->file = zs_open(place->directory, key, flags);
+    if (source->file < 0 && errno == EXDEV && place->root) source->file = zs_open_in_store(place, key, flags);
     if (source->file < 0) {
         *is_missing = errno == ENOENT || errno == ENOTDIR;
         return *is_missing ? ZS_OK : zs_store_fault(fault);
@@ -165,7 +167,7 @@ static inline int zs_open_outer(const zs_batch *batch, int64_t outer, const int6
                                 zs_source *source, int *is_missing, zs_fault *fault) {
     if (batch->stretches) return zs_open_stretch(batch->stretches, cell, held, source, is_missing, fault);
     if (batch->place.directory >= 0)
-        return zs_open_source(batch->layout, batch->place.directory, cell, source, is_missing, fault);
+        return zs_open_source(batch->layout, &batch->place, cell, source, is_missing, fault);
     *source = (zs_source){.file = -1, .data = batch->outer[outer].data, .size = batch->outer[outer].size};
     *is_missing = source->data == NULL;
     return ZS_OK;

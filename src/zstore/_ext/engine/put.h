@@ -25,6 +25,8 @@ typedef struct {
     int directory;        /* the store's, the array's */
     const char *document; /* the array's metadata document, in `directory`; "": there is none yet, and one writer */
     int is_durable;       /* the disk is to confirm every change */
+    const char *root;     /* the directory of the array's store, for links that lead to other parts of it; or NULL */
+    const char *path;     /* the array's path in it */
 } zs_place;
 
 /* The directory that holds the last file written, kept for the next one in it as long as one call lasts. */
@@ -84,6 +86,21 @@ static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent
     parent->file = make ? zs_make_directory(place, parent->path) : zs_open_directory(place, parent->path);
     parent->is_missing = parent->file < 0 && (errno == ENOENT || errno == ENOTDIR);
     return parent->file;
+}
+
+/* Open what a link of the array leads to, anywhere in its store. */
+static int zs_open_in_store(const zs_place *place, const char *key, int flags) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", place->path, key) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int root = ZS_AGAIN(open(place->root, ZS_PLACE | O_DIRECTORY | O_CLOEXEC));
+    if (root < 0) return -1;
+    int file = zs_open(root, path, flags), reason = errno;
+    close(root);
+    errno = reason;
+    return file;
 }
 
 /* Open a value and look at what it is. One that is asked for alone is opened at once, others by way of their

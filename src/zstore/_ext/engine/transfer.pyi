@@ -30,6 +30,7 @@ class Folder:
     def __new__(
         cls,
         path: str,
+        key: str = "",
         *,
         cache_size: int = ...,
         keeps_chunks: bool = False,

@@ -40,6 +40,8 @@ cdef extern from "read.h" nogil:
         int directory
         const char *document
         int is_durable
+        const char *root
+        const char *path
 
     ctypedef struct zs_origin:
         const char *name
@@ -228,21 +230,26 @@ cdef class Folder:
     """The directory of one array, kept open, and what was read from it: shard indexes, and decoded chunks too where
     `keeps_chunks`, of `cache_size` bytes at most. Other chunks are kept with those of all arrays.
 
+    `key` is the end of `path` by which the array's store, a directory above, names it.
+
     With `stretches` there is no directory: chunks are parts of files that those name."""
 
     cdef readonly str path
+    cdef bytes root, key
     cdef int directory
     cdef bint has_written, keeps_chunks
     cdef zs_cache *cache
     cdef zs_owner owner
     cdef Stretches stretches
 
-    def __cinit__(self, str path, *, int64_t cache_size=32 << 20, bint keeps_chunks=False,
+    def __cinit__(self, str path, str key="", *, int64_t cache_size=32 << 20, bint keeps_chunks=False,
                   Stretches stretches=None):
         global folders
         folders += 1
         self.owner.id = folders
         self.path = path
+        if key and path.endswith(f"/{key}"):
+            self.root, self.key = os.fsencode(path[:-len(key)]), os.fsencode(key)
         self.stretches = stretches
         self.keeps_chunks = keeps_chunks
         self.directory = -1
@@ -367,6 +374,8 @@ cdef Buffers attach(zs_batch *batch, Folder folder, list outer, int64_t first, i
         return given
     if folder.stretches is None:
         batch.place.directory = folder.descriptor()
+        if folder.root is not None:
+            batch.place.root, batch.place.path = folder.root, folder.key
     else:
         batch.stretches = &folder.stretches.c
     batch.cache = folder.cache
