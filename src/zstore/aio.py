@@ -1,11 +1,11 @@
-"""The doors for event loops: nodes opened and made while the loop goes on.
+"""Opening and creating nodes without blocking the event loop.
 
     array = await zstore.aio.open_array("s3://bucket/era5/t2m", mode="r")
     window = await array.read_async(np.s_[0, 100:200, 100:200])
 
-They give the same arrays and groups as `zstore.open_array` and the rest, take the same arguments, and raise
-the same errors. They run on threads that wait for stores, 32 for all of the process. When the task is
-cancelled, what opens is left to itself, and what makes a node ends first.
+The functions take the arguments of `zstore.open_array` and its like, give the same arrays and groups, and
+raise the same errors. They run on the threads that wait for stores, 32 in the whole process. When the task is
+cancelled, a call that opens a node is abandoned, and one that creates a node is finished first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from zstore.engine.awaiting import AWAITED
+from zstore.engine.awaiting import ASYNC
 from zstore.nodes import open as nodes
 
 __all__ = ["create_array", "create_group", "open", "open_array", "open_group"]
@@ -28,7 +28,7 @@ def _awaited(function: Callable[P, T], *, finishes: bool = False) -> Callable[P,
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
         mode = kwargs.get("mode", args[2] if len(args) > 2 else None)
         makes = finishes or mode in ("a", "w", "w-")
-        return await AWAITED.wait(partial(function, *args, **kwargs), finishes=makes)
+        return await ASYNC.wait(partial(function, *args, **kwargs), finishes=makes)
 
     return call
 

@@ -110,7 +110,7 @@ class TestBudget:
         budget, order = Budget(10, 100), []
 
         async def one(name: str, size: int) -> None:
-            with await budget.hold(size):
+            with await budget.reserve(size):
                 order.append(name)
                 await asyncio.sleep(0)
 
@@ -125,8 +125,8 @@ class TestBudget:
         budget = Budget(1, 100)
 
         async def run(is_let_in: bool) -> None:
-            hold = await budget.hold(1)
-            first, second = (asyncio.ensure_future(budget.hold(1)) for _ in range(2))
+            hold = await budget.reserve(1)
+            first, second = (asyncio.ensure_future(budget.reserve(1)) for _ in range(2))
             await asyncio.sleep(0)
             if is_let_in:
                 hold.__exit__(None, None, None)
@@ -146,10 +146,10 @@ class TestBudget:
         monkeypatch.setattr(awaiting, "LOOK_TIME", 0.01)
         budget = Budget(1, 100)
         loop = asyncio.new_event_loop()
-        hold = loop.run_until_complete(budget.hold(100))
+        hold = loop.run_until_complete(budget.reserve(100))
 
         async def run() -> None:
-            waiting = asyncio.ensure_future(budget.hold(100))
+            waiting = asyncio.ensure_future(budget.reserve(100))
             await asyncio.sleep(0.03)
             assert not waiting.done()
             loop.close()
@@ -163,8 +163,8 @@ class TestBudget:
     def test_a_loop_that_is_closed_waits_for_nothing(self) -> None:
         budget = Budget(1, 100)
         loop = asyncio.new_event_loop()
-        hold = loop.run_until_complete(budget.hold(1))
-        waiting = budget.hold(1)
+        hold = loop.run_until_complete(budget.reserve(1))
+        waiting = budget.reserve(1)
         waiting_task = loop.create_task(waiting)
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
@@ -172,7 +172,7 @@ class TestBudget:
         assert (budget.count, budget.size) == (0, 0)
 
         async def run() -> None:
-            with await budget.hold(100):
+            with await budget.reserve(100):
                 assert budget.count == 1
 
         asyncio.run(run())

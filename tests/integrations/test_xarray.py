@@ -139,9 +139,9 @@ def test_selections_go_down_to_the_array(tmp_path, monkeypatch, is_awaited):
     monkeypatch.setattr(
         zstore.Array,
         "_read_selected",
-        lambda self, door, chunks, selected, *a: (
-            read_items.append((type(door).__name__, np.prod(selected.shape)))
-            or real(self, door, chunks, selected, *a)
+        lambda self, scheduler, chunks, selected, *a: (
+            read_items.append((type(scheduler).__name__, np.prod(selected.shape)))
+            or real(self, scheduler, chunks, selected, *a)
         ),
     )
 
@@ -155,7 +155,9 @@ def test_selections_go_down_to_the_array(tmp_path, monkeypatch, is_awaited):
     points = xr.Variable("point", [3, 0, 2])
     check(found.isel(time=points, y=points), expected[[3, 0, 2], [3, 0, 2]])
     check(found[::-2, ::3][:, -1], expected[::-2, ::3][:, -1])
-    assert read_items == [("Awaited" if is_awaited else "Calling", size) for size in (2, 6, 3, 3)]
+    assert read_items == [
+        ("AsyncScheduler" if is_awaited else "BlockingScheduler", size) for size in (2, 6, 3, 3)
+    ]
 
 
 def test_a_lazy_dataset_pickles_and_loads_in_an_event_loop(tmp_path):

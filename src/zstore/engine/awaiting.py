@@ -1,8 +1,9 @@
-"""The door for event loops: nothing blocks the loop, on any loop of any thread, beside those who call.
+"""The scheduler for asyncio: reads and writes that never block an event loop.
 
-What stores are asked is awaited; what computes runs on the engine's threads, what is written on threads that
-wait. When a task is cancelled, what has not begun does not begin, and what a thread is at ends first: a
-window of a read, a chunk of a write.
+Any number of event loops, in any threads, can use it at once, next to blocking calls. Requests to stores are
+awaited, computation runs on the engine's threads, and writes run on threads of their own. When a task is
+cancelled, no new step starts; the step that a thread is working on (one window of a read, one chunk of a
+write) is finished first.
 """
 
 from __future__ import annotations
@@ -16,37 +17,37 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
-from zstore.engine.doors import Act, Asked, Door
 from zstore.engine.pool import enter_worker, thread_count
+from zstore.engine.schedulers import Act, InFlight, Scheduler
 from zstore.storage.base import Parts, Request, Store, Values
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# What all reads that are awaited hold at most in this process, fetched and not decoded yet: so many windows
-# (of at most WINDOW_SIZE bytes, or a single chunk), and so many bytes unless a single one has more.
+# The most that all awaited reads of this process have fetched and not decoded yet: windows (of at most
+# WINDOW_SIZE bytes, or a single chunk) and bytes (unless a single window has more).
 AWAITED_COUNT = 1024
 AWAITED_SIZE = 256 << 20
 
-# How often who waits for room looks for loops that were closed amid their reads (seconds).
+# Seconds after which a task that waits for room looks for event loops that were closed during their reads.
 LOOK_TIME = 1.0
 
-# Threads that wait for stores, all together: each writes a chunk, opens or makes a node.
+# Threads for work that waits for stores, in the whole process: each writes a chunk, or opens or makes a node.
 WAITING_COUNT = 32
 
-# So many bytes are decoded by native codecs (50 µs or so, without the GIL) in less time than it takes to hand
+# Native codecs decode this many bytes (in about 50 µs, without the GIL) in less time than it takes to hand
 # the work to a thread and to take its result.
 SHORT_SIZE = 64 << 10
 
-# How many pieces each thread gets of a long computation, so that it can be given up between them.
+# Pieces per thread that a long computation is cut into, so that it can be cancelled between them.
 PIECES = 4
 
 
-class Aside:
-    """Threads beside event loops, made when first needed and again in a process that was forked.
+class LazyPool:
+    """A thread pool for coroutines, made when first needed, and made anew in a forked child.
 
-    Not a loop's own executor: other libraries do their work there, and whoever waits for them in the same
-    threads may wait for ever.
+    An event loop's default executor is not used: other libraries run their work there, and waiting for them
+    on the same threads can deadlock.
     """
 
     def __init__(self, name: str, count: Callable[[], int], enter: Callable[[], None] | None = None) -> None:
@@ -70,7 +71,7 @@ class Aside:
         return pool
 
     async def run(self, function: Callable[[], T], *, finishes: bool = True) -> T:
-        """What the function gives, called on another thread.
+        """Call the function on a thread of the pool and return its result.
 
         If the task is cancelled meanwhile, a call that has begun is waited for, unless `finishes` is false.
         """
@@ -80,7 +81,7 @@ class Aside:
         except RuntimeError:
             if (other := self._pool()) is pool:
                 raise
-            called = other.submit(function)  # somebody has just chosen another number of threads
+            called = other.submit(function)  # another thread has just changed the number of threads
         waiting = asyncio.wrap_future(called)
         try:
             return await asyncio.shield(waiting)
@@ -90,12 +91,12 @@ class Aside:
             raise
 
 
-COMPUTING = Aside("zstore-computing", lambda: thread_count(), enter_worker)
-WAITING = Aside("zstore-waiting", lambda: WAITING_COUNT)
+COMPUTING = LazyPool("zstore-computing", lambda: thread_count(), enter_worker)
+WAITING = LazyPool("zstore-waiting", lambda: WAITING_COUNT)
 
 
-class Hold:
-    """Room in a budget, until the context ends or its loop is closed."""
+class Reservation:
+    """A share of a `Budget`, held until the context ends or its event loop is closed."""
 
     def __init__(self, budget: Budget, size: int, loop: asyncio.AbstractEventLoop) -> None:
         self._budget = budget
@@ -110,21 +111,21 @@ class Hold:
 
 
 class Waiter:
-    """Who waits for room: a future of its own loop, and the room once there is some."""
+    """A task that waits for a reservation: a future of its loop, and the reservation once it is granted."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
-        self.hold: Hold | None = None
+        self.reservation: Reservation | None = None
 
     def wake(self) -> None:
-        """Say that there is room, or give that back where the loop is closed."""
+        """Tell the task that it has its reservation; give that back if the task's loop is closed."""
         try:
             self.loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
-            assert self.hold is not None
-            self.hold.__exit__()
+            assert self.reservation is not None
+            self.reservation.__exit__()
 
     def _wake(self) -> None:
         if not self.future.done():
@@ -132,7 +133,7 @@ class Waiter:
 
 
 class Budget:
-    """Room for so many windows of so many bytes, for tasks of all loops; who comes first is served first."""
+    """A limit on windows and bytes in memory, shared by the tasks of all loops; first come, first served."""
 
     def __init__(self, count: int, size: int) -> None:
         self._most_count = count
@@ -143,12 +144,12 @@ class Budget:
     def _start(self) -> None:
         self.count = self.size = 0
         self._waiters: deque[Waiter] = deque()
-        self._holds: set[Hold] = set()
-        self._returned: deque[Hold] = deque()
+        self._reservations: set[Reservation] = set()
+        self._returned: deque[Reservation] = deque()
         self._lock = threading.Lock()
 
-    async def hold(self, size: int) -> AbstractContextManager[None]:
-        """Room for a window; one that is larger than all the room waits until there is no other."""
+    async def reserve(self, size: int) -> AbstractContextManager[None]:
+        """Reserve room for a window of `size` bytes; one above the limit waits until it is the only one."""
         size, loop = min(size, self._most_size), asyncio.get_running_loop()
         waiter = taken = None
         with self._lock:
@@ -167,135 +168,135 @@ class Budget:
                 await asyncio.wait([waiter.future], timeout=LOOK_TIME)
         except BaseException:
             with self._lock:
-                if waiter.hold is None:
+                if waiter.reservation is None:
                     self._waiters.remove(waiter)
-            if waiter.hold is not None:
-                waiter.hold.__exit__()
+            if waiter.reservation is not None:
+                waiter.reservation.__exit__()
             self._settle()
             raise
-        assert waiter.hold is not None
-        return waiter.hold
+        assert waiter.reservation is not None
+        return waiter.reservation
 
-    def give_back(self, hold: Hold) -> None:
-        """Leave the room to the next; a second time is none."""
-        self._returned.append(hold)
+    def give_back(self, reservation: Reservation) -> None:
+        """Return a reservation to the budget; returning it again does nothing."""
+        self._returned.append(reservation)
         self._settle()
 
     def _give_back_of_closed(self) -> None:
-        """Give back what is held by tasks that will never go on."""
+        """Return the reservations of tasks whose event loop was closed: those never run again."""
         with self._lock:
-            self._returned.extend(hold for hold in self._holds if hold.loop.is_closed())
+            self._returned.extend(held for held in self._reservations if held.loop.is_closed())
         self._settle()
 
     def _has_room(self, size: int) -> bool:
         return self.count < self._most_count and self.size + size <= self._most_size
 
-    def _take(self, size: int, loop: asyncio.AbstractEventLoop) -> Hold:
-        hold = Hold(self, size, loop)
-        self._holds.add(hold)
+    def _take(self, size: int, loop: asyncio.AbstractEventLoop) -> Reservation:
+        reservation = Reservation(self, size, loop)
+        self._reservations.add(reservation)
         self.count += 1
         self.size += size
-        return hold
+        return reservation
 
     def _settle(self) -> None:
-        """Count what was given back, and let in who has room now.
+        """Take in what was returned, and grant reservations to the waiters that fit now.
 
-        A finalizer can give something back amid any of this, so that nobody waits for the lock here: whoever
-        holds it settles when done.
+        A finalizer can return a reservation at any point in here, so nothing blocks on the lock: the thread
+        that holds it runs the loop again for the others.
         """
         while self._lock.acquire(blocking=False):
-            let_in = []
+            granted = []
             try:
                 while self._returned:
-                    hold = self._returned.popleft()
-                    if hold in self._holds:
-                        self._holds.remove(hold)
-                        self.size -= hold.size
+                    reservation = self._returned.popleft()
+                    if reservation in self._reservations:
+                        self._reservations.remove(reservation)
+                        self.size -= reservation.size
                         self.count -= 1
                 while self._waiters and self._has_room(self._waiters[0].size):
                     waiter = self._waiters.popleft()
-                    waiter.hold = self._take(waiter.size, waiter.loop)
-                    let_in.append(waiter)
+                    waiter.reservation = self._take(waiter.size, waiter.loop)
+                    granted.append(waiter)
             finally:
                 self._lock.release()
-            for waiter in let_in:
+            for waiter in granted:
                 waiter.wake()
             if not self._returned:
                 return
 
 
-class Asking:
-    """That a read asks for something, until the context ends."""
+class Flight:
+    """The names that one read is requesting, marked as in flight until the context ends."""
 
-    def __init__(self, asked: Asked, loop: asyncio.AbstractEventLoop, names: set[str]) -> None:
-        self._asked = asked
+    def __init__(self, in_flight: InFlight, loop: asyncio.AbstractEventLoop, names: set[str]) -> None:
+        self._in_flight = in_flight
         self._names = [(loop, name) for name in names]
         self._end = loop.create_future()
         for name in self._names:
-            asked[name] = self._end
+            in_flight[name] = self._end
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *error: object) -> None:
         for name in self._names:
-            del self._asked[name]
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
+            del self._in_flight[name]
+        with suppress(RuntimeError):  # the loop is closed, so no task waits for this
             self._end.set_result(None)
 
 
 BUDGET = Budget(AWAITED_COUNT, AWAITED_SIZE)
 
 
-class Awaited(Door):
-    """Everything that waits is awaited, everything else is on threads beside the loop."""
+class AsyncScheduler(Scheduler):
+    """Requests are awaited; computation and blocking calls run on threads, never on the event loop."""
 
     read_count = AWAITED_COUNT
 
     async def get_many(self, store: Store, requests: Sequence[Request]) -> Values:
-        """`store.get_many_async`."""
+        """Await `store.get_many_async`."""
         if store.in_memory or not requests:
             return store.get_many(requests)
         return await store.get_many_async(requests)
 
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
-        """`store.get_parts_async`."""
+        """Await `store.get_parts_async`."""
         if store.in_memory or not requests:
             return store.get_parts(requests)
         return await store.get_parts_async(requests)
 
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:
-        """Call it on one of the engine's threads, unless that takes longer than the work."""
+        """Call it on one of the engine's threads, or right here if switching threads would take longer."""
         if size is not None and size <= SHORT_SIZE:
             found = function()
-            await asyncio.sleep(0)  # others first, before the next of many
+            await asyncio.sleep(0)  # lets other tasks run between many short calls
             return found
         return await COMPUTING.run(function)
 
     async def wait(self, function: Callable[[], T], *, finishes: bool = True) -> T:
-        """Call on another thread what waits for a store."""
+        """Call a function that blocks on a store, on a thread of its own."""
         return await WAITING.run(function, finishes=finishes)
 
     async def map(
         self, function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
     ) -> list[R]:
-        """`function` of every item, in order, on the engine's threads or those that wait."""
+        """`function` of every item, in order, on the engine's threads or on those that wait for stores."""
         work = list(items)
         found: list[Any] = [None] * len(work)
-        aside, at_once, length = WAITING, waiting_count or 1, 1
+        pool, at_once, length = WAITING, waiting_count or 1, 1
         if waiting_count is None:
-            aside, at_once = COMPUTING, thread_count()
+            pool, at_once = COMPUTING, thread_count()
             length = max(1, len(work) // (PIECES * at_once))
 
         async def run(span: tuple[int, int]) -> None:
             piece = slice(*span)
-            found[piece] = await aside.run(lambda: [function(item) for item in work[piece]])
+            found[piece] = await pool.run(lambda: [function(item) for item in work[piece]])
 
         await self.each(run, [*self.spans(len(work), length)], at_once)
         return found
 
     async def each(self, act: Act[T], items: Iterable[T], at_once: int, *, waits: bool = True) -> None:
-        """Await `act` of every item, in as many tasks."""
+        """Await `act` of every item, in at most `at_once` tasks."""
         if isinstance(items, Sequence):
             at_once = min(at_once, len(items))
         left = iter(items)
@@ -312,30 +313,32 @@ class Awaited(Door):
             await asyncio.gather(*tasks)
         except (Exception, asyncio.CancelledError):
             for task in tasks:
-                if not task.cancelling():  # a second time would be not to wait for what has begun
+                if not task.cancelling():  # cancelling twice would not wait for a call that has begun
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def hold(self, size: int) -> AbstractContextManager[None]:
-        """Room in what all reads of the process may hold."""
-        return await BUDGET.hold(size)
+    async def reserve(self, size: int) -> AbstractContextManager[None]:
+        """Reserve room in the budget of all awaited reads of the process."""
+        return await BUDGET.reserve(size)
 
-    async def ask_once(self, asked: Asked, unknown: Callable[[], set[str]]) -> AbstractContextManager[None]:
-        """Wait for the reads of this loop that ask for some of that."""
+    async def single_flight(
+        self, in_flight: InFlight, unknown: Callable[[], set[str]]
+    ) -> AbstractContextManager[None]:
+        """Wait for the reads of this loop that are requesting some of the same names."""
         loop, wanted = asyncio.get_running_loop(), unknown()
         if not wanted:
             return nullcontext()
-        if others := {asked[loop, name] for name in wanted if (loop, name) in asked}:
-            # Once: of what is not there, nothing is known afterwards either.
+        if others := {in_flight[loop, name] for name in wanted if (loop, name) in in_flight}:
+            # Waiting once is enough: a name that does not exist is still unknown afterwards.
             await asyncio.wait(others)
             return nullcontext()
-        return Asking(asked, loop, wanted)
+        return Flight(in_flight, loop, wanted)
 
     def spans(self, total: int, count: int) -> Iterator[tuple[int, int]]:
-        """Spans of `count`."""
+        """Spans of at most `count`, so that a cancelled task ends after a short one."""
         for first in range(0, total, count):
             yield first, min(first + count, total)
 
 
-AWAITED = Awaited()
+ASYNC = AsyncScheduler()

@@ -1,4 +1,4 @@
-"""The stored chunks of one array: what arrays ask of them, and what goes the same way for every grid."""
+"""Reading and writing the stored chunks of one array: the part that is the same for every chunk grid."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zstore.engine.doors import CALLING, Door, drive
 from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, WINDOWS_AT_ONCE
 from zstore.engine.pool import thread_count
+from zstore.engine.schedulers import BLOCKING, Scheduler, drive
 from zstore.indexing.plans import AnyLayout, Plan
 from zstore.indexing.runs import Runs
 from zstore.model.array import ArrayModel
@@ -24,24 +24,24 @@ T = TypeVar("T")
 Cell = tuple[int, ...]
 Items = np.ndarray[Any, Any]
 
-# Writing to a store that takes its time, as many chunks are under way as hide that, and no more decoded
-# bytes than this, unless the engine's threads alone have more.
+# Chunks that are written at the same time to a store with latency, so that its latency is hidden, and the
+# most decoded bytes that they may have together (unless the engine's threads alone have more).
 WRITTEN_COUNT = 32
 WRITTEN_SIZE = 256 << 20
 
-# Of selections that are read side by side from such a store, so many bytes that they have fetched.
+# The most bytes that selections read at the same time from such a store have fetched and not yet decoded.
 READ_SIZE = 256 << 20
 
 
 class Chunks(ABC):
-    """What the engine keeps of one array; made anew when the array is resized.
+    """The chunks of one array in its store; made anew when the array is resized.
 
-    plan            a plan for integers, slices, ellipsis and new axes; None where there is something else
-    layout          what plans for reading are made against
-    write_layout    what plans for writing are made against
-    field_layout    what plans for writing some of the items' fields are made against
-    is_published    whether the array's document is there, on which chunks are locked; while it is not, nobody
-                    but the job that makes the array writes to it, each chunk once
+    plan            plans a selection of integers, slices, ellipsis and new axes; None for any other
+    layout          the layout that plans for reading are made against
+    write_layout    the layout that plans for writing are made against
+    field_layout    the layout that plans for writing some fields of structured items are made against
+    is_published    whether the array's metadata document exists: chunks are locked through it. Until it does,
+                    only the job that makes the array writes to it, and writes each chunk once
     """
 
     is_published = True
@@ -64,7 +64,7 @@ class Chunks(ABC):
         return self.write_layout
 
     def key(self, cell: Cell) -> str:
-        """The store key of a chunk (shard, where there are)."""
+        """The store key of the chunk (or shard) at a cell of the grid."""
         return join_key(self.path, self.model.keys.key(cell))
 
     def read(self, plan: Plan, out: Items, *, missing_is_fault: bool = False) -> None:
@@ -72,103 +72,103 @@ class Chunks(ABC):
 
         Raises
             CodecError: a chunk is damaged.
-            NotFoundError: a chunk is missing, where the caller said that this is a fault.
+            NotFoundError: a chunk is missing and `missing_is_fault` is true.
             StoreError: the store failed.
         """
-        drive(self.read_by(CALLING, plan, out, missing_is_fault))
+        drive(self.read_with(BLOCKING, plan, out, missing_is_fault))
 
-    async def read_by(self, door: Door, plan: Plan, out: Items, missing_is_fault: bool) -> None:
-        """`read`, through a door."""
+    async def read_with(self, scheduler: Scheduler, plan: Plan, out: Items, missing_is_fault: bool) -> None:
+        """Do what `read` does, with any scheduler."""
         if isinstance(plan, Runs):
-            await self._read_runs(door, plan, out, missing_is_fault)
+            await self._read_runs(scheduler, plan, out, missing_is_fault)
         else:
-            await self._read_box(door, plan, out, missing_is_fault)
+            await self._read_box(scheduler, plan, out, missing_is_fault)
 
-    async def read_many_by(
-        self, door: Door, plans: Sequence[Plan], outs: Sequence[Items], missing_is_fault: bool
+    async def read_many_with(
+        self, scheduler: Scheduler, plans: Sequence[Plan], outs: Sequence[Items], missing_is_fault: bool
     ) -> None:
-        """Fill each of `outs` with what its plan selects.
-
-        Raises what `read` raises.
-        """
+        """Fill each of `outs` with what its plan selects, as `read` does."""
         pairs = list(zip(plans, outs, strict=True))
         boxes = [pair for pair in pairs if not isinstance(pair[0], Runs)]
-        await self._read_many(door, [plan for plan, _ in boxes], [out for _, out in boxes], missing_is_fault)
+        await self._read_many(
+            scheduler, [plan for plan, _ in boxes], [out for _, out in boxes], missing_is_fault
+        )
         for plan, out in pairs:
             if isinstance(plan, Runs):
-                await self._read_runs(door, plan, out, missing_is_fault)
+                await self._read_runs(scheduler, plan, out, missing_is_fault)
 
     def write(self, plan: Plan, value: Items, *, has_fields: bool = False) -> None:
-        """Store `value` where the plan (made against `write_layout`) selects.
+        """Store `value` in the items that the plan (made against `write_layout`) selects.
 
         With `has_fields`, `value` has some of the items' fields, the plan is made against `field_layout`,
         and the other fields stay as they are.
 
-        Every chunk is either as it was or as it is to be, whatever interrupts; other writers of other parts
-        of a chunk are waited for.
+        Each chunk is replaced as a whole: whatever interrupts the write, readers find its old or its new
+        content. Writers of other parts of the same chunk wait for each other.
 
         Raises
             CodecError: a chunk that is covered in part is damaged, or cannot be encoded.
             StoreError: the store failed; ReadOnlyError: it is open for reading only.
         """
-        drive(self.write_by(CALLING, plan, value, has_fields))
+        drive(self.write_with(BLOCKING, plan, value, has_fields))
 
-    async def write_by(self, door: Door, plan: Plan, value: Items, has_fields: bool) -> None:
-        """`write`, through a door."""
+    async def write_with(self, scheduler: Scheduler, plan: Plan, value: Items, has_fields: bool) -> None:
+        """Do what `write` does, with any scheduler."""
         self.store.check_writable(self.path)
         if isinstance(plan, Runs):
             plan, value = plan.by_items(), value.reshape(-1)
-        await self._write(door, plan, value, has_fields)
+        await self._write(scheduler, plan, value, has_fields)
 
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
-        """`read`, of a plan that `layout` made, as `plan` does: a shorter way for a small window."""
-        drive(self._read_box(CALLING, plan, out, missing_is_fault))
+        """Do what `read` does for a plan made by `plan`, with less overhead: for small windows."""
+        drive(self._read_box(BLOCKING, plan, out, missing_is_fault))
 
     @abstractmethod
-    async def _read_box(self, door: Door, plan: Any, out: Items, missing_is_fault: bool) -> None:
-        """`read_by`, of a plan that `layout` made."""
+    async def _read_box(self, scheduler: Scheduler, plan: Any, out: Items, missing_is_fault: bool) -> None:
+        """Do what `read_with` does for a plan made against `layout`."""
 
     @abstractmethod
-    async def _write(self, door: Door, plan: Any, value: Items, has_fields: bool) -> None:
-        """`write_by`, of a plan that `write_layout` or `field_layout` made."""
+    async def _write(self, scheduler: Scheduler, plan: Any, value: Items, has_fields: bool) -> None:
+        """Do what `write_with` does for a plan made against `write_layout` or `field_layout`."""
 
     async def _read_many(
-        self, door: Door, plans: list[Any], outs: list[Items], missing_is_fault: bool
+        self, scheduler: Scheduler, plans: list[Any], outs: list[Items], missing_is_fault: bool
     ) -> None:
-        """`read_many_by`, of plans that `layout` made: one read for each, side by side."""
+        """Do what `read_many_with` does for plans made against `layout`: one concurrent read for each."""
         pairs = list(zip(plans, outs, strict=True))
 
         async def read_one(pair: tuple[Any, Items]) -> None:
-            await self._read_box(door, *pair, missing_is_fault)
+            await self._read_box(scheduler, *pair, missing_is_fault)
 
         if self.store.request_count > 1:
             most = max(1, READ_SIZE // max([1, *map(self._fetched_size, plans)]))
-            await door.each(read_one, pairs, min(door.read_count, self.store.request_count, most))
+            await scheduler.each(read_one, pairs, min(scheduler.read_count, self.store.request_count, most))
         else:
             at_once = thread_count() if len(pairs) >= thread_count() else 1
-            await door.each(read_one, pairs, at_once, waits=False)
+            await scheduler.each(read_one, pairs, at_once, waits=False)
 
     def _fetched_size(self, plan: Any) -> int:
         """The most bytes of fetched chunks that reading a plan holds at once."""
         return WINDOWS_AT_ONCE * WINDOW_SIZE
 
-    async def _read_runs(self, door: Door, runs: Runs, out: Items, missing_is_fault: bool) -> None:
-        """Read a plan of points item by item: as boxes, its chunks would be decoded several times."""
+    async def _read_runs(self, scheduler: Scheduler, runs: Runs, out: Items, missing_is_fault: bool) -> None:
+        """Read a plan of points item by item: read as boxes, its chunks would be decoded several times."""
         memory = out.reshape(-1)
-        await self._read_box(door, runs.by_items(), memory, missing_is_fault)
+        await self._read_box(scheduler, runs.by_items(), memory, missing_is_fault)
         if not np.may_share_memory(memory, out):
             out[...] = memory.reshape(out.shape)
 
     async def _change_each(
         self,
-        door: Door,
+        scheduler: Scheduler,
         pieces: Iterable[T],
         cell: Callable[[T], Cell],
         act: Callable[[T, threading.Semaphore], None],
     ) -> None:
-        """Call `act` for every piece, under the lock of the chunk at its cell.
+        """Call `act` for every piece of a write, under the lock of the chunk at the piece's cell.
 
-        Encoding is to wait for its turn, the second argument, so that only requests exceed the threads.
+        `act` gets a semaphore to hold while it encodes: more requests than threads may run at the same time,
+        but no more encoders.
         """
         threads, waiting_count = thread_count(), None
         if self.store.request_count > 1:
@@ -184,4 +184,4 @@ class Chunks(ABC):
 
         left = iter(pieces)
         while window := list(islice(left, WINDOW_COUNT)):
-            await door.map(change_one, window, waiting_count=waiting_count)
+            await scheduler.map(change_one, window, waiting_count=waiting_count)

@@ -1,4 +1,4 @@
-"""Gathering the documents of everything below a group into the group's own metadata."""
+"""Consolidated metadata: the documents of everything below a group, copied into the group's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zstore.storage.base import Store, join_key
 
 
 def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
-    """Write the documents of everything below the group at `path` into its own, and give its model.
+    """Write the documents of everything below the group at `path` into its own, and return its model.
 
     Documents are copied as they are: a node that zstore cannot read is consolidated like the others.
 

@@ -1,4 +1,4 @@
-"""Nodes in a store: reading and writing the metadata documents of arrays and groups.
+"""Reading and writing the metadata documents of arrays and groups in a store.
 
 Nothing that zstore changes is ever hidden by consolidated metadata: before a node is written, created or
 deleted, the consolidated blocks of the groups above it are removed from the store (docs/design/0002).
@@ -25,24 +25,24 @@ Documents = dict[str, bytes | memoryview]
 V2_KEYS = (v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY)
 V1_KEYS = (v1.ARRAY_KEY, v1.ATTRIBUTES_KEY)
 KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
-# A node's own documents, by the first of them: those behind one that is there say nothing.
+# The documents of one node, in order of precedence: of the first choice whose first key exists, all are read.
 ARRAY_AND_GROUP = ((v2.ARRAY_KEY, v2.ATTRIBUTES_KEY), (v2.GROUP_KEY, v2.ATTRIBUTES_KEY))
 CHOICES = {1: (V1_KEYS,), 2: ARRAY_AND_GROUP, 3: ((v3.KEY,),), None: ((v3.KEY,), *ARRAY_AND_GROUP)}
 # Names below a group that are its own documents, never members.
 METADATA_NAMES = frozenset((v3.KEY, *V2_KEYS, v2.CONSOLIDATED_KEY))
-# The document that is an array, and is locked while it or a chunk changes.
+# The document that makes a node an array; it is locked while it or a chunk changes.
 ARRAY_KEYS = {1: v1.ARRAY_KEY, 2: v2.ARRAY_KEY, 3: v3.KEY}
 GROUP_KEYS = {2: v2.GROUP_KEY, 3: v3.KEY}
 RENDER_ARRAY = {1: v1.render_array, 2: v2.render_array, 3: v3.render_array}
 
 
 def place(store: Store, path: str) -> str:
-    """How messages name the node at `path`."""
+    """The URL of the node at `path`, as error messages name it."""
     return f"{store.url}/{path}" if path else store.url
 
 
 def check_path(path: str | None) -> str:
-    """`path` below a store's root, without leading, trailing and double slashes; "" is the root.
+    """Normalize the path of a node: without leading, trailing and double slashes; "" is the store's root.
 
     Raises
         StoreError: it has a part "." or "..", or a NUL.
@@ -60,10 +60,10 @@ def check_path(path: str | None) -> str:
 def read_documents(
     store: Store, paths: Sequence[str], zarr_format: int | None = None, *, consolidated: bool = False
 ) -> list[Documents]:
-    """Per path, the metadata documents that are there, by key name; one request to the store for all.
+    """For each path, all metadata documents that exist there, by name; all are requested at once.
 
-    `consolidated` asks for v2's `.zmetadata` too (v3's is part of `zarr.json`). Without a format, v1's
-    documents are asked for where there are no others.
+    `consolidated` includes v2's `.zmetadata` (v3's is part of `zarr.json`). Without a format, v1's documents
+    are requested in a second round, for the paths without any other.
 
     Raises
         UnsupportedError: a format that zstore does not have.
@@ -90,7 +90,9 @@ def read_documents(
 def find_documents(
     store: Store, paths: Sequence[str], zarr_format: int | None = None, *, consolidated: bool = False
 ) -> list[Documents]:
-    """As `read_documents`, but per path no more than those of the node there: v3's, else an array's of v2.
+    """For each path, the documents of the node there, by name: v3's, else a v2 array's or group's, else v1's.
+
+    Unlike `read_documents`, it requests no more than it takes to tell which node it is.
 
     Raises
         UnsupportedError, StoreError: as `read_documents`.
@@ -103,12 +105,12 @@ def find_documents(
         return store.get_first(paths, choices)
     found: list[Documents]
     if store.request_count > 1:
-        # What is written today is v3: where it is not, another round trip costs less than four requests more.
+        # v3 is the usual case: for others, a second round trip costs less than four more requests for all.
         rest = choices[1:]
         try:
             found = store.get_first(paths, choices[:1])
         except StoreError as error:
-            # To those who may not list, servers say this of what is not there too.
+            # Servers deny access to keys that do not exist, too, unless the caller may list.
             if not error.is_denied:
                 raise
             found, rest = [{} for _ in paths], choices
@@ -122,7 +124,7 @@ def find_documents(
 def find_others(
     store: Store, paths: Sequence[str], found: list[Documents], choices: Sequence[Sequence[str]]
 ) -> None:
-    """Look for these documents where nothing was found yet."""
+    """Read the documents of `choices` for the paths that have none in `found` yet."""
     others = [index for index, documents in enumerate(found) if not documents]
     if others:
         asked = store.get_first([paths[index] for index in others], choices)
@@ -131,10 +133,11 @@ def find_others(
 
 
 def check_format(zarr_format: int | None, store: Store) -> int | None:
-    """The format to look for in the store, None for any; that of a store which was opened for one only.
+    """The Zarr format to look for, None for any; a store that was opened for one format decides.
 
     Raises
-        UnsupportedError: zstore has no such format. MetadataError: the store was opened for another.
+        UnsupportedError: zstore has no such format.
+        MetadataError: the store was opened for another format.
     """
     if zarr_format not in KEYS:
         raise UnsupportedError(f"zarr_format is {zarr_format!r}; expected 1, 2, 3 or None for any")
@@ -149,9 +152,9 @@ def check_format(zarr_format: int | None, store: Store) -> int | None:
 
 
 def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Iterator[tuple[str, Documents]]:
-    """(name, documents) of all that lies right below the group at `path`, be it a node or not.
+    """(name, documents) of all children of the group at `path`, whether they are nodes or not.
 
-    Names are listed by the call, which fails where the store cannot; documents are read with the first pair.
+    The call itself lists the names, and fails if the store cannot; the documents are read for the first pair.
 
     Raises
         UnsupportedError, StoreError: as `find_documents`.
@@ -168,9 +171,9 @@ def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Itera
 def list_below(
     store: Store, paths: Sequence[str], zarr_format: int | None = None
 ) -> Sequence[list[tuple[str, Documents]] | None]:
-    """For each of the groups at `paths` what `list_nodes` gives; None where they are better asked one by one.
+    """For each of the groups at `paths`, the pairs that `list_nodes` gives; None to call that one by one.
 
-    Of a store that takes its time, all are listed at once, and the documents of all are asked for at once.
+    In a store with latency, all groups are listed concurrently, and all documents requested at once.
     """
     if store.request_count == 1 or len(paths) < 2:
         return [None] * len(paths)
@@ -178,7 +181,7 @@ def list_below(
         listed = map_threads(partial(_list_names, store), paths, waiting_count=store.request_count)
         below = [join_key(path, name) for path, names in zip(paths, listed, strict=True) for name in names]
         found = iter(find_documents(store, below, zarr_format))
-    except StoreError:  # it comes up again for the group that it is about
+    except StoreError:  # listing one by one tells which group it is about
         return [None] * len(paths)
     return [list(zip(names, islice(found, len(names)), strict=True)) for names in listed]
 
@@ -188,9 +191,10 @@ def _list_names(store: Store, path: str) -> list[str]:
 
 
 def node_kind(documents: Mapping[str, Any]) -> str | None:
-    """ "v3", "v1", "array" or "group" (v2's), or None where the documents are no node.
+    """The kind of node: "v3", "v1", v2's "array" or "group", or None where the documents make no node.
 
-    v1's document has a name that any file may have: it counts where it is alone and says what v1 must say.
+    v1's document has the name "meta", which any file may have: it counts if there are no other documents and
+    it has a member that v1 requires.
     """
     if v3.KEY in documents:
         return "v3"
@@ -203,7 +207,7 @@ def node_kind(documents: Mapping[str, Any]) -> str | None:
 
 
 def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
-    """The model of the node that the documents describe; None where they are none. v3 comes first, v1 last.
+    """The model of the node that the documents describe, None if they make no node.
 
     Raises
         MetadataError, UnsupportedError: what the documents say cannot be read.
@@ -233,7 +237,7 @@ def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model 
 
 
 def render_node(model: Model) -> dict[str, dict[str, Any]]:
-    """The node's documents by key name, those that must be written last at the end."""
+    """The node's documents by name, in the order in which to write them."""
     zarr_format, is_array = model.zarr_format, isinstance(model, ArrayModel)
     if zarr_format not in (ARRAY_KEYS if is_array else GROUP_KEYS):
         what = "Zarr v1 has no groups" if zarr_format == 1 else "zstore writes 1, 2 and 3"
@@ -246,7 +250,7 @@ def render_node(model: Model) -> dict[str, dict[str, Any]]:
 
 
 def write_node(store: Store, path: str, model: Model, previous: Model | None = None) -> None:
-    """Write the node's documents over those there; with `previous`, only what differs from it.
+    """Write a node's documents over those that exist; with `previous`, only the ones that differ from its.
 
     Raises
         UnsupportedError: the model cannot be said in its format.
@@ -267,18 +271,35 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
                 store.delete(join_key(path, name))
 
 
-def check_above(store: Store, path: str, zarr_format: int) -> None:
-    """Refuse a node at `path` below an array, or below a node of another format, which would hide it.
+def publish_nodes(store: Store, base: str, models: Mapping[str, Model]) -> None:
+    """Write the documents of complete nodes, given by their paths below `base`, over those that exist.
+
+    Arrays come first, then groups from the deepest up: the topmost one makes all of them visible.
 
     Raises
-        MetadataError: something above is no group of that format.
+        UnsupportedError: the format of a model cannot express it.
+        ReadOnlyError, StoreError: the store refused.
+    """
+
+    def order(below: str) -> tuple[bool, bool, int, str]:
+        return not below, isinstance(models[below], GroupModel), -below.count("/"), below
+
+    for below in sorted(models, key=order):
+        write_node(store, join_key(base, below), models[below])
+
+
+def check_above(store: Store, path: str, zarr_format: int) -> None:
+    """Check that a node at `path` would be visible: all nodes above it are groups of its format.
+
+    Raises
+        MetadataError: a node above is an array, or has another format.
     """
     above = list(ancestors(path))
     check_groups(store, above, find_documents(store, above) if above else [], zarr_format)
 
 
 def check_groups(store: Store, above: Sequence[str], found: Sequence[Documents], zarr_format: int) -> None:
-    """Refuse what stands above new nodes, by its documents, where it is no group of their format."""
+    """Check the nodes above new ones by their documents, as `check_above` does."""
     for parent, documents in zip(above, found, strict=True):
         kind = node_kind(documents)
         if kind is None:
@@ -307,13 +328,13 @@ def ancestors(path: str) -> Iterator[str]:
 
 
 def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> None:
-    """Remove the consolidated metadata of the groups above `path`, so that none of it can be out of date."""
+    """Remove the consolidated metadata of the groups above `path`, before it gets outdated."""
     names = {2: (v2.CONSOLIDATED_KEY,), None: (v3.KEY, v2.CONSOLIDATED_KEY)}.get(zarr_format, (v3.KEY,))
     forget(store, [join_key(parent, name) for parent in ancestors(path) for name in names])
 
 
 def forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) -> None:
-    """Remove the consolidated metadata that these keys hold; `values` are theirs, where they are known."""
+    """Remove the consolidated metadata under these keys; `values` are their contents, if known."""
     if values is None:
         values = store.get_many([(key, None) for key in keys]) if keys else []
     for key, value in zip(keys, values, strict=True):

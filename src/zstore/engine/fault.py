@@ -1,4 +1,4 @@
-"""What the kernels found wrong, as an error that names the chunk and the array."""
+"""Faults that the kernels report, turned into errors that name the chunk and the array."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zstore.errors import ChecksumError, CodecError, NotFoundError, StoreError, 
 # (kind, errno, step, got, expected, outer cell, inner cell or None), see layout.h
 Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
 
-# The answers of a codec, see zstore_codec.h.
-CODEC_ANSWERS = {
+# The negative results of a codec's functions, see zstore_codec.h.
+CODEC_FAILURES = {
     -1: "the encoded bytes are damaged",
     -2: "the chunk decodes to more than {expected} bytes",
     -3: "the checksum does not match",
@@ -24,9 +24,10 @@ CODEC_ANSWERS = {
 def fault_error(
     fault: Fault, *, path: str, key: str, codecs: Sequence[str], origin: str | None = None
 ) -> BaseException:
-    """The error for a fault in the chunk stored under `key`; `codecs` names the native steps of the chain.
+    """The error for a fault in the chunk stored under `key`.
 
-    `origin` is what the chunk is a part of, where it is a part of something.
+    codecs  the names of the chain's native steps, in encoding order
+    origin  the file that the chunk is a part of, for a store of references to other files
     """
     error = _error(fault, path=path, key=key, codecs=codecs)
     if origin is not None and isinstance(error, ZstoreError):
@@ -56,7 +57,7 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
         name = "chunk" if inner is None else f"inner chunk {inner}"
         return NotFoundError(f"{name} is missing", path=path, key=key)
     if kind == "codec":
-        reason = CODEC_ANSWERS.get(got, f"answer {got}").format(expected=expected)
+        reason = CODEC_FAILURES.get(got, f"result {got}").format(expected=expected)
         kind_of = ChecksumError if got == -3 else CodecError
         return kind_of(
             f"codec {codecs[step]!r} failed{part}: {reason}", path=path, key=key, codec=codecs[step]

@@ -1,4 +1,4 @@
-"""The stored bytes that plans need of shards in a store that the kernels cannot open, in few requests."""
+"""Fetching the inner chunks that plans need from shards in remote stores, in as few requests as possible."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from typing import Any, NamedTuple
 from zstore._ext.engine.select import Plan
 from zstore._ext.engine.transfer import covers_outer
 from zstore.base.byterange import ByteRange
-from zstore.engine.doors import Act, Asked, Door, drive
 from zstore.engine.layout import BoundLayout
 from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedError, locate
+from zstore.engine.schedulers import Act, InFlight, Scheduler, drive
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Part, Parts, Store
 
-# An object and a stretch (offset, size) of it, None for all of it; and what was fetched, by that.
+# A key and a stretch (offset, size) of its value, None for all of it; and the fetched bytes by such names.
 Name = tuple[str, tuple[int, int] | None]
 Values = dict[Name, Any]
 
-# What one window holds at most: as many outer chunks, and as many bytes unless a single one has more. From a
-# store with latency so many windows are in memory at a time, some being fetched and some decoded; 24 MiB
-# under way are 800 MB/s at 30 ms. Of larger chunks, two.
+# The most outer chunks of one window, and its most bytes unless a single chunk has more. From a store with
+# latency, WINDOWS_AT_ONCE are in memory at a time, some being fetched and some decoded: 24 MiB in flight are
+# 800 MB/s at 30 ms. Of chunks larger than a window, two are.
 WINDOW_COUNT = 1024
 WINDOW_SIZE = 6 << 20
 WINDOWS_AT_ONCE = 4
 
-# A shard is fetched whole, which spares the round trip for its index, when half of it or more is needed and
-# no more than this is fetched in vain (a millisecond of 64 MB/s), or than a sixteenth of what is needed.
+# A shard is fetched whole, which saves the round trip for its index, when at least half of it is needed and
+# the rest is no more than SPARE_SIZE (a millisecond at 64 MB/s) or a sixteenth of what is needed.
 SPARE_SIZE = 64 << 10
 SPARE_SHARE = 16
 
 
 class Window(NamedTuple):
-    """Neighbouring outer chunks of the plan of that number, `first` to `last`, and their bytes.
+    """Fetched bytes of neighbouring outer chunks: `first` to `last` of the plan with number `plan`.
 
-    Those of each (`outer`), or of each inner chunk that is needed (`inner`, from the objects under `names`).
-    is_certain says that no shard can have been replaced between reading its index and its inner chunks.
+    outer       the bytes of each outer chunk, where they were fetched whole
+    inner       else the bytes of each inner chunk that the plan needs, and `names` the key each came from
+    is_certain  no shard can have been replaced between the reads of its index and of its inner chunks
     """
 
     plan: int
@@ -53,14 +54,14 @@ class Window(NamedTuple):
 
 @dataclass
 class Source:
-    """What fetching needs to know of one array, and the indexes of its shards that were read already."""
+    """One array as `Fetch` needs it, with the shard indexes that were read already."""
 
     store: Store
     model: ArrayModel
     bound: BoundLayout
     key: Callable[[tuple[int, ...]], str]
     indexes: ShardIndexes = field(default_factory=ShardIndexes)
-    asked: Asked = field(default_factory=dict)
+    in_flight: InFlight = field(default_factory=dict)
 
     @property
     def outer_size(self) -> int:
@@ -69,25 +70,29 @@ class Source:
 
 
 def windows_at_once(store: Store, outer_count: int | None, outer_size: int) -> int:
-    """How many windows to have in memory, of so many outer chunks, each of so many decoded bytes."""
+    """How many windows to have in memory at a time.
+
+    outer_count  outer chunks to read in all, None where that is not known
+    outer_size   decoded bytes of one of them
+    """
     if store.request_count == 1 or outer_count == 1:
         return 1
     return WINDOWS_AT_ONCE if outer_size <= WINDOW_SIZE else 2
 
 
 class Fetch:
-    """What plans need of the stored shards of an array, each stretch once.
+    """Fetches what plans need from the shards of one array, each stretch of bytes once.
 
-    The outer chunks of all plans are numbered one after the other.
+    The outer chunks of all plans are numbered consecutively; `o` is such a number.
     """
 
-    def __init__(self, door: Door, source: Source, plans: Sequence[Plan]) -> None:
-        self._door = door
+    def __init__(self, scheduler: Scheduler, source: Source, plans: Sequence[Plan]) -> None:
+        self._scheduler = scheduler
         self._source = source
         self._store = source.store
         self._plans = plans
         self._firsts = [0]
-        # For each outer chunk, its plan's number, where it lies, and its inner chunks as the plan has them.
+        # For each outer chunk: the number of its plan, its cell in the grid, and its tasks in the plan.
         self._outers: list[tuple[int, tuple[int, ...], range]] = []
         for number, plan in enumerate(plans):
             for cell, (first, last) in zip(plan.outer_cells(), pairwise(plan.outer_tasks()), strict=True):
@@ -107,27 +112,27 @@ class Fetch:
         ranges = [range(first, min(first + count, total)) for first in range(0, total, count)]
         at_once = windows_at_once(self._store, total, self._source.outer_size)
         inside = at_once if len(ranges) == 1 else 1
-        await self._door.each(partial(self._each_of, use, inside), ranges, at_once)
+        await self._scheduler.each(partial(self._each_of, use, inside), ranges, at_once)
 
     async def _each_of(self, use: Act[Window], at_once: int, numbers: Sequence[int]) -> None:
-        """`each_window`, of outer chunks that are located together."""
+        """Do what `each_window` does, for outer chunks whose indexes are read in one round of requests."""
         keys = {self._keys[o] for o in numbers if self._is_whole(o)}
         whole = {o for o in numbers if self._keys[o] in keys}
         located = await self._locate([o for o in numbers if o not in whole])
-        if len(self._plans) > 1:  # what several need of one shard is in one portion
+        if len(self._plans) > 1:  # so that one portion has all that several plans need of a shard
             numbers = sorted(numbers, key=self._keys.__getitem__)
 
         async def fetch(portion: tuple[list[int], int]) -> None:
             part, size = portion
-            with await self._door.hold(size):
+            with await self._scheduler.reserve(size):
                 values = await self._values(part, whole, located)
                 for window in self._windows(part, whole, located, values):
                     await use(window)
 
-        await self._door.each(fetch, [*self._portions(numbers, located)], at_once)
+        await self._scheduler.each(fetch, [*self._portions(numbers, located)], at_once)
 
     async def again(self, window: Window) -> Window:
-        """Fetch a window again, with the shards' indexes, because the first answer may mix two versions."""
+        """Fetch a window again, together with the shard indexes: the first answer may mix two versions."""
         begin = self._firsts[window.plan]
         numbers = list(range(begin + window.first, begin + window.last))
         for o in numbers:
@@ -139,7 +144,7 @@ class Fetch:
     def _windows(
         self, numbers: list[int], whole: set[int], located: dict[int, Located], values: Values
     ) -> Iterator[Window]:
-        """What was fetched for these outer chunks: a window for each run fetched in the same way."""
+        """The windows of these outer chunks: one per run of neighbours fetched in the same way."""
         places = {o: place for place, o in enumerate(numbers)}
         for (plan, is_whole, _), run in groupby(
             numbers, lambda o: (self._outers[o][0], o in whole, o - places[o])
@@ -161,7 +166,7 @@ class Fetch:
     def _portions(
         self, numbers: Sequence[int], located: Mapping[int, Located]
     ) -> Iterator[tuple[list[int], int]]:
-        """The outer chunks in portions of WINDOW_SIZE bytes to be fetched, with those bytes."""
+        """The outer chunks in portions of about WINDOW_SIZE bytes to fetch, each with its number of bytes."""
         portion: list[int] = []
         weight = 0
         counted: set[tuple[str, tuple[int, int]]] = set()
@@ -182,7 +187,7 @@ class Fetch:
             yield portion, weight
 
     def _is_whole(self, o: int) -> bool:
-        """Whether the shard is better fetched whole."""
+        """Whether to fetch the shard whole, rather than its index first."""
         number, cell, tasks = self._outers[o]
         plan = self._plans[number]
         if covers_outer(plan, cell):
@@ -200,7 +205,7 @@ class Fetch:
         return 2 * wanted >= there and spare <= max(SPARE_SIZE, wanted * size // SPARE_SHARE)
 
     async def _locate(self, numbers: Sequence[int]) -> dict[int, Located]:
-        """Where the inner chunks of these shards lie; once more where a shard was replaced meanwhile."""
+        """Where the inner chunks of these shards lie; tried twice, in case a shard is replaced meanwhile."""
         if not numbers:
             return {}
         source = self._source
@@ -208,9 +213,11 @@ class Fetch:
         cells = [self._inner_cells(o) for o in numbers]
         for is_last in (False, True):
             try:
-                with await self._door.ask_once(source.asked, partial(source.indexes.unknown, keys)):
+                with await self._scheduler.single_flight(
+                    source.in_flight, partial(source.indexes.unknown, keys)
+                ):
                     found = await locate(
-                        partial(self._door.get_parts, self._store),
+                        partial(self._scheduler.get_parts, self._store),
                         source.bound.shards,
                         keys,
                         cells,
@@ -227,21 +234,21 @@ class Fetch:
         return dict(zip(numbers, found, strict=True))
 
     async def _values(self, numbers: Sequence[int], whole: set[int], located: dict[int, Located]) -> Values:
-        """What is to be fetched for these outer chunks, by key and stretch (None: the whole object).
+        """Fetch the bytes that these outer chunks need, by key and stretch (None for the whole value).
 
-        `located` is brought up to date where a shard was replaced since its index was read.
+        `located` is brought up to date for shards that were replaced since their index was read.
         """
         values: Values = {}
         names: list[Name] = list(dict.fromkeys((self._keys[o], None) for o in numbers if o in whole))
-        partial = [o for o in numbers if o in located]
-        names += _names(located[o] for o in partial)
+        in_parts = [o for o in numbers if o in located]
+        names += _names(located[o] for o in in_parts)
         stale = await self._get(names, {one.key: one.shard for one in located.values()}, values)
         if not stale:
             return values
         for key in stale:
             self._source.indexes.drop(key)
-        located.update(await self._locate([o for o in partial if self._keys[o] in stale]))
-        names = _names(located[o] for o in partial if self._keys[o] in stale)
+        located.update(await self._locate([o for o in in_parts if self._keys[o] in stale]))
+        names = _names(located[o] for o in in_parts if self._keys[o] in stale)
         stale = await self._get(names, {one.key: one.shard for one in located.values()}, values)
         if stale:
             raise ShardReplacedError.of(sorted(stale), self._store.url)
@@ -250,13 +257,13 @@ class Fetch:
     async def _get(
         self, names: Sequence[Name], shards: Mapping[str, Shard | None], values: Values
     ) -> set[str]:
-        """Fetch these into `values`; gives the keys of shards replaced since their indexes were read."""
+        """Fetch into `values`; return the keys of shards that were replaced since their index was read."""
         requests = [(key, None if stretch is None else ByteRange(*stretch)) for key, stretch in names]
         stale = set()
         if not any(shard is not None and shard.version is not None for shard in shards.values()):
-            values.update(zip(names, await self._door.get_many(self._store, requests), strict=True))
+            values.update(zip(names, await self._scheduler.get_many(self._store, requests), strict=True))
         else:
-            parts = await self._door.get_parts(self._store, requests)
+            parts = await self._scheduler.get_parts(self._store, requests)
             for name, part in zip(names, parts, strict=True):
                 values[name] = None if part is None else part.data
                 shard = shards.get(name[0])
@@ -285,14 +292,14 @@ class Fetch:
         return drive(locate(get_parts, shards, keys, cells, path=self._store.url))
 
     def _inner_cells(self, o: int) -> list[tuple[int, ...]]:
-        """The inner chunks that are needed of an outer one."""
+        """The cells of the inner chunks that the plan needs from an outer chunk."""
         number, _, tasks = self._outers[o]
         plan = self._plans[number]
         return [plan.inner_cell(task) for task in tasks]
 
 
 def _names(located: Iterable[Located]) -> list[Name]:
-    """The requests to make, each once; an inner chunk of no bytes needs none."""
+    """The stretches to request, each once; an inner chunk of no bytes needs no request."""
     wanted = ((one.key, stretch) for one in located for stretch in one.stretches)
     return list(dict.fromkeys(name for name in wanted if name[1] is not None and name[1][1]))
 

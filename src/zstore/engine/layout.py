@@ -1,4 +1,4 @@
-"""From an array's model and codecs to the layout that the kernels work by."""
+"""Binding an array's model and codecs to the layout that the kernels read and write by."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from zstore.model.array import ArrayModel
 class BoundLayout:
     """How one array is read and written.
 
-    layout        what plans are made against: inner chunks, with the native codecs' steps, or with none where
-                  the chain is not native (the engine then decodes in Python and hands over plain items)
-    chain         of the outer chunk
-    shards        the sharding codecs, outermost first, that `layout` sees through; empty without
-    inner         the chain of the innermost chunk that `layout` deals in
-    step_names    of the native codecs that `layout` runs
-    is_native     `layout` decodes and encodes by itself
-    outer         the same array cut into outer chunks of plain items, for writing what is not native
+    layout        the layout that plans are made against: inner chunks, with the native codecs as its steps;
+                  without steps if the chain is not native (the engine then decodes in Python and gives the
+                  kernels plain items)
+    chain         the codecs of an outer chunk
+    shards        the sharding codecs that the kernels resolve by themselves, outermost first
+    inner         the codecs of an inner chunk of the innermost of these shards
+    step_names    the names of the native codecs that `layout` runs
+    is_native     whether `layout` decodes and encodes by itself
+    outer         the layout of outer chunks of plain items, for writing chains that are not native
     """
 
     layout: Layout
@@ -43,7 +44,7 @@ class BoundLayout:
 
 
 def bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout:
-    """The layout of an array; of one whose items are objects, the layout of handles for them.
+    """Bind an array's codecs to its layout; for items that are Python objects, to a layout of handles.
 
     Raises
         UnknownExtensionError: a codec that nobody offers.
@@ -71,12 +72,12 @@ def bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout
 
 
 def bind_handles(model: ArrayModel, chain: Chain) -> Layout:
-    """The layout of handles for the items of an array, cut into its outer chunks."""
+    """The layout of an array's outer chunks, with handles in the place of its items."""
     return _make_layout(model, chain, [], [], is_plain=True, has_handles=True)
 
 
 def _index_options(shard: ShardingIndexed) -> tuple[bool, bool] | None:
-    """(has a checksum, is big-endian) of an index that the kernels read; None for any other."""
+    """(has a checksum, is big-endian) of a shard index that the kernels can read; None for any other."""
     assert shard.index is not None
     serializer, codecs = shard.index.serializer, shard.index.bytes_codecs
     if not isinstance(serializer, Bytes) or shard.index.array_codecs or len(codecs) > 1:
@@ -87,7 +88,7 @@ def _index_options(shard: ShardingIndexed) -> tuple[bool, bool] | None:
 
 
 def _native_steps(chain: Chain) -> tuple[list[Any], tuple[str, ...]] | None:
-    """(capsules, names) of a chain that the kernels run by themselves; None when some codec cannot."""
+    """(capsules, names) of a chain that the kernels run by themselves; None if some codec is not native."""
     serializer = chain.serializer
     if not isinstance(serializer, Bytes) or len(chain.bytes_codecs) > 15:
         return None
@@ -103,7 +104,7 @@ def _native_steps(chain: Chain) -> tuple[list[Any], tuple[str, ...]] | None:
 
 
 def _strides(chain: Chain) -> tuple[int, ...]:
-    """Byte strides of a decoded chunk as it is stored: C order, seen through the transposes."""
+    """Byte strides that view a decoded chunk, stored in C order, with its transposes undone."""
     shape, axes = chain.spec.shape, list(range(len(chain.spec.shape)))
     for codec in chain.array_codecs:
         assert isinstance(codec, Transpose)

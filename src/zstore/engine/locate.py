@@ -1,4 +1,4 @@
-"""Where inner chunks lie in shards of a store that the kernels cannot open: by their indexes."""
+"""Finding inner chunks in the shards of remote stores, by the indexes of the shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zstore.errors import CodecError, StoreError, ZstoreError
 from zstore.storage.base import Part, Parts, Request
 
 MISSING = [EMPTY, EMPTY]
-# So many slots are counted sooner one by one than by numpy.
+# Up to this many slots, a loop in Python is faster than numpy.
 FEW_COUNT = 16
 
 GetParts = Callable[[Sequence[Request]], Coroutine[Any, Any, Parts]]
@@ -34,7 +34,7 @@ class ShardReplacedError(StoreError):
 
     @classmethod
     def of(cls, keys: Sequence[str], path: str) -> ShardReplacedError:
-        """The error for these keys of the array or store at `path`."""
+        """The error for shards under these keys of the array or store at `path`."""
         error = cls("shard was replaced while it was read", path=path, key=keys[0])
         error.keys = tuple(keys)
         return error
@@ -42,7 +42,7 @@ class ShardReplacedError(StoreError):
 
 @dataclass
 class Shard:
-    """A stored object: its size and version when it was first read, and the indexes found in it."""
+    """A stored shard: its size and version when it was first read, and the indexes found in it."""
 
     size: int
     version: str | None
@@ -50,7 +50,7 @@ class Shard:
 
     @property
     def memory_size(self) -> int:
-        """Bytes that the indexes take."""
+        """Bytes that the indexes take in memory."""
         return 512 + sum(index.entries.nbytes for index in list(self.indexes.values()))
 
     def is_source_of(self, part: Part) -> bool:
@@ -59,9 +59,9 @@ class Shard:
 
 
 class Located(NamedTuple):
-    """For one stored object, the stretch of each inner chunk that was looked for, None where it has none.
+    """The stretches (offset, size) of inner chunks in one stored shard, None for those that it does not hold.
 
-    shard is None where there is no such object.
+    `shard` is None if nothing is stored under `key`.
     """
 
     key: str
@@ -70,7 +70,7 @@ class Located(NamedTuple):
 
 
 class ShardIndexes:
-    """The shards of one array that were read last, where the store tells whether they are still the same."""
+    """A least-recently-used cache of one array's shard indexes, for stores that give values a version."""
 
     def __init__(self, limit_size: int = 32 << 20) -> None:
         self._limit_size = limit_size
@@ -80,12 +80,12 @@ class ShardIndexes:
         self._are_kept = True
 
     def unknown(self, keys: Sequence[str]) -> set[str]:
-        """Those of `keys` that are known once somebody has asked for them: none where nothing is kept."""
+        """The `keys` that would be in the cache once they are read; none for a store without versions."""
         with self._lock:
             return {key for key in keys if key not in self._kept} if self._are_kept else set()
 
     def get(self, key: str) -> Shard | None:
-        """What is known of the object under `key`."""
+        """The cached indexes of the shard under `key`."""
         with self._lock:
             if key not in self._kept:
                 return None
@@ -93,7 +93,7 @@ class ShardIndexes:
             return self._kept[key][0]
 
     def keep(self, key: str, shard: Shard) -> None:
-        """Remember a shard that has a version; those that were not used for longest are forgotten."""
+        """Add a shard that has a version; the least recently used ones make room for it."""
         if shard.version is None:
             self._are_kept = False
             return
@@ -105,7 +105,7 @@ class ShardIndexes:
                 self._size -= self._kept.popitem(last=False)[1][1]
 
     def drop(self, key: str) -> None:
-        """Forget a shard that is written or was found changed."""
+        """Remove a shard that was written, or found changed."""
         with self._lock:
             _, size = self._kept.pop(key, (None, 0))
             self._size -= size
@@ -120,10 +120,10 @@ async def locate(
     path: str,
     known: ShardIndexes | None = None,
 ) -> list[Located]:
-    """Where in each object `keys[i]` its inner chunks `cells[i]` lie: one round trip per level of shards.
+    """Where the inner chunks `cells[i]` lie in the shard under `keys[i]`: one round trip per level of shards.
 
-    `cells` are grid coordinates of innermost chunks in the array. What is `known` is not asked for again, but
-    where nothing would be left to read that shows whether it still holds.
+    `cells` are grid coordinates of innermost chunks in the array. An index in the cache `known` is not read
+    again, unless it says that none of the wanted chunks exists: no later read would show that it is outdated.
 
     Raises
         CodecError: an index is damaged, or says that an inner chunk lies where it cannot.

@@ -1,4 +1,8 @@
-"""Making and removing nodes: what is there first, which marks say what is under way, what comes last."""
+"""Making and removing nodes, so that an interruption leaves the old state, the new one, or a marked rest.
+
+A mark is a key that says that the nodes at and below a path are being made or removed. Node documents are
+written last and deleted first; called again, the same operation clears away what an interrupted one left.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +42,15 @@ from zstore.storage.base import Store, join_key
 
 Model = ArrayModel | GroupModel
 
-# Lies where a node is being removed or filled, and is no node: what is there belongs to nobody else.
+# The key of a mark: what lies beside it belongs to the operation that put it there.
 UNFINISHED = ".zstore-unfinished"
-# What a new node finds in its place: one, or the rest of one, or attributes that belong to none.
+# What may exist where a new node goes: a node, the rest of one, or attributes without a node.
 ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 NODE_NAMES = frozenset(name for choice in ANY for name in choice)
 
 
 def _check_names(store: Store, path: str, zarr_format: int) -> None:
-    """Refuse names that no new node may have; those that others gave are read.
+    """Check that a new node's name is allowed; existing nodes may have any name.
 
     Spec
         Zarr v3, "Node names": no name of periods only, none that begins with "__".
@@ -86,14 +90,14 @@ def create_node(
             fill()
             _put_documents(store, path, place_of.encoded[path])
         except BaseException:
-            # Whoever cannot clean up either shall hear what went wrong first.
+            # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError):
                 for name in place_of.encoded[path]:
                     store.delete(join_key(path, name))
                 delete_node(store, path)
             raise
         with suppress(StoreError):
-            store.delete(mark)  # beside a node it says nothing
+            store.delete(mark)  # beside a complete node a mark means nothing
 
 
 def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool = False) -> None:
@@ -147,14 +151,14 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
 
 
 class _Places(NamedTuple):
-    """Where new nodes are about to be written: their documents, and the paths below which nothing lies."""
+    """The documents of nodes that are about to be written, and the paths among theirs that are empty."""
 
     encoded: dict[str, dict[str, bytes]]
     empty: set[str]
 
 
 def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool) -> _Places:
-    """Refuse nodes that cannot be made, make the groups above them, and remove what is replaced."""
+    """Check that the nodes can be made, make the groups above them, and remove what they replace."""
     zarr_format = next(iter(models.values())).zarr_format
     check_format(zarr_format, store)
     encoded = {}
@@ -208,7 +212,7 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
 
 
 def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -> None:
-    """Refuse a place that is taken, unless what is there is to be replaced."""
+    """Check that no node is at `path`, and none being made there, unless it is to be replaced."""
     if overwrite:
         return
     if UNFINISHED in found and not has_ended(_marks(found[UNFINISHED]).get("writer")):
@@ -224,10 +228,10 @@ def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -
 def _survey(
     store: Store, above: list[str], paths: list[str], zarr_format: int
 ) -> tuple[list[Documents], dict[str, Documents], set[str]]:
-    """What is at each place above new nodes, and at theirs; and the paths below which nothing lies.
+    """The documents above new nodes, the documents at their paths, and the paths that are empty.
 
-    The store is asked for v3's document of each place above, if the nodes are v3's, and lists the new places,
-    by what holds several of them: one request each, where all the documents that there may be are seven.
+    For v3, the document of each path above is requested. The new paths are listed, several in one listing
+    where they have one parent: a listing is one request, reading every possible document would be seven.
     """
     names: dict[str, set[str]] = {}
     asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
@@ -239,7 +243,7 @@ def _survey(
     try:
         map_threads(lambda ask: ask(), asks, waiting_count=min(2, store.request_count))
     except StoreError as error:
-        # Who may write and read, but not list, asks for every document.
+        # A caller that may read and write, but not list, requests every document.
         if not error.is_denied and error.errno is not None:
             raise
         everything = store.get_first([*above, *paths], ANY)
@@ -252,7 +256,7 @@ def _survey(
 
 
 def _list_places(store: Store, paths: Sequence[str], names: dict[str, set[str]]) -> None:
-    """The names right below each path, from as few listings as tell them."""
+    """Find the names of each path's children with as few listings as possible."""
     if len(paths) == 1:
         names[paths[0]] = set(store.list_children(paths[0]))
         return
@@ -260,7 +264,7 @@ def _list_places(store: Store, paths: Sequence[str], names: dict[str, set[str]])
     for depth in range(-1, max(map(_depth, paths)) + 1):
         here = [path for path in paths if _depth(path) == depth]
         if depth >= 0:
-            # What holds several of them is listed itself, where that was not done a level higher.
+            # A parent of several paths is listed, unless the level above was enough to tell.
             held = {path.rpartition("/")[0] for path in here}
             _list_all(store, [parent for parent in held if parents[parent] > 1], names)
             for path in here:
@@ -277,7 +281,7 @@ def _list_all(store: Store, paths: Iterable[str], names: dict[str, set[str]]) ->
 
 
 def _depth(path: str) -> int:
-    """How many names lie above the last; -1 of the root."""
+    """The number of path parts above the last one; -1 for the root."""
     return path.count("/") if path else -1
 
 
@@ -287,7 +291,7 @@ def _put_documents(store: Store, path: str, encoded: Mapping[str, bytes]) -> Non
 
 
 def is_unfinished(store: Store, path: str) -> bool:
-    """Whether the removal or the making of a node at `path` was begun, and did not end."""
+    """Whether a node at `path` is being made or removed, or was when that was interrupted."""
     return store.get(join_key(path, UNFINISHED)) is not None
 
 
@@ -300,7 +304,7 @@ def _unfinished(where: str, what: str, expected: str) -> StoreError:
 
 
 def _marks(mark: bytes | memoryview) -> dict[str, Any]:
-    """What a mark says; nothing where it cannot be read."""
+    """The content of a mark; empty if it cannot be read."""
     try:
         return parse_json(mark, path="", key=UNFINISHED)
     except MetadataError:
@@ -309,7 +313,7 @@ def _marks(mark: bytes | memoryview) -> dict[str, Any]:
 
 @contextmanager
 def _marked(store: Store, path: str, made: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Mark the place of a node that is removed, or that is `made`; gives the mark's key, to delete it."""
+    """Put a mark at `path`, with what is being `made` there if anything is; gives its key, to delete it."""
     mark = join_key(path, UNFINISHED)
     with writing() as writer:
         store.put(mark, render_json({"writer": writer, "made": made}))
@@ -317,11 +321,11 @@ def _marked(store: Store, path: str, made: Mapping[str, Any] | None = None) -> I
 
 
 def delete_node(store: Store, path: str) -> None:
-    """Remove the node at `path` and everything below it; siblings stay. Nothing happens where there is none.
+    """Remove the node at `path`, if there is one, and everything below it.
 
-    A store that can removes all of it at once. Elsewhere a mark says that what is there is being removed,
-    and goes last: called again, it finishes what was interrupted. Of an array that was not yet one, the
-    chunks go and nothing else.
+    Some stores remove all of it at once. In others a mark says that it is being removed, and is deleted last:
+    called again, this finishes an interrupted removal. Of an array that was never completed, only the chunks
+    are removed.
 
     Raises
         ReadOnlyError, StoreError: the store refused.
@@ -348,7 +352,7 @@ def delete_node(store: Store, path: str) -> None:
 
 
 def _delete_chunks(store: Store, path: str, made: Any) -> None:
-    """Remove the chunks of an array that `made` describes, as `create_node` noted it."""
+    """Remove the chunks of the array that a mark's `made` describes (written by `create_node`)."""
     try:
         name, separator, ndim = made["keys"]
         keys = ChunkKeys(str(name), str(separator))
@@ -364,7 +368,7 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
 
 
 def _delete_below(store: Store, path: str) -> None:
-    """Remove everything below `path` but the mark there; documents first, so that no array lacks chunks."""
+    """Remove everything below `path` but the mark there: documents first, so that no array lacks chunks."""
     delete_all = partial(map_threads, store.delete, waiting_count=store.request_count)
     if store.removes_whole:
         names = prefixes = set(store.list_children(path)) - {UNFINISHED}
@@ -381,9 +385,9 @@ def _delete_below(store: Store, path: str) -> None:
 
 
 def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
-    """Refuse to lay a new array over the chunks of one whose metadata is gone: it would show their values.
+    """Check that there are no chunks of an array whose metadata is gone: a new array would show their values.
 
-    Who may not list is not told.
+    Does nothing if the caller may not list the store.
     """
     try:
         names = store.list_children(path)

@@ -1,7 +1,7 @@
-"""Items that the kernels cannot move (strings, objects, single fields): handles go through a plan for them.
+"""Handles: numbers that the kernels move in the place of strings, Python objects and single fields.
 
-A handle is a uint64 that stands for one item as long as its table is there; 0 is the fill value. Why, and
-what else was thought of: docs/design/0005-handles.md.
+A handle is a uint64 that stands for one item as long as its table exists; 0 is the fill value. The reasons
+and the alternatives: docs/design/0005-handles.md.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Handles = np.ndarray[Any, np.dtype[np.uint64]]
 class Table(ABC):
     """The items that handles stand for, during one read or while one chunk is written.
 
-    `keeps_old` says that what a chunk holds counts even where all of its items are written.
+    `keeps_old` says that a chunk's old content is needed even if all of its items are written.
     """
 
     keeps_old = False
 
     @abstractmethod
     def take_in(self, items: Items) -> Handles:
-        """Handles for these items, in the same shape."""
+        """Add items to the table; return their handles, in the same shape."""
 
     def decode(self, chain: Chain, data: Any) -> Handles:
-        """Handles for the items of an encoded chunk.
+        """Add the items of an encoded chunk to the table; return their handles.
 
         Raises
             CodecError: the chunk is damaged.
@@ -47,24 +47,24 @@ class Table(ABC):
 
     @abstractmethod
     def items(self, handles: Handles) -> Items:
-        """The items behind these handles."""
+        """The items that these handles stand for."""
 
     def put(self, handles: Handles, out: Items) -> None:
-        """Put the items behind these handles into `out`, which has their shape."""
+        """Store the items that these handles stand for in `out`, which has their shape."""
         out[...] = self.items(handles)
 
     @abstractmethod
     def fork(self) -> Self:
-        """A table in which the same handles stand for the same items, and that takes in others by itself."""
+        """A copy in which the same handles stand for the same items, to add others to."""
 
     def take_in_broadcast(self, items: Items) -> Handles:
-        """As `take_in`, with every item that is repeated by a stride of 0 taken in once."""
+        """Do what `take_in` does, adding each item that is repeated by a stride of 0 only once."""
         narrow = (slice(0, 1) if stride == 0 else slice(None) for stride in items.strides)
         return np.broadcast_to(self.take_in(items[(*narrow, ...)]), items.shape)
 
 
 class SpanTable(Table):
-    """Strings and bytes: a handle is where an item lies in the bytes of a chunk, which are kept."""
+    """Strings and bytes: a handle is an item's address in the bytes of a chunk, which the table keeps."""
 
     def __init__(self, codec: Vlen, kept: tuple[Any, ...] = ()) -> None:
         self._codec = codec
@@ -107,7 +107,7 @@ class SpanTable(Table):
 
 
 class ObjectTable(Table):
-    """Other objects: a handle is an item's place among all that were taken in."""
+    """Other objects: a handle is an item's position among all items that were added."""
 
     def __init__(self, fill_value: Any, parts: tuple[Items, ...] = ()) -> None:
         self._fill_value = fill_value
@@ -126,7 +126,7 @@ class ObjectTable(Table):
         return handles.reshape(items.shape)
 
     def _is_filled(self, flat: Items) -> Any:
-        # Only what can be compared without surprises: 0.0 is -0.0 too, and arrays compare item by item.
+        # Only types whose == is safe here: 0.0 equals -0.0, and arrays compare item by item.
         fill, kind = self._fill_value, type(self._fill_value)
         if kind not in (str, bytes, int, bool, type(None)):
             return np.zeros(len(flat), bool)
@@ -135,7 +135,7 @@ class ObjectTable(Table):
     def items(self, handles: Handles) -> Items:
         flat = handles.reshape(-1)
         made: Items = np.empty(len(flat), object)
-        # The fill value, what is written and what was there each by itself; many chunks together.
+        # Three parts at most (fill value, new and old items) are searched one by one; more are joined first.
         parts = self._parts if len(self._parts) <= 3 else [np.concatenate(self._parts)]
         first = 0
         for part in parts:
@@ -149,9 +149,9 @@ class ObjectTable(Table):
 
 
 class FieldTable(Table):
-    """A handle is a place among the items that are written; 0 leaves the item as it was.
+    """Single fields: a handle is a position among the items that are written; 0 leaves an item as it is.
 
-    `values` has the fields to be written, and no others.
+    `values` has only the fields that are written.
     """
 
     keeps_old = True
@@ -162,7 +162,7 @@ class FieldTable(Table):
         self._old = old
 
     def handles(self) -> Handles:
-        """The handles of the items that are written, in the items' shape."""
+        """The handles of the written items, in their shape."""
         return np.arange(1, self._values.size + 1, dtype=HANDLE).reshape(self._values.shape)
 
     def take_in(self, items: Items) -> Handles:
@@ -187,28 +187,28 @@ class FieldTable(Table):
 
 
 def table_to_read(chain: Chain) -> Table:
-    """A table for decoding chunks of `chain` and making items of them."""
+    """An empty table for reading chunks that `chain` encodes."""
     if isinstance(chain.serializer, Vlen) and chain.serializer.spec is not None:
         return SpanTable(chain.serializer)
     return table_to_write(chain)
 
 
 def table_to_write(chain: Chain) -> Table:
-    """A table for putting items into chunks of `chain`."""
+    """An empty table for writing chunks that `chain` encodes."""
     if chain.spec.dtype.kind == "T":
         return SpanTable(VlenUtf8(chain.spec))
     return ObjectTable(chain.spec.fill_value)
 
 
 def single(item: Any, dtype: Any = object) -> Items:
-    """A 0-d array of one item, whatever numpy would take it for."""
+    """A 0-d array that holds one item, even an item that numpy would take for a sequence."""
     made: Items = np.empty(1, dtype)
     made[0] = item
     return made.reshape(())
 
 
 def as_items(value: Any, data_type: DataType, shape: tuple[int, ...] | None = None) -> Items:
-    """`value` as items of a type that is an object, to be broadcast to `shape` where that is known.
+    """`value` as items of a data type of strings, bytes or objects, ready to be broadcast to `shape`.
 
     Raises
         CodecError: an item is not of that type.
@@ -229,7 +229,7 @@ def as_items(value: Any, data_type: DataType, shape: tuple[int, ...] | None = No
 
 
 def _as_objects(value: Any, shape: tuple[int, ...] | None) -> Items:
-    """Items that may be sequences themselves: one for one place, and one for each place of one dimension."""
+    """An array of objects that may be sequences themselves: `shape` tells how many items `value` is."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
         return value
     if shape == ():

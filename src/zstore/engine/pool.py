@@ -1,4 +1,4 @@
-"""How much of the machine the engine uses: its threads, and the memory for chunks that are kept decoded."""
+"""The engine's threads, and its memory for decoded chunks: settings of the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _inside = threading.local()
 
 
 def thread_count() -> int:
-    """The most threads that one read or write uses: `set_threads`, else ZSTORE_THREADS, else the CPUs.
+    """The most threads that one read or write uses: as `set_threads` or ZSTORE_THREADS says, else the CPUs.
 
     Raises
         ValueError: ZSTORE_THREADS is no whole number of 1 or more.
@@ -37,22 +37,18 @@ def set_threads(count: int | None) -> None:
         ValueError: fewer than one.
     """
     global _chosen
-    _chosen = None if count is None else _checked(count)
-
-
-def _checked(count: int) -> int:
-    if count < 1:
+    if count is not None and count < 1:
         raise ValueError(f"thread count {count}, expected 1 or more")
-    return count
+    _chosen = count
 
 
 def map_threads(
     function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
 ) -> list[R]:
-    """`function` of every item, in order, on the engine's number of threads; the first error stops the rest.
+    """`function` of every item, in order, on `thread_count()` threads; the first error stops the rest.
 
-    Inside a call that is already one of many, it runs on the calling thread: threads never multiply. Work
-    that mostly waits gets `waiting_count` threads instead, wherever it runs.
+    On a thread of such a pool it runs without further threads, so that nested calls do not multiply them.
+    Work that mostly waits gets `waiting_count` threads, even there.
     """
     work = list(items)
     is_waiting = waiting_count is not None
@@ -72,7 +68,7 @@ def map_threads(
 
 
 def enter_worker() -> None:
-    """Say that the calling thread is one of many: what it maps, it does by itself."""
+    """Mark the calling thread as one of a pool: what it maps, it runs without further threads."""
     _inside.is_worker = True
 
 
@@ -80,7 +76,7 @@ _END: Any = object()
 
 
 def ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """The items, each being made on another thread while the one before it is used."""
+    """Prefetch: the items, each made on another thread while the one before it is in use."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
@@ -93,13 +89,13 @@ def ahead(items: Iterator[T]) -> Generator[T, None, None]:
 def set_cache_size(size: int | None) -> None:
     """Keep at most `size` bytes of decoded chunks, of all arrays of this process together; None: the default.
 
-    A chunk is kept when it was read in part for the second time, for native codecs and chunks in a
-    directory, and used again only while its file is the same (device, inode, size and times). What is kept
-    goes when others are used more, and with its array. The default is ZSTORE_CACHE_SIZE, else 128 MiB; 0
-    keeps none.
+    Chunks in a directory, of native codecs, are kept when they are read in part for the second time, and are
+    used again only while their file is the same (device, inode, size and times). Chunks that are used less
+    make room for others, and all of an array's go with the array. The default is ZSTORE_CACHE_SIZE, else
+    128 MiB; 0 keeps none.
 
     Raises
-        ValueError: fewer than none, or ZSTORE_CACHE_SIZE is no whole number.
+        ValueError: a negative size, or ZSTORE_CACHE_SIZE is no whole number.
     """
     if size is None:
         size = read_count("ZSTORE_CACHE_SIZE", CACHE_SIZE, least=0)

@@ -1,4 +1,4 @@
-"""Arrays whose chunks differ in shape, read and written in Python, chunk by chunk."""
+"""Reading and writing arrays whose chunks differ in shape (rectilinear grids), chunk by chunk, in Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, Items
-from zstore.engine.doors import Door
 from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, windows_at_once
 from zstore.engine.objects import single
 from zstore.engine.regular import RegularChunks
+from zstore.engine.schedulers import Scheduler
 from zstore.errors import NotFoundError, ZstoreError, located
 from zstore.indexing.rectilinear import Part, RectilinearLayout, RectilinearPlan, plan_basic
 from zstore.model.array import ArrayModel
@@ -28,7 +28,7 @@ from zstore.storage.base import Store
 def open_chunks(
     store: Store, path: str, model: ArrayModel, *, cache_size: int = 0, allow_pickle: bool = False
 ) -> Chunks:
-    """The stored chunks of one array, whatever its grid.
+    """The stored chunks of one array, by the reader and writer for its grid.
 
     Raises
         UnknownExtensionError: a codec that nobody offers.
@@ -41,7 +41,7 @@ def open_chunks(
 
 
 class RectilinearChunks(Chunks):
-    """The stored chunks of one array whose chunks differ in shape."""
+    """The stored chunks of an array whose chunks differ in shape."""
 
     def __init__(
         self, store: Store, path: str, model: ArrayModel, grid: RectilinearGrid, *, allow_pickle: bool
@@ -59,7 +59,9 @@ class RectilinearChunks(Chunks):
             self.model.codecs, ChunkSpec(shape, self.dtype, self.fill_value, self._allow_pickle)
         )
 
-    async def _read_box(self, door: Door, plan: RectilinearPlan, out: Items, missing_is_fault: bool) -> None:
+    async def _read_box(
+        self, scheduler: Scheduler, plan: RectilinearPlan, out: Items, missing_is_fault: bool
+    ) -> None:
         def scatter(piece: tuple[Part, Any]) -> None:
             part, data = piece
             key = self.key(part.cell)
@@ -74,18 +76,18 @@ class RectilinearChunks(Chunks):
 
         async def read(window: list[Part]) -> None:
             values: list[Any] = [None] * len(window)
-            with await door.hold(sum(map(self._part_size, window))):
+            with await scheduler.reserve(sum(map(self._part_size, window))):
                 if is_remote:
                     values = list(
-                        await door.get_many(self.store, [(self.key(part.cell), None) for part in window])
+                        await scheduler.get_many(self.store, [(self.key(part.cell), None) for part in window])
                     )
-                await door.map(scatter, zip(window, values, strict=True))
+                await scheduler.map(scatter, zip(window, values, strict=True))
 
         is_remote = self.store.request_count > 1
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size)) if is_remote else WINDOW_COUNT
         parts = plan.parts()
         windows = iter(lambda: list(islice(parts, count)), [])
-        await door.each(read, windows, windows_at_once(self.store, None, self.chunk_size))
+        await scheduler.each(read, windows, windows_at_once(self.store, None, self.chunk_size))
 
     def _part_size(self, part: Part) -> int:
         return prod(part.shape) * self.dtype.itemsize
@@ -94,7 +96,9 @@ class RectilinearChunks(Chunks):
         with located(self.store.url, key):
             return self._chain(part.shape).decode(data)
 
-    async def _write(self, door: Door, plan: RectilinearPlan, value: Items, has_fields: bool) -> None:
+    async def _write(
+        self, scheduler: Scheduler, plan: RectilinearPlan, value: Items, has_fields: bool
+    ) -> None:
         def write_part(part: Part, turn: threading.Semaphore) -> None:
             key = self.key(part.cell)
             if has_fields:
@@ -109,7 +113,7 @@ class RectilinearChunks(Chunks):
             else:
                 self.store.put(key, data)
 
-        await self._change_each(door, plan.parts(), lambda part: part.cell, write_part)
+        await self._change_each(scheduler, plan.parts(), lambda part: part.cell, write_part)
 
     def _gather(self, part: Part, value: Items, old: Any, key: str) -> Items:
         """The decoded chunk after the write: its stored items, with the new ones put in."""

@@ -1,4 +1,4 @@
-"""Chunks of one shape: read and written by the shortest way that the store and the codecs allow."""
+"""Reading and writing arrays whose chunks are all of one shape, by the fastest way for store and codecs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import WRITTEN_SIZE, Cell, Chunks, Items
 from zstore.engine.documents import ARRAY_KEYS
-from zstore.engine.doors import CALLING, Door
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window, windows_at_once
 from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
 from zstore.engine.objects import HANDLE, FieldTable, Table, table_to_read, table_to_write
 from zstore.engine.pool import thread_count
+from zstore.engine.schedulers import BLOCKING, Scheduler
 from zstore.errors import CodecError, ZstoreError, located
 from zstore.indexing.runs import Runs, Share
 from zstore.model.array import ArrayModel
@@ -34,20 +34,20 @@ from zstore.storage.base import Store
 
 T = TypeVar("T")
 
-# Outer chunks in memory are made together, as many in one call.
+# Outer chunks of a store in memory that are encoded in one kernel call.
 TOGETHER_COUNT = 256
 
-# Many selections are read together as long as they touch no more chunks than this, each counted by itself.
+# Selections are read together up to this many chunks, counted once per selection that touches them.
 VISIT_COUNT = 1 << 20
 
-# Of points with slices, so many boxes are read together at most, and so many bytes: more are slower, for
-# memory is then always new.
+# The most boxes, and bytes, of points with slices that are read together: more are slower, because their
+# memory is always new.
 BOX_COUNT = 1 << 13
 BOX_SIZE = 16 << 20
 
 
 class RegularChunks(Chunks):
-    """The stored chunks of one array whose chunks are all of one shape."""
+    """The stored chunks of an array whose chunks are all of one shape."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class RegularChunks(Chunks):
         self.layout: Layout = self.bound.layout
         self.plan = partial(plan_basic, self.layout)
         limit = self.bound.chain.stored_limit
-        # How a stored chunk is asked for, as it may turn out to be anything: a byte more tells one that is.
+        # Stored values may be of any size: one byte more than a chunk can have shows that one is too long.
         self._whole = None if store.is_bounded or limit is None else AtMost(limit + 1)
         self._cache_size = cache_size
         self._is_object = model.data_type.is_object
@@ -73,15 +73,12 @@ class RegularChunks(Chunks):
 
     @once
     def folder(self) -> Folder | None:
-        """The array's directory, where chunks are files that the kernels can open by themselves.
-
-        Or the stretches of other files that they are.
-        """
+        """The array's directory, if the kernels can open its chunks as files (or as stretches of files)."""
         directory = self.store.local_path(self.path) if self.bound.is_native else None
         if directory is None:
             return self._stretches() if self.bound.is_native else None
         if not self.is_published:
-            # Where there is no document, there may be no directory either.
+            # Before the document is written there may be no directory yet.
             make_directory(str(directory), durable=self.store.durable)
         # An array with a cache of its own keeps every chunk; the others share the memory of the process.
         size = self._cache_size
@@ -92,7 +89,7 @@ class RegularChunks(Chunks):
         if found is None or len(found.grid) != len(self.model.shape):
             return None
         if found.has_c != bool(keys.prefix) or (found.grid and found.separator != keys.separator):
-            return None  # they are those of other keys
+            return None  # the stretches are indexed by another chunk-key encoding
         _, _, _, number, file, offset, size, data, places, files = found
         try:
             stretches = Stretches(found.grid, number, file, offset, size, data, places, files)
@@ -120,56 +117,58 @@ class RegularChunks(Chunks):
         if fault is not None:
             self._check(fault)
 
-    async def _read_box(self, door: Door, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
-        if door is CALLING and self.folder is not None:
+    async def _read_box(
+        self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool
+    ) -> None:
+        if scheduler is BLOCKING and self.folder is not None:
             self.read_box(plan, out, missing_is_fault)
             return
         batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
         if self.folder is not None:
-            await self._run_files(door, partial(batch, folder=self.folder), plan.outer_count)
+            await self._run_files(scheduler, partial(batch, folder=self.folder), plan.outer_count)
         elif self.store.in_memory and self.bound.is_native:
             outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
-            self._check(await door.run(partial(batch, outer=outer), self._decoded_size(len(outer))))
+            self._check(await scheduler.run(partial(batch, outer=outer), self._decoded_size(len(outer))))
         elif not self._is_object:
-            await self._read_values(door, plan, out, missing_is_fault, None)
+            await self._read_values(scheduler, plan, out, missing_is_fault, None)
         else:
             table = table_to_read(self.bound.inner)
             handles = np.empty(plan.shape, HANDLE)
-            await self._read_values(door, plan, handles, missing_is_fault, table)
-            await door.run(partial(table.put, handles, out))
+            await self._read_values(scheduler, plan, handles, missing_is_fault, table)
+            await scheduler.run(partial(table.put, handles, out))
 
     async def _read_values(
-        self, door: Door, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None
+        self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None
     ) -> None:
         if self.bound.shards:
-            await self._read_shards(door, [plan], [out], missing_is_fault, table)
+            await self._read_shards(scheduler, [plan], [out], missing_is_fault, table)
             return
         batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
-        await self._run_windows(door, batch, plan.outer_cells(), table)
+        await self._run_windows(scheduler, batch, plan.outer_cells(), table)
 
     async def _read_shards(
         self,
-        door: Door,
+        scheduler: Scheduler,
         plans: list[KernelPlan],
         outs: list[Items],
         missing_is_fault: bool,
         table: Table | None,
     ) -> None:
-        """Read what plans need of shards, asked for together."""
-        # Some 1,000 outer chunks are told in the time that decoding takes.
+        """Read what several plans need from shards, with their requests joined."""
+        # Planning 1,000 outer chunks takes about as long as decoding 64 KiB.
         outer_count = sum(plan.outer_count for plan in plans)
-        fetch = await door.run(partial(Fetch, door, self._source, plans), 64 * outer_count)
+        fetch = await scheduler.run(partial(Fetch, scheduler, self._source, plans), 64 * outer_count)
         batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
 
         async def scatter(window: Window) -> None:
             inner = window.inner
             if inner is not None and not self.bound.is_native:
-                inner = await self._decode_all(door, inner, window.names or [], table)
+                inner = await self._decode_all(scheduler, inner, window.names or [], table)
             run = partial(batch, plans[window.plan], outs[window.plan])
             span = (window.first, window.last)
             work = partial(run, outer=window.outer, inner=inner, window=span)
             size = self._decoded_size(span[1] - span[0], None if inner is None else len(inner))
-            self._check(await door.run(work, size))
+            self._check(await scheduler.run(work, size))
 
         async def use(window: Window) -> None:
             try:
@@ -183,38 +182,38 @@ class RegularChunks(Chunks):
         await fetch.each_window(use)
 
     def _reads_together(self) -> bool:
-        """Whether a chunk that several plans touch is fetched and decoded once."""
+        """Whether a chunk that several plans touch can be fetched and decoded once."""
         is_near = self.bound.is_native and (self.folder is not None or self.store.in_memory)
         return not self._is_object and (is_near or not self.bound.shards)
 
     async def _read_many(
-        self, door: Door, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
+        self, scheduler: Scheduler, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
     ) -> None:
         if not self._reads_together():
             if self.bound.shards and not self._is_object and self.store.request_count > 1:
-                await self._read_shards(door, plans, outs, missing_is_fault, None)
+                await self._read_shards(scheduler, plans, outs, missing_is_fault, None)
             else:
-                await super()._read_many(door, plans, outs, missing_is_fault)
+                await super()._read_many(scheduler, plans, outs, missing_is_fault)
             return
         first = visits = 0
         for k, plan in enumerate(plans):
             if visits and visits + plan.task_count > VISIT_COUNT:
-                await self._read_together(door, plans[first:k], outs[first:k], missing_is_fault)
+                await self._read_together(scheduler, plans[first:k], outs[first:k], missing_is_fault)
                 first, visits = k, 0
             visits += plan.task_count
         if visits:
-            await self._read_together(door, plans[first:], outs[first:], missing_is_fault)
+            await self._read_together(scheduler, plans[first:], outs[first:], missing_is_fault)
 
     def _fetched_size(self, plan: KernelPlan) -> int:
         return min(self.chunk_size * plan.outer_count, super()._fetched_size(plan))
 
     async def _read_together(
-        self, door: Door, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
+        self, scheduler: Scheduler, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
     ) -> None:
         try:
-            bundle = await door.run(partial(Bundle, plans))
+            bundle = await scheduler.run(partial(Bundle, plans))
         except OverflowError:  # they lie too far from each other
-            await super()._read_many(door, plans, outs, missing_is_fault)
+            await super()._read_many(scheduler, plans, outs, missing_is_fault)
             return
         turn = threading.Lock()
 
@@ -225,21 +224,23 @@ class RegularChunks(Chunks):
         threads = thread_count()
         if self.folder is not None:
             run = partial(batch, folder=self.folder, threads=threads)
-            await self._run_files(door, run, bundle.outer_count)
+            await self._run_files(scheduler, run, bundle.outer_count)
             return
-        await self._run_windows(door, partial(batch, threads=threads), bundle.outer_cells(), None)
+        await self._run_windows(scheduler, partial(batch, threads=threads), bundle.outer_cells(), None)
 
-    async def _run_files(self, door: Door, batch: Callable[..., Fault | None], outer_count: int) -> None:
-        """Run the kernels on the array's directory."""
-        for span in door.spans(outer_count, min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))):
-            self._check(await door.run(partial(self._in_folder, partial(batch, window=span))))
+    async def _run_files(
+        self, scheduler: Scheduler, batch: Callable[..., Fault | None], outer_count: int
+    ) -> None:
+        """Run a kernel on the array's directory, span by span of the outer chunks."""
+        for span in scheduler.spans(outer_count, min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))):
+            self._check(await scheduler.run(partial(self._in_folder, partial(batch, window=span))))
 
-    async def _read_runs(self, door: Door, runs: Runs, out: Items, missing_is_fault: bool) -> None:
-        """Read the boxes of a plan of points, as many at once as memory allows."""
+    async def _read_runs(self, scheduler: Scheduler, runs: Runs, out: Items, missing_is_fault: bool) -> None:
+        """Read the boxes of a plan of points, up to BOX_COUNT and BOX_SIZE at once."""
         if not out.size:
             return
         if not self._reads_together():
-            await super()._read_runs(door, runs, out, missing_is_fault)
+            await super()._read_runs(scheduler, runs, out, missing_is_fault)
             return
         pending: list[tuple[Share, Items]] = []
         size = 0
@@ -251,75 +252,75 @@ class RegularChunks(Chunks):
                 size += memory.nbytes
             pending.append((share, memory))
             if size > BOX_SIZE or len(pending) == BOX_COUNT:
-                await self._read_shares(door, pending, out, missing_is_fault)
+                await self._read_shares(scheduler, pending, out, missing_is_fault)
                 pending, size = [], 0
-        await self._read_shares(door, pending, out, missing_is_fault)
+        await self._read_shares(scheduler, pending, out, missing_is_fault)
 
     async def _read_shares(
-        self, door: Door, shares: list[tuple[Share, Items]], out: Items, missing_is_fault: bool
+        self, scheduler: Scheduler, shares: list[tuple[Share, Items]], out: Items, missing_is_fault: bool
     ) -> None:
         plans: list[Any] = [share.plan for share, _ in shares]
-        await self._read_many(door, plans, [memory for _, memory in shares], missing_is_fault)
+        await self._read_many(scheduler, plans, [memory for _, memory in shares], missing_is_fault)
         for share, memory in shares:
             if share.places is not None:
                 out[share.rows] = memory.reshape(-1, *out.shape[1:])[share.places]
 
     async def _run_windows(
-        self, door: Door, batch: Callable[..., Fault | None], cells: list[Cell], table: Table | None
+        self, scheduler: Scheduler, batch: Callable[..., Fault | None], cells: list[Cell], table: Table | None
     ) -> None:
-        """Run the kernels on whole outer chunks, portion by portion; decoded first by codecs in Python."""
+        """Run a kernel on whole outer chunks, window by window; codecs in Python decode them first."""
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))
 
         async def run(first: int) -> None:
             keys = [self.key(cell) for cell in cells[first : first + count]]
-            with await door.hold(self.chunk_size * len(keys)):
-                values: list[Any] = await door.get_many(self.store, [(key, self._whole) for key in keys])
+            with await scheduler.reserve(self.chunk_size * len(keys)):
+                values: list[Any] = await scheduler.get_many(self.store, [(key, self._whole) for key in keys])
                 if not self.bound.is_native:
-                    values = await self._decode_all(door, values, keys, table)
+                    values = await self._decode_all(scheduler, values, keys, table)
                 window = (first, first + len(keys))
                 work = partial(batch, outer=list(values), window=window)
-                self._check(await door.run(work, self._decoded_size(len(keys))))
+                self._check(await scheduler.run(work, self._decoded_size(len(keys))))
 
-        await door.each(
+        await scheduler.each(
             run, range(0, len(cells), count), windows_at_once(self.store, len(cells), self.chunk_size)
         )
 
     def _decoded_size(self, outer_count: int, inner_count: int | None = None) -> int:
-        """The bytes of so many chunks."""
+        """The decoded bytes of this many inner chunks, or of this many outer ones."""
         if inner_count is None:
             return self.chunk_size * outer_count
         spec = self.bound.inner.spec
         return inner_count * prod(spec.shape) * spec.dtype.itemsize
 
     async def _decode_all(
-        self, door: Door, values: list[Any], keys: list[str], table: Table | None
+        self, scheduler: Scheduler, values: list[Any], keys: list[str], table: Table | None
     ) -> list[Any]:
-        return await door.map(partial(self._decode, table), zip(values, keys, strict=True))
+        return await scheduler.map(partial(self._decode, table), zip(values, keys, strict=True))
 
     def _decode(self, table: Table | None, piece: tuple[Any, str]) -> Any:
         data, key = piece
         return None if data is None else self._plain(self.bound.inner, data, key, table)
 
     def _plain(self, chain: Chain, data: Any, key: str, table: Table | None) -> Any:
-        """Decode a chunk: its items, or handles for items that are Python objects."""
+        """The bytes of a decoded chunk's items, or of handles for items that are Python objects."""
         with located(self.store.url, key):
             chain.check_stored_size(data)
             items = chain.decode(data) if table is None else table.decode(chain, data)
         return np.ascontiguousarray(items).reshape(-1).view(np.uint8)
 
-    async def _write(self, door: Door, plan: KernelPlan, value: Items, has_fields: bool) -> None:
+    async def _write(self, scheduler: Scheduler, plan: KernelPlan, value: Items, has_fields: bool) -> None:
         table: Table | None = None
         if has_fields:
             table = FieldTable(self.bound.chain.spec, value)
             value = table.handles()
         elif self._is_object:
             table = table_to_write(self.bound.chain)
-            value = await door.run(partial(table.take_in_broadcast, value))
+            value = await scheduler.run(partial(table.take_in_broadcast, value))
         elif self._writes_natively and self.folder is not None:
-            await self._write_files(door, plan, value, self.folder)
+            await self._write_files(scheduler, plan, value, self.folder)
             return
         elif self._writes_natively and self.store.in_memory:
-            await self._write_together(door, plan, value)
+            await self._write_together(scheduler, plan, value)
             return
         cells = plan.outer_cells()
         threads = thread_count() if len(cells) == 1 else 1
@@ -327,9 +328,11 @@ class RegularChunks(Chunks):
         def write_outer(outer: int, turn: threading.Semaphore) -> None:
             self._write_outer(plan, value, outer, cells[outer], turn, threads, table)
 
-        await self._change_each(door, range(len(cells)), cells.__getitem__, write_outer)
+        await self._change_each(scheduler, range(len(cells)), cells.__getitem__, write_outer)
 
-    async def _write_files(self, door: Door, plan: KernelPlan, value: Items, folder: Folder) -> None:
+    async def _write_files(
+        self, scheduler: Scheduler, plan: KernelPlan, value: Items, folder: Folder
+    ) -> None:
         batch = partial(
             write,
             plan,
@@ -340,10 +343,10 @@ class RegularChunks(Chunks):
             skip_empty=self.skip_empty,
             threads=thread_count(),
         )
-        await self._run_files(door, lambda **given: batch(**given)[0], plan.outer_count)
+        await self._run_files(scheduler, lambda **given: batch(**given)[0], plan.outer_count)
 
-    async def _write_together(self, door: Door, plan: KernelPlan, value: Items) -> None:
-        """Store outer chunks in memory, as many in one call as may be."""
+    async def _write_together(self, scheduler: Scheduler, plan: KernelPlan, value: Items) -> None:
+        """Write outer chunks to a store in memory, up to TOGETHER_COUNT in one kernel call."""
         cells = plan.outer_cells()
         count = max(1, min(TOGETHER_COUNT, WRITTEN_SIZE // self.chunk_size))
 
@@ -351,14 +354,14 @@ class RegularChunks(Chunks):
             part = cells[first : first + count]
             keys = [self.key(cell) for cell in part]
             with ExitStack() as held:
-                for key in sorted(keys):  # in the same order everywhere, so that no two wait for each other
+                for key in sorted(keys):  # always in this order, so that two writers cannot deadlock
                     held.enter_context(self.store.lock(key))
                 old = [None if covers_outer(plan, c) == 2 else self.store.get(self.key(c)) for c in part]
                 for key, new in zip(keys, self._encode(plan, value, first, old, thread_count()), strict=True):
                     self._keep(key, new)
 
         for first in range(0, len(cells), count):
-            await door.run(partial(write_some, first))
+            await scheduler.run(partial(write_some, first))
 
     def _write_outer(
         self,
@@ -370,7 +373,7 @@ class RegularChunks(Chunks):
         threads: int,
         table: Table | None,
     ) -> None:
-        """Store one outer chunk; encoding waits for its `turn`, so that only requests exceed the threads."""
+        """Write one outer chunk; `turn` limits how many threads encode at the same time."""
         key = self.key(cell)
         table = table and table.fork()
         is_plain = table is not None or not self._writes_natively
@@ -391,7 +394,7 @@ class RegularChunks(Chunks):
         self._keep(key, new)
 
     def _keep(self, key: str, new: Any) -> None:
-        """Put encoded chunks into the store; remove those that hold nothing but the fill value."""
+        """Put an encoded chunk into the store, or remove it if it holds nothing but the fill value."""
         if new is False:
             self.store.delete(key)
         elif new is not None:
@@ -399,7 +402,10 @@ class RegularChunks(Chunks):
         self._source.indexes.drop(key)
 
     def _encode(self, plan: KernelPlan, value: Items, first: int, old: list[Any], threads: int) -> list[Any]:
-        """The new bytes of outer chunks, plain items or handles where not native; None: stay, False: go."""
+        """The new content of outer chunks: bytes to store, None for no change, False for one to delete.
+
+        Without native codecs, the bytes are plain items or handles, which are still to be encoded.
+        """
         window = (first, first + len(old))
         fault, results = write(
             plan, value, outer=old, window=window, skip_empty=self.skip_empty, threads=threads
@@ -408,7 +414,7 @@ class RegularChunks(Chunks):
         return results or [None] * len(old)
 
     def _encode_outer(self, new: bytes, key: str, table: Table | None) -> Any:
-        """The stored bytes of an outer chunk, False where it is to be removed."""
+        """Encode an outer chunk's plain items or handles; False for a chunk that is to be deleted."""
         chain, spec = self.bound.chain, self.bound.chain.spec
         with located(self.store.url, key):
             if table is None:
@@ -425,7 +431,7 @@ class RegularChunks(Chunks):
             raise fault_error(fault, path=self.store.url, key=key, codecs=codecs, origin=origin)
 
     def _in_folder(self, batch: Callable[[], T]) -> T:
-        """Call a kernel on the array's directory; opened anew where it was replaced."""
+        """Call a kernel on the array's directory; its OSError becomes a StoreError."""
         try:
             return batch()
         except OSError as error:
@@ -433,7 +439,7 @@ class RegularChunks(Chunks):
 
     def _gone(self, error: OSError) -> BaseException:
         """The error for an array whose directory cannot be opened."""
-        if error.errno is None:  # not the system's: a signal's handler raised it
+        if error.errno is None:  # raised by a signal handler, not by a system call
             raise error
         fault: Fault = ("store", error.errno, 0, 0, 0, (), None)
         return fault_error(fault, path=self.store.url, key=self.path, codecs=[])

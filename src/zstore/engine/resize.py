@@ -1,8 +1,8 @@
-"""Changing an array's shape: at any moment a reader finds the old array or the new one.
+"""Changing an array's shape so that at any moment a reader finds the old array or the new one.
 
-What the new shape will show is put right before the document says it: appended items are stored, and what
-somebody left beyond the old shape goes. What the new shape no longer shows goes after the document has said
-so. So chunks may hold anything beyond the shape, at any time, and no reader sees it.
+Before the metadata document has the new shape, everything that becomes visible is put right: appended items
+are stored, and old content beyond the former shape is removed. What is no longer visible is removed after the
+document has changed. Chunks may thus hold anything beyond the shape, and no reader sees it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zstore.storage.locking import SHAPE_LOCK
 
 Shape = tuple[int, ...]
 
-# So many chunks are looked for one by one, some at a time; where more may be there, the store lists them.
+# Up to PROBED_COUNT chunks are looked up by key, PROBED_AT_ONCE at a time; for more, the store is listed.
 PROBED_COUNT = 4096
 PROBED_AT_ONCE = 256
 
@@ -44,11 +44,11 @@ def resize(
     write: Callable[[ArrayModel, ArrayModel], None] | None = None,
     allow_pickle: bool = False,
 ) -> None:
-    """Set the shape of the array at `path` to what `new_shape` makes of the one it has in the store now.
+    """Set the shape of the array at `path` to what `new_shape` makes of its shape in the store now.
 
-    `write`, given the array as it is and as it will be, stores every item that the new shape adds; without
-    it they become the fill value. One caller at a time changes a shape, as far as the store's locks reach;
-    the document alone is locked while it is replaced. `tell` is given the new array as soon as it is one.
+    `write`, called with the old and the new model, stores every item that the new shape adds; without it they
+    become the fill value. One caller at a time changes a shape, as far as the store's locks reach; other
+    writers wait only while the document is replaced. `tell` is called with the new model once it is stored.
 
     Raises
         NotFoundError: the array is gone.
@@ -71,7 +71,7 @@ def resize(
                 break
         tell(published)
         shrinks = any(a < b for a, b in zip(new.shape, old.shape, strict=True))
-        # The same shape again takes away what an interrupted change left outside.
+        # Resizing to the same shape again removes what an interrupted change left outside.
         if shrinks or (new.shape == old.shape and write is None):
             _clear_outside(open_chunks(store, path, old, allow_pickle=allow_pickle), new)
 
@@ -84,7 +84,7 @@ def _read(store: Store, path: str, zarr_format: int) -> ArrayModel:
 
 
 def _publish(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> ArrayModel | None:
-    """Let the document say the new shape, and give what it says; None where others changed the old one."""
+    """Write the new shape into the document, and return its model; None if it was changed meanwhile."""
     published: ArrayModel | None = None
 
     def put() -> None:
@@ -100,7 +100,7 @@ def _publish(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> Array
 
 
 def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
-    """Remove what is stored beyond `old` and inside the larger array of `chunks`, which would show it."""
+    """Remove what is stored beyond the shape of `old`, and would become visible in the larger `chunks`."""
     store, new = chunks.store, chunks.model
     start = new.grid.start
     fill: Any = single(chunks.fill_value, new.dtype)
@@ -119,16 +119,16 @@ def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
                 try:
                     chunks.read(plan, items)
                 except CodecError:
-                    continue  # nobody reads a damaged chunk as data
+                    continue  # reading a damaged chunk is an error, so nothing becomes visible
                 if not is_filled(items, fill[()]):
                     chunks.write(plan_basic(chunks.write_layout, region), np.broadcast_to(fill, plan.shape))
 
 
 def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> Iterator[Shape]:
-    """The places of the chunks that exist and hold items beyond `old` and inside the array of `chunks`."""
+    """The cells of stored chunks that hold items beyond the shape of `old` and inside that of `chunks`."""
     new = chunks.model
     counts = new.grid.count(new.shape)
-    # How many chunks along each dimension hold old items only.
+    # Along each dimension, the number of chunks that hold old items only.
     inside = list(counts)
     for d in growing:
         last = new.grid.count(old.shape)[d]
@@ -155,7 +155,7 @@ def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> 
 
 
 def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[str, Shape]]:
-    """The keys of the chunks that exist, and their places in the grid."""
+    """(key, cell) of every stored chunk of the array."""
     skip = len(path) + 1 if path else 0
     for key in store.list(path):
         cell = model.keys.cell(key[skip:], model.ndim)
@@ -164,7 +164,7 @@ def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[
 
 
 def _clear_outside(chunks: Chunks, new: ArrayModel) -> None:
-    """Delete the chunks that lie outside `new`, and empty what edge chunks hold beyond it."""
+    """Delete the chunks outside the shape of `new`, and clear what edge chunks hold beyond it."""
     store, path, old = chunks.store, chunks.path, chunks.model
     start = old.grid.start
     counts = old.grid.count(new.shape)

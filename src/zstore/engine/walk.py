@@ -1,4 +1,4 @@
-"""Every node below a place in a store, as it is stored, whatever consolidated metadata says."""
+"""Walking all nodes below a path of a store, by what is stored rather than by consolidated metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-# Groups within groups; a store whose listing never ends must not be followed for ever.
+# The deepest nesting of groups to follow, in case a store's listing never ends.
 DEPTH_LIMIT = 100
 
 Model = ArrayModel | GroupModel
@@ -29,8 +29,8 @@ Found = tuple[str, Model | ZstoreError]
 def walk_nodes(store: Store, path: str) -> Iterator[Found]:
     """(path, model) of the node at `path` and of all below it, groups before what they hold, by name.
 
-    A node that cannot be read comes with the error, and spoils no other. Where `path` is no node but nodes
-    lie below, as arrays of Zarr v1 do, they are found.
+    For a node that cannot be read, the error takes the place of its model, and the walk goes on. If `path` is
+    no node itself, the nodes below it are found nevertheless (arrays of Zarr v1 have no groups above them).
 
     Raises
         NotFoundError: there is no node at `path`, nor below.
@@ -61,7 +61,7 @@ def _below(
     members: Iterable[tuple[str, Documents]] | None,
     depth: int,
 ) -> Iterator[Found]:
-    """What lies below a group, or below what is no node; `members` where they were read already."""
+    """The nodes below a group, or below a path without a node; `members` are its children if already read."""
     if depth == DEPTH_LIMIT:
         yield path, MetadataError(f"groups are nested more than {DEPTH_LIMIT} deep", path=place(store, path))
         return
@@ -69,7 +69,7 @@ def _below(
     try:
         members = list_nodes(store, path, zarr_format) if members is None else members
     except ZstoreError:
-        # A server that cannot list still has what was gathered for it.
+        # A store that cannot be listed may still have consolidated metadata.
         if group is None or group.consolidated is None:
             raise
         for name in group.consolidated:
@@ -97,7 +97,7 @@ def _load(path: str, load: Callable[[], ArrayModel | GroupModel | None]) -> Foun
     except ZstoreError as error:
         return path, error
     except Exception as error:
-        # Whatever a document makes fail: the nodes beside it are to be found.
+        # No document, however malformed, may keep the nodes beside it from being found.
         return path, MetadataError(f"document cannot be read: {type(error).__name__}: {error}", path=path)
     assert model is not None, "looked at above"
     return path, model

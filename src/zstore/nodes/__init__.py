@@ -1,1 +1,1 @@
-"""What users hold: arrays and groups, how they are opened and made."""
+"""Arrays and groups as users hold them, and the functions that open and create them."""

@@ -1,4 +1,4 @@
-"""What to type in place of names that zarr-python has and zstore has not."""
+"""For names that zarr-python has and zstore has not: what to use instead, for error messages."""
 
 from __future__ import annotations
 

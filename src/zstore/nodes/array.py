@@ -1,4 +1,4 @@
-"""An array in a store: read and written by numpy's selections."""
+"""Arrays in a store, read and written by numpy's selections."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import read_node
-from zstore.engine.doors import CALLING, Door, drive
 from zstore.engine.objects import as_items
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.resize import resize
+from zstore.engine.schedulers import BLOCKING, Scheduler, drive
 from zstore.errors import NotFoundError, SelectionError, located, without_secrets
 from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
 from zstore.indexing.plans import AnyLayout, Plan, plan_basic
@@ -27,7 +27,7 @@ from zstore.model.fill import in_words
 from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
 from zstore.nodes import above
-from zstore.nodes.indexers import Indexer, awaited_door
+from zstore.nodes.indexers import Indexer, async_scheduler
 from zstore.nodes.lazy import LazyArray
 from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
@@ -39,17 +39,17 @@ __all__ = ["Array"]
 Items: TypeAlias = npt.NDArray[Any]
 Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
 
-# Selections that give an array whatever the number of dimensions; others may give a single item.
+# For type checkers: selections that always give an array; any other may give a single item.
 _Several: TypeAlias = slice | EllipsisType | list[int] | list[bool] | npt.NDArray[Any] | None
 Several: TypeAlias = _Several | tuple[_Several, ...]
 
 
 class Array(ArrayNames):
-    """Chunked items of one dtype; `array[selection]` reads and `array[selection] = value` writes.
+    """A chunked array in a store; `array[selection]` reads and `array[selection] = value` writes.
 
-    Selections mean what they mean to numpy, and results equal numpy's: integers, slices with any step,
-    ellipsis, new axes, masks, index arrays, and all of them together. `oindex` takes every dimension by
-    itself, `vindex` goes point by point, `blocks` by whole chunks. Safe to use from many threads at once.
+    Selections and results are numpy's: integers, slices with any step, ellipsis, new axes, masks, index
+    arrays, and combinations of them. `oindex` indexes each dimension independently, `vindex` selects points,
+    `blocks` whole chunks. Safe to use from many threads at once.
     """
 
     def __init__(self, store: Store, path: str, model: ArrayModel, access: Access = Access()) -> None:  # noqa: B008
@@ -96,27 +96,27 @@ class Array(ArrayNames):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Items per dimension."""
+        """The length of each dimension."""
         return self._model.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the items in memory: always in native byte order."""
+        """The dtype of the items in memory."""
         return self._model.dtype
 
     @property
     def ndim(self) -> int:
-        """How many dimensions."""
+        """The number of dimensions."""
         return len(self._model.shape)
 
     @property
     def size(self) -> int:
-        """How many items."""
+        """The number of items."""
         return prod(self._model.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all items in memory."""
+        """The bytes that all items take in memory."""
         return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -126,9 +126,9 @@ class Array(ArrayNames):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """The shape of what is encoded on its own: of inner chunks where there are shards.
+        """The shape of the chunks, which are encoded one by one; in shards, that of the inner chunks.
 
-        Of the largest one where chunks differ in shape; `write_chunk_sizes` has them all.
+        Where chunks differ in shape, it is that of the largest; `write_chunk_sizes` has all of them.
         """
         with located(self._where()):
             inner = self._model.inner_chunk_shape
@@ -136,37 +136,37 @@ class Array(ArrayNames):
 
     @property
     def shards(self) -> tuple[int, ...] | None:
-        """The shape of the shards, None where chunks are stored one by one."""
+        """The shape of the shards, None if the array has none."""
         is_sharded = any(codec.name == "sharding_indexed" for codec in self._model.codecs)
         return self._model.grid.chunk_shape if is_sharded else None
 
     @property
     def write_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """How much of each dimension every stored chunk (shard, where there are) along it holds."""
+        """The lengths of the stored chunks (or shards) along each dimension, cut at the array's end."""
         return tuple(self._model.grid.lengths(d, length) for d, length in enumerate(self.shape))
 
     @property
     def read_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """As `write_chunk_sizes`, of inner chunks where there are shards."""
+        """The same as `write_chunk_sizes`, but of inner chunks if the array has shards."""
         if self.shards is None:
             return self.write_chunk_sizes
-        # Shards are whole multiples of their inner chunks, so these are cut as if there were no shards.
+        # Shards are whole multiples of their inner chunks, so the grid of these ignores the shards.
         inner = RegularGrid(self.chunks)
         return tuple(inner.lengths(d, length) for d, length in enumerate(self.shape))
 
     @property
     def fill_value(self) -> Any:
-        """What items are where nothing was written; None where the metadata leaves it open (then zeros)."""
+        """The value of items that were never written; None if the metadata has none (they read as zeros)."""
         return self._model.fill_value
 
     @property
     def dims(self) -> tuple[str | None, ...] | None:
-        """The names of the dimensions, where they have names."""
+        """The names of the dimensions (None for one without a name), or None if the array has none."""
         return self._model.dimension_names
 
     @property
     def info(self) -> str:
-        """What it is, line by line."""
+        """A summary of the array, one property per line."""
         lines = {
             "Name": self.name,
             "Zarr format": self.zarr_format,
@@ -186,7 +186,7 @@ class Array(ArrayNames):
         return "\n".join(f"{label:<{width}} : {value}" for label, value in lines.items() if value is not None)
 
     def viewed_as(self, dtype: npt.DTypeLike) -> Array:
-        """The same array, its items taken for those of another type as long; no codec may know their type."""
+        """The same array with its items reinterpreted as by numpy's `view`; no codec may know their type."""
         return Array(self._store, self._path, self._model.viewed_as(dtype), self._access)
 
     # Reading
@@ -205,7 +205,7 @@ class Array(ArrayNames):
             raise SelectionError(str(error), path=self._where()) from None
         if plan is None:
             selected, fields, selection = self._select(chunks, selection)
-            out = drive(self._read_selected(CALLING, chunks, selected, fields))
+            out = drive(self._read_selected(BLOCKING, chunks, selected, fields))
         else:
             out = np.empty(plan.shape, chunks.dtype)
             chunks.read_box(plan, out, self._missing_is_fault)
@@ -214,13 +214,14 @@ class Array(ArrayNames):
     def read(
         self, selection: Any = Ellipsis, *, out: Items | None = None, missing: Missing | None = None
     ) -> Items:
-        """What `array[selection]` gives, into `out` where that is given (any strides, same shape and dtype;
-        items are converted where it has the other byte order).
+        """Read what `array[selection]` selects, into `out` if it is given.
 
-        Of structured items, a name (or a list of names) anywhere in the selection gives those fields alone.
+        out      an array of the result's shape and dtype, with any strides and either byte order
+        missing  "fill": chunks that were never written read as the fill value; "error": they are an error;
+                 None: as the array was opened
 
-        `missing` is "fill" (chunks that were never written read as the fill value) or "error"; None is
-        what the array was opened with.
+        In an array of structured items, a field's name (or a list of names) anywhere in the selection reads
+        only those fields.
 
         Raises
             SelectionError: the selection does not fit the array.
@@ -228,21 +229,19 @@ class Array(ArrayNames):
             CodecError: a chunk is damaged.
             ValueError: `out` has another shape or dtype.
         """
-        return drive(self._read(CALLING, selection, out=out, missing=missing))
+        return drive(self._read(BLOCKING, selection, out=out, missing=missing))
 
     async def read_async(
         self, selection: Any = Ellipsis, *, out: Items | None = None, missing: Missing | None = None
     ) -> Items:
-        """What `read` gives, while the event loop goes on: of any loop, in any thread, many at once.
+        """Do what `read` does without blocking the event loop; any number of loops and tasks at once.
 
-        Stores are asked on the loop or beside it, and chunks are decoded on the engine's threads. All awaited
-        reads of the process hold at most 1,024 windows and 256 MiB that are not decoded yet; others wait for
-        their turn. When the task is cancelled, nothing more is asked for, and a window that is being decoded
-        ends first; what `out` holds is undefined then.
-
-        Raises what `read` raises.
+        Requests are awaited, and chunks are decoded on the engine's threads. All awaited reads of the process
+        together hold at most 1,024 windows and 256 MiB that are not decoded yet; further ones wait. When the
+        task is cancelled, no more requests are made, and the window that is being decoded is finished first;
+        the content of `out` is undefined then. Raises what `read` raises.
         """
-        return await self._read(awaited_door(), selection, out=out, missing=missing)
+        return await self._read(async_scheduler(), selection, out=out, missing=missing)
 
     def read_many(
         self,
@@ -251,13 +250,13 @@ class Array(ArrayNames):
         out: Sequence[Items] | None = None,
         missing: Missing | None = None,
     ) -> list[Any]:
-        """`[array[selection] for selection in selections]`, read together.
+        """Read several selections together: `[array[selection] for selection in selections]`.
 
         A chunk that several of them touch is fetched and decoded once. `out` has one array for each
-        selection, as `read` takes it; none of them may overlap. Raises what `read` raises; then what the
-        arrays hold is undefined.
+        selection, as `read` takes it; they must not overlap. Raises what `read` raises; the content of the
+        arrays is undefined then.
         """
-        return drive(self._read_many(CALLING, selections, out, missing))
+        return drive(self._read_many(BLOCKING, selections, out, missing))
 
     async def read_many_async(
         self,
@@ -266,12 +265,12 @@ class Array(ArrayNames):
         out: Sequence[Items] | None = None,
         missing: Missing | None = None,
     ) -> list[Any]:
-        """What `read_many` gives, while the event loop goes on; see `read_async`."""
-        return await self._read_many(awaited_door(), selections, out, missing)
+        """Do what `read_many` does without blocking the event loop; see `read_async`."""
+        return await self._read_many(async_scheduler(), selections, out, missing)
 
     async def _read_many(
         self,
-        door: Door,
+        scheduler: Scheduler,
         selections: Iterable[Any],
         out: Sequence[Items] | None,
         missing: Missing | None,
@@ -290,9 +289,9 @@ class Array(ArrayNames):
                 outputs.append(_output(selected, chunks.dtype, None if out is None else out[k], fields))
             return chunks, plans, outputs
 
-        chunks, plans, outputs = await door.run(plan)
-        await chunks.read_many_by(door, plans, [memory for memory, _ in outputs], missing_is_fault)
-        results = await door.run(lambda: [result() for _, result in outputs])
+        chunks, plans, outputs = await scheduler.run(plan)
+        await chunks.read_many_with(scheduler, plans, [memory for memory, _ in outputs], missing_is_fault)
+        results = await scheduler.run(lambda: [result() for _, result in outputs])
         if out is not None:
             return results
         pairs = zip(results, wanted, strict=True)
@@ -304,7 +303,7 @@ class Array(ArrayNames):
     def _select(
         self, chunks: Chunks, selection: Any, selector: Selector = select, *, to_write: bool = False
     ) -> tuple[Selected, Fields, Any]:
-        """What is selected, the fields that are named, and the selection without their names."""
+        """The plan of a selection, the fields that it names, and the selection without their names."""
         try:
             fields, rest = split_fields(selection, chunks.dtype)
             layout = chunks.layout
@@ -316,7 +315,7 @@ class Array(ArrayNames):
 
     async def _read(
         self,
-        door: Door,
+        scheduler: Scheduler,
         selection: Any,
         selector: Selector = select,
         out: Items | None = None,
@@ -329,14 +328,14 @@ class Array(ArrayNames):
             selected, fields, _ = self._select(chunks, selection, selector)
             return chunks, selected, fields
 
-        # What is planned in microseconds need not go to another thread.
-        is_short = door is CALLING or (self._made is not None and _is_basic(selection))
-        chunks, selected, fields = plan() if is_short else await door.run(plan)
-        return await self._read_selected(door, chunks, selected, fields, out, missing_is_fault)
+        # Planning a basic selection takes microseconds, less than switching threads.
+        is_short = scheduler is BLOCKING or (self._made is not None and _is_basic(selection))
+        chunks, selected, fields = plan() if is_short else await scheduler.run(plan)
+        return await self._read_selected(scheduler, chunks, selected, fields, out, missing_is_fault)
 
     async def _read_selected(
         self,
-        door: Door,
+        scheduler: Scheduler,
         chunks: Chunks,
         selected: Selected,
         fields: Fields = None,
@@ -346,9 +345,9 @@ class Array(ArrayNames):
         memory, result = _output(selected, chunks.dtype, out, fields)
         if missing_is_fault is None:
             missing_is_fault = self._missing_is_fault
-        await chunks.read_by(door, selected.plan, memory, missing_is_fault)
+        await chunks.read_with(scheduler, selected.plan, memory, missing_is_fault)
         is_ready = selected.from_plan is None and fields is None and (out is None or out is memory)
-        return result() if is_ready else await door.run(result)
+        return result() if is_ready else await scheduler.run(result)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Items:
         if copy is False:
@@ -362,42 +361,45 @@ class Array(ArrayNames):
         return ("zstore.Array", self._store.url, held, self._path, repr(self._model))
 
     def reduce(self, method: str, axis: Any = None, **options: Any) -> Any:
-        """What numpy's reduction gives of the array, or of dimensions by number or name, in one pass over the
-        chunks and without the whole array in memory: `array.reduce("mean", axis="time")`.
+        """Reduce the array, or some of its dimensions, as numpy does: `array.reduce("mean", axis="time")`.
 
-        See `zstore.reduce` for the methods and options.
+        Reads each chunk once, and never holds the whole array in memory. `axis` takes numbers and names of
+        dimensions; `zstore.reduce` has the methods and options.
         """
         return above.reduce(self, method, axis, **options)
 
     # Writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        drive(self._write(CALLING, selection, value))
+        drive(self._write(BLOCKING, selection, value))
 
     async def write_async(self, selection: Any, value: Any) -> None:
-        """What `array[selection] = value` does, while the event loop goes on.
+        """Do what `array[selection] = value` does without blocking the event loop.
 
-        Each chunk is read, changed and put by one thread, under its lock and the store's conditions, as it is
-        by those who call; 32 threads are there for all awaited writes of the process. `value` must not change
-        until the write has ended. When the task is cancelled, chunks that are being written end first, and no
-        others begin: each is as it was or as it is to be.
+        Each chunk is read, changed and stored by one thread under the chunk's lock, as in a blocking write;
+        all awaited writes of the process share 32 threads. `value` must not change until the write has ended.
+        When the task is cancelled, the chunks that are being written are finished, and no others are begun.
 
         Raises
             CodecError: a chunk that is covered in part is damaged, or cannot be encoded.
             SelectionError: the selection does not fit the array, or the value does not fit the selection.
             StoreError: the store failed; ReadOnlyError: it is open for reading only.
         """
-        await self._write(awaited_door(), selection, value)
+        await self._write(async_scheduler(), selection, value)
 
-    async def _write(self, door: Door, selection: Any, value: Any, selector: Selector = select) -> None:
-        chunks, plan, items, has_fields = await door.run(partial(self._to_write, selection, value, selector))
+    async def _write(
+        self, scheduler: Scheduler, selection: Any, value: Any, selector: Selector = select
+    ) -> None:
+        chunks, plan, items, has_fields = await scheduler.run(
+            partial(self._to_write, selection, value, selector)
+        )
         if items.size:
-            await chunks.write_by(door, plan, items, has_fields)
+            await chunks.write_with(scheduler, plan, items, has_fields)
         else:
             self._store.check_writable(self._path)
 
     def _to_write(self, selection: Any, value: Any, selector: Selector) -> tuple[Chunks, Plan, Items, bool]:
-        """The chunks, a plan for them, the items that it takes, and whether they are some fields only."""
+        """What to write: the chunks, a plan for them, the items, and whether these are single fields."""
         chunks = self._chunks
         selected, fields, _ = self._select(chunks, selection, selector, to_write=True)
         shape = selected.shape
@@ -419,7 +421,7 @@ class Array(ArrayNames):
         return chunks, selected.plan, items, fields is not None
 
     def _as_items(self, value: Any, shape: tuple[int, ...] | None = None) -> Items:
-        """`value` as numpy would assign it to an array of this dtype, to a place of that shape."""
+        """`value` converted as numpy does when it assigns it to a selection of that shape of this dtype."""
         if self._model.data_type.is_object:
             with located(self._where()):
                 return as_items(value, self._model.data_type, shape)
@@ -428,11 +430,10 @@ class Array(ArrayNames):
         return np.asarray(value, self.dtype)
 
     def cached(self, size: int) -> Array:
-        """This array, keeping decoded chunks of at most `size` bytes for the next read that needs them.
+        """The same array with a cache of its own for decoded chunks, of at most `size` bytes.
 
-        For reads that come back to the same chunks: windows that overlap, rows one by one. A chunk that
-        anybody replaces is read anew. Chunks in a directory and of native codecs only; elsewhere nothing is
-        kept.
+        For reads that return to the same chunks: overlapping windows, single rows. A chunk that was replaced
+        meanwhile is read again. Only chunks in a directory, of native codecs, are cached.
         """
         return Array(self._store, self._path, self._model, replace(self._access, cache_size=size))
 
@@ -440,17 +441,17 @@ class Array(ArrayNames):
 
     @property
     def oindex(self) -> Indexer:
-        """Every dimension by itself: `array.oindex[[0, 5], :, mask]`."""
+        """Orthogonal indexing, each dimension independently: `array.oindex[[0, 5], :, mask]`."""
         return self._indexer(select_orthogonal)
 
     @property
     def vindex(self) -> Indexer:
-        """Point by point: `array.vindex[[0, 5], [7, 9]]` has 2 items."""
+        """Selection of points by their coordinates: `array.vindex[[0, 5], [7, 9]]` has 2 items."""
         return self._indexer(select_points)
 
     @property
     def blocks(self) -> Indexer:
-        """By whole chunks (shards, where there are): `array.blocks[0, 1:3]`."""
+        """Selection of whole chunks (or shards) by their place in the grid: `array.blocks[0, 1:3]`."""
         grid = self._model.grid
         return self._indexer(lambda layout, shape, key: select_blocks(layout, shape, grid, key))
 
@@ -459,18 +460,18 @@ class Array(ArrayNames):
 
     @property
     def lazy(self) -> LazyArray[Array]:
-        """A view that reads when its items are wanted: `array.lazy[10:20][:, ::-1].read()`."""
+        """A view that reads nothing until its items are needed: `array.lazy[10:20][:, ::-1].read()`."""
         return LazyArray(self)
 
     # Changing the shape
 
     def resize(self, shape: int | tuple[int, ...]) -> None:
-        """Change the shape in place; what lies outside it is gone, what is new reads as the fill value.
+        """Change the shape in place; items outside it are removed, new ones read as the fill value.
 
-        Readers find the old array or the new one at any moment, after any failure too; the same call again
-        finishes what failed. Growing takes a look at the chunks that the new shape adds, however large the
-        array. Shrinking changes the shape, then removes the chunks outside and clears what those at the new
-        edge hold beyond it: whoever opened the array before finds the fill value there.
+        At any moment, and after any failure, readers find the old array or the new one; repeating the call
+        finishes what failed. Growing checks only the chunks that the new shape adds, however large the array.
+        Shrinking changes the shape first, then deletes the chunks outside it and clears the rest of those at
+        the new edge: readers that still have the old shape find the fill value there.
 
         Raises
             NotFoundError: the array is gone.
@@ -503,11 +504,10 @@ class Array(ArrayNames):
             return self.shape
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
-        """Put `data` behind what is there along `axis`; gives the new shape.
+        """Append `data` along `axis`; gives the new shape.
 
-        The items are stored before the array says that it has them: readers find all of them or none, after
-        any failure too. Several writers can append at once without meeting, as far as the store's locks
-        reach; one waits for the other.
+        The items are stored before the shape is changed, so that readers find all of them or none, even after
+        a failure. Concurrent appends wait for each other, as far as the store's locks reach.
 
         Raises
             ValueError: the other dimensions of `data` are not the array's.
@@ -529,7 +529,7 @@ class Array(ArrayNames):
         def write(old: ArrayModel, new: ArrayModel) -> None:
             region = [slice(0, length) for length in new.shape]
             region[axis] = slice(old.shape[axis], new.shape[axis])
-            # As part of a larger array: what chunks at the end hold beyond this one stays as it is.
+            # Written as part of a larger array, so that edge chunks keep what they hold beyond this one.
             chunks = self._make_chunks(new.with_shape(new.grid.beyond(new.shape)))
             chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
 
@@ -537,7 +537,11 @@ class Array(ArrayNames):
         return self._resize(grown, write)
 
     def refresh(self) -> Array:
-        """Read the metadata again, e.g. after somebody else has resized the array."""
+        """Read the metadata again, e.g. after another process has resized the array.
+
+        Raises
+            NotFoundError: the array is gone.
+        """
         model = read_node(self._store, self._path, self.zarr_format)
         if not isinstance(model, ArrayModel):
             raise NotFoundError("array is gone", path=self._where())
@@ -546,7 +550,7 @@ class Array(ArrayNames):
 
 
 def _is_basic(selection: Any) -> bool:
-    """Whether it is made of integers, slices, ellipsis and new axes."""
+    """Whether a selection consists of integers, slices, ellipsis and new axes."""
     items = selection if isinstance(selection, tuple) else (selection,)
     return all(item is None or isinstance(item, int | slice | EllipsisType) for item in items)
 
@@ -563,9 +567,9 @@ def _has_ellipsis(selection: Any) -> bool:
 def _output(
     selected: Selected, dtype: np.dtype[Any], out: Items | None = None, fields: Fields = None
 ) -> tuple[Items, Callable[[], Items]]:
-    """The memory to read items of `dtype` into, and what then makes the result of it.
+    """The memory to read items of `dtype` into, and a function that makes the result of it afterwards.
 
-    That memory is `out`, as far as its strides allow.
+    The memory is `out` itself if its strides allow.
 
     Raises
         ValueError: `out` has another shape or dtype than the result.

@@ -1,4 +1,4 @@
-"""The attributes of an array or group: a mapping whose changes go straight to the store."""
+"""The attributes of an array or group: a mapping that stores every change at once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from zstore.storage.base import Store, join_key
 class Attributes(MutableMapping[str, Any]):
     """The user's attributes; setting, deleting and `update` write the node's metadata at once.
 
-    A change is made to what the store holds at that moment, under the store's lock: two writers that set
-    different attributes both succeed. What is read is the state as of opening, or of the last change made
-    here. Values that are lists or mappings are given as copies; set the attribute to change one.
+    A change applies to what the store holds at that moment, under the store's lock: two writers that set
+    different attributes both succeed. Reading gives the attributes as of opening, or of the last change made
+    here. Lists and mappings are given as copies; assign the attribute to change one.
 
     Raises
-        MetadataError: a value that JSON has no word for, NaN and the infinities among them.
+        MetadataError: a value that JSON cannot represent, such as NaN or infinity.
         ReadOnlyError: the node was opened for reading.
-        NotFoundError: the node is gone meanwhile.
+        NotFoundError: the node has been removed meanwhile.
     """
 
     __slots__ = ("_get_model", "_path", "_set_model", "_store")
@@ -72,7 +72,7 @@ class Attributes(MutableMapping[str, Any]):
         self._change(lambda attributes: attributes | added)
 
     def put(self, attributes: Mapping[str, Any]) -> None:
-        """Replace all attributes by these, with one write."""
+        """Replace all attributes with one write."""
         replaced = check_attributes(attributes, path=self._where())
         self._change(lambda _: replaced)
 

@@ -1,4 +1,4 @@
-"""Putting new nodes into a store, once everything about them is known to be right."""
+"""Creating arrays and hierarchies in a store, after checking that their metadata and codecs are valid."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 from zstore.base.content import ByContent
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
-from zstore.engine.documents import check_path, place
+from zstore.engine.documents import check_path, place, publish_nodes
 from zstore.engine.making import create_node
-from zstore.engine.publish import publish_nodes
 from zstore.errors import MetadataError, located
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -25,16 +24,16 @@ from zstore.storage.base import Store, join_key
 
 Model = ArrayModel | GroupModel
 
-# Members of a document that say nothing where they are null.
+# Members of a document that may be null, which means the same as leaving them out.
 MERGED = ("consolidated_metadata", "dimension_names", "storage_transformers")
 
 _bound: ByContent[bool] = ByContent()
 
 
 def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *, overwrite: bool) -> Array:
-    """Store the new array's data, then the metadata that makes it one; `access` is what the array is told.
+    """Store a new array's data, then its metadata; gives the array, opened with `access`.
 
-    The codecs are bound before anything is written, so that what cannot work replaces nothing.
+    Codecs are checked before anything is written, so that an array that cannot work replaces nothing.
 
     Raises
         as `draft_array`; StoreError: as `create_node`.
@@ -49,7 +48,7 @@ def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *
 
 
 def draft_array(store: Store, path: str, request: ArrayRequest, access: Access) -> Array:
-    """The new array with its data, and without its document: until that is written, nobody sees it.
+    """Store a new array's data without its metadata document: until that is written, no reader finds it.
 
     Raises
         MetadataError, UnsupportedError: what is asked for makes no array.
@@ -67,10 +66,11 @@ def draft_array(store: Store, path: str, request: ArrayRequest, access: Access) 
 def make_models(
     store: Store, base: str, nodes: Mapping[str, Any], zarr_format: ZarrFormat | None, access: Access
 ) -> dict[str, Model]:
-    """The models of nodes by their paths in the store, given by their paths below `base`.
+    """The models of new nodes, by their paths in the store.
 
-    Each is a model, a document as it is stored ("zarr_format" in it), what gives one by `to_dict`, as
-    zarr-python's metadata do, or the options of `create_array`; without a shape, those of a group.
+    `nodes` has each by its path below `base`: as a model, as a stored document (with "zarr_format" in it), as
+    an object whose `to_dict` gives one (zarr-python's metadata), or as the options of `create_array` (of
+    `create_group`, if there is no shape).
 
     Raises
         MetadataError, UnsupportedError: what is asked for makes no node.
@@ -114,8 +114,8 @@ def _make_model(
 
 
 def _parse_document(document: Mapping[str, Any], where: str) -> Model:
-    """The model of a node's document, with the attributes in it also where the format keeps them apart."""
-    # Tuples for lists are zarr-python's; what JSON has no words for is refused here.
+    """The model of a node's document; it has the attributes in it, even for formats that store them apart."""
+    # Through JSON, because zarr-python's documents have tuples for lists, and to refuse what JSON cannot say.
     document = parse_json(render_json(document), path=where, key="zarr.json")
     if document["zarr_format"] == 3:
         return v3.parse_node({v3.KEY: {k: v for k, v in document.items() if k not in MERGED or v}}, where)
@@ -127,9 +127,9 @@ def _parse_document(document: Mapping[str, Any], where: str) -> Model:
 
 
 class NewNodes:
-    """New nodes at and below a place, seen by nobody until they are published: the documents come last.
+    """New nodes at and below a path, which readers cannot see until `publish` writes their documents.
 
-    Paths are below the place, which is "" itself.
+    Paths are relative to it; "" is the node at that path itself.
     """
 
     def __init__(self, store: Store, base: str, zarr_format: ZarrFormat) -> None:
@@ -142,16 +142,16 @@ class NewNodes:
         return path in self._models
 
     def add_group(self, path: str, attributes: Mapping[str, Any]) -> None:
-        """A group; those on the way to it are not made.
+        """Add a group, but none of the groups above it.
 
         Raises
-            MetadataError: attributes that JSON has no words for.
+            MetadataError: attributes that JSON cannot represent.
         """
         where = place(self._store, join_key(self._base, path))
         self._models[path] = GroupModel(self._format, check_attributes(attributes, path=where))
 
     def add_array(self, path: str, **options: Any) -> Array:
-        """An array to write to, with its data where they are given; the options are those of `create_array`.
+        """Add an array and store its data, if any; gives the array to write to. Options as of `create_array`.
 
         Raises
             as `draft_array`.
@@ -162,7 +162,7 @@ class NewNodes:
         return array
 
     def publish(self) -> None:
-        """Write all documents: arrays, then groups from the deepest up.
+        """Write all documents: first those of arrays, then those of groups, from the deepest up.
 
         Raises
             ReadOnlyError, StoreError: the store refused.
@@ -173,7 +173,7 @@ class NewNodes:
 def _settle(
     store: Store, path: str, request: ArrayRequest, access: Access
 ) -> tuple[ArrayRequest, ArrayModel]:
-    """The request with nothing left open, and its model."""
+    """Complete a request (shape, dtype and attributes), and make the model of the array."""
     where = place(store, path)
     with located(where):
         request = request.complete()
@@ -185,7 +185,7 @@ def _settle(
 
 
 def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
-    """Bind the codecs to chunks of every shape, unless those of an array with all of that have been bound."""
+    """Check that the codecs can be bound to chunks of every shape; remembers what was checked before."""
     fill_value = model.effective_fill_value
     shapes = tuple(model.grid.shapes())
     names = [(codec.name, codec.configuration, codec.must_understand) for codec in model.codecs]
@@ -199,6 +199,6 @@ def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
         bind(None)
     else:
         fill = model.data_type.fill_bits(fill_value)
-        # The word for plain items is had without the pieces that a structure is spelled of.
+        # Much faster than `repr`, which only structured dtypes need.
         dtype = model.dtype.str if model.dtype.names is None else repr(model.dtype)
         _bound.get((names, shapes, dtype, fill, allow_pickle), bind)

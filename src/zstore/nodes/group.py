@@ -1,4 +1,4 @@
-"""A group: its children by name, its attributes, and the making and removing of nodes below it."""
+"""Groups in a store: a mapping of names to arrays and groups, with methods that create and delete nodes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from zstore.storage.base import Store, join_key
 
 __all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "make_hierarchy", "node"]
 
-# Names right below a group, and the documents that are there.
+# (name, documents) of the children of a group.
 Stored = list[tuple[str, Documents]]
 
 
 class MemberNotFoundError(NotFoundError, KeyError):
-    """A group has no child of that name."""
+    """A group has no member of that name."""
 
 
 def node(store: Store, path: str, model: ArrayModel | GroupModel, access: Access) -> Array | Group:
-    """The array or group that `model` describes."""
+    """The array or group at `path` that `model` describes."""
     if isinstance(model, GroupModel):
         return Group(store, path, model, access)
     return Array(store, path, model, access)
@@ -59,11 +59,11 @@ def make_group(
     attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Group:
-    """Write a new group's metadata, and groups on the way to it where there are none.
+    """Create a group, and the groups above it that do not exist.
 
     Raises
         StoreError: as `create_node`.
-        MetadataError: attributes that JSON has no words for.
+        MetadataError: attributes that JSON cannot represent.
     """
     plain = check_attributes(attributes, path=place(store, path)) if attributes else {}
     model = GroupModel(zarr_format, plain)
@@ -80,7 +80,7 @@ def make_hierarchy(
     *,
     overwrite: bool = False,
 ) -> Iterator[tuple[str, Array | Group]]:
-    """Make the nodes, given by their paths below `base`; gives each with its path below `base`.
+    """Create nodes, given by their paths below `base`; gives (path below `base`, node) of each.
 
     Raises
         as `make_models` and `create_nodes`.
@@ -96,7 +96,7 @@ def make_hierarchy(
 
 
 class Tree:
-    """A group and what is below it, drawn as text (`str` or `repr`)."""
+    """A drawing of a group and the nodes below it, as text (`str` or `repr`)."""
 
     __slots__ = ("_text",)
 
@@ -110,10 +110,10 @@ class Tree:
 
 
 class Group(GroupNames):
-    """Arrays and groups by name; "a/b" reaches further down.
+    """A group in a store: its members by name; a path such as "a/b" reaches members of members.
 
-    A group that was opened for reading takes its members from consolidated metadata where it has them; a
-    writable one always asks the store, so that it never shows what is not there.
+    A group that was opened for reading uses its consolidated metadata, if it has any; a writable one always
+    reads the store, so that it never shows outdated members.
     """
 
     __slots__ = ()
@@ -122,13 +122,13 @@ class Group(GroupNames):
         return self.open_many([name])[0]
 
     def open_many(self, names: Iterable[str]) -> list[Array | Group]:
-        """The members of these names, in their order, asked for at once: over a network, in one round.
+        """The members of these names, in their order, requested together: in one round trip over a network.
 
         >>> group.open_many(["t2m", "levels/0"])  # doctest: +SKIP
         [<zstore.Array s3://bucket/era/t2m ...>, <zstore.Array s3://bucket/era/levels/0 ...>]
 
         Raises
-            MemberNotFoundError: there is no member of one of the names, the first of which is told.
+            MemberNotFoundError: there is no member of one of the names; the message has the first such name.
             MetadataError, UnsupportedError: a document cannot be read.
         """
         if isinstance(names, str):
@@ -155,7 +155,7 @@ class Group(GroupNames):
         return [opened[path] for _, path in wanted]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The member of that name, or `default` where there is none."""
+        """The member of that name, or `default` if there is none."""
         try:
             return self[name]
         except MemberNotFoundError:
@@ -181,53 +181,54 @@ class Group(GroupNames):
         return sum(1 for _ in self._stored()) if known is None else len(known.names())
 
     def keys(self) -> Iterator[str]:
-        """The names of the group's own members, sorted."""
+        """The names of the group's direct members, sorted."""
         known = self._consolidated()
         if known is not None:
             return iter(known.names())
         return (name for name, _ in self._stored())
 
     def values(self) -> Iterator[Array | Group]:
-        """The group's own members, in the order of their names."""
+        """The group's direct members, in the order of their names."""
         return (member for _, member in self.items())
 
     def items(self) -> Iterator[tuple[str, Array | Group]]:
-        """(name, member) of the group's own members, in the order of their names."""
+        """(name, member) of the group's direct members, in the order of their names."""
         return ((name, self._open(name, model)) for name, model in self._models())
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
-        """(name, array) of the group's own arrays."""
+        """(name, array) of the arrays among the direct members."""
         for name, model in self._models():
             if isinstance(model, ArrayModel):
                 yield name, Array(self._store, join_key(self._path, name), model, self._access)
 
     def groups(self) -> Iterator[tuple[str, Group]]:
-        """(name, group) of the group's own groups."""
+        """(name, group) of the groups among the direct members."""
         for name, model in self._models():
             if isinstance(model, GroupModel):
                 yield name, Group(self._store, join_key(self._path, name), model, self._access)
 
     def array_keys(self) -> Iterator[str]:
-        """The names of the group's own arrays."""
+        """The names of the arrays among the direct members."""
         return (name for name, model in self._models() if isinstance(model, ArrayModel))
 
     def group_keys(self) -> Iterator[str]:
-        """The names of the group's own groups."""
+        """The names of the groups among the direct members."""
         return (name for name, model in self._models() if isinstance(model, GroupModel))
 
     def members(
         self, max_depth: int | None = 0, *, unreadable: MutableMapping[str, ZstoreError] | None = None
     ) -> tuple[tuple[str, Array | Group], ...]:
-        """(path, member) of the group's own members and down to `max_depth` levels further; None for all.
+        """(path, member) of the direct members, and of those `max_depth` levels further down (None: all).
 
-        A member that cannot be read goes, by its path, into `unreadable`; without that it is raised.
+        The error of a member that cannot be read is put into `unreadable`, by the member's path, or raised if
+        that is not given.
         """
         return tuple(self._walk("", max_depth, unreadable))
 
     def tree(self, level: int | None = None) -> Tree:
-        """The group and what is below it, down to `level` levels, as a drawing (`str` or `repr`).
+        """A drawing of the group and the nodes below it, down to `level` levels (None: all).
 
-        A member that cannot be read shows why.
+        For a member that cannot be read, it shows the reason.
         """
         return Tree("\n".join([self.name, *self._draw("", level)]))
 
@@ -255,7 +256,7 @@ class Group(GroupNames):
     def create_group(
         self, name: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False
     ) -> Group:
-        """Make a group below this one, and groups on the way to it where there are none.
+        """Create a group below this one, and the groups between them that do not exist.
 
         Raises
             StoreError: there is a node of that name (unless `overwrite`, which replaces it).
@@ -290,7 +291,7 @@ class Group(GroupNames):
         dimension_names: Iterable[str | None] | None = None,
         overwrite: bool = False,
     ) -> Array:
-        """Make an array below this group; the arguments are those of `zstore.create_array`.
+        """Create an array below this group; the arguments are those of `zstore.create_array`.
 
         Raises
             StoreError: there is a node of that name (unless `overwrite`, which replaces it).
@@ -318,7 +319,7 @@ class Group(GroupNames):
     def create_hierarchy(
         self, nodes: Mapping[str, Any], *, overwrite: bool = False
     ) -> Iterator[tuple[str, Array | Group]]:
-        """Make nodes below this group, in few requests; as `zstore.create_hierarchy`.
+        """Create many nodes below this group in few requests; see `zstore.create_hierarchy`.
 
         Raises
             StoreError: there is a node already at one of the paths (unless `overwrite`, which replaces it).
@@ -330,7 +331,7 @@ class Group(GroupNames):
         return make_hierarchy(self._store, self._path, nodes, self.zarr_format, access, overwrite=overwrite)
 
     def require_group(self, name: str, *, overwrite: bool = False) -> Group:
-        """The group of that name, made where there is none.
+        """The group of that name, created if there is none.
 
         Raises
             MetadataError: there is an array of that name.
@@ -345,7 +346,7 @@ class Group(GroupNames):
     def require_array(
         self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any
     ) -> Array:
-        """The array of that name, made where there is none; `options` are those of `create_array`.
+        """The array of that name, created if there is none; `options` are those of `create_array`.
 
         Raises
             MetadataError: there is a group of that name, or an array of another shape, or of a dtype that
@@ -369,7 +370,7 @@ class Group(GroupNames):
         return member
 
     def consolidate(self) -> Group:
-        """Write the metadata of everything below into this group's own; see `zstore.consolidate`."""
+        """Write the metadata of all nodes below into this group's own; see `zstore.consolidate`."""
         self._model = consolidate_node(self._store, self._path, self.zarr_format)
         return self
 
@@ -412,16 +413,16 @@ class Group(GroupNames):
         return node(self._store, join_key(self._path, path), model, self._access)
 
     def _to_write(self) -> Access:
-        """How what is made below is opened."""
+        """The access of nodes that are created below."""
         return replace(self._access, read_only=False)
 
     def _stored(self, stored: Stored | None = None) -> Iterator[tuple[str, Documents]]:
-        """(name, documents) of the members, from the store where they were not read already."""
+        """(name, documents) of the members: those in `stored`, else read from the store."""
         found = list_nodes(self._store, self._path, self.zarr_format) if stored is None else stored
         return ((name, documents) for name, documents in found if node_kind(documents))
 
     def _stored_below(self, members: Iterable[tuple[str, object]]) -> dict[str, Stored | None]:
-        """What lies below each group among the members, where all of that is better asked for at once."""
+        """The children of each group among the members, where those of all groups are better read at once."""
         groups = {name: g for name, g in members if isinstance(g, Group) and g._consolidated() is None}
         paths = [group.path for group in groups.values()]
         return dict(zip(groups, list_below(self._store, paths, self.zarr_format), strict=True))
@@ -429,7 +430,7 @@ class Group(GroupNames):
     def _loaders(
         self, stored: Stored | None = None
     ) -> Iterator[tuple[str, Callable[[], ArrayModel | GroupModel]]]:
-        """(name, what gives its model) of the members, so that one that cannot be read spoils no other."""
+        """(name, function that gives its model) of the members, so that each can fail by itself."""
         known = self._consolidated()
         if known is not None:
             for name in known.names():

@@ -1,4 +1,4 @@
-"""Other ways to select from an array than numpy's, and the door of those who await."""
+"""The objects behind `array.oindex`, `array.vindex` and `array.blocks`."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from zstore.engine.doors import CALLING, Door, drive
+from zstore.engine.schedulers import BLOCKING, Scheduler, drive
 
 Items: TypeAlias = npt.NDArray[Any]
 
 
-def awaited_door() -> Door:
-    """The door for event loops."""
-    # Imported here: who calls needs no event loop.
-    from zstore.engine.awaiting import AWAITED
+def async_scheduler() -> Scheduler:
+    """The scheduler for event loops."""
+    # Imported here because blocking calls never need asyncio.
+    from zstore.engine.awaiting import ASYNC
 
-    return AWAITED
+    return ASYNC
 
 
 class Indexer:
-    """Another way to select from an array: reading and writing by it."""
+    """Reads and writes an array by another kind of selection than numpy's own."""
 
     __slots__ = ("_read", "_write")
 
     def __init__(
         self,
         read: Callable[..., Coroutine[Any, Any, Items]],
-        write: Callable[[Door, Any, Any], Coroutine[Any, Any, None]],
+        write: Callable[[Scheduler, Any, Any], Coroutine[Any, Any, None]],
     ) -> None:
         self._read = read
         self._write = write
 
     def __getitem__(self, selection: Any) -> Items:
-        return drive(self._read(CALLING, selection))
+        return drive(self._read(BLOCKING, selection))
 
     def read(self, selection: Any, *, out: Items | None = None) -> Items:
-        """What is selected, into `out` where that is given; see `Array.read`."""
-        return drive(self._read(CALLING, selection, out=out))
+        """Read what is selected, into `out` if it is given; see `Array.read`."""
+        return drive(self._read(BLOCKING, selection, out=out))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        drive(self._write(CALLING, selection, value))
+        drive(self._write(BLOCKING, selection, value))
 
     async def read_async(self, selection: Any) -> Items:
-        """What is selected; see `Array.read_async`."""
-        return await self._read(awaited_door(), selection)
+        """Read what is selected without blocking the event loop; see `Array.read_async`."""
+        return await self._read(async_scheduler(), selection)
 
     async def write_async(self, selection: Any, value: Any) -> None:
-        """Store `value` where is selected; see `Array.write_async`."""
-        await self._write(awaited_door(), selection, value)
+        """Store `value` in what is selected without blocking the event loop; see `Array.write_async`."""
+        await self._write(async_scheduler(), selection, value)

@@ -1,4 +1,4 @@
-"""Views of an array that are made of selections and read nothing until somebody wants the items."""
+"""Lazy views of an array: selections of selections, which read nothing until their items are needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zstore.storage.base import Store
 
 
 class Viewed(Protocol):
-    """An array, as far as views of it need one."""
+    """The interface of an array that can have lazy views."""
 
     @property
     def store(self) -> Store: ...
@@ -37,10 +37,10 @@ A = TypeVar("A", bound=Viewed)
 
 
 class LazyArray(Generic[A]):
-    """Part of an array, not read yet: `array.lazy[10:20][:, ::-1]`.
+    """A part of an array that is not read yet: `array.lazy[10:20][:, ::-1]`.
 
-    Selecting gives another view, as numpy's basic selections do (integers, slices with any step, ellipsis,
-    new axes). `numpy.asarray(view)` or `view.read()` reads all of it at once, `view[...] = value` writes it.
+    Selecting from it by integers, slices with any step, ellipsis and new axes gives another view, as in
+    numpy. `numpy.asarray(view)` or `view.read()` reads its items, `view[...] = value` writes them.
     """
 
     __slots__ = ("_array", "_axes", "_places")
@@ -52,7 +52,7 @@ class LazyArray(Generic[A]):
         axes: tuple[int | None, ...] | None = None,
     ) -> None:
         self._array = array
-        # Of each dimension of the array, the item or the items; of each axis of the view, its dimension.
+        # The item or items of each dimension of the array; the dimension of each axis of the view.
         self._places = tuple(map(range, array.shape)) if places is None else places
         self._axes = tuple(range(len(array.shape))) if axes is None else axes
 
@@ -61,37 +61,37 @@ class LazyArray(Generic[A]):
 
     @property
     def array(self) -> A:
-        """The array that it is a view of."""
+        """The array that this is a view of."""
         return self._array
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Items per axis."""
+        """The length of each axis."""
         return tuple(1 if d is None else len(self._range(d)) for d in self._axes)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the items in memory."""
+        """The dtype of the items in memory."""
         return self._array.dtype
 
     @property
     def ndim(self) -> int:
-        """How many axes."""
+        """The number of axes."""
         return len(self._axes)
 
     @property
     def size(self) -> int:
-        """How many items."""
+        """The number of items."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all items in memory."""
+        """The bytes that all items take in memory."""
         return self.size * self.dtype.itemsize
 
     @property
     def selection(self) -> tuple[Any, ...]:
-        """What of the array it is, as one basic selection."""
+        """The basic selection of the array that gives the same items."""
         return tuple(self._selectors())
 
     def _selectors(self) -> Iterator[Any]:
@@ -134,7 +134,7 @@ class LazyArray(Generic[A]):
         return LazyArray(self._array, tuple(places), (*axes, *left))
 
     def _expand(self, selection: Any) -> list[Any]:
-        """One selector per axis that is selected from, None for each new one."""
+        """One selector for each axis that is selected from, and None for each new axis."""
         items = list(selection) if isinstance(selection, tuple) else [selection]
         places = [place for place, item in enumerate(items) if item is Ellipsis]
         count = sum(item is not None and item is not Ellipsis for item in items)
@@ -164,7 +164,7 @@ class LazyArray(Generic[A]):
     def read(
         self, *, out: npt.NDArray[Any] | None = None, missing: Missing | None = None
     ) -> npt.NDArray[Any]:
-        """The items, into `out` where that is given; see `Array.read`."""
+        """Read the items, into `out` if it is given; see `Array.read`."""
         return self._array.read(self.selection, out=out, missing=missing)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -187,6 +187,6 @@ class LazyArray(Generic[A]):
 def _as_slice(items: range) -> slice:
     if not items:
         return slice(0, 0)
-    # Before the first item there is no index: what runs down to it ends nowhere.
+    # There is no index before the first item: a slice that runs down to it has no stop.
     stop = items[-1] + (1 if items.step > 0 else -1)
     return slice(items[0], None if stop < 0 else stop, items.step)

@@ -1,4 +1,4 @@
-"""What lies near a place that holds no array and no group: for whoever mistyped its name."""
+"""Hints for a path without an array or group: similar names, nodes below and above, files of other kinds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from zstore.errors import ZstoreError
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
 
-# Of a place with more names than these, the rest is not looked at; and so many are named.
+# The most names of a directory that are compared, and the most that a message mentions.
 MOST_NAMES = 1000
 MOST_SAID = 3
 
 CONVERT = "`zstore convert {path} NAME.zarr` makes a Zarr of it"
-# What files of other kinds begin with, what they are, and what to do with them.
+# Files of other kinds: their first bytes, what they are, and what to do with them.
 FILES = (
     (b"PK\3\4", "a zip file", "open it as 'zip::{path}'"),
     (b"PK\5\6", "an empty zip file", "open it as 'zip::{path}'"),
@@ -36,9 +36,9 @@ FILES = (
 
 
 def say_near(store: Store, path: str) -> str:
-    """The end of an error's sentence: what lies in that place, above, below and beside it.
+    """The end of an error message: what exists at, above, below and beside the path.
 
-    Nothing is said of stores where every look takes a request, nor of those that cannot be looked at.
+    Empty for stores where every look is a request over a network, and for those that cannot be listed.
     """
     if store.request_count > 1:
         return ""
@@ -46,7 +46,7 @@ def say_near(store: Store, path: str) -> str:
     if folder is not None:
         if (folder / path).is_file():
             return say_file((folder / path).as_uri())
-        # A directory has directories above it, which are looked at in the same way.
+        # Directories above the store's own may have the node, so the search covers the whole file system.
         full = folder / path
         store, path = LocalStore(full.anchor, read_only=True), str(full.relative_to(full.anchor))
     try:
@@ -56,7 +56,7 @@ def say_near(store: Store, path: str) -> str:
 
 
 def say_file(url: str) -> str:
-    """The end of an error's sentence: what file is there, or above, where "file://" was to be a directory."""
+    """The end of an error message: the file at or above a "file://" URL where a directory was expected."""
     place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
     found = next((path for path in (place, *place.parents) if path.is_file()), None)
     if found is None:
@@ -93,7 +93,7 @@ def _nodes(store: Store, path: str) -> list[str]:
 
 
 def _names(store: Store, path: str) -> list[str]:
-    """The names right below a path, as many as are looked at."""
+    """The names of the children of a path, at most MOST_NAMES."""
     folder = store.local_path(path)
     if folder is None:
         return store.list_children(path)[:MOST_NAMES]

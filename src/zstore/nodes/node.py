@@ -1,4 +1,4 @@
-"""What arrays and groups have in common: a place in a store, metadata and attributes."""
+"""The base of arrays and groups: a path in a store, metadata and attributes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Missing = Literal["fill", "error"]
 
 
 def is_fault(missing: str) -> bool:
-    """Whether to read a chunk that is not stored is an error ("error"), or gives the fill value ("fill").
+    """Whether reading a chunk that is not stored is an error ("error") or gives the fill value ("fill").
 
     Raises
         ValueError: `missing` is neither.
@@ -31,13 +31,13 @@ def is_fault(missing: str) -> bool:
 
 @dataclass(frozen=True)
 class Access:
-    """How a node was opened, and with it whatever is below.
+    """How a node was opened; the nodes below it are opened the same way.
 
-    read_only     nothing is changed
-    allow_pickle  chunks may be unpickled, which runs code that they hold
-    missing       what chunks that are not stored are, "fill" or "error"
-    cache_size    bytes of decoded chunks that an array keeps by itself
-    is_published  whether the documents are there; of an array that is being made, they come after the chunks
+    read_only     writing is an error
+    allow_pickle  chunks may be unpickled, which runs code that they contain
+    missing       what a chunk that is not stored is: "fill" (the fill value) or "error"
+    cache_size    bytes of decoded chunks that an array keeps in a cache of its own
+    is_published  whether the metadata documents exist; those of a new array are written after its chunks
     """
 
     read_only: bool = False
@@ -51,7 +51,7 @@ class Access:
 
 
 class Node(Generic[Model]):
-    """An array or a group, as of opening or of the last change made here."""
+    """An array or a group, with its metadata as of opening or of the last change made through it."""
 
     __slots__ = ("_access", "_model", "_path", "_store")
 
@@ -63,32 +63,32 @@ class Node(Generic[Model]):
 
     @property
     def store(self) -> Store:
-        """The store that holds it."""
+        """The store that holds the node."""
         return self._store
 
     @property
     def path(self) -> str:
-        """Where it is in its store; "" at the root."""
+        """The path in the store; "" at the root."""
         return self._path
 
     @property
     def name(self) -> str:
-        """Its path with a leading slash."""
+        """The path with a leading slash."""
         return f"/{self._path}"
 
     @property
     def basename(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return self._path.rpartition("/")[2]
 
     @property
     def model(self) -> Model:
-        """What its metadata says."""
+        """The metadata, parsed."""
         return self._model
 
     @property
     def zarr_format(self) -> ZarrFormat:
-        """1, 2 or 3."""
+        """The version of the Zarr format: 1, 2 or 3."""
         return self._model.zarr_format
 
     @property
@@ -98,11 +98,11 @@ class Node(Generic[Model]):
 
     @property
     def attrs(self) -> Attributes:
-        """Its attributes; changes go straight to the store."""
+        """The attributes; every change is stored at once."""
         return Attributes(self._store, self._path, lambda: self._model, self._set_model)
 
     def as_durable(self) -> Self:
-        """The same node, whose changes survive a power cut.
+        """The same node, opened so that completed changes survive a power cut.
 
         Raises
             StoreError: its store cannot promise that.
@@ -112,24 +112,24 @@ class Node(Generic[Model]):
     def tile(
         self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any
     ) -> npt.NDArray[Any]:
-        """The tile in column `x` and row `y` of tile matrix `z`, of the pyramid this is, or is a part of.
+        """The tile in column `x` and row `y` of tile matrix `z` of the pyramid that the node belongs to.
 
-        Of an array, its own cells at that level; of a group, those of `array`, or of the only one there is.
+        The cells are those of this array at that level; for a group, those of `array`, or of its only one.
         See `zstore.read_tile`.
         """
         return above.read_tile(self, z, x, y, array, **indexers)
 
     def _repr_html_(self) -> str | None:
-        """What notebooks show; None, for which they take `repr`, where that cannot be made."""
+        """The HTML that notebooks show; None, for which they show `repr`, if it cannot be made."""
         try:
             return above.render_html(self)
         except Exception:
-            # To show an object must never fail: whatever is wrong comes up again when it is used.
+            # Showing an object must never fail; using it will raise the error again.
             return None
 
     def _set_model(self, model: Model) -> None:
         self._model = model
 
     def _where(self) -> str:
-        """How errors name it."""
+        """The URL of the node, as error messages name it."""
         return place(self._store, self._path)

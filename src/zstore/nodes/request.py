@@ -23,13 +23,13 @@ from zstore.model.typestr import OBJECT_CODECS
 Codecs: TypeAlias = tuple[CodecModel, ...]
 ZSTD = CodecModel("zstd", MEANT["zstd"])
 NUMCODECS_ZSTD = CodecModel("numcodecs.zstd", MEANT["numcodecs.zstd"])
-# Zarr v1's own default, for its readers know no zstd.
+# The default of Zarr v1's own writer; its readers do not know zstd.
 V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArrayRequest:
-    """A new array, as the arguments of `zstore.create_array` describe it."""
+    """The arguments of `zstore.create_array` that describe the array."""
 
     shape: Any = None
     dtype: Any = None
@@ -47,7 +47,7 @@ class ArrayRequest:
     dimension_names: Iterable[str | None] | None = None
 
     def complete(self) -> ArrayRequest:
-        """This, with `data` as an array, and the shape and dtype that come from it.
+        """The request with `data` as a numpy array, and with its shape and dtype.
 
         Raises
             MetadataError: a shape that is not the data's was given as well, or no shape or dtype and no data.
@@ -63,7 +63,7 @@ class ArrayRequest:
         return replace(self, data=data, shape=data.shape, dtype=data.dtype if dtype is None else dtype)
 
     def model(self) -> ArrayModel:
-        """The model of the array; attributes are taken as they are.
+        """The model of the new array; attributes are not checked.
 
         Raises
             MetadataError: arguments that are malformed or contradict each other.
@@ -71,7 +71,7 @@ class ArrayRequest:
         """
         if self.zarr_format not in (1, 2, 3):
             raise UnsupportedError(f"zarr_format is {self.zarr_format!r}; zstore writes 1, 2 and 3")
-        # v1 is v2 with less in it; its renderer refuses what v1 has not.
+        # v1 is a subset of v2; its renderer refuses what v1 does not have.
         zarr_format = max(self.zarr_format, 2)
         shape = parse_shape([int(n) for n in parse_integers(self.shape, "shape")])
         data_type, endian = _data_type(self.dtype, _codec_names(self.filters, self.serializer), zarr_format)
@@ -108,7 +108,7 @@ def _read(value: Any, default: tuple[CodecModel, ...], zarr_format: int) -> tupl
 
 
 def _codec_names(*arguments: Any) -> list[str]:
-    """The names of the codecs in these arguments, as far as they name any."""
+    """The names of all codecs that these arguments give."""
     return [codec.name for value in arguments for codec in _read(value, (), 3)]
 
 
@@ -129,7 +129,7 @@ def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: C
     chain = _order_codecs(request.order, len(spec.shape)) + _read(request.filters, (), 3)
     chain += _read(request.serializer, (default,), 3) + _read(request.compressors, (ZSTD,), 3)
     given = (request.filters, request.serializer, request.compressors)
-    # What comes from documents, or from here, is complete.
+    # Codecs from documents, and the defaults here, already have all options.
     return chain if all(map(_is_complete, given)) else complete_chain(chain, spec)
 
 
@@ -139,7 +139,7 @@ def _is_complete(value: Any) -> bool:
 
 
 def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: ChunkSpec) -> Codecs:
-    """The chain of a v2 array: numcodecs' codecs only, one compressor at most."""
+    """The chain of a v2 array, which has only numcodecs' codecs, and at most one compressor."""
     serializer, compressors = request.serializer, request.compressors
     if not isinstance(serializer, str) or serializer not in ("auto", "bytes"):
         raise UnsupportedError(f"serializer {serializer!r} cannot be said in Zarr v2; it has 'bytes' only")
@@ -167,7 +167,7 @@ def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: C
 
 
 def _object_codec(data_type: DataType) -> str:
-    """The codec for objects of that type, where it is known without being named."""
+    """The default codec for objects of a data type: only strings and bytes have one."""
     for codec, name in OBJECT_CODECS.items():
         if name == data_type.name != "object":
             return codec
@@ -230,7 +230,8 @@ def _data_type(dtype: Any, codecs: Iterable[str], zarr_format: int) -> tuple[Dat
     """The data type that `dtype` names, and the byte order to store it in.
 
     `str` and `bytes` (numpy's "U" and "S" without a length) are strings and bytes of any length; `object` is
-    what the object codec among the names `codecs` encodes. What numpy does not know is a name of Zarr v3.
+    the type that the object codec among the names in `codecs` encodes. Any name that numpy does not know is
+    taken for one of Zarr v3.
 
     Raises
         MetadataError: None, which numpy takes for float64.
@@ -276,12 +277,12 @@ def _object_type(codecs: Iterable[str]) -> DataType:
 
 
 def _fill_value(value: Any, data_type: DataType, zarr_format: int) -> Any:
-    """The scalar that a caller's fill value means; "auto" is the default of the type.
+    """A caller's fill value as a scalar of the data type; "auto" is the default of the type.
 
     Raises
         MetadataError: not a value of the type, or one that would be changed on the way.
     """
-    if isinstance(value, str) and value == "auto":
+    if _is_auto(value):
         return data_type.default_fill()
     if value is None:
         return None if zarr_format == 2 else data_type.default_fill()
@@ -324,7 +325,7 @@ def _make_object(value: Any, data_type: DataType) -> Any:
 
 
 def _make_bytes(value: Any, data_type: DataType, zarr_format: int) -> Any:
-    """Of "S", text of ASCII is taken too; of raw bytes and structured items, what documents hold."""
+    """A fill value of bytes or structured items: bytes, ASCII text (for "S"), or a document's form of it."""
     if data_type.numpy.kind == "S" and isinstance(value, str) and value.isascii():
         value = value.encode()
     if isinstance(value, np.void):
@@ -344,7 +345,7 @@ def _make_time(value: Any, data_type: DataType, zarr_format: int) -> Any:
     dtype = data_type.numpy
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    # Nothing without a unit of its own reaches numpy, which no longer likes that.
+    # Handled here because newer releases of numpy deprecate times without a unit.
     if isinstance(value, str) and value.lower() in ("nat", ""):
         return data_type.parse_fill("NaT", zarr_format)
     is_count = isinstance(value, np.integer) and not isinstance(value, np.timedelta64)
@@ -380,7 +381,7 @@ def _make_struct(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _as_tuple(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Mappings by field name become tuples, all the way down."""
+    """A structured value with its mappings (by field name) turned into tuples, in nested fields too."""
     if not isinstance(value, Mapping) or dtype.names is None:
         return value
     if value.keys() != set(dtype.names):

@@ -1,4 +1,4 @@
-"""Functions by the names that users of zarr-python type: each makes, opens, saves or loads in one call."""
+"""Functions under the names of zarr-python's: each creates, opens, saves or loads in one call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zstore.nodes.open import open as open_node
 from zstore.nodes.zarr_names import like
 from zstore.storage.memory import MemoryStore
 
-# Of zarr-python 2, and what says the same.
+# Options of zarr-python 2, and those that replace them.
 FORMER = {
     "compressor": "compressors",
     "dimension_separator": "chunk_key_encoding",
@@ -24,12 +24,13 @@ FORMER = {
 
 
 def create(shape: Any, *, store: StoreLike | None = None, path: str | None = None, **options: Any) -> Array:
-    """A new array, in memory where no store is said, of float64 where no dtype is.
+    """Create an array: in memory without a store, of float64 without a dtype.
 
     `options` are those of `zstore.create_array`.
 
     Raises
-        as `zstore.create_array`; TypeError: an option of zarr-python 2, with what says the same.
+        TypeError: an option of zarr-python 2; the message has the one that replaces it.
+        otherwise as `zstore.create_array`.
     """
     return _create(store, path, {"shape": shape, "dtype": "f8", **options})
 
@@ -41,29 +42,29 @@ def _create(store: StoreLike | None, path: str | None, options: dict[str, Any]) 
 
 
 def empty(shape: Any, **options: Any) -> Array:
-    """A new array that nothing was written to; see `zstore.create`."""
+    """Create an array without writing any items; see `zstore.create`."""
     return create(shape, **options)
 
 
 def zeros(shape: Any, **options: Any) -> Array:
-    """A new array whose items are zero until they are written; see `zstore.create`."""
+    """Create an array whose items are 0 until they are written; see `zstore.create`."""
     return create(shape, **options)
 
 
 def ones(shape: Any, **options: Any) -> Array:
-    """A new array whose items are 1 until they are written; see `zstore.create`."""
+    """Create an array whose items are 1 until they are written; see `zstore.create`."""
     return create(shape, **{"fill_value": 1, **options})
 
 
 def full(shape: Any, fill_value: Any, **options: Any) -> Array:
-    """A new array whose items are `fill_value` until they are written; see `zstore.create`."""
+    """Create an array whose items are `fill_value` until they are written; see `zstore.create`."""
     return create(shape, fill_value=fill_value, **options)
 
 
 def array(data: Any, *, store: StoreLike | None = None, path: str | None = None, **options: Any) -> Array:
-    """A new array of these items; of an array of zstore's, with its chunks, codecs and names.
+    """Create an array with these items; a copy of an array of zstore's has its chunks, codecs and names.
 
-    In memory where no store is said; `options` are those of `zstore.create_array`.
+    Without a store it is in memory; `options` are those of `zstore.create_array`.
     """
     return _create(store, path, {**(like(data) if isinstance(data, Array) else {}), "data": data, **options})
 
@@ -71,7 +72,7 @@ def array(data: Any, *, store: StoreLike | None = None, path: str | None = None,
 def empty_like(
     data: Any, *, store: StoreLike | None = None, path: str | None = None, **options: Any
 ) -> Array:
-    """A new array of the shape, dtype, chunks and codecs of `data`, that nothing was written to."""
+    """Create an array of the shape, dtype, chunks and codecs of `data`, without writing any items."""
     kept = like(data)
     if isinstance(data, Array):
         kept["zarr_format"] = data.zarr_format
@@ -79,24 +80,24 @@ def empty_like(
 
 
 def zeros_like(data: Any, **options: Any) -> Array:
-    """As `empty_like`; items are zero until they are written."""
+    """Create an array like `data`, whose items are 0 until they are written; see `empty_like`."""
     return empty_like(data, **options)
 
 
 def ones_like(data: Any, **options: Any) -> Array:
-    """As `empty_like`; items are 1 until they are written."""
+    """Create an array like `data`, whose items are 1 until they are written; see `empty_like`."""
     return empty_like(data, **{"fill_value": 1, **options})
 
 
 def full_like(data: Any, fill_value: Any, **options: Any) -> Array:
-    """As `empty_like`; items are `fill_value` until they are written."""
+    """Create an array like `data`, whose items are `fill_value` until they are written; see `empty_like`."""
     return empty_like(data, fill_value=fill_value, **options)
 
 
 def group(
     store: StoreLike | None = None, *, path: str | None = None, overwrite: bool = False, **options: Any
 ) -> Group:
-    """The group that is there, made where there is none or with `overwrite`, in place of whatever is there.
+    """Open the group at `path`, or create it if there is none; `overwrite` replaces whatever is there.
 
     `options` are those of `zstore.open_group`.
     """
@@ -104,7 +105,7 @@ def group(
 
 
 def open_consolidated(store: StoreLike, path: str | None = None, **options: Any) -> Group:
-    """The group at `path` for reading, by its consolidated metadata; `options` are those of `open_group`.
+    """Open the group at `path` by its consolidated metadata, to read; `options` are those of `open_group`.
 
     Raises
         NotFoundError: there is no group, or it has no consolidated metadata.
@@ -117,7 +118,7 @@ def open_consolidated(store: StoreLike, path: str | None = None, **options: Any)
 
 
 def save(store: StoreLike, *arrays: Any, path: str | None = None, zarr_format: Any = 3, **named: Any) -> None:
-    """Store one array at `path`, or several in a group there: by their names, or as arr_0, arr_1, ...
+    """Save one array at `path`, or several in a group there, under their names or as arr_0, arr_1, ...
 
     Raises
         StoreError: there is a node of that name already.
@@ -133,7 +134,7 @@ def save(store: StoreLike, *arrays: Any, path: str | None = None, zarr_format: A
 
 
 def load(store: StoreLike, path: str | None = None, zarr_format: Any = None) -> Any:
-    """All items of the array at `path`, or of a group's own arrays by their names, in memory."""
+    """Load the array at `path` into memory, or a dictionary of all arrays directly in the group there."""
     found = open_node(store, path, "r", zarr_format)
     if isinstance(found, Array):
         return found[...]
@@ -141,5 +142,5 @@ def load(store: StoreLike, path: str | None = None, zarr_format: Any = None) -> 
 
 
 def tree(group: Group, level: int | None = None) -> Tree:
-    """What `group.tree(level)` gives."""
+    """A drawing of the group and the nodes below it: `group.tree(level)`."""
     return group.tree(level)

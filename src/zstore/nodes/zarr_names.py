@@ -1,6 +1,6 @@
-"""Names that users of zarr-python type on arrays and groups: each a thin door to what these have.
+"""Methods and properties of arrays and groups under the names of zarr-python's.
 
-`docs/from-zarr-python.md` has the table of all names, held against the installed zarr-python by a test.
+`docs/from-zarr-python.md` has the table of all names; a test compares it with the installed zarr-python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 def innermost_codecs(model: ArrayModel) -> tuple[CodecModel, ...]:
-    """The codecs that encode one chunk: of shards, those of their inner chunks."""
+    """The codecs that encode one chunk; in shards, those of the innermost inner chunks."""
     codecs = model.codecs
     while shards := [codec for codec in codecs if codec.name == "sharding_indexed"]:
         inner = shards[0].configuration.get("codecs", ())
@@ -51,7 +51,7 @@ def _with_fields(selection: Any, fields: Any) -> Any:
 
 
 class ArrayNames(Node[ArrayModel]):
-    """Names of zarr-python's arrays; `self` is an `Array`."""
+    """The part of `Array` that has zarr-python's names."""
 
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
@@ -60,17 +60,17 @@ class ArrayNames(Node[ArrayModel]):
 
     @property
     def metadata(self) -> ArrayModel:
-        """What its metadata says: `model`."""
+        """The parsed metadata: another name of `model`."""
         return self._model
 
     @property
     def filters(self) -> tuple[CodecModel, ...]:
-        """The codecs that change items before they become bytes, in their order; those of inner chunks."""
+        """The array-to-array codecs of a chunk (in shards, of an inner chunk), in encoding order."""
         return tuple(c for c in innermost_codecs(self._model) if _is_kind(c, ArrayCodec, "filter"))
 
     @property
     def serializer(self) -> CodecModel | None:
-        """The codec that makes bytes of items; None in Zarr v1 and v2, which have no name for it."""
+        """The array-to-bytes codec of a chunk; None in Zarr v1 and v2, which have no name for it."""
         if self.zarr_format != 3:
             return None
         others = (*self.filters, *self.compressors)
@@ -78,33 +78,34 @@ class ArrayNames(Node[ArrayModel]):
 
     @property
     def compressors(self) -> tuple[CodecModel, ...]:
-        """The codecs that make fewer bytes of bytes, in their order; those of inner chunks."""
+        """The bytes-to-bytes codecs of a chunk (in shards, of an inner chunk), in encoding order."""
         return tuple(c for c in innermost_codecs(self._model) if _is_kind(c, BytesCodec, "compressor"))
 
     @property
     def order(self) -> Literal["C", "F"]:
-        """Whether each chunk's last dimension is stored fastest ("C") or its first ("F")."""
+        """The order of items in a chunk: "C" if the last dimension varies fastest, "F" if the first does."""
         first = next(iter(innermost_codecs(self._model)), None)
-        is_turned = first is not None and first.name == "transpose"
-        turned = list(range(len(self._model.shape) - 1, -1, -1))
-        return "F" if is_turned and first and list(first.configuration.get("order", ())) == turned else "C"
+        reverse = list(range(len(self._model.shape) - 1, -1, -1))
+        is_reversed = (
+            first is not None
+            and first.name == "transpose"
+            and list(first.configuration.get("order", ())) == reverse
+        )
+        return "F" if is_reversed else "C"
 
     @property
     def cdata_shape(self: Any) -> Shape:
-        """How many chunks there are along each dimension (inner chunks, where there are shards)."""
+        """The number of chunks (in shards, inner chunks) along each dimension."""
         return tuple(map(len, self.read_chunk_sizes))
 
     @property
     def nchunks(self: Any) -> int:
-        """How many chunks there are (inner chunks, where there are shards)."""
+        """The number of chunks (in shards, inner chunks)."""
         return prod(self.cdata_shape)
 
     @property
     def nchunks_initialized(self: Any) -> int:
-        """How many chunks are stored; of a stored shard, all of its inner chunks count.
-
-        Lists what is stored.
-        """
+        """The number of stored chunks, found by listing them; every inner chunk of a stored shard counts."""
         counts = self._model.grid.count(self.shape)
         cells = set(map(self._cell, self._store.list(self._path))) - {None}
         inside = sum(all(place < count for place, count in zip(cell, counts, strict=True)) for cell in cells)
@@ -116,11 +117,11 @@ class ArrayNames(Node[ArrayModel]):
         return self._model.keys.cell(below, len(self._model.shape))
 
     def nbytes_stored(self) -> int:
-        """The bytes that it takes in its store, its metadata included. Lists what is stored."""
+        """The bytes that the array takes in its store, its metadata included; lists its keys."""
         return sum(self._store.size(key) or 0 for key in self._store.list(self._path))
 
     def info_complete(self: Any) -> str:
-        """What `info` says, and what is stored. Lists what is stored."""
+        """A summary like `info`, with the stored bytes and chunks; lists the array's keys."""
         stored = self.nbytes_stored()
         ratio = f"{self.nbytes / stored:.1f}" if stored else "none"
         more = {
@@ -135,7 +136,7 @@ class ArrayNames(Node[ArrayModel]):
         self.attrs.update(attributes)
         return self
 
-    # Selections by name. By `prototype` zarr-python takes other memory than numpy's, which is refused.
+    # Selections by name. zarr-python's `prototype` chooses memory other than numpy's, which is refused.
 
     def get_basic_selection(
         self: Any,
@@ -145,7 +146,7 @@ class ArrayNames(Node[ArrayModel]):
         fields: Any = None,
         prototype: None = None,
     ) -> Any:
-        """What `array[selection]` gives, into `out` where that is given."""
+        """Read `array[selection]`, into `out` if it is given."""
         _check_prototype(prototype)
         wanted = _with_fields(selection, fields)
         return self[wanted] if out is None else self.read(wanted, out=out)
@@ -153,14 +154,14 @@ class ArrayNames(Node[ArrayModel]):
     def get_orthogonal_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
-        """What `array.oindex[selection]` gives, into `out` where that is given."""
+        """Read `array.oindex[selection]`, into `out` if it is given."""
         _check_prototype(prototype)
         return self.oindex.read(_with_fields(selection, fields), out=out)
 
     def get_coordinate_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
-        """What `array.vindex[selection]` gives, into `out` where that is given."""
+        """Read `array.vindex[selection]`, into `out` if it is given."""
         _check_prototype(prototype)
         return self.vindex.read(_with_fields(selection, fields), out=out)
 
@@ -170,28 +171,28 @@ class ArrayNames(Node[ArrayModel]):
     def get_block_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
-        """What `array.blocks[selection]` gives, into `out` where that is given."""
+        """Read `array.blocks[selection]`, into `out` if it is given."""
         _check_prototype(prototype)
         return self.blocks.read(_with_fields(selection, fields), out=out)
 
     def set_basic_selection(
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
-        """Do what `array[selection] = value` does."""
+        """Write `array[selection] = value`."""
         _check_prototype(prototype)
         self[_with_fields(selection, fields)] = value
 
     def set_orthogonal_selection(
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
-        """Do what `array.oindex[selection] = value` does."""
+        """Write `array.oindex[selection] = value`."""
         _check_prototype(prototype)
         self.oindex[_with_fields(selection, fields)] = value
 
     def set_coordinate_selection(
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
-        """Do what `array.vindex[selection] = value` does."""
+        """Write `array.vindex[selection] = value`."""
         _check_prototype(prototype)
         self.vindex[_with_fields(selection, fields)] = value
 
@@ -200,13 +201,13 @@ class ArrayNames(Node[ArrayModel]):
     def set_block_selection(
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
-        """Do what `array.blocks[selection] = value` does."""
+        """Write `array.blocks[selection] = value`."""
         _check_prototype(prototype)
         self.blocks[_with_fields(selection, fields)] = value
 
 
 class GroupNames(Node[GroupModel]):
-    """Names of zarr-python's groups; `self` is a `Group`."""
+    """The part of `Group` that has zarr-python's names."""
 
     __slots__ = ()
 
@@ -219,12 +220,12 @@ class GroupNames(Node[GroupModel]):
         return list(self.keys())
 
     def __setitem__(self: Any, name: str, value: Any) -> None:
-        """Make an array of these items, in place of an array of that name.
+        """Create an array with these items; it replaces an array of that name.
 
         Raises
             MetadataError: there is a group of that name.
         """
-        # Of a group, which may hold a great deal, `del group[name]` says that it may go.
+        # A group may hold a great deal, so it takes an explicit `del group[name]` to remove one.
         if isinstance(self.get(name), GroupNames):
             message = f"{name!r} is a group; expected an array, or no node (`del group[{name!r}]` first)"
             raise MetadataError(message, path=self._where())
@@ -232,12 +233,12 @@ class GroupNames(Node[GroupModel]):
 
     @property
     def metadata(self) -> GroupModel:
-        """What its metadata says: `model`."""
+        """The parsed metadata: another name of `model`."""
         return self._model
 
     @property
     def info(self) -> str:
-        """What it is, line by line."""
+        """A summary of the group, one property per line."""
         lines = {
             "Name": self.name,
             "Zarr format": self.zarr_format,
@@ -247,25 +248,25 @@ class GroupNames(Node[GroupModel]):
         return "\n".join(f"{label:<11} : {value}" for label, value in lines.items())
 
     def info_complete(self: Any) -> str:
-        """What `info` says, and how many nodes are below."""
+        """A summary like `info`, with the numbers of arrays and groups below."""
         members = [member for _, member in self.members(None)]
         count = sum(hasattr(member, "shape") for member in members)
         return f"{self.info}\nArrays      : {count}\nGroups      : {len(members) - count}"
 
     def nmembers(self: Any, max_depth: int | None = 0) -> int:
-        """How many members there are, down to `max_depth` levels further; None for all."""
+        """The number of members, down to `max_depth` levels below the direct ones (None: all)."""
         return len(self.members(max_depth))
 
     def array_values(self: Any) -> Iterator[Any]:
-        """The group's own arrays."""
+        """The arrays among the direct members."""
         return (array for _, array in self.arrays())
 
     def group_values(self: Any) -> Iterator[Any]:
-        """The group's own groups."""
+        """The groups among the direct members."""
         return (group for _, group in self.groups())
 
     def require_groups(self: Any, *names: str) -> tuple[Any, ...]:
-        """The groups of these names, made where there are none."""
+        """The groups of these names; those that do not exist are created."""
         return tuple(self.require_group(name) for name in names)
 
     def update_attributes(self, attributes: Mapping[str, Any]) -> Self:
@@ -274,31 +275,31 @@ class GroupNames(Node[GroupModel]):
         return self
 
     def empty(self: Any, *, name: str, shape: Any, **options: Any) -> Any:
-        """A new array that nothing was written to, of float64 where no dtype is said."""
+        """Create an array without writing any items; of float64 without a dtype."""
         return self.create_array(name, shape=shape, **{"dtype": "f8", **options})
 
     zeros = empty
 
     def ones(self: Any, *, name: str, shape: Any, **options: Any) -> Any:
-        """A new array whose items are 1 until they are written."""
+        """Create an array whose items are 1 until they are written; of float64 without a dtype."""
         return self.full(name=name, shape=shape, fill_value=1, **options)
 
     def full(self: Any, *, name: str, shape: Any, fill_value: Any, **options: Any) -> Any:
-        """A new array whose items are `fill_value` until they are written; float64 where no dtype is said."""
+        """Create an array whose items are `fill_value` until they are written; of float64 without a dtype."""
         return self.create_array(name, shape=shape, fill_value=fill_value, **{"dtype": "f8", **options})
 
     def empty_like(self: Any, *, name: str, data: Any, **options: Any) -> Any:
-        """A new array of the shape, dtype, chunks and codecs of `data`, that nothing was written to."""
+        """Create an array of the shape, dtype, chunks and codecs of `data`, without writing any items."""
         return self.create_array(name, **{**like(data), **options})
 
     zeros_like = empty_like
 
     def ones_like(self: Any, *, name: str, data: Any, **options: Any) -> Any:
-        """As `empty_like`; items are 1 until they are written."""
+        """Create an array like `data`, whose items are 1 until they are written."""
         return self.create_array(name, **{**like(data), **options, "fill_value": 1})
 
     def full_like(self: Any, *, name: str, data: Any, fill_value: Any, **options: Any) -> Any:
-        """As `empty_like`; items are `fill_value` until they are written."""
+        """Create an array like `data`, whose items are `fill_value` until they are written."""
         return self.create_array(name, **{**like(data), **options, "fill_value": fill_value})
 
 

@@ -27,12 +27,12 @@ from zstore.engine.documents import (
     check_above,
     node_kind,
     place,
+    publish_nodes,
     read_documents,
     read_node,
     render_node,
 )
 from zstore.engine.making import create_node
-from zstore.engine.publish import publish_nodes
 from zstore.engine.walk import walk_nodes
 from zstore.errors import ChangedError, StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.parts import current_part

@@ -15,7 +15,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from zstore.base.byterange import ByteRange
-from zstore.engine.awaiting import Aside
+from zstore.engine.awaiting import LazyPool
 from zstore.errors import StoreError
 from zstore.storage import local
 from zstore.storage.base import Names, Part, Parts, Request, Store, Values, check_key, check_prefix
@@ -29,8 +29,8 @@ THREADS = 32
 
 
 # Chunks are decoded on the one, which may wait for a store that works on the other.
-CODING = Aside("zstore-coding", lambda: THREADS)
-STORING = Aside("zstore-storing", lambda: THREADS)
+CODING = LazyPool("zstore-coding", lambda: THREADS)
+STORING = LazyPool("zstore-storing", lambda: THREADS)
 
 
 def adopt(

@@ -1,8 +1,8 @@
-"""How a read or a write waits: on the calling thread, or on the event loop of whoever awaits it.
+"""How the steps of a read or a write run: blocking on the calling thread, or awaited on an event loop.
 
-The engine's reads and writes are coroutines that wait for a `Door` only. Through `CALLING` nothing ever
-suspends, so that `drive` runs them to their end without an event loop; `zstore.engine.awaiting` has the other
-door.
+The engine's reads and writes are written once, as coroutines that await methods of a `Scheduler` and nothing
+else. With the `BLOCKING` scheduler such a coroutine never suspends, so `drive` runs it to its end without an
+event loop; `zstore.engine.awaiting` has the scheduler for asyncio.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from zstore.storage.base import Parts, Request, Store, Values
 T = TypeVar("T")
 R = TypeVar("R")
 Act = Callable[[T], Coroutine[Any, Any, None]]
-# What reads are asking for now, by their loop and its name, and what ends when they have the answer.
-Asked = dict[tuple[Any, str], Any]
+# (event loop, name) that some read is requesting now -> a future that ends once the answer is there.
+InFlight = dict[tuple[Any, str], Any]
 
-# Of selections that cannot be read together, so many are read side by side from a store with latency.
+# The selections that are read at the same time from a store with latency, where they cannot share requests.
 READ_COUNT = 32
 
 _END: Any = object()
@@ -30,93 +30,96 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives that goes through `CALLING`, and so never suspends."""
+    """Run a coroutine that awaits the `BLOCKING` scheduler only, and so never suspends; return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         found: T = end.value
         return found
     coroutine.close()
-    raise AssertionError("it waited for something else than the door")
+    raise AssertionError("the coroutine awaited something other than the blocking scheduler")
 
 
-class Door(ABC):
-    """What reads and writes wait for."""
+class Scheduler(ABC):
+    """Runs the steps of reads and writes: requests to stores, computation, and work on files."""
 
     read_count: int = READ_COUNT
-    """How many selections are read side by side at most, from a store with latency."""
+    """The most selections that are read at the same time from a store with latency."""
 
     @abstractmethod
     async def get_many(self, store: Store, requests: Sequence[Request]) -> Values:
-        """`store.get_many`."""
+        """The result of `store.get_many`."""
 
     @abstractmethod
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
-        """`store.get_parts`."""
+        """The result of `store.get_parts`."""
 
     @abstractmethod
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:
-        """What a function gives that computes, or works on files.
+        """The result of a function that computes, or works on files.
 
-        With `size` it does no more than to decode so many bytes by native codecs.
+        `size` says that all it does is to decode that many bytes with native codecs.
         """
 
     @abstractmethod
     async def map(
         self, function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
     ) -> list[R]:
-        """`map_threads`."""
+        """`function` of every item, in order; the same as `zstore.engine.pool.map_threads`."""
 
     @abstractmethod
     async def each(self, act: Act[T], items: Iterable[T], at_once: int, *, waits: bool = True) -> None:
         """Await `act` of every item, `at_once` at a time; the first error stops the rest.
 
-        Without `waits`, they compute: there are never more of them than the engine has threads.
+        `waits=False` says that they compute rather than wait: then no more of them run at the same time than
+        the engine has threads.
         """
 
     @abstractmethod
-    async def hold(self, size: int) -> AbstractContextManager[None]:
-        """Room for a window of so many bytes, until the context ends."""
+    async def reserve(self, size: int) -> AbstractContextManager[None]:
+        """Reserve memory for a window of `size` bytes, until the context ends."""
 
     @abstractmethod
-    async def ask_once(self, asked: Asked, unknown: Callable[[], set[str]]) -> AbstractContextManager[None]:
-        """Let one of several reads at a time ask for the same, until the context ends.
+    async def single_flight(
+        self, in_flight: InFlight, unknown: Callable[[], set[str]]
+    ) -> AbstractContextManager[None]:
+        """Let only one of several concurrent reads request the same names, until the context ends.
 
-        `unknown` says what is to be asked for. Where others ask for some of that, this waits until they have
-        it.
+        `unknown` gives the names to request. If other reads are requesting some of them, this waits until
+        those have their answer.
         """
 
     @abstractmethod
     def spans(self, total: int, count: int) -> Iterable[tuple[int, int]]:
-        """What is `total` long in spans, each one call of a kernel; those that may be given up are short.
+        """(begin, end) of the spans of `total` items to give to one kernel call each.
 
-        Each has `count` at most then.
+        A scheduler whose tasks can be cancelled gives spans of at most `count` items.
         """
 
 
-class Calling(Door):
-    """Everything on the calling thread, and on threads that it waits for."""
+class BlockingScheduler(Scheduler):
+    """Runs everything on the calling thread, and on threads that it waits for."""
 
     async def get_many(self, store: Store, requests: Sequence[Request]) -> Values:
-        """`store.get_many`."""
+        """The result of `store.get_many`."""
         return store.get_many(requests)
 
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
-        """`store.get_parts`."""
+        """The result of `store.get_parts`."""
         return store.get_parts(requests)
 
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:
-        """Call it."""
+        """Call the function."""
         return function()
 
     async def map(
         self, function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
     ) -> list[R]:
-        """`map_threads`."""
+        """`function` of every item, in order, by `map_threads`."""
         return map_threads(function, items, waiting_count=waiting_count)
 
     async def each(self, act: Act[T], items: Iterable[T], at_once: int, *, waits: bool = True) -> None:
-        """Await `act` of every item, on as many threads."""
+        """Drive `act` of every item, on `at_once` threads."""
         if isinstance(items, Sequence):
             at_once = min(at_once, len(items))
         if at_once <= 1:
@@ -140,17 +143,19 @@ class Calling(Door):
 
         map_threads(work, range(at_once), waiting_count=at_once if waits else None)
 
-    async def hold(self, size: int) -> AbstractContextManager[None]:
-        """Nothing: who calls waits, and so bounds what is held."""
+    async def reserve(self, size: int) -> AbstractContextManager[None]:
+        """No reservation: a blocking caller holds no more than a few windows."""
         return _NOTHING
 
-    async def ask_once(self, asked: Asked, unknown: Callable[[], set[str]]) -> AbstractContextManager[None]:
-        """Nothing: threads do not wait for each other."""
+    async def single_flight(
+        self, in_flight: InFlight, unknown: Callable[[], set[str]]
+    ) -> AbstractContextManager[None]:
+        """No waiting: threads that read the same each make their requests."""
         return _NOTHING
 
     def spans(self, total: int, count: int) -> Iterable[tuple[int, int]]:
-        """One span."""
+        """One span of everything."""
         return [(0, total)]
 
 
-CALLING = Calling()
+BLOCKING = BlockingScheduler()
