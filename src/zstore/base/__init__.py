@@ -1,1 +1,1 @@
-"""What every floor may use: locks that a fork leaves free, values kept, byte ranges."""
+"""Small tools for every floor: locks that survive a fork, caches, byte ranges, settings of the process."""

@@ -1,4 +1,4 @@
-"""Which bytes of an object are wanted, and how neighbouring wishes are merged into fewer requests."""
+"""Byte ranges of stored values, and how neighbouring ranges are merged into fewer requests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import NamedTuple, Self
 
 from zstore.base.limits import current_limits
 
-# Gaps between two wishes that are fetched with them: always, what is less than a request and its answer take
-# (and a millisecond of 4 MB/s); at most, what a connection of 33 MB/s brings while a request waits for 30 ms.
+# Gaps between two ranges that are fetched along with them. Up to GAP_SIZE always: that takes no longer than
+# the headers of a request (or a millisecond at 4 MB/s). Up to WIDE_GAP_SIZE where that saves requests: a
+# connection of 33 MB/s transfers as much in the 30 ms that a request waits.
 GAP_SIZE = 4 << 10
 WIDE_GAP_SIZE = 1 << 20
-# A single request brings no more, so that several connections share what is long.
+# The most bytes of one merged request, so that several connections share a long range.
 LIMIT_SIZE = 16 << 20
-# Requests that are made at once without gaps being bridged to have fewer: four rounds of 64.
+# Up to this many requests (four rounds of 64), no wide gaps are bridged to have fewer.
 REQUEST_COUNT = 256
-# What is fetched in vain at most to have fewer, where no more than that is wanted.
+# The most bytes of gaps that are fetched to have fewer requests, unless more than that is wanted.
 SPARE_SIZE = 16 << 20
 
 
@@ -34,17 +35,17 @@ class ByteRange(NamedTuple):
     size: int | None = None
 
     def resolve(self, total_size: int) -> tuple[int, int]:
-        """(begin, end) within an object of `total_size` bytes; a range outside it is cut to what is there."""
+        """(begin, end) within a value of `total_size` bytes; a range that reaches beyond it is cut."""
         begin = max(0, total_size + self.start) if self.start < 0 else min(self.start, total_size)
         end = total_size if self.size is None else min(begin + self.size, total_size)
         return begin, end
 
 
 class AtMost(ByteRange):
-    """The whole object, as long as it has no more than `size` bytes: else the first `size` of them.
+    """The first `size` bytes of a value: all of it, if it has no more than that.
 
-    To most stores that is a range like any other. One that asks a server, or inflates, need not say a range
-    but stops there.
+    To most stores this is a range like any other. A store that asks a server, or decompresses, may request
+    the whole value and stop reading there.
 
     >>> AtMost(100)
     AtMost(start=0, size=100)
@@ -60,26 +61,24 @@ class AtMost(ByteRange):
 
 
 class MergedRange(NamedTuple):
-    """One request that serves several wishes; `members` are their positions in the list given."""
+    """One request for several ranges; `members` are their positions in the list that was given."""
 
     start: int
     size: int
     members: tuple[int, ...]
 
 
-def merge_ranges(
-    ranges: Sequence[tuple[int, int]], *, gap_size: int = GAP_SIZE, limit_size: int = LIMIT_SIZE
-) -> list[MergedRange]:
-    """Merge (start, size) wishes at most `gap_size` bytes apart into requests of at most `limit_size` bytes.
+def merge_ranges(ranges: Sequence[tuple[int, int]], *, gap_size: int = GAP_SIZE) -> list[MergedRange]:
+    """Merge (start, size) ranges at most `gap_size` bytes apart into requests of at most LIMIT_SIZE bytes.
 
-    A single wish larger than `limit_size` stays one request. Units: bytes.
+    A single range larger than that stays one request. Units: bytes.
     """
     merged: list[MergedRange] = []
     members: list[int] = []
     begin = end = 0
     for index in sorted(range(len(ranges)), key=lambda index: ranges[index]):
         start, size = ranges[index]
-        if members and start - end <= gap_size and max(end, start + size) - begin <= limit_size:
+        if members and start - end <= gap_size and max(end, start + size) - begin <= LIMIT_SIZE:
             end = max(end, start + size)
             members.append(index)
             continue
@@ -91,20 +90,19 @@ def merge_ranges(
     return merged
 
 
-def choose_gap(wishes: Iterable[Sequence[tuple[int, int]]]) -> int:
-    """The `gap_size` for wishes of several objects that are asked for together.
+def choose_gap(wanted: Iterable[Sequence[tuple[int, int]]]) -> int:
+    """The `gap_size` to merge (start, size) ranges of several values by, which are requested together.
 
-    As many requests as are under way at once take no more time than one, so what lies between two wishes is
-    fetched in vain only where it is less than a request takes by itself. More requests than a few rounds of
-    those wait for each other: the narrowest gaps are bridged then, until so many are left, or they would come
-    to more than what is wanted and than SPARE_SIZE. Units: bytes.
+    Concurrent requests take no more time than one, so gaps are fetched only up to GAP_SIZE. But more than
+    REQUEST_COUNT requests wait for each other: then the narrowest gaps are bridged until that many are left,
+    or until the gaps come to more bytes than are wanted and than SPARE_SIZE. Units: bytes.
     """
     given = current_limits().gap_size
     if given is not None:
         return given
     gaps: list[int] = []
     count = wanted_size = 0
-    for ranges in wishes:
+    for ranges in wanted:
         end = None
         for start, size in sorted(ranges):
             wanted_size += size

@@ -1,4 +1,4 @@
-"""What was made of JSON's values before, by their exact content."""
+"""A cache of results by the exact content of the JSON value that they were made of."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# Larger values are rare, and not to be kept.
+# Larger values (bytes) are rare, and not worth the memory; a full cache is emptied.
 SIZE_LIMIT = 4096
 COUNT_LIMIT = 1024
 
 
 class ByContent(Generic[T]):
-    """Results by the values they were made of, which documents of one hierarchy share most of.
+    """Results by the JSON values that they were made of: documents of one hierarchy share most of theirs.
 
-    Values are compared by their bytes: true is not 1, nor 1.0, nor is -0.0 the same as 0.0. What comes back
-    from its bytes as something else (NaN, numpy's scalars) could be taken for another thing, and is not kept.
+    Values are compared by their serialized bytes: true differs from 1 and 1.0, and -0.0 from 0.0. Values that
+    the serialization does not give back unchanged (NaN, numpy's scalars) are never cached.
     """
 
     def __init__(self) -> None:
         self._made: dict[bytes, T] = {}
 
     def get(self, value: Any, make: Callable[[Any], T], keeps: Callable[[T], bool] | None = None) -> T:
-        """`make(value)`, or what that gave before; kept unless `keeps` says no. What raises is not kept."""
+        """The result of `make(value)`, cached unless `keeps` returns false for it; errors are not cached."""
         try:
             # Version 2 has no references, so that equal values have equal bytes.
             content = marshal.dumps(value, 2)
-        except ValueError:  # of something that JSON does not have
+        except ValueError:  # the value holds something that JSON does not have
             return make(value)
         found = self._made.get(content)
         if found is None:
             copy = marshal.loads(content) if len(content) <= SIZE_LIMIT else None
             if copy != value:
                 return make(value)
-            # Of the copy, which nobody else can change.
+            # Made of the copy, which no caller can change.
             found = make(copy)
             if keeps is None or keeps(found):
                 if len(self._made) >= COUNT_LIMIT:

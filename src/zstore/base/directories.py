@@ -1,4 +1,4 @@
-"""Making directories that a power cut leaves there."""
+"""Making directories, on request so that they survive a power cut."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from zstore.base.steady import steady
 
 
 def make_directory(path: str, *, durable: bool) -> None:
-    """Make a directory and those above it, as far as they are missing; `durable` has the disk confirm it."""
+    """Make a directory and the missing ones above it; `durable` waits until they are on the disk (fsync)."""
     above = os.path.dirname(path)  # noqa: PTH120 - stores keep strings
     try:
         is_new = _make(path)
     except FileNotFoundError:
-        # The one above is missing; or somebody made it since, or none can be made in it, as in "/proc".
+        # The parent is missing; or another process has made it since, or it takes none, like "/proc".
         if not os.path.isdir(above):  # noqa: PTH112
             make_directory(above, durable=durable)
         is_new = _make(path)
@@ -22,7 +22,7 @@ def make_directory(path: str, *, durable: bool) -> None:
 
 
 def _make(path: str) -> bool:
-    """Make one directory; False where it is there already."""
+    """Make one directory; False if it existed already."""
     try:
         steady(os.mkdir, path)
     except FileExistsError:
@@ -33,7 +33,7 @@ def _make(path: str) -> bool:
 
 
 def confirm_directory(path: str) -> None:
-    """Have the disk confirm which names are in a directory."""
+    """Wait until the names in a directory are on the disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""What reading takes at most, in bytes and in time: settings of the process.
+"""Limits on the memory and time that reading may take: settings of the process.
 
-Whoever writes a store, or answers for one, may be hostile; what a reader spends on it is the reader's to say.
+The author of a store, and the server that answers for one, may be hostile; the reader decides what to spend.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ PREFIX = "ZSTORE_LIMIT_"
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading takes at most; `set_limits` changes it, the environment's ZSTORE_LIMIT_* begins with it.
+    """Limits on reading; initially those of the environment (ZSTORE_LIMIT_*), changed by `set_limits`.
 
-    document_size  bytes of one metadata document; its lists, objects and items take eight times that at most
-    chunk_size     decoded bytes of a chunk whose items are of any length; None: 64 bytes for each item, or,
-                   where that is more, 64 for each stored byte, at least 64 MiB and at most 1 GiB
-    value_size     bytes of a value that is inflated out of a zip file, or that a server sends without saying
-                   how many there are
-    connect_time   seconds until an HTTP server is reached
-    read_time      seconds in which a KiB of an HTTP answer, or its end, must come
-    total_time     seconds for one HTTP request with its answer
-    attempt_count  how often an HTTP request is made that fails in a way that may pass
-    request_count  HTTP requests that are under way at once
-    bucket_attempt_count, bucket_request_count  the same of S3, Google and Azure
-    gap_size       bytes between two wanted stretches of an object that are fetched with them, in one request;
-                   None: 4 KiB, and up to 1 MiB where there would be more than 256 requests
+    document_size  bytes of one metadata document; parsed, it may take eight times as much memory
+    chunk_size     decoded bytes of a chunk whose items have any length; None: 64 bytes for each item, or, if
+                   that is more, 64 for each stored byte, at least 64 MiB and at most 1 GiB
+    value_size     bytes of a value that is decompressed from a zip file, or that a server sends without
+                   announcing its size
+    connect_time   seconds for connecting to an HTTP server
+    read_time      seconds in which a KiB of an HTTP response, or its end, must arrive
+    total_time     seconds for one HTTP request with its response
+    attempt_count  attempts at an HTTP request that fails for a temporary reason
+    request_count  HTTP requests at the same time
+    bucket_attempt_count, bucket_request_count  the same for S3, Google and Azure
+    gap_size       bytes between two wanted ranges of a value that are fetched along with them, in one
+                   request; None: 4 KiB, and up to 1 MiB if there would be more than 256 requests
     """
 
     document_size: int = 32 << 20
@@ -48,9 +48,10 @@ class Limits:
     gap_size: int | None = None
 
     def decoded_size(self, stored_size: int, plain_size: int) -> int:
-        """The most bytes that stored ones may decode to, where only the values say how many.
+        """The most bytes that a chunk may decode to, if its shape and dtype do not tell.
 
-        `plain_size` is what a chunk of such items comes to where nothing about it is unusual.
+        stored_size  its stored bytes
+        plain_size   the decoded bytes of an ordinary chunk of such items
         """
         if self.chunk_size is not None:
             return self.chunk_size
@@ -58,7 +59,7 @@ class Limits:
 
 
 class Changes(TypedDict, total=False):
-    """The limits by name; None is the default."""
+    """Keyword arguments of `set_limits`: the limits by name, None for the default."""
 
     document_size: int | None
     chunk_size: int | None
@@ -77,10 +78,10 @@ _current: Limits | None = None
 
 
 def current_limits() -> Limits:
-    """The limits that hold now.
+    """The limits of this process.
 
     Raises
-        ValueError: a ZSTORE_LIMIT_* of the environment is no positive number, or there is no such limit.
+        ValueError: a ZSTORE_LIMIT_* of the environment is no positive number, or names no limit.
     """
     global _current
     if _current is None:
@@ -89,14 +90,15 @@ def current_limits() -> Limits:
 
 
 def set_limits(**changes: Unpack[Changes]) -> None:
-    """Change what reading takes at most, from now on; None goes back to the default of the environment.
+    """Change limits on the memory and time that reading may take; None restores a default.
 
     The limits are those of `zstore.base.limits.Limits`: `document_size`, `chunk_size`, `value_size` and
-    `gap_size` in bytes, `connect_time`, `read_time` and `total_time` of HTTP in seconds, how often and how
-    many at once requests are made (`attempt_count`, `bucket_attempt_count`, `request_count`).
+    `gap_size` in bytes, `connect_time`, `read_time` and `total_time` of HTTP in seconds, the attempts at a
+    request (`attempt_count`, `bucket_attempt_count`), and the requests at the same time (`request_count`,
+    `bucket_request_count`). The defaults are those of the environment (ZSTORE_LIMIT_*).
 
     Raises
-        ValueError: no positive number.
+        ValueError: a value is no positive number.
         TypeError: there is no limit of that name.
     """
     global _current

@@ -1,7 +1,8 @@
-"""Locks for processes that fork.
+"""Locks that are safe in processes that fork.
 
-A fork copies a lock as it is, but only the thread that forks: what another thread held would be held in the
-child for ever. What a lock guards may then be half changed; whoever uses one sees to it that this is no harm.
+A fork copies every lock, but only the thread that forks: a lock that another thread holds would stay locked
+in the child for ever. The locks here are released there. What they guard may then be half changed; whoever
+uses one makes sure that this does no harm.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import weakref
 
 
 class Lock:
-    """As `threading.Lock`, and free in a forked child, unless the thread that forked holds it itself."""
+    """A `threading.Lock` that is free in a forked child, unless the forking thread itself holds it."""
 
     __slots__ = ("__weakref__", "_lock", "_owner")
 
@@ -23,7 +24,7 @@ class Lock:
 
     @property
     def is_mine(self) -> bool:
-        """Whether the calling thread holds it."""
+        """Whether the calling thread holds the lock."""
         return self._owner == threading.get_ident()
 
     def __enter__(self) -> None:
@@ -35,7 +36,7 @@ class Lock:
         self._lock.release()
 
     def _after_fork(self) -> None:
-        # Between taking it and saying so, too, it belongs to a thread that is not there any more.
+        # Even without an owner it may have just been acquired, by a thread that the child does not have.
         if not self.is_mine:
             self._lock = threading.Lock()
             self._owner = None

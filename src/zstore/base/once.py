@@ -1,4 +1,4 @@
-"""Values made when they are first asked for, without a lock."""
+"""Properties that are computed once, without a lock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):
-    """As `functools.cached_property`; threads that ask at the same time may each make the value.
+    """A `functools.cached_property` without a lock: concurrent threads may each compute the value.
 
-    That one holds a lock in Python 3.11, one for all objects: where another thread held it when a process
+    In Python 3.11 that one holds a lock, shared by all objects: if another thread held it when the process
     forked, the child would wait for ever.
     """
 
@@ -31,6 +31,6 @@ class once(Generic[T]):
     def __get__(self, instance: object | None, owner: type) -> Self | T:
         if instance is None:
             return self
-        # The first one that was kept stays, so that everybody sees the same object.
+        # The first value that was stored stays, so that all threads see the same object.
         kept: T = instance.__dict__.setdefault(self._name, self._function(instance))
         return kept

@@ -1,4 +1,4 @@
-"""Settings of the process: what the environment says, and what was chosen instead."""
+"""Settings of the process, from the environment or chosen by calls."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _durable: bool | None = None
 
 
 def processor_count() -> int:
-    """How many processors this process may use."""
-    # macOS has them all used.
+    """The number of processors that this process may use."""
+    # macOS has no such restriction.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_count(variable: str, default: int, *, least: int) -> int:
-    """The whole number that an environment variable holds; `default` where it is not set, or empty.
+    """The whole number in an environment variable; `default` if the variable is not set, or empty.
 
     Raises
-        ValueError: it holds something else.
+        ValueError: it is no whole number, or below `least`.
     """
     text = os.environ.get(variable, "").strip()
     if not text:
@@ -43,17 +43,17 @@ def read_count(variable: str, default: int, *, least: int) -> int:
 
 
 def check_number(what: str, value: Any, kind: type[N], is_right: Callable[[N], bool], expected: str) -> N:
-    """The number that a setting is, given as one or as text.
+    """The value of a setting as a number, given as a number or as text.
 
     Raises
-        ValueError: it is something else; `what` and `expected` say so.
+        ValueError: it is no such number, or `is_right` refuses it; the message names `what` and `expected`.
     """
     number: Any = None
     try:
         if kind is float:
             number = float(value)
         elif not isinstance(value, str):
-            number = index(value)  # a fraction is no whole number
+            number = index(value)  # refuses fractions
         elif value.isascii() and value.isdecimal():
             number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -65,10 +65,10 @@ def check_number(what: str, value: Any, kind: type[N], is_right: Callable[[N], b
 
 
 def is_durable() -> bool:
-    """Whether stores that can be durable are, where they are not told: `set_durable`, else ZSTORE_DURABLE.
+    """Whether stores are opened as durable by default: as `set_durable` says, else ZSTORE_DURABLE, else not.
 
     Raises
-        ValueError: ZSTORE_DURABLE says neither yes nor no.
+        ValueError: ZSTORE_DURABLE is neither a yes nor a no.
     """
     if _durable is not None:
         return _durable
@@ -79,10 +79,10 @@ def is_durable() -> bool:
 
 
 def set_durable(durable: bool | None) -> None:
-    """Have stores that are opened from now on confirm every change on the disk, to survive a power cut.
+    """Make stores that are opened from now on confirm every change on the disk, to survive a power cut.
 
-    Directories, zip files, SQLite and LMDB can (docs/reliability.md, "Power cuts"); others stay as they are.
-    None goes back to the default: ZSTORE_DURABLE, else no.
+    Directories, zip files, SQLite and LMDB can do that (docs/reliability.md, "Power cuts"); others ignore it.
+    None restores the default: ZSTORE_DURABLE, else no.
     """
     global _durable
     _durable = None if durable is None else bool(durable)

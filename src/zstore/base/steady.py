@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 def steady(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What `call` gives; made again as long as it is interrupted, as renaming and the like may be."""
+    """Call a function, again for as long as a signal interrupts it; for `os.rename` and its like."""
     while True:
         try:
             return call(*args, **kwargs)

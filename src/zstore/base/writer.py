@@ -1,4 +1,4 @@
-"""Who writes something, and whether that is known to have ended."""
+"""Identifying the writer of something unfinished, and telling whether it has ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _under_way: set[str] = set()
 
 @contextmanager
 def writing() -> Iterator[dict[str, Any]]:
-    """What tells the work done meanwhile from all other, as JSON has it: a process, and a work of it."""
+    """A context that gives a JSON description of its writer: machine, process and a unique id of the work."""
     work = uuid4().hex
     _under_way.add(work)
     try:
@@ -25,9 +25,9 @@ def writing() -> Iterator[dict[str, Any]]:
 
 
 def has_ended(writer: Any) -> bool:
-    """Whether the work that `writing` described there is over for certain, done or not.
+    """Whether the work that a description of `writing` stands for has certainly ended, finished or not.
 
-    Of that of other machines and containers this cannot be said, nor of what describes none.
+    False for other machines and containers, of which nothing is known, and for malformed descriptions.
     """
     if not isinstance(writer, Mapping) or type(writer.get("process")) is not int:
         return False
@@ -40,7 +40,7 @@ def has_ended(writer: Any) -> bool:
 
 
 def _machine() -> str | None:
-    """This run of this machine, and the namespace of its process numbers; None where nothing tells."""
+    """The id of this machine's boot and of the namespace of its process ids; None if the system has none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
@@ -49,9 +49,9 @@ def _machine() -> str | None:
 
 
 def _begun(process: int) -> str | None:
-    """When a process began, in ticks since the machine did; None where there is none of that number."""
+    """When a process started, in clock ticks since the boot; None if there is no process of that id."""
     try:
-        # The name, in brackets, may hold anything; the time is the 20th word behind it.
+        # The process's name, in brackets, may contain anything; the start time is the 20th field after it.
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return None

@@ -1,4 +1,4 @@
-"""One chunk to bytes and back: what a codec is, chains of them, and one file per codec."""
+"""Codecs turn chunks into bytes and back: the base classes, chains, and one file for each codec."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,8 @@
-"""What a codec is. A chain holds any number of array codecs, one serializer, then any number of bytes codecs.
+"""The base classes of codecs: array codecs, serializers and bytes codecs, in this order in a chain.
 
-A codec is made from its configuration (`from_configuration`), bound once to the chunks it will see (`bind`),
-and then called per chunk. Calls come from many threads at once: a bound codec never changes.
+A chain has any number of array codecs, one serializer, then any number of bytes codecs. A codec is made from
+its configuration (`from_configuration`), bound once to the kind of chunks it will get (`bind`), and then
+called for each chunk, by many threads at once: a bound codec never changes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ __all__ = ["ArrayCodec", "BytesCodec", "ChunkSpec", "Codec", "Serializer"]
 
 
 class ChunkSpec(NamedTuple):
-    """What a codec is told about the chunks it will see (C order; of v1 and v2, in the stored byte order).
+    """The chunks that a codec is bound to: arrays in C order (in Zarr v1 and v2, in the stored byte order).
 
-    `allow_pickle` says that the caller trusts the store enough to run code that its chunks hold.
+    `allow_pickle` says that the caller trusts the store enough to run code that its chunks contain.
     """
 
     shape: tuple[int, ...]
@@ -31,14 +32,14 @@ class ChunkSpec(NamedTuple):
 
 
 class Codec(ABC):
-    """A codec of any of the three kinds below."""
+    """The base class of the three kinds of codecs below."""
 
     name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes: made with its `options` as keywords.
+        """Make the codec that a metadata document describes, with its `options` as keyword arguments.
 
         Raises
             MetadataError: an option is unknown, missing, of the wrong type or out of range.
@@ -50,12 +51,12 @@ class Codec(ABC):
         return render_options(self, self.options)
 
     def bind(self, spec: ChunkSpec) -> Self:
-        """This codec, ready for chunks like `spec` (options that follow from the chunk are filled in)."""
+        """This codec for chunks like `spec`, with options that follow from the chunk filled in."""
         return self
 
     @classmethod
     def refuse(cls, what: str) -> MetadataError:
-        """The error to raise for a configuration, or for chunks, that the codec does not take."""
+        """The error to raise for a configuration or a kind of chunk that the codec does not support."""
         return MetadataError(f"codec {cls.name!r} {what}", codec=cls.name)
 
     @classmethod
@@ -65,15 +66,15 @@ class Codec(ABC):
 
 
 class ArrayCodec(Codec):
-    """Array to array, e.g. transpose."""
+    """A codec from arrays to arrays, e.g. transpose."""
 
     @abstractmethod
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """What the next codec sees of chunks like `spec`."""
+        """The kind of chunks that the next codec gets for chunks like `spec`."""
 
     @abstractmethod
     def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The chunk as the next codec sees it."""
+        """The encoded chunk, for the next codec."""
 
     @abstractmethod
     def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -81,27 +82,27 @@ class ArrayCodec(Codec):
 
 
 class Serializer(Codec):
-    """Array to bytes, e.g. bytes, sharding_indexed, vlen-utf8. `bind` is always called first."""
+    """A codec from arrays to bytes, e.g. bytes, sharding_indexed, vlen-utf8; it is bound before use."""
 
     @abstractmethod
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes | memoryview:
-        """The chunk's bytes."""
+        """The bytes of the chunk."""
 
     @abstractmethod
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        """The chunk, of the shape and dtype it was bound to.
+        """The chunk, of the shape and dtype that the codec was bound to.
 
         Raises
             CodecError: the bytes are not those of one such chunk.
         """
 
     def encoded_size(self, spec: ChunkSpec) -> int | None:
-        """How many bytes every chunk like `spec` becomes; None where that depends on the values."""
+        """The number of bytes of every encoded chunk like `spec`; None if it depends on the values."""
         return None
 
 
 class BytesCodec(Codec):
-    """Bytes to bytes, e.g. zstd, crc32c. May offer `__zstore_codec__()`, see `include/zstore_codec.h`."""
+    """A codec from bytes to bytes, e.g. zstd, crc32c; native ones offer a capsule (`zstore_codec.h`)."""
 
     @abstractmethod
     def encode(self, data: memoryview) -> bytes | memoryview:
@@ -112,9 +113,9 @@ class BytesCodec(Codec):
         """The bytes as they were before `encode`, never more than `size_limit` of them.
 
         Raises
-            CodecError: damaged, or decodes to more than `size_limit` bytes (nothing larger is allocated).
+            CodecError: damaged, or more than `size_limit` bytes when decoded (nothing larger is allocated).
         """
 
     def encoded_bound(self, size: int) -> int | None:
-        """The most bytes that `size` bytes become; None where nobody knows."""
+        """The most bytes that `size` bytes can become when encoded; None if that is not known."""
         return None

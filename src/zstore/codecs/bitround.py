@@ -1,4 +1,4 @@
-"""Round numbers to the few leading bits that matter, so that the bytes compress better.
+"""Bit rounding: keeps the leading bits of numbers that matter, so that the bytes compress better.
 
 Spec     zarr-extensions codec "bitround"
 v3 name  bitround
@@ -21,13 +21,13 @@ from zstore.codecs.options import Option, integer, refuse_option
 
 Numbers = np.ndarray[Any, Any]
 
-# Bits of the mantissa, and of the whole, of one part of an item.
+# dtype -> (bits of the mantissa, bits in all); for complex items, of each part.
 MANTISSAS = {"float16": (10, 16), "float32": (23, 32), "float64": (52, 64), "bfloat16": (7, 16)}
 
 
 @dataclass(frozen=True)
 class Bitround(ArrayCodec):
-    """`keepbits` counts bits of the mantissa, and of integers those from the first one that is set."""
+    """Rounds to `keepbits` bits of the mantissa; of integers, counted from the first bit that is set."""
 
     name: ClassVar[str] = "bitround"
     options: ClassVar[tuple[Option, ...]] = (integer("keepbits", 0, 64),)
@@ -70,7 +70,7 @@ class Bitround(ArrayCodec):
 
 
 def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """An item, or one part of a complex item."""
+    """The dtype of an item, or of one part of a complex item."""
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
 
 
@@ -91,7 +91,7 @@ def _round_floats(values: Numbers, keepbits: int, mantissa_bits: int, bit_count:
 
 
 def _round_integers(values: Numbers, keepbits: int, limit: int = 0) -> Numbers:
-    """Unsigned integers, none of them rounded up past `limit` (or the largest of their type)."""
+    """Round unsigned integers, but none up past `limit` (or the largest of their type)."""
     word = values.dtype.type
     dropped = np.maximum(_bit_length(values), keepbits).astype(values.dtype) - word(keepbits)
     quantum = np.left_shift(word(1), dropped)
@@ -111,7 +111,7 @@ def _round_signed(values: Numbers, keepbits: int) -> Numbers:
     bits = values.view(word)
     magnitude = np.where(is_negative, ~bits + word(1), bits)
     largest = int(np.iinfo(values.dtype).max)
-    # Below zero there is one value more.
+    # There is one more negative value than positive ones.
     rounded = np.where(
         is_negative,
         _round_integers(magnitude, keepbits, largest + 1),
@@ -122,7 +122,7 @@ def _round_signed(values: Numbers, keepbits: int) -> Numbers:
 
 
 def _bit_length(values: Numbers) -> Numbers:
-    """Bits up to the first that is set, 0 for 0."""
+    """The number of bits from the first one that is set, 0 for 0."""
     high = (values >> values.dtype.type(values.dtype.itemsize * 4)).astype(np.float64)
     low_bits = values.dtype.itemsize * 4
     low = (values & values.dtype.type((1 << low_bits) - 1)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Blosc compression: the chunk is cut into blocks, each shuffled and compressed by itself.
+"""Blosc compression: cuts the chunk into blocks, each shuffled and compressed on its own.
 
 Spec     Zarr v3 codec "blosc" 1.0; Blosc1 frames, as c-blosc 1.x reads and writes them (not Blosc2's)
 v3 name  blosc
@@ -29,7 +29,7 @@ _SNAPPY_FORMAT = 2
 
 
 class _BloscFrames(NativeCodec):
-    """Blosc frames, however they are configured."""
+    """The codec of Blosc frames, without its options."""
 
     cname: str
     clevel: int
@@ -39,18 +39,18 @@ class _BloscFrames(NativeCodec):
 
     @property
     def _item_size(self) -> int:
-        """The item's size for shuffling; like in c-blosc, one too large for the header's byte counts as 1."""
+        """The item size to shuffle by; as in c-blosc, one that does not fit the header's byte counts as 1."""
         size = self.typesize or self.chunk_item_size
         return size if size <= _LARGEST_ITEM else 1
 
     @property
     @abstractmethod
     def _shuffle_code(self) -> int:
-        """0 none, 1 bytes, 2 bits."""
+        """How to shuffle: 0 not at all, 1 bytes, 2 bits."""
 
     def _make_capsule(self) -> object:
-        # Frames say by themselves which compressor they need, so reading under the name "snappy" needs no
-        # other capsule; writing is refused in `encode`.
+        # Each frame names its compressor, so a codec that is configured for "snappy" can read other frames
+        # with any capsule; `encode` refuses to write.
         cname = "lz4" if self.cname == "snappy" else self.cname
         return native.blosc(cname, self.clevel, self._shuffle_code, self._item_size, self.blocksize)
 
@@ -83,10 +83,10 @@ class _BloscFrames(NativeCodec):
             raise
 
     def decode_range(self, data: memoryview, start: int, size: int) -> bytes:
-        """Bytes `start` to `start + size` of what `decode` gives; only the blocks that hold them are decoded.
+        """Bytes `start` to `start + size` of the decoded chunk; decodes only the blocks that hold them.
 
         Raises
-            CodecError: damaged, or there are no such bytes.
+            CodecError: damaged, or the chunk is shorter.
         """
         try:
             part = native.decode_range(self._capsule, data, start, size)
@@ -102,7 +102,7 @@ class _BloscFrames(NativeCodec):
 
 @dataclass(frozen=True)
 class Blosc(_BloscFrames):
-    """Blosc frames, as Zarr v3 configures them; `typesize` follows from the chunk where it is not given."""
+    """Blosc with the configuration of Zarr v3; `typesize` and `shuffle` follow from the chunk by default."""
 
     name: ClassVar[str] = "blosc"
     options: ClassVar[tuple[Option, ...]] = (
@@ -122,7 +122,7 @@ class Blosc(_BloscFrames):
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         made = super().from_configuration(configuration)
-        # The spec has the value ignored where nothing is shuffled, and writers put anything there.
+        # By the spec the value is ignored if nothing is shuffled, so writers leave anything there.
         if made.typesize == 0 and made.shuffle != "noshuffle":
             raise refuse_option(cls.name, "typesize", 0, f"an integer from 1 to {_LARGEST}")
         return made
@@ -132,7 +132,7 @@ class Blosc(_BloscFrames):
         return (2 if self._item_size == 1 else 1) if self.shuffle is None else _SHUFFLES.index(self.shuffle)
 
     def bind(self, spec: ChunkSpec) -> Self:
-        """This codec with `typesize` and `shuffle` filled in where they were not given."""
+        """This codec for chunks like `spec`, with `typesize` and `shuffle` filled in."""
         if self.typesize is not None and self.shuffle is not None:
             return self
         sized = replace(self, typesize=self.typesize or max(1, spec.dtype.itemsize))
@@ -141,9 +141,9 @@ class Blosc(_BloscFrames):
 
 @dataclass(frozen=True)
 class NumcodecsBlosc(_BloscFrames):
-    """Blosc frames, as numcodecs configures them; shuffle -1 is 2 (bits) for items of one byte, else 1.
+    """Blosc with the configuration of numcodecs; shuffle -1 means 2 (bits) for items of one byte, else 1.
 
-    The item's size follows from the chunk unless the configuration gives it, as newer numcodecs may.
+    The item size follows from the chunk unless the configuration has it, as that of newer numcodecs may.
     """
 
     name: ClassVar[str] = "numcodecs.blosc"

@@ -1,4 +1,4 @@
-"""Blosc2 chunks, as ocf_blosc2 writes them; through the package `blosc2` (extra "blosc2").
+"""Blosc2 compression, as ocf_blosc2 writes it, by the package `blosc2` (extra "blosc2").
 
 Spec     https://pypi.org/project/ocf-blosc2/; c-blosc2's README_CHUNK_FORMAT
 v3 name  numcodecs.blosc2
@@ -15,16 +15,16 @@ from zstore.codecs.base import BytesCodec
 from zstore.codecs.options import Option, choice, integer
 from zstore.extensions.extras import optional
 
-# Their names for compressors, and Blosc2's.
+# ocf_blosc2's names of compressors, and Blosc2's.
 CNAMES = {"blosc2": "BLOSCLZ", "zstd": "ZSTD"}
-# Without a dtype, they shuffle items of this size.
+# ocf_blosc2 does not know the dtype, and shuffles items of this size.
 ITEM_SIZE = 8
 HEADER_SIZE = 32
 
 
 @dataclass(frozen=True)
 class NumcodecsBlosc2(BytesCodec):
-    """Chunks that any filter and compressor of Blosc2's may have made; its own are shuffled bytes."""
+    """Reads Blosc2 chunks of any filters and compressors; writes byte-shuffled ones."""
 
     name: ClassVar[str] = "numcodecs.blosc2"
     options: ClassVar[tuple[Option, ...]] = (

@@ -1,12 +1,12 @@
-"""Lay the items of a chunk out as bytes, in C order and a given byte order.
+"""The bytes of a chunk's items, in C order and a given byte order.
 
 Spec     Zarr v3 codec "bytes" 1.0; Zarr v2, the byte order of `dtype`
 v3 name  bytes
 v2 id    none (follows from the dtype)
 Example  {"name": "bytes", "configuration": {"endian": "little"}}
 
-Zarr v2 can give each field of a structured item an order of its own; "zstore.bytes_by_field" stands for that
-in the model, and in no document.
+In Zarr v2 each field of a structured item can have a byte order of its own. In the model of such an array the
+codec is "zstore.bytes_by_field", a name that is in no document.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from zstore.model.order import Order, order_of, split_swaps, unit_size
 
 @dataclass(frozen=True)
 class Bytes(Serializer):
-    """Items as bytes in C order; `endian` is "little", "big", or None for items of one byte.
+    """The serializer of plain items; `endian` is "little", "big", or None for items of one byte.
 
-    swaps  (offset, unit, count) of what lies in an item the other way round than in memory
+    swaps  (offset, unit, count) of the parts of an item whose bytes are stored in reverse order
     """
 
     name: ClassVar[str] = "bytes"
@@ -40,7 +40,7 @@ class Bytes(Serializer):
         if spec.dtype.hasobject or spec.dtype.kind == "T":
             raise self.refuse(f"cannot hold items of type {spec.dtype}")
         if order is None and spec.dtype.names is not None:
-            order = "little"  # older structured arrays leave it out, and mean this
+            order = "little"  # what older structured arrays mean, which leave it out
         if order is None and unit_size(spec.dtype) > 1:
             raise self.refuse(f"lacks 'endian', which {spec.dtype} needs")
         if isinstance(order, str) and order_of(spec.dtype) is None:
@@ -49,7 +49,7 @@ class Bytes(Serializer):
 
     @property
     def swap_unit(self) -> int | None:
-        """What is reversed throughout every item, 0 for nothing; None where it is parts of an item."""
+        """The unit whose bytes are reversed throughout every item, 0 for none; None if only parts are."""
         if not self.swaps:
             return 0
         _, unit, count = self.swaps[0]
@@ -57,7 +57,7 @@ class Bytes(Serializer):
         return unit if unit in (2, 4, 8) and unit * count == self.spec.dtype.itemsize else None
 
     def turn(self) -> Any:
-        """A capsule of a native codec that reverses parts of items; None where they are too many."""
+        """A capsule of the native codec that reverses parts of items; None if there are too many parts."""
         from zstore._ext.codecs import native
 
         assert self.spec is not None, "bound before use"
@@ -92,7 +92,7 @@ def _parse_orders(value: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class BytesByField(Bytes):
-    """Items whose fields have byte orders of their own: `endian` lists them, with lists for nested fields."""
+    """The serializer of items whose fields differ in byte order: `endian` is a list, nested as they are."""
 
     name: ClassVar[str] = "zstore.bytes_by_field"
     options: ClassVar[tuple[Option, ...]] = (Option("endian", "an order for each field", _parse_orders),)
@@ -104,7 +104,7 @@ class BytesByField(Bytes):
 
 
 def _fits(order: Order, dtype: np.dtype[Any]) -> bool:
-    """Whether there is one order for each field, all the way down."""
+    """Whether the orders fit the fields of the dtype, nested ones included."""
     if dtype.subdtype is not None:
         dtype = dtype.subdtype[0]
     if not isinstance(order, list):
@@ -116,7 +116,7 @@ def _fits(order: Order, dtype: np.dtype[Any]) -> bool:
 
 
 def _swap(flat: Any, item_size: int, swaps: tuple[tuple[int, int, int], ...]) -> Any:
-    """A copy of the items' bytes with these parts of every item reversed."""
+    """Copy the items' bytes with the bytes of these parts reversed."""
     items = flat.reshape(-1, item_size).copy()
     for offset, unit, count in swaps:
         part = items[:, offset : offset + unit * count]

@@ -1,4 +1,4 @@
-"""Store numbers in another type, converted by value.
+"""Casting: stores numbers as another data type, converted by value.
 
 Spec     zarr-extensions codec "cast_value"
 v3 name  cast_value
@@ -6,8 +6,8 @@ v2 id    none (numcodecs' astype wraps around silently)
 Example  {"name": "cast_value", "configuration": {"data_type": "uint8", "rounding": "towards-zero",
           "out_of_range": "clamp", "scalar_map": {"encode": [["NaN", 0]], "decode": [[0, "NaN"]]}}}
 
-A value that has no place in the other type is an error unless `out_of_range` or `scalar_map` gives it one.
-The key "NaN" of a map stands for every NaN, a NaN in hex digits for itself.
+A value that the other type cannot represent is an error, unless `out_of_range` or `scalar_map` replaces it.
+The key "NaN" of a map stands for every NaN, a NaN in hex digits for that one alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _parse_maps(value: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class CastValue(ArrayCodec):
-    """Numbers stored as `data_type`; `source` and the maps' scalars follow from the chunk, in `bind`."""
+    """Stores numbers as `data_type`; `bind` fills in `source` and the scalars of the maps."""
 
     name: ClassVar[str] = "cast_value"
 
@@ -90,10 +90,10 @@ class CastValue(ArrayCodec):
         )
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """What the next codec sees.
+        """The kind of chunks that the next codec gets.
 
         Raises
-            MetadataError: the fill value does not come back as it is, so partly written chunks would not.
+            MetadataError: the fill value does not decode to itself, which items never written rely on.
         """
         dtype = self.data_type.numpy
         if spec.fill_value is None:
@@ -121,18 +121,18 @@ class CastValue(ArrayCodec):
     ) -> np.ndarray[Any, Any]:
         out_of_range = self.out_of_range
         if out_of_range == "wrap" and not is_integer(dtype):
-            out_of_range = None  # has no meaning on the way back to floats
+            out_of_range = None  # means nothing when decoding to floats
         found = [_matches(chunk, key) for key, _ in pairs]
         is_mapped = np.logical_or.reduce(found) if found else None
         if is_mapped is not None and is_mapped.any():
-            # Any value that needs no conversion stands in for those that get none.
+            # The mapped values are not converted: any value that can be takes their place.
             chunk = chunk.copy()
             chunk[is_mapped] = np.ones((), chunk.dtype)
         result = cast(chunk, dtype, self.rounding or "nearest-even", out_of_range)
         if is_mapped is None or not is_mapped.any():
             return result
         result = result.copy() if result is chunk else result
-        # The first key that fits counts, so it is written last.
+        # The first matching key counts, so it is written last.
         for (_, value), where in zip(reversed(pairs), reversed(found), strict=True):
             result[where] = value
         return result
@@ -143,7 +143,7 @@ def _parse_map(pairs: Any, keys: DataType, values: DataType) -> Pairs:
 
 
 def _parse_scalar(value: Any, data_type: DataType) -> Any:
-    # The specification's own example spells infinity with a plus sign.
+    # The specification's example writes infinity with a plus sign.
     scalar: Any = None
     if value is not None:
         try:

@@ -1,7 +1,7 @@
-"""Numbers from one type to another by their values: five ways to round, and what is done with the rest.
+"""Conversion of numbers between data types by value, with five rounding modes and checks of the range.
 
-Everything is exact: a value is rounded once, in a type that holds both the value and the result (float64, or
-the 80-bit long double where 64-bit integers meet floats), and only then put into the type asked for.
+Every result is exact: a value is rounded once, in a type that represents both the value and the result
+(float64, or the 80-bit long double between 64-bit integers and floats), and then converted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Numbers = np.ndarray[Any, Any]
 
 
 class FloatType(NamedTuple):
-    """What a float type can hold, in exact numbers."""
+    """The range and precision of a float type."""
 
-    precision: int  # bits of the mantissa, the hidden one too
-    low_exponent: int  # of the smallest step between two values
+    precision: int  # bits of the mantissa, including the hidden one
+    low_exponent: int  # of the smallest difference between two values
     low: float
     high: float
     has_infinity: bool
@@ -42,14 +42,14 @@ def is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def cast(values: Numbers, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Numbers:
-    """The values as numbers of `dtype`.
+    """Convert values to `dtype`; `out_of_range` is "clamp", "wrap", or None for an error.
 
     Raises
-        CodecError: NaN, infinity or a value out of range that `dtype` does not have; out of range for None.
+        CodecError: NaN or infinity that `dtype` does not have, or a value out of its range.
     """
     if values.dtype == dtype:
         return values
-    # Signalling NaNs set the flag, and are dealt with like other NaNs.
+    # Signalling NaNs set the flag, but are handled like other NaNs.
     with np.errstate(invalid="ignore"):
         if not is_integer(dtype):
             return _to_floats(values, dtype, rounding, out_of_range)
@@ -104,7 +104,7 @@ def _floats_to_integers(
         raise _refuse(values, ~is_finite, dtype, "no value of")
     whole = _round(wide, rounding)
     low, high = _limits(dtype)
-    # 2**63 - 1 is no float, 2**63 is.
+    # A float cannot represent 2**63 - 1, but it can 2**63.
     below, above = whole < float(low), whole >= float(high + 1)
     if below.any() or above.any():
         if out_of_range is None:
@@ -119,7 +119,7 @@ def _floats_to_integers(
 
 
 def _words(whole: Numbers) -> Numbers:
-    """Whole floats modulo 2**64, exactly."""
+    """Whole floats as 64-bit words, exactly modulo 2**64."""
     rest = np.fmod(whole.astype(np.float64, copy=False), 2.0**64)
     magnitude = np.abs(rest).astype(np.uint64)
     return np.where(rest < 0, ~magnitude + np.uint64(1), magnitude)
@@ -136,7 +136,7 @@ def _round(values: Numbers, rounding: str) -> Numbers:
     elif rounding == "towards-negative":
         result = np.floor(values)
     else:
-        # Adding a half would round 0.49999999999999994 up.
+        # Not by adding 0.5, which would round 0.49999999999999994 up.
         whole = np.trunc(values)
         result = whole + np.where(np.abs(values - whole) >= 0.5, np.copysign(1.0, values), 0.0)
         result = np.copysign(result, values)
@@ -166,7 +166,7 @@ def _float_type(dtype: np.dtype[Any]) -> FloatType:
 def _to_floats(values: Numbers, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Numbers:
     source = values.dtype
     target = _float_type(dtype)
-    # int64 to float64 is "safe" to numpy, but rounds.
+    # numpy calls int64 to float64 "safe", but it rounds.
     is_whole = source.kind in "iu" and target.precision >= 8 * source.itemsize
     if (is_whole or source.kind == "f") and dtype.kind == "f" and np.can_cast(source, dtype, "safe"):
         return values.astype(dtype)
@@ -192,7 +192,7 @@ def _to_floats(values: Numbers, dtype: np.dtype[Any], rounding: str, out_of_rang
 
 
 def _exact(values: Numbers) -> Numbers:
-    """The values in a float type that holds each of them and has room for rounding."""
+    """The values in a float type that represents each of them and leaves room for rounding."""
     if not (values.dtype.kind in "iu" and values.dtype.itemsize == 8):
         return values.astype(np.float64)
     if np.finfo(np.longdouble).nmant < 63:

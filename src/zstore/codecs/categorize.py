@@ -1,4 +1,4 @@
-"""Strings from a list of labels, each as its place in the list, from 1 on; the empty string is 0.
+"""Categories: stores strings as their positions in a list of labels, from 1 on; 0 is the empty string.
 
 Spec     numcodecs' documentation, "Categorize"
 v3 name  numcodecs.categorize
@@ -6,7 +6,7 @@ v2 id    categorize (a filter)
 Example  {"name": "numcodecs.categorize",
           "configuration": {"labels": ["land", "sea"], "dtype": "|O", "astype": "|u1"}}
 
-Of objects ("|O") it makes bytes; of fixed-length strings it is a filter like any other of numcodecs'.
+For objects ("|O") it is a serializer; for fixed-length strings a filter like any other of numcodecs'.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Categorize(NumcodecsFilter):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Any:
-        """The codec that a metadata document describes: `CategorizeObjects` where it is for objects."""
+        """The codec that a metadata document describes; for objects, a `CategorizeObjects`."""
         if configuration.get("dtype") in ("|O", "O", "object"):
             return CategorizeObjects.from_configuration(configuration)
         return super().from_configuration(configuration)
@@ -50,7 +50,7 @@ def _parse_object_type(value: Any) -> str:
 
 
 class CategorizeObjects(Serializer):
-    """The serializer, for arrays of objects: strings that are among the labels, or empty."""
+    """The serializer, for objects: strings that are among the labels, or empty."""
 
     name: ClassVar[str] = "numcodecs.categorize"
 
@@ -69,7 +69,7 @@ class CategorizeObjects(Serializer):
         self.labels = labels
         self.astype = astype
         self.spec = spec
-        # Of a label that is there twice the last place counts, as for numcodecs.
+        # The last position of a repeated label counts, as in numcodecs.
         self.codes = {"": 0, **{label: code for code, label in enumerate(labels, 1)}}
 
     def bind(self, spec: ChunkSpec) -> Self:
@@ -84,7 +84,7 @@ class CategorizeObjects(Serializer):
         for place in np.ndindex(chunk.shape):
             item: Any = chunk[place]
             if self.spec is not None and item is self.spec.fill_value:
-                # Never written: others leave 0 or null in the documents of such arrays.
+                # An item that was never written: other writers' fill values are 0 or null here.
                 item = ""
             if not isinstance(item, str) or item not in self.codes:
                 raise self.fail(

@@ -1,4 +1,4 @@
-"""The codecs of an array in order: array codecs, one serializer, bytes codecs."""
+"""Chains: the codecs of an array in encoding order, bound to its chunks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from zstore.model.order import stored_dtype
 
 
 def make_codec(model: CodecModel) -> Codec:
-    """The codec that a model names, not bound yet.
+    """Make the codec that a model names, not bound yet.
 
     Raises
-        UnknownExtensionError: nobody offers a codec of that name.
-        MetadataError: it does not take that configuration.
+        UnknownExtensionError: there is no codec of that name.
+        MetadataError: the codec does not take that configuration.
     """
     codec: Codec = registry.resolve(model.name).from_configuration(model.configuration)
     return codec
 
 
 def _serializers(codecs: list[Codec]) -> list[int]:
-    """The places of the codecs that turn arrays into bytes.
+    """The positions of the serializers in a chain.
 
-    Some of numcodecs' do that, and behind another serializer, where Zarr v2 has them, they take its bytes.
+    Some codecs of numcodecs' are both serializers and bytes codecs: after a serializer (as in Zarr v2) they
+    work on its bytes.
     """
     places: list[int] = []
     for place, codec in enumerate(codecs):
@@ -42,15 +43,15 @@ def _serializers(codecs: list[Codec]) -> list[int]:
 
 
 def _plain_size(spec: ChunkSpec) -> int:
-    """What a chunk of items of any length comes to where nothing about it is unusual, in bytes."""
+    """A generous estimate of the decoded bytes of a chunk whose items have any length."""
     return 4 * prod(spec.shape) * max(16, spec.dtype.itemsize)
 
 
 def _most_stored(spec: ChunkSpec, size: int | None, *, may_have_holes: bool) -> int | None:
-    """More bytes than one stored chunk can sensibly have, of which `size` is the most that ours have.
+    """A limit on the bytes of a stored chunk, from `size`, the most that our encoder makes (None: unknown).
 
-    None where the values decide (`size` is None) and there may be holes between them. Writers differ:
-    another one's frames may be somewhat longer than ours.
+    It is generous because other writers' frames may be longer. There is none (None) for shards of unknown
+    size, which may have unused bytes between their inner chunks.
     """
     if size is not None:
         return 4 * (size + (1 << 18))
@@ -69,24 +70,24 @@ def _naming_the_limit(limit: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain bound to one chunk shape, dtype and fill value."""
+    """The codecs of an array, bound to one chunk shape, dtype and fill value."""
 
     spec: ChunkSpec
     array_codecs: tuple[ArrayCodec, ...]
     serializer: Serializer
     bytes_codecs: tuple[BytesCodec, ...]
-    # The most bytes before each bytes codec; None where the values decide.
+    # The most bytes that each bytes codec gets to encode; None if it depends on the values.
     size_limits: tuple[int | None, ...]
 
-    # More bytes than one stored chunk can sensibly have; None where the values decide.
+    # A stored chunk with more bytes than this is refused; None for no limit.
     stored_limit: int | None = None
 
     @classmethod
     def bind(cls, models: Iterable[CodecModel], spec: ChunkSpec) -> Chain:
-        """The chain that the models name, bound to chunks like `spec`.
+        """Make the codecs that the models name, and bind them to chunks like `spec`.
 
         Raises
-            UnknownExtensionError: nobody offers a codec of that name.
+            UnknownExtensionError: there is no codec of that name.
             MetadataError: codecs in an impossible order, or a configuration that does not fit.
         """
         codecs = [make_codec(model) for model in models]
@@ -108,7 +109,7 @@ class Chain:
         serializer = codecs[middle].bind(encoded)
         assert isinstance(serializer, Serializer)
         size = serializer.encoded_size(encoded)
-        # What follows sees the items in the stored byte order.
+        # The codecs that follow get the items in the stored byte order.
         order = getattr(serializer, "endian", None)
         is_object = encoded.dtype.kind in "OT"
         encoded = encoded._replace(dtype=np.dtype("u1") if is_object else stored_dtype(encoded.dtype, order))
@@ -119,7 +120,7 @@ class Chain:
                 raise MetadataError(f"codec {codec.name!r} stands after the serializer in {names}")
             codec = codec.bind(encoded)
             bytes_codecs.append(codec)
-            if isinstance(codec, ArrayCodec):  # a filter that works on typed items, wherever it stands
+            if isinstance(codec, ArrayCodec):  # a filter of v2's, which works on typed items
                 encoded = codec.encoded_spec(encoded)
             limits.append(size)
             size = None if size is None else codec.encoded_bound(size)
@@ -127,7 +128,7 @@ class Chain:
         return cls(spec, tuple(array_codecs), serializer, tuple(bytes_codecs), tuple(limits), most)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes | memoryview:
-        """The bytes of one chunk, of the shape and dtype bound to."""
+        """The bytes of one chunk of the bound shape and dtype."""
         for array_codec in self.array_codecs:
             chunk = array_codec.encode(chunk)
         data = self.serializer.encode(chunk)
@@ -136,7 +137,7 @@ class Chain:
         return data
 
     def decode(self, data: bytes | memoryview) -> np.ndarray[Any, Any]:
-        """One chunk from its bytes; may be read-only.
+        """One chunk from its bytes; the array may be read-only.
 
         Raises
             CodecError: the bytes are not those of one such chunk.
@@ -152,10 +153,10 @@ class Chain:
         return chunk
 
     def check_stored_size(self, data: bytes | memoryview) -> None:
-        """Refuse more bytes than one stored chunk can sensibly have.
+        """Check that a stored chunk is not unreasonably large, before it is decoded.
 
         Raises
-            CodecError: there are more.
+            CodecError: it has more than `stored_limit` bytes.
         """
         size = memoryview(data).nbytes
         if self.stored_limit is not None and size > self.stored_limit:
@@ -165,11 +166,11 @@ class Chain:
             )
 
     def decode_bytes(self, data: bytes | memoryview) -> bytes | memoryview:
-        """What the serializer made of a chunk, from the chunk's bytes.
+        """Undo the bytes codecs: the bytes that the serializer made of a chunk.
 
         Raises
-            CodecError: damaged, more than such a chunk can have, or, where that is not known, more than
-                `chunk_size` of the limits.
+            CodecError: damaged, or more bytes than such a chunk can have (if that is not known, than the
+                limit `chunk_size` allows).
         """
         for codec, limit in zip(reversed(self.bytes_codecs), reversed(self.size_limits), strict=True):
             view = memoryview(data)
@@ -182,7 +183,7 @@ class Chain:
         return data
 
     def encoded_size(self) -> int | None:
-        """How many bytes every chunk becomes; None where that depends on the values."""
+        """The number of bytes of every encoded chunk; None if it depends on the values."""
         if any(codec.name != "crc32c" for codec in self.bytes_codecs):
             return None
         encoded = self.spec

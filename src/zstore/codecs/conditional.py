@@ -1,4 +1,4 @@
-"""Leave other codecs out for chunks that do not get smaller by them; a few bits before each chunk say which.
+"""Conditional compression: skips codecs for chunks that they do not make smaller, as a header records.
 
 Spec     zarr-extensions codec "conditional"
 v3 name  conditional
@@ -6,8 +6,8 @@ v2 id    none
 Example  {"name": "conditional", "configuration": {"header_bits": 8,
           "codecs": [{"name": "zstd", "configuration": {"level": 3}}]}}
 
-What is written has all of the codecs applied, or none where the bytes would not become fewer; whatever others
-chose is read.
+Chunks are written with all of the codecs applied, or with none if that does not save bytes; chunks with any
+of them applied are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zstore.model.array import CodecModel
 
 @dataclass(frozen=True)
 class Conditional(BytesCodec):
-    """Codecs that are applied where they save bytes: `codecs` by name, `bound` themselves, after `bind`."""
+    """Applies `codecs` where they save bytes; after `bind`, `bound` has the codecs themselves."""
 
     name: ClassVar[str] = "conditional"
 
@@ -89,7 +89,7 @@ class Conditional(BytesCodec):
             bound = codec.encoded_bound(largest)
             if bound is None:
                 return None
-            # Others may have left this one out.
+            # Other writers may have skipped this codec.
             largest = max(largest, bound)
         return self._header_size + largest
 

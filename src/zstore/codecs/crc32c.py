@@ -1,4 +1,4 @@
-"""A CRC-32C checksum beside the bytes, checked when they are read.
+"""A CRC-32C checksum next to the bytes, verified when they are read.
 
 Spec     Zarr v3 codec "crc32c" 1.0; CRC-32C, RFC 3720 (12.1), stored as 4 little-endian bytes
 v3 name  crc32c
@@ -18,7 +18,7 @@ from zstore.codecs.options import Option, choice
 
 @dataclass(frozen=True)
 class Crc32c(NativeCodec):
-    """The checksum behind the bytes, as Zarr v3 has it; without options."""
+    """The checksum after the bytes, as in Zarr v3; it has no options."""
 
     name: ClassVar[str] = "crc32c"
 
@@ -28,7 +28,7 @@ class Crc32c(NativeCodec):
 
 @dataclass(frozen=True)
 class NumcodecsCrc32c(NativeCodec):
-    """The checksum at either end, as numcodecs configures it; behind the bytes by default."""
+    """The checksum before or after the bytes, with the configuration of numcodecs; after them by default."""
 
     name: ClassVar[str] = "numcodecs.crc32c"
     options: ClassVar[tuple[Option, ...]] = (choice("location", ("start", "end"), None),)

@@ -1,8 +1,8 @@
-"""Codecs as people name them, read into what a new array's document says of them.
+"""The forms in which users give codecs, turned into complete models for the document of a new array.
 
-A codec may be a name ("zstd"), a name with a level ("zstd:9"), what a v3 document holds ({"name": …,
-"configuration": …}) or a v2 document ({"id": …}), or a codec object of zstore, numcodecs or zarr-python. What
-is left out is filled in as zarr-python fills it in; what a bare name means is chosen here (`MEANT`).
+A codec may be a name ("zstd"), a name with a level ("zstd:9"), an object from a v3 document ({"name": …,
+"configuration": …}) or a v2 document ({"id": …}), or a codec object of zstore, numcodecs or zarr-python.
+Options that are left out get zarr-python's defaults; for a bare name, those of `MEANT`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
 from zstore.model.translate import PREFIX, TYPED_FILTERS, to_v2
 
-# What a bare name means, where that is not what is usual. zarr-python's default is zstd's own default level,
-# which is 3. The checksum costs a few per cent, and without it a chunk with flipped bits can decode to wrong
-# values; v2's zstd has none, for its older readers know none.
+# The options that a bare name means, where they differ from the defaults. zarr-python's default is zstd's own
+# default level, which is 3. The checksum costs a few per cent; without it a chunk with flipped bits can
+# decode to wrong values. v2's zstd has none because its older readers do not know the option.
 MEANT: dict[str, dict[str, Any]] = {
     "zstd": {"level": 3, "checksum": True},
     "blosc": {"shuffle": "shuffle"},
@@ -36,9 +36,9 @@ MEANT: dict[str, dict[str, Any]] = {
 }
 LEVELS = ("level", "clevel", "acceleration")
 MEMBERS = frozenset(("name", "configuration", "must_understand"))
-# Options of numcodecs' that follow from the chunk, which zarr-python writes down in v3.
+# Options of numcodecs' that follow from the chunk, which zarr-python writes into v3 documents.
 FOLLOWING = ("dtype", "decode_dtype", "elementsize")
-# Those whose options are declared in this room as numcodecs has them; of others numcodecs is asked.
+# Codecs that declare their options as numcodecs does; the options of others come from numcodecs itself.
 AS_NUMCODECS = frozenset(
     PREFIX + name for name in ("blosc", "crc32c", "gzip", "lz4", "vlen-bytes", "vlen-utf8", "zlib", "zstd")
 )
@@ -46,13 +46,13 @@ _completed: ByContent[tuple[CodecModel, ...]] = ByContent()
 
 
 def read_codecs(value: Any, zarr_format: int) -> tuple[CodecModel, ...]:
-    """The codecs that an argument names, one or a list, with the configurations as they were given.
+    """The models of the codecs that an argument gives, one or a list, with their configurations as given.
 
-    A CodecModel comes from a document, and stays as it is.
+    A CodecModel, which comes from a document, is left unchanged.
 
     Raises
-        MetadataError: it names no codec, or has a member that is unknown or in the wrong place.
-        UnknownExtensionError: nobody offers a codec of that name.
+        MetadataError: it is no codec, or has a member that is unknown or in the wrong place.
+        UnknownExtensionError: there is no codec of that name.
         UnsupportedError: a codec that the format does not have.
     """
     if value is None:
@@ -77,14 +77,14 @@ def _read_name(value: str, zarr_format: int) -> CodecModel:
 
 
 def _meant(name: str, zarr_format: int) -> CodecModel:
-    """The codec that a bare name means."""
+    """The model of a codec that is given by name only."""
     if zarr_format == 2 and not name.startswith(PREFIX):
         name = PREFIX + name
     return CodecModel(name, MEANT.get(name, {}))
 
 
 def _describe(value: Any, zarr_format: int) -> CodecModel:
-    """Name and configuration of a codec object, or of what a document says of one."""
+    """The model of a codec object, or of a codec's entry in a document."""
     if hasattr(value, "to_configuration"):
         return CodecModel(value.name, value.to_configuration())
     if hasattr(value, "to_dict"):
@@ -104,7 +104,7 @@ def _describe(value: Any, zarr_format: int) -> CodecModel:
 
 
 def _describe_zarr(value: Any) -> CodecModel:
-    """A codec object of zarr-python; it fills in by itself what it was not told, and remembers that."""
+    """The model of a codec object of zarr-python, without the options that it filled in by itself."""
     stated = value.to_dict()
     configuration = dict(stated.get("configuration", {}))
     for name in getattr(value, "_tunable_attrs", ()):
@@ -131,7 +131,7 @@ def _describe_named(value: Mapping[str, Any], zarr_format: int) -> CodecModel:
 
 
 def _refuse_members(name: str, unknown: list[str]) -> MetadataError:
-    """The error for members beside a codec's name, which may be options or misspelt."""
+    """The error for unknown members of a codec's entry, which may be misplaced options or misspelt."""
     options = [option.name for option in registry.resolve(name).options]
     near, option = name_nearest(unknown[0], MEMBERS), name_nearest(unknown[0], options)
     hint = f"; did you mean {near!r}?" if near else ""
@@ -142,15 +142,15 @@ def _refuse_members(name: str, unknown: list[str]) -> MetadataError:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has for it: enumerations are what zarr-python takes, too."""
+    """An option's value for JSON: enumerations, as zarr-python takes them, become their values."""
     return value.value if isinstance(value, Enum) else value
 
 
 def complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[CodecModel, ...]:
-    """A v3 chain as the document of a new array of such chunks says it: nothing that counts is left out.
+    """A v3 chain with all the options that the document of a new array of such chunks must have.
 
     Raises
-        MetadataError, UnknownExtensionError, UnsupportedError: as binding them does.
+        MetadataError, UnknownExtensionError, UnsupportedError: as for binding the codecs.
     """
     content = [(codec.name, codec.configuration, codec.must_understand) for codec in models]
 
@@ -168,12 +168,12 @@ def _complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[Co
         asked = _prepared_chain(models, spec)
         chain = Chain.bind(asked, spec)
     except UnknownExtensionError:
-        return models  # who makes the array says which it is, and where
+        return models  # creating the array will raise the error, with the array's path
     return _stated(asked, chain)
 
 
 def _prepared_chain(models: Iterable[CodecModel], spec: ChunkSpec) -> list[CodecModel]:
-    """The codecs with what documents must say, and people may leave out, by the items that reach each one."""
+    """The codecs with all required options, also those that users may leave out and follow from the chunk."""
     prepared = []
     for model in models:
         made = _prepared(model, spec)
@@ -187,7 +187,7 @@ def _prepared_chain(models: Iterable[CodecModel], spec: ChunkSpec) -> list[Codec
 def _prepared(codec: CodecModel, spec: ChunkSpec) -> CodecModel:
     configuration = {**usual_options(registry.resolve(codec.name).options), **codec.configuration}
     if codec.name == "blosc":
-        # Both by the items that are compressed, as zarr-python has it.
+        # Both follow from the items' size, as in zarr-python.
         item_size = 1 if spec.dtype.kind in "OT" else max(1, spec.dtype.itemsize)
         chosen = {"typesize": item_size, "shuffle": "bitshuffle" if item_size == 1 else "shuffle"}
         configuration |= {name: value for name, value in chosen.items() if configuration.get(name) is None}
@@ -203,7 +203,7 @@ def _prepared(codec: CodecModel, spec: ChunkSpec) -> CodecModel:
 
 
 def _stated(models: Iterable[CodecModel], chain: Chain) -> tuple[CodecModel, ...]:
-    """The models, each with what its codec says of itself now that it is bound."""
+    """The models with the configurations of their bound codecs."""
     bound: tuple[Codec, ...] = (*chain.array_codecs, chain.serializer, *chain.bytes_codecs)
     made = []
     for given, codec in zip(models, bound, strict=True):
@@ -220,25 +220,25 @@ def _stated(models: Iterable[CodecModel], chain: Chain) -> tuple[CodecModel, ...
 
 
 def complete_v2(models: Iterable[CodecModel], dtype: np.dtype[Any]) -> tuple[CodecModel, ...]:
-    """v2's filters or compressor as the document of a new array says them, which is as numcodecs does.
+    """v2's filters or compressor with all the options that numcodecs writes into a document.
 
-    dtype  the type of the items before the first of them, in the stored byte order
+    dtype  the dtype of the items before the first codec, in the stored byte order
 
     Raises
-        MetadataError, UnknownExtensionError, UnsupportedError: as making them does.
+        MetadataError, UnknownExtensionError, UnsupportedError: as for making the codecs.
     """
     completed = []
     for codec in models:
         try:
             made = make_codec(codec)
         except UnknownExtensionError:
-            completed.append(codec)  # who makes the array says which it is, and where
+            completed.append(codec)  # creating the array will raise the error, with the array's path
             continue
         if codec.name in TYPED_FILTERS and isinstance(made, ArrayCodec):
             made = made.bind(ChunkSpec((1,), dtype, None))
             dtype = made.encoded_spec(ChunkSpec((1,), dtype, None)).dtype
         configuration = made.to_configuration()
-        # numcodecs finds out the one and does not write it; older readers do not know the other.
+        # numcodecs never writes blosc's typesize; older readers do not know zstd's checksum.
         unsaid = {"numcodecs.blosc": "typesize", "numcodecs.zstd": "checksum"}.get(codec.name)
         if unsaid and configuration.get(unsaid) is not True:
             configuration.pop(unsaid, None)

@@ -1,4 +1,4 @@
-"""Deflate compression, as gzip members (without a time stamp) or as zlib streams.
+"""Deflate compression in gzip members (without a time stamp) or zlib streams.
 
 Spec     Zarr v3 codec "gzip" 1.0; gzip, RFC 1952 (several members in a row decode too); zlib, RFC 1950
 v3 name  gzip
@@ -18,7 +18,7 @@ from zstore.codecs.options import Option, integer
 
 @dataclass(frozen=True)
 class Gzip(NativeCodec):
-    """gzip members, as Zarr v3 configures them."""
+    """gzip with the configuration of Zarr v3."""
 
     name: ClassVar[str] = "gzip"
     options: ClassVar[tuple[Option, ...]] = (integer("level", 0, 9, usual=5),)
@@ -31,7 +31,7 @@ class Gzip(NativeCodec):
 
 @dataclass(frozen=True)
 class NumcodecsGzip(Gzip):
-    """gzip members, as numcodecs configures them (level -1 is zlib's default)."""
+    """gzip with the configuration of numcodecs (level -1 is zlib's default)."""
 
     name: ClassVar[str] = "numcodecs.gzip"
     options: ClassVar[tuple[Option, ...]] = (integer("level", -1, 9, 1),)
@@ -41,7 +41,7 @@ class NumcodecsGzip(Gzip):
 
 @dataclass(frozen=True)
 class NumcodecsZlib(NumcodecsGzip):
-    """zlib streams, as numcodecs configures them (level -1 is zlib's default)."""
+    """zlib with the configuration of numcodecs (level -1 is zlib's default)."""
 
     name: ClassVar[str] = "numcodecs.zlib"
 

@@ -1,4 +1,4 @@
-"""LZ4 compression as numcodecs wraps it: the decoded size as 4 little-endian bytes, then one raw LZ4 block.
+"""LZ4 compression in numcodecs' format: the decoded size in 4 little-endian bytes, then one raw LZ4 block.
 
 Spec     numcodecs "lz4"; LZ4 block format
 v3 name  numcodecs.lz4
@@ -18,7 +18,7 @@ from zstore.codecs.options import Option, integer
 
 @dataclass(frozen=True)
 class NumcodecsLz4(NativeCodec):
-    """LZ4 blocks; a higher `acceleration` is faster and compresses less."""
+    """LZ4; a higher `acceleration` is faster and compresses less."""
 
     name: ClassVar[str] = "numcodecs.lz4"
     options: ClassVar[tuple[Option, ...]] = (integer("acceleration", -(2**31), 2**31 - 1, 1),)

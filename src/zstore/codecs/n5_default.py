@@ -1,4 +1,4 @@
-"""Blocks of N5 in its "default" mode: a header with the block's shape, then the items by a chain of codecs.
+"""N5's blocks in "default" mode: a header with the block's shape, then the items, encoded by other codecs.
 
 Spec     zarr-extensions codec "n5_default"; N5 4.0.0, "default" blocks
 v3 name  n5_default
@@ -8,8 +8,8 @@ Example  {"name": "n5_default", "configuration": {"codecs": [
           {"name": "bytes", "configuration": {"endian": "big"}},
           {"name": "zstd", "configuration": {"level": 0, "checksum": false}}]}}
 
-A block smaller than the chunk, as N5 has them at the far edges, is filled up with the fill value; of a larger
-one the part within the chunk counts. Blocks are written whole.
+A block that is smaller than the chunk, as N5's are at the far edges, is completed with the fill value; of a
+larger one only the part within the chunk is used. Blocks are always written in the chunk's shape.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from zstore.codecs.transpose import Transpose
 from zstore.model.array import CodecModel
 
 HEAD = struct.Struct(">HH")
-# What a header may promise beyond the chunk itself.
+# The most decoded bytes of a block whose header has another shape than the chunk (unless the chunk has more).
 LARGEST_SIZE = 64 << 20
 
 
 @dataclass(frozen=True)
 class N5Default(Serializer):
-    """The serializer of N5's blocks; `chain` encodes whole ones, after `bind`."""
+    """The serializer of N5's blocks; after `bind`, `chain` encodes blocks of the chunk's shape."""
 
     name: ClassVar[str] = "n5_default"
     options: ClassVar[tuple[Option, ...]] = (codec_list("codecs"),)

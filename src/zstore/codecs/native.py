@@ -1,4 +1,4 @@
-"""The base of bytes codecs that run native code: it holds their capsule and types their errors."""
+"""The base of bytes codecs that run native code: it keeps their capsule and converts their errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zstore.errors import ChecksumError, CodecError
 
 
 class NativeCodec(BytesCodec):
-    """A bytes codec whose encoding and decoding is done by the native codec in its capsule."""
+    """A bytes codec that encodes and decodes by the native codec in its capsule."""
 
     _capsule: object
 
@@ -19,7 +19,7 @@ class NativeCodec(BytesCodec):
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Make the capsule; dataclasses call this by themselves, once their options are set."""
+        """Make the capsule; dataclasses call this once their options are set."""
         object.__setattr__(self, "_capsule", self._make_capsule())
 
     @abstractmethod
@@ -62,5 +62,5 @@ class NativeCodec(BytesCodec):
             ) from error
 
     def encoded_bound(self, size: int) -> int | None:
-        """The most bytes that `size` bytes become; None where the codec can't encode so many."""
+        """The most bytes that `size` bytes can become when encoded; None if it cannot encode so many."""
         return native.encoded_bound(self._capsule, size)

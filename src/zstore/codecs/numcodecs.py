@@ -1,9 +1,9 @@
-"""Every codec of numcodecs under the name "numcodecs.<id>", by its own configuration.
+"""Adapters for all codecs of numcodecs, under the names "numcodecs.<id>" and with numcodecs' configurations.
 
-Codecs with files of their own come from there; the rest is called through numcodecs (bz2 and lzma
-through the standard library, which can be told how much to decode). Filters that need to know the items' type
-(delta, astype, fixedscaleoffset, quantize, bitround, packbits, categorize) stand before the serializer, where
-they take and give arrays, or behind it, as in Zarr v2, where they take and give bytes.
+Codecs with a file of their own in this room come from there; the others run numcodecs' code (bz2 and lzma the
+standard library's, whose output can be limited). Filters of typed items (delta, astype, fixedscaleoffset,
+quantize, bitround, packbits, categorize) can come before the serializer, where they work on arrays, or after
+it, as in Zarr v2, where they work on bytes.
 
 Spec     Zarr v2 "filters" and "compressor"; numcodecs' documentation
 v3 name  numcodecs.<id>
@@ -51,7 +51,7 @@ _FILTERS = frozenset(
 )
 _OBJECT_CODECS = frozenset({"json2", "msgpack2", "pickle", "vlen-array", "vlen-bytes", "vlen-utf8"})
 _CHECKSUMS = frozenset({"adler32", "crc32", "fletcher32", "jenkins_lookup3"})
-# The option that follows from the chunk where a Zarr v3 document leaves it out.
+# codec -> the option that follows from the chunk if a Zarr v3 document leaves it out.
 _FROM_CHUNK = {
     "astype": "decode_dtype",
     "fixedscaleoffset": "dtype",
@@ -105,7 +105,7 @@ def adapter(codec_id: str) -> type[Codec]:
 
 
 def _make(codec_id: str, configuration: Mapping[str, Any]) -> Any:
-    """The codec as numcodecs makes it."""
+    """Make numcodecs' own codec object."""
     import numcodecs
 
     name = f"numcodecs.{codec_id}"
@@ -121,7 +121,7 @@ def _make(codec_id: str, configuration: Mapping[str, Any]) -> Any:
 
 @cache
 def _option_names(codec_id: str) -> tuple[str, ...] | None:
-    """What numcodecs' codec can be told; None where it takes whatever it is given."""
+    """The names of the options of numcodecs' codec; None if it takes any."""
     from numcodecs import registry
 
     kind: Any = registry.codec_registry.get(codec_id) or registry.entries[codec_id].load()
@@ -134,7 +134,7 @@ def _option_names(codec_id: str) -> tuple[str, ...] | None:
 
 
 def stated_by_numcodecs(codec_id: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with everything that numcodecs itself writes into v2 documents.
+    """The configuration with all the options that numcodecs writes into v2 documents.
 
     Raises
         MetadataError: numcodecs does not take the configuration.
@@ -161,7 +161,7 @@ def _as_bytes(result: Any) -> memoryview:
 
 
 class NumcodecsCodec(BytesCodec):
-    """A bytes codec of numcodecs."""
+    """A bytes codec of numcodecs'."""
 
     codec_id: ClassVar[str]
 
@@ -170,7 +170,7 @@ class NumcodecsCodec(BytesCodec):
         self._spec = spec
         missing = _FROM_CHUNK.get(self.codec_id)
         if missing is not None and self._configuration.get(missing) is None and spec is not None:
-            # Types are named as zarr-python writes them.
+            # Dtypes are written as zarr-python writes them.
             named = spec.dtype.str if spec.dtype.names else str(spec.dtype)
             self._configuration[missing] = spec.dtype.itemsize if missing == "elementsize" else named
         is_complete = missing in (None, "elementsize") or self._configuration.get(missing) is not None
@@ -192,7 +192,7 @@ class NumcodecsCodec(BytesCodec):
         return dict(self._configuration)
 
     def bind(self, spec: ChunkSpec) -> Self:
-        """This codec for chunks like `spec`, with what follows from them filled in."""
+        """This codec for chunks like `spec`, with options that follow from the chunk filled in."""
         return type(self)(self._configuration, spec)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -204,11 +204,11 @@ class NumcodecsCodec(BytesCodec):
 
     @contextmanager
     def _failures(self, verb: str, size: int) -> Iterator[Any]:
-        """The codec to call; whatever it raises becomes a CodecError."""
+        """A context that gives the codec to call, and turns whatever it raises into a CodecError."""
         if self._codec is None:
             raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
         try:
-            # A value that the encoded type can't hold would be lost with no more than a warning.
+            # numpy only warns when a value does not fit the encoded type, and loses it.
             with np.errstate(invalid="raise", over="raise"):
                 yield self._codec
         except (MemoryError, CodecError):
@@ -231,7 +231,7 @@ class NumcodecsCodec(BytesCodec):
         """The bytes as they were before `encode`, never more than `size_limit` of them.
 
         Raises
-            CodecError: damaged or too many; only bz2 and lzma stop there before allocating more.
+            CodecError: damaged or too many; only bz2 and lzma stop before they allocate more.
         """
         source = np.frombuffer(data, np.uint8)
         with self._failures("decode", source.nbytes) as codec:
@@ -239,7 +239,7 @@ class NumcodecsCodec(BytesCodec):
             if decompressor is not None:
                 return memoryview(self._decompress(decompressor, source.tobytes(), size_limit))
             if self.codec_id == "base64":
-                # numcodecs passes over what is no Base64.
+                # numcodecs ignores characters that are not Base64.
                 return self._limited(
                     memoryview(binascii.a2b_base64(source.data, strict_mode=True)), size_limit
                 )
@@ -254,14 +254,14 @@ class NumcodecsCodec(BytesCodec):
         if self.codec_id == "bz2":
             return bz2.BZ2Decompressor
         if self.codec_id == "lzma":
-            # numcodecs decodes with its own format and filters, whatever the data's header says.
+            # numcodecs decodes with the configured format and filters, not those in the data's header.
             stream_format = self._configuration.get("format", lzma.FORMAT_XZ)
             filters = self._configuration.get("filters")
             return lambda: lzma.LZMADecompressor(format=stream_format, filters=filters)
         return None
 
     def _decompress(self, make: Callable[[], _Decompressor], data: bytes, size_limit: int) -> bytes:
-        """All streams in `data`, one after the other."""
+        """Decode all streams in `data`, one after the other."""
         parts: list[bytes] = []
         room = size_limit
         while data or not parts:
@@ -271,7 +271,7 @@ class NumcodecsCodec(BytesCodec):
                 raise self.fail(f"decodes to more than the {size_limit} bytes allowed")
             is_raw = self._configuration.get("format") == lzma.FORMAT_RAW and self.codec_id == "lzma"
             if not stream.eof and not is_raw:
-                # Room is counted one too large, so a stream that is whole has come to its end by now.
+                # The limit is one byte too large on purpose, so a complete stream has reached its end by now.
                 raise self.fail(f"the stream ends after {len(part)} decoded bytes without its end mark")
             parts.append(part)
             room -= len(part)
@@ -279,7 +279,7 @@ class NumcodecsCodec(BytesCodec):
         return b"".join(parts)
 
     def encoded_bound(self, size: int) -> int | None:
-        """The most bytes that `size` bytes become; None where nobody knows."""
+        """The most bytes that `size` bytes can become when encoded; None if that is not known."""
         if self.codec_id in _CHECKSUMS:
             return size + 4
         if self.codec_id == "base64":
@@ -290,20 +290,20 @@ class NumcodecsCodec(BytesCodec):
 
 
 class _NumcodecsShuffle(NumcodecsCodec):
-    """numcodecs' shuffle, which the kernels do as well."""
+    """numcodecs' shuffle, which the kernels can also run."""
 
     @property
     def __zstore_codec__(self) -> Callable[[], object] | None:
         size = self._configuration.get("elementsize")
-        if type(size) is not int or size >> 31:  # longer than any chunk: numcodecs' to refuse
+        if type(size) is not int or size >> 31:  # numcodecs refuses items longer than any chunk
             return None
         return partial(native.shuffle, max(size, 1))
 
 
 class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
-    """A filter of numcodecs, between arrays before the serializer and between bytes behind it.
+    """A filter of numcodecs': from arrays to arrays before the serializer, from bytes to bytes after it.
 
-    Behind the serializer `bind` must be given the dtype that the bytes have there, byte order included.
+    After the serializer, the `spec` of `bind` must have the dtype of the bytes there, byte order included.
     """
 
     def _make(self) -> Any:
@@ -314,7 +314,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
 
     @property
     def _dtypes(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
-        """What an item is decoded and encoded."""
+        """The dtypes of decoded and encoded items."""
         codec: Any = self._codec
         if self.codec_id == "astype":
             return codec.decode_dtype, codec.encode_dtype
@@ -327,7 +327,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
         return codec.dtype, codec.astype
 
     def _check_items(self, dtype: np.dtype[Any], decoded: np.dtype[Any]) -> None:
-        """Refuse items that the configured type would take for other values."""
+        """Check that the chunk's items have the configured dtype, which would otherwise misread them."""
         if dtype.itemsize != decoded.itemsize or not decoded.isnative:
             raise CodecError(
                 f"codec {self.name!r} is configured for items of type {decoded.str},"
@@ -336,14 +336,14 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
             )
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """What the next codec sees of chunks like `spec`."""
+        """The kind of chunks that the next codec gets for chunks like `spec`."""
         shape, encoded = spec.shape, self.bind(spec)._dtypes[1]
         if self.codec_id == "packbits":
             shape = (1 + -(-int(np.prod(shape, dtype=object)) // 8),)
         return ChunkSpec(shape, encoded, None)
 
     def encode(self, data: Any) -> Any:
-        """The chunk, or its bytes, as the next codec sees it."""
+        """The encoded chunk, or the encoded bytes."""
         chunk = np.ascontiguousarray(data) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         with self._failures("encode", chunk.nbytes) as codec:
             decoded, stored = self._dtypes
@@ -356,12 +356,12 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
             return encoded if self.codec_id == "packbits" else encoded.reshape(data.shape)
 
     def decode(self, data: Any, size_limit: int = 0) -> Any:
-        """The chunk, or its bytes (at most `size_limit` of them), as before `encode`."""
+        """The chunk as it was before `encode`, or its bytes, at most `size_limit` of them."""
         is_array = isinstance(data, np.ndarray)
         source = np.ascontiguousarray(data) if is_array else np.frombuffer(data, np.uint8)
         with self._failures("decode", source.nbytes) as codec:
             if self.codec_id == "bitround":
-                # Decoding gives what is there; the type of the bytes is none of its business.
+                # Decoding does nothing, whatever the dtype.
                 decoded = source
             else:
                 decoded = codec.decode(source.reshape(-1).view(np.uint8))
@@ -372,7 +372,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
             return decoded.reshape(-1).view(self._spec.dtype).reshape(self._spec.shape)
 
     def encoded_bound(self, size: int) -> int | None:
-        """The most bytes that `size` bytes become; None where nobody knows."""
+        """The most bytes that `size` bytes can become when encoded; None if that is not known."""
         if self.codec_id == "packbits":
             return 1 + -(-size // 8)
         if self._codec is None:

@@ -1,12 +1,12 @@
-"""A chunk of Python objects as one JSON or MessagePack document: the items, then "|O" and the chunk's shape.
+"""JSON and MessagePack: a chunk of Python objects as one document, of the items, "|O" and the chunk's shape.
 
 Spec     numcodecs' documentation, "JSON" and "MsgPack"
 v3 name  numcodecs.json2, numcodecs.msgpack2
 v2 id    json2, msgpack2 (filters of "|O" arrays)
 Example  {"name": "numcodecs.json2", "configuration": {"encoding": "utf-8"}}
 
-What a document cannot say comes back as the nearest thing that it can: tuples as lists, and the keys of JSON
-objects as strings.
+Values that the format does not have are read back as the nearest ones that it has: tuples as lists, the keys
+of JSON objects as strings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from zstore.extensions.extras import optional
 
 
 def check_objects(name: str, spec: ChunkSpec) -> None:
-    """Raise MetadataError where the array's items are not objects."""
+    """Check that the array's items are Python objects.
+
+    Raises
+        MetadataError: they are not.
+    """
     if spec.dtype.kind != "O":
         raise MetadataError(
             f"codec {name!r} is for items that are objects, the array's are {spec.dtype}", codec=name
@@ -33,7 +37,7 @@ def check_objects(name: str, spec: ChunkSpec) -> None:
 
 
 class _Document(Serializer):
-    """A chunk of objects as one document; the options' defaults are numcodecs'."""
+    """The serializer of chunks as documents, in either format; the defaults of options are numcodecs'."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self.configuration = parse_options(self.name, self.options, configuration)
@@ -81,7 +85,7 @@ class _Document(Serializer):
         return chunk
 
     def _place(self, items: Any, shape: tuple[int, ...], into: np.ndarray[Any, Any]) -> None:
-        # Not by numpy's assignment, which takes lists among the items for dimensions.
+        # Item by item, because numpy's assignment takes lists among the items for dimensions.
         if not isinstance(items, list) or len(items) != shape[0]:
             count = len(items) if isinstance(items, list) else repr(items)
             raise self.fail(f"{count} items along one dimension, expected {shape[0]}")
@@ -99,7 +103,7 @@ class _Document(Serializer):
 
 
 class Json(_Document):
-    """JSON, by the options of Python's `json`."""
+    """The JSON serializer, with the options of Python's `json`."""
 
     name: ClassVar[str] = "numcodecs.json2"
     options: ClassVar[tuple[Option, ...]] = (
@@ -137,7 +141,7 @@ class Json(_Document):
 
 
 class Msgpack(_Document):
-    """MessagePack, by the options of the package `msgpack`, which must be installed."""
+    """The MessagePack serializer, with the options of the package `msgpack`, which must be installed."""
 
     name: ClassVar[str] = "numcodecs.msgpack2"
     options: ClassVar[tuple[Option, ...]] = (
@@ -157,5 +161,5 @@ class Msgpack(_Document):
         return packed
 
     def _load(self, data: memoryview) -> Any:
-        # Keys of any type: they are values like others, and come from one chunk.
+        # Maps may have keys of any type, as Python's dictionaries do.
         return self._package().unpackb(data, raw=self.configuration["raw"], strict_map_key=False)

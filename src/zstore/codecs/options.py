@@ -1,4 +1,4 @@
-"""What a codec can be told: options, declared once for reading a configuration and for writing it back.
+"""The options of codecs: declared once, they read a configuration and write it back.
 
 A codec lists them in its `options`: `(integer("level", 0, 9), flag("checksum", False))`.
 """
@@ -17,15 +17,15 @@ REQUIRED: Any = object()
 
 
 class Option(NamedTuple):
-    """One member of a configuration, and the attribute of that name of the codec.
+    """One member of a configuration, and the codec's attribute of the same name.
 
-    expected  what it may be, in words
-    parse     gives the value to keep; raises ValueError or TypeError for one that it may not be
-    default   what is kept where it is left out: REQUIRED for what must be there, None for what is then left
-              out again when the configuration is written
-    render    the inverse of `parse`
-    may_be_null  whether null says the same as leaving it out
-    usual    what a new array is given where a REQUIRED one is left out, which is zarr-python's default
+    expected     the allowed values, in words, for messages
+    parse        from the member to the attribute; raises ValueError or TypeError for a value not allowed
+    default      the attribute if the member is left out: REQUIRED if it must not be; with None, the member
+                 is left out again when the configuration is written
+    render       the inverse of `parse`
+    may_be_null  whether null means the same as leaving it out
+    usual        the value of a REQUIRED option in a new array where the user leaves it out: zarr-python's
     """
 
     name: str
@@ -70,7 +70,11 @@ def parse_options(codec: str, options: Iterable[Option], configuration: Any) -> 
 
 
 def refuse_unknown(codec: str, configuration: Iterable[str], options: Collection[str]) -> None:
-    """Raise MetadataError where `configuration` has members that are none of the codec's options."""
+    """Check that all members of a configuration are options of the codec.
+
+    Raises
+        MetadataError: some are not; the message has the option that may have been meant.
+    """
     unknown = sorted(map(str, set(configuration) - set(options)))
     if unknown:
         near = name_nearest(unknown[0], options)
@@ -82,19 +86,19 @@ def refuse_unknown(codec: str, configuration: Iterable[str], options: Collection
 
 
 def name_nearest(given: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that somebody who wrote `given` may have meant."""
+    """The most similar of `names`, which may have been meant by `given`; None if none is similar."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(given, [*names], 1, 0.5)), None)
 
 
 def usual_options(options: Iterable[Option]) -> dict[str, Any]:
-    """What a new array is given of the options that a document must say."""
+    """The values that required options have in a new array if the user leaves them out."""
     return {option.name: option.usual for option in options if option.usual is not None}
 
 
 def render_options(codec: object, options: Iterable[Option]) -> dict[str, Any]:
-    """The configuration that `parse_options` reads, from the attributes of `codec`."""
+    """The configuration of a codec, from the attributes that its options name; `parse_options` reads it."""
     values = ((option, getattr(codec, option.name)) for option in options)
     return {
         option.name: option.render(value)
@@ -106,7 +110,7 @@ def render_options(codec: object, options: Iterable[Option]) -> dict[str, Any]:
 def integer(
     name: str, low: int, high: int, default: Any = REQUIRED, *, may_be_null: bool = False, usual: Any = None
 ) -> Option:
-    """An integer from `low` to `high`; 5.0 is taken for 5, as JSON does not tell them apart."""
+    """An option that is an integer from `low` to `high`; 5.0 is read as 5: JSON does not distinguish them."""
 
     def parse(value: Any) -> int:
         number = int(value) if isinstance(value, float) and value.is_integer() else value
@@ -120,7 +124,7 @@ def integer(
 
 
 def flag(name: str, default: Any = REQUIRED) -> Option:
-    """True or false."""
+    """An option that is true or false."""
 
     def parse(value: Any) -> bool:
         if not isinstance(value, bool):
@@ -138,7 +142,7 @@ def choice(
     may_be_null: bool = False,
     usual: Any = None,
 ) -> Option:
-    """One of the words `choices`."""
+    """An option that is one of the words in `choices`."""
 
     def parse(value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -149,17 +153,17 @@ def choice(
 
 
 def anything(name: str, default: Any = REQUIRED) -> Option:
-    """Any value: what it may be depends on the chunk, and `bind` looks at it."""
+    """An option with any value, for `bind` to check: the allowed ones depend on the chunk."""
     return Option(name, "a value", lambda value: value, default)
 
 
 def item_type(name: str, default: Any = REQUIRED) -> Option:
-    """The dtype of stored items, by numpy's name for it."""
+    """An option that is a dtype, by numpy's name for it."""
     return Option(name, "the name of a dtype", np.dtype, default, lambda dtype: dtype.str)
 
 
 def codec_list(name: str, usual: Any = None) -> Option:
-    """At least one other codec, each by its name alone or with a configuration."""
+    """An option that is a list of other codecs, at least one, each a name or an object with a name."""
 
     def parse(value: Any) -> tuple[CodecModel, ...]:
         if not isinstance(value, list | tuple) or not value:

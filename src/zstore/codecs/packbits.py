@@ -1,4 +1,4 @@
-"""Lay items out as bits, as many as each needs: flags in one bit, int4 in four, or a chosen range of bits.
+"""Bit packing: stores each item in as few bits as it needs (bool in 1, int4 in 4), or a chosen range of bits.
 
 Spec     zarr-extensions codec "packbits"
 v3 name  packbits
@@ -20,7 +20,7 @@ import numpy as np
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, integer, refuse_option
 
-# Types of fewer bits than their bytes have.
+# dtypes that use fewer bits than their bytes have.
 BIT_COUNTS = {
     "bool": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4, "float6_e2m3fn": 6,
     "float6_e3m2fn": 6,
@@ -36,7 +36,7 @@ def _parse_padding(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Packbits(Serializer):
-    """Bits `first_bit` to `last_bit` of every item (of complex ones, of each part), one behind the other."""
+    """The serializer of bits `first_bit` to `last_bit` of every item (of complex ones, of each part)."""
 
     name: ClassVar[str] = "packbits"
     options: ClassVar[tuple[Option, ...]] = (
@@ -67,13 +67,13 @@ class Packbits(Serializer):
         return type(self)(self.padding_encoding, self.first_bit, self.last_bit, spec)
 
     def _bits(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        """The first bit and how many."""
+        """The first stored bit of an item, and the number of stored bits."""
         first = self.first_bit or 0
         last = _part_bits(dtype) - 1 if self.last_bit is None else self.last_bit
         return first, last - first + 1
 
     def _sizes(self, spec: ChunkSpec) -> tuple[int, int]:
-        """Bytes of the bits of all items, and the bits that pad the last of them."""
+        """The number of bytes for the bits of all items, and of padding bits in the last byte."""
         bits = prod(spec.shape) * (2 if spec.dtype.kind == "c" else 1) * self._bits(spec.dtype)[1]
         return -(-bits // 8), -bits % 8
 

@@ -1,4 +1,4 @@
-"""Compress a chunk of numbers by pcodec, lossless and small; through the package `pcodec` (extra "pcodec").
+"""Pcodec: lossless compression of numbers, by the package `pcodec` (extra "pcodec").
 
 Spec     numcodecs' documentation, PCodec; pcodec's standalone format
 v3 name  numcodecs.pcodec, in the serializer's place
@@ -21,14 +21,14 @@ from zstore.codecs.options import Option, choice, integer, parse_options, refuse
 from zstore.errors import CodecError
 from zstore.extensions.extras import optional
 
-# What ends a stream, and what begins a chunk of one.
+# The byte that ends a stream, and the item types by the byte that begins a chunk of it.
 END = b"\0"
 ITEM_TYPES = {1: "u4", 2: "u8", 3: "i4", 4: "i8", 5: "f4", 6: "f8", 7: "u2", 8: "i2", 9: "f2"}
 DELTAS = ("auto", "none", "no_op", "try_consecutive", "try_lookback")
 
 
 class NumcodecsPcodec(Serializer, BytesCodec):
-    """Pcodec in the serializer's place, for chunks, or behind another serializer, for bytes, as in v2."""
+    """Pcodec as the serializer of chunks, or (as in Zarr v2) as a bytes codec after another serializer."""
 
     name: ClassVar[str] = "numcodecs.pcodec"
     options: ClassVar[tuple[Option, ...]] = (
@@ -80,7 +80,7 @@ class NumcodecsPcodec(Serializer, BytesCodec):
         if delta == "try_consecutive" or order is not None:
             delta_spec = pcodec.DeltaSpec.try_consecutive(1 if order is None else order)
         elif delta in ("none", "no_op"):
-            # Releases of pcodec spell it in these two ways, and so do those of numcodecs.
+            # Releases of pcodec, and of numcodecs, differ in the name.
             none = getattr(pcodec.DeltaSpec, "no_op", None) or pcodec.DeltaSpec.none
             delta_spec = none()
         else:
@@ -93,7 +93,7 @@ class NumcodecsPcodec(Serializer, BytesCodec):
         )
 
     def encode(self, data: Any) -> bytes:
-        """The encoded bytes of a chunk, or of its bytes."""
+        """The encoded bytes of a chunk, given as an array or as its bytes."""
         if self._spec is None:
             raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
         is_array = isinstance(data, np.ndarray)
@@ -103,7 +103,7 @@ class NumcodecsPcodec(Serializer, BytesCodec):
             return bytes(_pcodec().standalone.simple_compress(items, config))
 
     def decode(self, data: Any, size_limit: int | None = None) -> Any:
-        """The chunk, or with a `size_limit` its bytes, never more than that many.
+        """The decoded chunk; with `size_limit`, its bytes, never more than that many.
 
         Raises
             CodecError: damaged, of another type, or of another number of items.
@@ -122,7 +122,7 @@ class NumcodecsPcodec(Serializer, BytesCodec):
         return items.reshape(shape) if size_limit is None else items.view(np.uint8).data
 
     def _decode_unbound(self, data: bytes, size_limit: int | None) -> Any:
-        """Bytes whose type is only in the data: for a codec by itself, outside a chain."""
+        """Decode by the type in the data alone, for a codec that is used without a chain."""
         with self._failures("decode", len(data)):
             items = _pcodec().standalone.simple_decompress(data)
         decoded = np.empty(0, np.uint8) if items is None else items.view(np.uint8)
@@ -141,9 +141,9 @@ class NumcodecsPcodec(Serializer, BytesCodec):
 
 
 def _decode_into(data: bytes, items: np.ndarray[Any, Any]) -> str:
-    """Fill `items` with what `data` decodes to; say what is wrong, "" where nothing is.
+    """Decode a stream into `items`; gives a message of what is wrong, or "".
 
-    The package's own function for whole streams does not say where a stream ends; its parts do.
+    The package's function for whole streams does not tell where a stream ends, its lower-level ones do.
     """
     at = _header_size(data)
     decompressor, size = _pcodec().wrapped.FileDecompressor.new(data[at:])
@@ -169,7 +169,7 @@ def _decode_into(data: bytes, items: np.ndarray[Any, Any]) -> str:
 
 
 def _header_size(data: bytes) -> int:
-    """Where the part of the header begins that the package reads: behind a magic word, version and count."""
+    """The size of the header up to the part that the package reads: magic word, version and item count."""
     if data[:4] != b"pco!" or len(data) < 8:
         raise ValueError(f"begins with {data[:8].hex()}, expected 'pco!' and more")
     version = data[4]

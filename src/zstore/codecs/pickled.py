@@ -1,12 +1,12 @@
-"""A chunk as Python pickles it, for those who trust where it comes from: reading it runs code that it holds.
+"""Pickled chunks of Python objects: reading one runs code that it contains, so its source must be trusted.
 
 Spec     numcodecs' documentation, "Pickle"
 v3 name  numcodecs.pickle
 v2 id    pickle (a filter of "|O" arrays)
 Example  {"name": "numcodecs.pickle", "configuration": {"protocol": 5}}
 
-Refused unless the array is opened or made with `allow_pickle=True`; nothing in a store or in the environment
-can allow it.
+Refused unless the array is opened or created with `allow_pickle=True`; nothing in a store or in the
+environment can allow it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Pickle(Serializer):
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
         try:
             return pickle.dumps(np.asarray(chunk, order="C"), self.protocol)
-        except Exception as error:  # whatever the objects' own methods raise
+        except Exception as error:  # methods of the objects can raise anything
             raise self.fail(f"{type(error).__name__}: {error}") from error
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
@@ -55,7 +55,7 @@ class Pickle(Serializer):
         stream = io.BytesIO(data)
         try:
             chunk = pickle.load(stream)
-        except Exception as error:  # a damaged pickle raises whatever its code does
+        except Exception as error:  # code in a damaged pickle can raise anything
             raise self.fail(f"{type(error).__name__}: {error}") from error
         if stream.tell() != len(data):
             raise self.fail(f"the pickle ends after {stream.tell()} of {len(data)} bytes")
@@ -67,5 +67,5 @@ class Pickle(Serializer):
                 else type(chunk).__name__
             )
             raise self.fail(f"chunk is {what}, expected objects of shape {self.spec.shape}")
-        # zarr-python 2 pickles a chunk of order F as it lies in memory, which its pickle remembers.
+        # zarr-python 2 pickles a chunk of order F as an F-ordered array, of the reverse of this shape.
         return chunk.reshape(-1, order="A").reshape(self.spec.shape)

@@ -1,12 +1,12 @@
-"""Give a chunk another shape with its items in the same (C) order, e.g. two dimensions for an image codec.
+"""Reshaping: gives a chunk another shape, its items in the same C order, e.g. 2-d for an image codec.
 
 Spec     zarr-extensions codec "reshape"
 v3 name  reshape
 v2 id    none
 Example  {"name": "reshape", "configuration": {"shape": [[0, 1], [2], 3]}}
 
-Each entry of `shape` is a length, a list of dimensions of the chunk that are taken together, or -1 (once) for
-what is left.
+Each entry of `shape` is a length, a list of dimensions of the chunk to merge into one, or -1 (at most once)
+for the remaining items.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _render_shape(shape: Shape) -> list[Any]:
 
 @dataclass(frozen=True)
 class Reshape(ArrayCodec):
-    """The filter: `shape` as configured, `decoded` and `encoded` the shapes on either side, after `bind`."""
+    """The codec: `shape` is as configured; after `bind`, `decoded` and `encoded` are the chunk's shapes."""
 
     name: ClassVar[str] = "reshape"
     options: ClassVar[tuple[Option, ...]] = (

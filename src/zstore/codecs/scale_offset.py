@@ -1,12 +1,12 @@
-"""Store (value - offset) * scale, reckoned in the chunk's own type.
+"""Scale and offset: stores (value - offset) * scale, computed in the chunk's own data type.
 
 Spec     zarr-extensions codec "scale_offset"
 v3 name  scale_offset
 v2 id    none (numcodecs' fixedscaleoffset rounds and converts as well)
 Example  {"name": "scale_offset", "configuration": {"offset": 5, "scale": 0.1}}
 
-A result that the type cannot hold is an error: an integer out of range or with a remainder, a finite float
-that would become infinite. Followed by "cast_value" it packs a range of values into few bytes.
+A result that the type cannot represent is an error: an integer that is out of range or not whole, a finite
+float that would become infinite. Followed by "cast_value", it packs a range of values into few bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _not_null(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ScaleOffset(ArrayCodec):
-    """The filter; `offset` and `scale` are None where they are left out, and `bind` makes scalars of them."""
+    """The codec: `offset` and `scale` are None if left out; `bind` makes them the scalars below."""
 
     name: ClassVar[str] = "scale_offset"
     options: ClassVar[tuple[Option, ...]] = (
@@ -63,10 +63,10 @@ class ScaleOffset(ArrayCodec):
         return type(self)(self.offset, self.scale, *scalars)
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """What the next codec sees.
+        """The kind of chunks that the next codec gets.
 
         Raises
-            MetadataError: the fill value has no place in the chunk's type afterwards.
+            MetadataError: the chunk's data type cannot represent the encoded fill value.
         """
         if spec.fill_value is None:
             return spec
@@ -101,7 +101,11 @@ class ScaleOffset(ArrayCodec):
         return self._reckon(chunk, lambda: chunk // self.factor + self.subtracted)
 
     def _check_range(self, chunk: np.ndarray[Any, Any], formula: Any) -> None:
-        """Refuse where the formula, which rises or falls throughout, leaves the range of the chunk's type."""
+        """Check that a monotonic formula stays within the range of the chunk's data type.
+
+        Raises
+            CodecError: it does not, for the smallest or the largest item.
+        """
         if not chunk.size:
             return
         limits = np.iinfo(chunk.dtype)
@@ -111,7 +115,7 @@ class ScaleOffset(ArrayCodec):
                 raise self.fail(f"{value} becomes {result}, out of range for {chunk.dtype}")
 
     def _reckon(self, chunk: np.ndarray[Any, Any], formula: Any) -> np.ndarray[Any, Any]:
-        # Infinities are told from overflow by what they were made of, not by flags, which not all types set.
+        # Overflow is found by comparing with the input, not by flags, which not all types set.
         with np.errstate(all="ignore"):
             result = np.asarray(formula())
         if chunk.dtype.kind not in "iu":

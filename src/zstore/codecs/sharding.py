@@ -1,4 +1,4 @@
-"""Many inner chunks in one stored object, with an index of where each lies.
+"""Sharding: many inner chunks in one stored object (a shard), with an index of where each lies.
 
 Spec     Zarr v3 codec "sharding_indexed" 1.0
 v3 name  sharding_indexed
@@ -8,8 +8,8 @@ Example  {"name": "sharding_indexed", "configuration": {"chunk_shape": [32, 32],
           "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
           "index_location": "end"}}
 
-The engine reads and writes shards of native codecs by itself, inner chunk by inner chunk; the class here
-handles a whole shard at a time, for chains that hold something else.
+The engine reads and writes shards inner chunk by inner chunk; the class here encodes and decodes whole
+shards, for chains that the engine cannot handle by itself.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Where each inner chunk lies in its shard; `entries` is (count, 2): offset and size, EMPTY for none."""
+    """A shard's index; `entries` has the shape (count, 2): offset and size of each inner chunk, or EMPTY."""
 
     entries: np.ndarray[Any, np.dtype[np.uint64]]
 
     def get(self, slot: int) -> tuple[int, int] | None:
-        """(offset, size) of an inner chunk, None where the shard does not hold it."""
+        """(offset, size) of an inner chunk, None if the shard does not have it."""
         offset, size = self.entries[slot].tolist()
         return None if offset == EMPTY and size == EMPTY else (offset, size)
 
@@ -52,7 +52,7 @@ def _parse_shape(value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ShardingIndexed(Serializer):
-    """Shards of inner chunks of `chunk_shape`; `inner` and `index` are their bound chains, after `bind`."""
+    """The serializer of shards; after `bind`, `inner` and `index` are the chains for these two parts."""
 
     name: ClassVar[str] = "sharding_indexed"
     options: ClassVar[tuple[Option, ...]] = (
@@ -88,23 +88,23 @@ class ShardingIndexed(Serializer):
 
     @once
     def counts(self) -> tuple[int, ...]:
-        """Inner chunks per dimension."""
+        """The number of inner chunks along each dimension."""
         assert self.spec is not None, "bound before use"
         return tuple(o // i for o, i in zip(self.spec.shape, self.chunk_shape, strict=True))
 
     @once
     def index_size(self) -> int:
-        """Bytes of the encoded index."""
+        """The number of bytes of the encoded index."""
         assert self.index is not None, "bound before use"
         size = self.index.encoded_size()
         assert size is not None
         return size
 
     def decode_index(self, data: bytes | memoryview, shard_size: int) -> ShardIndex:
-        """The index from its bytes, every entry checked against the size of the shard.
+        """Decode the index of a shard of `shard_size` bytes, and check all of its entries.
 
         Raises
-            CodecError: damaged, or an entry lies outside the shard or in the index itself.
+            CodecError: damaged, or an entry lies outside the shard or overlaps the index.
         """
         assert self.index is not None, "bound before use"
         entries = np.ascontiguousarray(self.index.decode(data)).reshape(-1, 2)
@@ -137,11 +137,13 @@ class ShardingIndexed(Serializer):
         at_start = self.index_location == "start"
         raw = data[: self.index_size] if at_start else data[len(data) - self.index_size :]
         index = self.decode_index(raw, len(data))
-        shard = np.empty(self.spec.shape, self.spec.dtype)
+        shard, fill = np.empty(self.spec.shape, self.spec.dtype), self.spec.fill_value
+        if fill is None:
+            fill = np.zeros((), self.spec.dtype)[()]
         for slot, region in enumerate(self._regions()):
             where = index.get(slot)
             if where is None:
-                shard[region] = _fill(self.spec)
+                shard[region] = fill
             else:
                 shard[region] = self.inner.decode(data[where[0] : where[0] + where[1]])
         return shard
@@ -164,12 +166,8 @@ class ShardingIndexed(Serializer):
         return b"".join([index, *pieces] if self.index_location == "start" else [*pieces, index])
 
 
-def _fill(spec: ChunkSpec) -> Any:
-    return np.zeros((), spec.dtype)[()] if spec.fill_value is None else spec.fill_value
-
-
 def is_filled(chunk: np.ndarray[Any, Any], fill_value: np.generic | None) -> bool:
-    """Whether every item is the fill value, bit for bit (so that -0.0 and other NaNs are kept)."""
+    """Whether every item is the fill value, bit for bit: -0.0 and other NaNs differ from 0.0 and NaN."""
     if fill_value is None:
         return False
     if chunk.dtype.hasobject:

@@ -1,4 +1,4 @@
-"""Permute the dimensions of a chunk.
+"""Transposition: permutes the dimensions of a chunk.
 
 Spec     Zarr v3 codec "transpose" 1.0; Zarr v2 `order: "F"` (which is the reversing permutation)
 v3 name  transpose
@@ -25,7 +25,7 @@ def _permutation(value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Transpose(ArrayCodec):
-    """Dimension i of the encoded chunk is dimension `order[i]` of the chunk."""
+    """The codec: dimension i of the encoded chunk is dimension `order[i]` of the chunk."""
 
     name: ClassVar[str] = "transpose"
     options: ClassVar[tuple[Option, ...]] = (

@@ -1,12 +1,12 @@
-"""Strings and bytes of any length: a count, then each item as its size and its bytes.
+"""Strings and bytes of variable length: a count, then the size and the bytes of each item.
 
 Spec     zarr-extensions codecs "vlen-utf8" and "vlen-bytes"; numcodecs' documentation
 v3 name  vlen-utf8, vlen-bytes; numcodecs.vlen-utf8, numcodecs.vlen-bytes
 v2 id    vlen-utf8, vlen-bytes (filters of "|O" arrays)
 Example  {"name": "vlen-utf8", "configuration": {}}
 
-The kernel stops at the first number that does not fit: the count must be the chunk's, sizes stay within the
-data, strings are UTF-8, nothing follows the last item. So a damaged chunk allocates no more than a good one.
+The kernel checks that the count is the chunk's, sizes stay within the data, strings are UTF-8, and nothing
+follows the last item, so that a damaged chunk never allocates more memory than a good one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Handles = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def scan_items(name: str, data: memoryview, shape: tuple[int, ...], *, is_text: bool, fill: bytes) -> Handles:
-    """The handles of the items of an encoded chunk: 0 for those that are `fill`, else addresses in `data`.
+    """Check an encoded chunk, and give the handles of its items: 0 for `fill`, else addresses in `data`.
 
     Raises
         CodecError: the bytes are not those of one chunk of that shape.
@@ -64,7 +64,7 @@ def _refuse(name: str, chunk: np.ndarray[Any, Any], fault: tuple[str, int, int],
 
 
 class Vlen(Serializer):
-    """Items of any length; `handles` and `items` are the two halves of `decode`."""
+    """The serializer of items of variable length; `handles` and `items` are the two steps of `decode`."""
 
     is_text: ClassVar[bool]
     expected: ClassVar[str]
@@ -84,7 +84,7 @@ class Vlen(Serializer):
         return type(self)(spec)
 
     def handles(self, data: memoryview) -> Handles:
-        """The handles of a chunk's items, which are good as long as `data` is kept.
+        """The handles of a chunk's items, valid for as long as `data` exists.
 
         Raises
             CodecError: as `decode`.
@@ -93,7 +93,7 @@ class Vlen(Serializer):
         return scan_items(self.name, data, self.spec.shape, is_text=self.is_text, fill=self.fill)
 
     def items(self, handles: Handles, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """The items behind handles of this codec, in `out` where that is given (both contiguous)."""
+        """The items that handles stand for, in `out` if it is given; both must be contiguous."""
         assert self.spec is not None, "bound before use"
         made = np.empty(handles.shape, self.spec.dtype) if out is None else out
         if made.dtype.kind == "T":
@@ -117,7 +117,7 @@ class Vlen(Serializer):
 
 
 class VlenUtf8(Vlen):
-    """Strings: numpy's StringDType, or objects of type `str`."""
+    """Strings, held as numpy's StringDType or as objects of type `str`."""
 
     name: ClassVar[str] = "vlen-utf8"
     is_text: ClassVar[bool] = True
@@ -125,7 +125,7 @@ class VlenUtf8(Vlen):
 
 
 class VlenBytes(Vlen):
-    """Objects of type `bytes`."""
+    """Bytes, held as objects of type `bytes`."""
 
     name: ClassVar[str] = "vlen-bytes"
     is_text: ClassVar[bool] = False
@@ -133,12 +133,12 @@ class VlenBytes(Vlen):
 
 
 class NumcodecsVlenUtf8(VlenUtf8):
-    """Strings, by numcodecs' name for the codec."""
+    """The codec of strings under numcodecs' name."""
 
     name: ClassVar[str] = "numcodecs.vlen-utf8"
 
 
 class NumcodecsVlenBytes(VlenBytes):
-    """Bytes, by numcodecs' name for the codec."""
+    """The codec of bytes under numcodecs' name."""
 
     name: ClassVar[str] = "numcodecs.vlen-bytes"

@@ -1,4 +1,4 @@
-"""Arrays of one dimension and any length as items: a count, then each one's size in bytes and its items.
+"""Ragged arrays, 1-d arrays of any length as items: a count, then the size in bytes and the data of each.
 
 Spec     numcodecs' documentation, "VLenArray"
 v3 name  numcodecs.vlen-array
@@ -20,9 +20,9 @@ from zstore.errors import CodecError
 
 
 class VlenArray(Serializer):
-    """Ragged arrays as items, whose own items are stored as `dtype`; in memory they are in native order.
+    """The serializer of ragged arrays of `dtype`, which are decoded in native byte order.
 
-    An item that was never written is the array's fill value, where that is no array an empty one.
+    An item that was never written has the array's fill value, or is empty if that is no array.
     """
 
     name: ClassVar[str] = "numcodecs.vlen-array"
@@ -67,7 +67,7 @@ class VlenArray(Serializer):
     def _encode_item(self, item: Any, place: tuple[int, ...]) -> bytes:
         is_list = isinstance(item, list | tuple)
         if not is_list and not isinstance(item, np.ndarray):
-            # What was never written; anything else has no length.
+            # The fill value stands for an item that was never written.
             if self.spec is not None and item == self.spec.fill_value:
                 return b""
             raise self._misfit(item, place)
@@ -76,7 +76,7 @@ class VlenArray(Serializer):
             stored = given.astype(self.dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise self._misfit(item, place) from error
-        # Floats may lose digits, as they do in numpy; nothing else may change.
+        # Floats may be rounded, as numpy does; no other value may change.
         is_rounded = given.dtype.kind == self.dtype.kind == "f"
         if stored.ndim != 1 or not (is_rounded or np.array_equal(given, stored)):
             raise self._misfit(item, place)

@@ -1,12 +1,12 @@
-"""Compress a chunk of 1 to 4 dimensions by zfp, most often lossy; through the package `zfpy` (extra "zfpy").
+"""zfp: mostly lossy compression of chunks of 1 to 4 dimensions, by the package `zfpy` (extra "zfpy").
 
 Spec     numcodecs' documentation, ZFPY; zfp's compressed format with its full header
 v3 name  numcodecs.zfpy, in the serializer's place
 v2 id    zfpy
 Example  {"name": "numcodecs.zfpy", "configuration": {"mode": 4, "tolerance": 0.01}}
 
-zfp's decoder does not look where its input ends. So it is given as much as it could ever read, filled up in
-two ways; where that makes a difference to what comes out, the input was cut short.
+zfp's decoder does not check where its input ends. So its input is padded to as much as it can ever read, in
+two ways: if the results differ, the input was cut short.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from zstore.errors import CodecError
 from zstore.extensions.extras import optional
 
 FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5
-# By their number in a header, from 0.
+# The item types, by their number in a header.
 ITEM_TYPES = tuple(np.dtype(name) for name in ("int32", "int64", "float32", "float64"))
-# The bits of a block of floats, at least: one, and an exponent. With fewer, zfp writes beyond its memory.
+# The fewest bits of a block of floats: one, and an exponent. With fewer, zfp writes out of bounds.
 LEAST_BITS = {np.dtype(np.float32): 9, np.dtype(np.float64): 12}
 
 
 class Header(NamedTuple):
-    """What a zfp stream says of itself; `rate_bits` are those of a block where all have as many, else 0."""
+    """The header of a zfp stream; `rate_bits` is the number of bits per block if that is fixed, else 0."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -44,13 +44,13 @@ def _parse_number(value: Any) -> float:
 
 
 class NumcodecsZfpy(Serializer, BytesCodec):
-    """zfp in the serializer's place, for chunks, or behind another serializer, for bytes, as in v2."""
+    """zfp as the serializer of chunks, or (as in Zarr v2) as a bytes codec after another serializer."""
 
     name: ClassVar[str] = "numcodecs.zfpy"
     options: ClassVar[tuple[Option, ...]] = (
         integer("mode", FIXED_RATE, REVERSIBLE, FIXED_ACCURACY),
         *(Option(name, "a number", _parse_number, -1) for name in ("tolerance", "rate", "precision")),
-        # numcodecs writes down what it passes on, which follows from the others.
+        # Written by numcodecs; it follows from the other options.
         anything("compression_kwargs", None),
     )
 
@@ -82,7 +82,7 @@ class NumcodecsZfpy(Serializer, BytesCodec):
         return type(self)(self._configuration, spec)
 
     def encode(self, data: Any) -> bytes:
-        """The encoded bytes of a chunk, or of its bytes."""
+        """The encoded bytes of a chunk, given as an array or as its bytes."""
         if self._spec is None:
             raise CodecError(
                 f"codec {self.name!r} was not bound to a chunk's shape and dtype", codec=self.name
@@ -95,7 +95,7 @@ class NumcodecsZfpy(Serializer, BytesCodec):
         return encode_stream(items, options, has_header=True, codec=self.name)
 
     def decode(self, data: Any, size_limit: int | None = None) -> Any:
-        """The chunk, or with a `size_limit` its bytes, never more than that many.
+        """The decoded chunk; with `size_limit`, its bytes, never more than that many.
 
         Raises
             CodecError: damaged, cut short, or not of the chunk's type and number of items.
@@ -118,7 +118,7 @@ class NumcodecsZfpy(Serializer, BytesCodec):
 
 
 def _parse_header(data: bytes, codec: str) -> Header:
-    """What a stream says of itself in its first 96 or 148 bits."""
+    """Read the header of a stream, its first 96 or 148 bits."""
     if len(data) < 12 or data[:3] != b"zfp":
         raise CodecError(
             f"codec {codec!r} failed: {len(data)} bytes that do not begin with zfp's header", codec=codec
@@ -140,10 +140,10 @@ def _parse_header(data: bytes, codec: str) -> Header:
 def encode_stream(
     items: np.ndarray[Any, Any], settings: Mapping[str, Any], *, has_header: bool, codec: str
 ) -> bytes:
-    """The zfp stream of contiguous items; `settings` are those of zfpy.
+    """Encode contiguous items as a zfp stream; `settings` are zfpy's arguments.
 
     Raises
-        CodecError: zfp does not take them, or the rate leaves a block no room.
+        CodecError: zfp does not take them, or the rate leaves a block too few bits.
     """
     bits, least = 4**items.ndim * settings.get("rate", -1) + 0.5, LEAST_BITS.get(items.dtype, 1)
     if 0 < bits < least:
@@ -169,9 +169,9 @@ def decode_stream(
     *,
     codec: str,
 ) -> np.ndarray[Any, Any]:
-    """What `decompress` makes of the stream `data`, which it may read past the end of.
+    """Decode a zfp stream by `decompress`, which may read beyond the end of its input.
 
-    `rate_bits` are the bits of a block where all blocks have as many, else 0.
+    `rate_bits` is the number of bits of each block if that is fixed, else 0.
 
     Raises
         CodecError: damaged or cut short.
@@ -179,12 +179,12 @@ def decode_stream(
     block_count = prod(-(-length // 4) for length in shape)
     item_count = 4 ** len(shape)
     if rate_bits < LEAST_BITS.get(dtype, 1):
-        rate_bits = 0  # zfp passes over a rate that has no room for an exponent
-    # Every bit plane of every item, a test bit each, exponent and precision.
+        rate_bits = 0  # zfp ignores a rate that leaves no room for an exponent
+    # The most bits of a block: all bit planes of all items, a test bit each, exponent and precision.
     block_bits = rate_bits or item_count * (8 * dtype.itemsize + 1) + 32
     most = (160 + block_count * block_bits) // 8 + 16
     data = bytes(data)
-    # Streams are made of words of 8 bytes, of which the last may be in use in part.
+    # Streams consist of words of 8 bytes; the last may be partly used.
     longest = -(-most // 8) * 8
     if len(data) > longest:
         raise CodecError(
@@ -207,7 +207,7 @@ def decode_stream(
 
 
 def zfpy() -> Any:
-    """The package.
+    """The package zfpy, imported.
 
     Raises
         UnsupportedError: it is not installed.

@@ -20,10 +20,10 @@ _LOWEST, _HIGHEST = -131072, 22
 
 @dataclass(frozen=True)
 class Zstd(NativeCodec):
-    """Zstandard frames, as Zarr v3 configures them; `level` 0 is zstd's default (3)."""
+    """Zstandard with the configuration of Zarr v3; `level` 0 is zstd's default (3)."""
 
     name: ClassVar[str] = "zstd"
-    # Writers before the codec was specified left these two out.
+    # Both have defaults because writers before the specification left them out.
     options: ClassVar[tuple[Option, ...]] = (integer("level", _LOWEST, _HIGHEST, 0), flag("checksum", False))
 
     level: int = 0
@@ -35,10 +35,10 @@ class Zstd(NativeCodec):
 
 @dataclass(frozen=True)
 class NumcodecsZstd(Zstd):
-    """Zstandard frames, as numcodecs configures them.
+    """Zstandard with the configuration of numcodecs.
 
-    A level out of zstd's range means the nearest in it. `checksum` is written back only where it was given:
-    older numcodecs do not know it.
+    A level out of zstd's range means the nearest one. `checksum` is written only if it was given: older
+    releases of numcodecs do not know it.
     """
 
     name: ClassVar[str] = "numcodecs.zstd"

@@ -1,1 +1,1 @@
-"""How a name becomes a class: built-in tables, plugins, and the registries that join them."""
+"""Codecs, data types, stores and other classes by name: built-in tables, plugins, and the registries."""

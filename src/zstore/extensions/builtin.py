@@ -1,4 +1,4 @@
-"""What zstore itself offers. Strings only: nothing named here is imported until it is asked for."""
+"""The built-in codecs, data types, stores and the like, as strings: each is imported at its first use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from zstore.extensions.offers import Offer
 
 
 class PrefixOffer(NamedTuple):
-    """Every name that starts with `prefix`: `target` is a callable that takes the rest and gives the class.
+    """An offer of all names that start with `prefix`.
 
-    It raises UnknownExtensionError for a rest that it does not know; plugins are asked then.
+    `target` is a function from the rest of the name to the class. It raises UnknownExtensionError for one
+    that it does not know; then plugins are looked through.
     """
 
     prefix: str
@@ -54,7 +55,7 @@ CODECS = (
 
 CODEC_PREFIXES = (PrefixOffer("numcodecs.", "zstore.codecs.numcodecs:adapter"),)
 
-# As zarr-extensions has them; float8_e4m3fn is tensorstore's.
+# The names of zarr-extensions; float8_e4m3fn is tensorstore's.
 SMALL_FLOATS = (
     "bfloat16",
     "float4_e2m1fn",
@@ -75,7 +76,7 @@ SMALL_NUMBERS = (
     *(f"complex_{name}" for name in (*SMALL_FLOATS, "float16", "float32", "float64")),
 )
 
-# The core types are the model's own and need no look-up.
+# Types beyond the core ones, which `zstore.model.dtype` has itself.
 DATA_TYPES = (
     Offer("string", "zstore.model.types.text:String"),
     Offer("bytes", "zstore.model.types.text:Bytes", ("variable_length_bytes",)),
@@ -90,7 +91,7 @@ DATA_TYPES = (
     *(Offer(name, "zstore.model.types.small:SmallNumber") for name in SMALL_NUMBERS),
 )
 
-# In the order in which they are asked.
+# In the order in which they read a hierarchy.
 CONVENTIONS = (
     Offer("cf", "zstore.conventions.cf:Cf"),
     Offer("gdal", "zstore.conventions.gdal:Gdal"),
@@ -103,7 +104,7 @@ CONVENTIONS = (
     Offer("stac", "zstore.conventions.content.stac:StacConvention"),
 )
 
-# GeoZarr's names; the aliases are GDAL's spellings, and "median".
+# By GeoZarr's names; the aliases are GDAL's names, and "median".
 RESAMPLERS = (
     Offer("nearest", "zstore.resampling.methods:Nearest", ("near",)),
     Offer("average", "zstore.resampling.methods:Average"),
@@ -122,7 +123,7 @@ RESAMPLERS = (
     Offer("gauss", "zstore.resampling.methods:Gauss"),
 )
 
-# Each is a function of its name in a module of its name, with underscores for hyphens.
+# `zstore info` is the function `info` of the module `zstore.cli.info`, with underscores for hyphens.
 COMMANDS = tuple(
     Offer(word, "zstore.cli.{0}:{0}".format(word.replace("-", "_")))
     for word in (
@@ -131,7 +132,7 @@ COMMANDS = tuple(
     )
 )
 
-# obstore's where it is installed and can; "obstore+" before them asks for it, "fsspec+" for fsspec.
+# Read through obstore if it is installed, else through fsspec; the prefixes "obstore+" and "fsspec+" choose.
 OBJECT_SCHEMES = (
     ("http", ("https",)),
     ("s3", ("s3a",)),

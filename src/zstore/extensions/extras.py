@@ -1,4 +1,4 @@
-"""Packages that only some features need, or that offer more: what to install where one is missing."""
+"""Optional packages: which one to install for a feature or a name that is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from zstore.errors import UnsupportedError
 
-# What zstore's other packages offer, by kind and name.
+# kind -> name -> the plugin package of zstore's that offers it.
 OFFERED_BY = {
     "codec": {"zfp": "zstore-zfp", "numcodecs.imagecodecs_snappy": "zstore-snappy"},
     "command": {
@@ -38,20 +38,20 @@ OFFERED_BY = {
 
 
 def package_hint(kind: str, name: str) -> str:
-    """What to install for a name that nobody here offers; "" where none of zstore's packages has it."""
+    """Which package to install for an unknown name; "" if none of zstore's plugin packages has it."""
     package = OFFERED_BY.get(kind, {}).get(name)
     return "" if package is None else f"expected the package {package}, which is not installed"
 
 
 @contextmanager
 def optional(what: str, extra: str, codec: str | None = None, *, owner: str = "zstore") -> Iterator[None]:
-    """Within the block, a package that cannot be imported is an error that names the extra with it.
+    """A context for importing an optional package: if that fails, the error names the extra to install.
 
-    what   what needs which package, as in "rasters are read only with rasterio"
-    owner  the package whose extra that is
+    what   who needs which package, as in "rasters are read only with rasterio"
+    owner  the package that has the extra
 
     Raises
-        UnsupportedError: it is not installed.
+        UnsupportedError: the package is not installed.
     """
     try:
         yield

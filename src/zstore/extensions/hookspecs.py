@@ -1,4 +1,4 @@
-"""The hooks a plugin may implement. Each returns a list of offers, and is called once.
+"""The hooks that a plugin can implement; each is called once and returns a list of offers.
 
 from zstore.extensions.hookspecs import hookimpl
 from zstore.extensions.offers import Offer
@@ -35,12 +35,12 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def register_codecs() -> Sequence[Offer]:  # type: ignore[empty-body]
-    """Codecs, by the name a Zarr v3 document gives them ("numcodecs.<id>" for a v2 `id`)."""
+    """Codecs, by their name in Zarr v3 documents ("numcodecs.<id>" for an `id` of Zarr v2)."""
 
 
 @hookspec
 def register_data_types() -> Sequence[Offer]:  # type: ignore[empty-body]
-    """Data types, by the name a Zarr v3 document gives them."""
+    """Data types, by their name in Zarr v3 documents."""
 
 
 @hookspec
@@ -50,14 +50,14 @@ def register_stores() -> Sequence[Offer]:  # type: ignore[empty-body]
 
 @hookspec
 def register_commands() -> Sequence[Offer]:  # type: ignore[empty-body]
-    """Words of the command line: a `click.Command` by the word that follows "zstore"."""
+    """Subcommands of the command `zstore`: a `click.Command`, by the word that follows "zstore"."""
 
 
 @hookspec
 def register_conventions() -> Sequence[Offer]:  # type: ignore[empty-body]
-    """Conventions: what attributes and arrays of a hierarchy mean."""
+    """Conventions, which say what attributes and arrays of a hierarchy mean, by their name."""
 
 
 @hookspec
 def register_resamplers() -> Sequence[Offer]:  # type: ignore[empty-body]
-    """Ways to make a coarser level of a pyramid from a finer one."""
+    """Resampling methods, which make a coarser level of a pyramid from a finer one, by their name."""

@@ -1,4 +1,4 @@
-"""What a plugin offers: a name, and where the class behind it is. Strings, so nothing named is imported."""
+"""Offers: the name of a codec, a store, ..., with the import path of its class, imported at first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Offer"]
 
 
 class Offer(NamedTuple):
-    """One name that can be asked for, e.g. `Offer("zstd", "zstore.codecs.zstd:Zstd")`.
+    """A name and its class, e.g. `Offer("zstd", "zstore.codecs.zstd:Zstd")`.
 
     `target` is "package.module:Class", imported when the name (or one of the `aliases`) is first used.
     """

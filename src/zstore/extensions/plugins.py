@@ -1,4 +1,4 @@
-"""What installed plugins offer. One that cannot be loaded stops nothing else; its reason is remembered."""
+"""Loading installed plugins and collecting their offers; a broken plugin does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "zstore"
 DISABLE_VARIABLE = "ZSTORE_DISABLE_PLUGINS"
 
-# kind as it is said to people -> the hook that collects it
+# kind, as messages name it -> the hook that collects its offers
 KINDS = {
     "codec": "register_codecs",
     "data type": "register_data_types",
@@ -33,9 +33,9 @@ TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class Plugin(NamedTuple):
-    """One entry point of the group "zstore", and what came of loading it.
+    """One entry point of the group "zstore", and the result of loading it.
 
-    `state` is "ok", "broken" (`error` says why; none of its offers count) or "disabled" (never imported);
+    `state` is "ok", "broken" (`error` has the reason; its offers are ignored) or "disabled" (never imported);
     `offers` pairs each offer with its kind.
     """
 
@@ -49,7 +49,7 @@ class Plugin(NamedTuple):
 
 
 def disabled_names(value: str | None = None) -> frozenset[str]:
-    """The plugins or packages that ZSTORE_DISABLE_PLUGINS (or `value`) names; "*" stands for all of them."""
+    """The plugins and packages that ZSTORE_DISABLE_PLUGINS (or `value`) lists; "*" stands for all."""
     text = os.environ.get(DISABLE_VARIABLE, "") if value is None else value
     return frozenset(_normal(name) for name in text.split(",") if name.strip())
 
@@ -73,8 +73,8 @@ def load_plugins(points: Iterable[EntryPoint], disabled: frozenset[str] = frozen
 
 
 def _load(manager: pluggy.PluginManager, point: EntryPoint, found: Plugin) -> Plugin:
-    # Whatever a stranger's module raises while it is imported or asked must not take the other plugins with
-    # it, so this is the one place that catches every Exception; the registry names it again when asked.
+    # No error in the code of one plugin may keep the others from loading, so every Exception is caught here;
+    # the registry mentions it when a name is unknown.
     try:
         module = point.load()
         offers = _collect(manager, module, f"{found.package}/{found.name}")
@@ -146,7 +146,7 @@ def plugins() -> list[Plugin]:
     """The installed plugins, loaded at the first call.
 
     Raises
-        ExtensionError: a plugin asks for this while it is itself being loaded.
+        ExtensionError: called by a plugin while that is being loaded.
     """
     global _loaded
     if _loaded is None:
@@ -156,7 +156,7 @@ def plugins() -> list[Plugin]:
             )
         with _lock:
             if _loaded is None:
-                # Imported here because it takes longer to import than the rest of this package together.
+                # Imported here because it takes longer to import than all of this package.
                 from importlib.metadata import entry_points
 
                 _loaded = load_plugins(entry_points(group=ENTRY_POINT_GROUP), disabled_names())

@@ -1,10 +1,10 @@
-"""How a name becomes a class: one registry per kind of thing that plugins can add.
+"""Registries: the class behind a name, one registry for each kind that plugins can add to.
 
-    codecs.resolve("zstd")      the class, imported at the first call and a dict look-up after that
+    codecs.resolve("zstd")      the class, imported at the first call, then looked up in a dict
 
-Built-in names are answered before any plugin is loaded, and a plugin cannot take one over: its offer is
-listed as a conflict and the built-in stays, so that installing a package never changes how existing data are
-read. Two plugins that offer one name conflict with each other: asking for that name is an error.
+Built-in names are resolved before any plugin is loaded, and plugins cannot replace them: such an offer is
+listed as a conflict, so that installing a package never changes how existing data are read. If two plugins
+offer the same name, resolving it is an error.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BUILT_IN_PACKAGE = "zstore"
 
 
 class Listing(NamedTuple):
-    """One offer, and what came of it; `detail` says why its `state` is not "ok".
+    """One offer and its state, "ok" or one of these; `detail` has the reason.
 
-    conflict  somebody else offers the name too
+    conflict  another package offers the same name
     broken    it cannot be loaded
     missing   it cannot be loaded, because a package that it needs is not installed
-    disabled  ZSTORE_DISABLE_PLUGINS names it
+    disabled  ZSTORE_DISABLE_PLUGINS lists it
 
-    A plugin that is broken or disabled as a whole has one line of kind "plugin".
+    A plugin that is broken or disabled as a whole has one listing of kind "plugin".
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Listing(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """The names that plugins offer: who has which, and which are in conflict."""
+    """The names that plugins offer: their owners, conflicts, and all listings."""
 
     owners: dict[str, Listing]
     conflicts: dict[str, list[Listing]]
@@ -66,7 +66,7 @@ class _Names(NamedTuple):
 
 
 class Registry:
-    """The names of one kind. Safe to use from many threads at once."""
+    """The names of one kind, built-in and of plugins; safe to use from many threads at once."""
 
     def __init__(
         self,
@@ -84,16 +84,16 @@ class Registry:
         self._classes: dict[str, Any] = {}
 
     def resolve(self, name: str) -> Any:
-        """The class behind `name` (or behind an alias of it).
+        """The class behind a name or an alias.
 
         Raises
-            UnknownExtensionError: nobody offers the name; the message lists near names and broken plugins.
+            UnknownExtensionError: no such name; the message has similar names and broken plugins.
             ExtensionConflictError: two plugins offer it.
-            ExtensionError: it is offered, but cannot be imported.
+            ExtensionError: its class cannot be imported.
         """
         found = self._classes.get(name)
         if found is None:
-            # Two threads may both come here; they import the same module, so either may store the class.
+            # Two threads may both get here; they find the same class, so either may store it.
             found = self._classes[name] = self._find(name)
         return found
 
@@ -116,7 +116,7 @@ class Registry:
         raise self._unknown(name, unknown_rest) from unknown_rest
 
     def names(self) -> list[str]:
-        """Every name that can be asked for, aliases left out, sorted."""
+        """All names that can be resolved, without aliases, sorted."""
         owners = self._from_plugins().owners
         own = {offer.name for offer in self._built_in}
         return sorted(own.union(name for name, line in owners.items() if name == line.name))
@@ -132,7 +132,7 @@ class Registry:
         return built_in + self._from_plugins().listings
 
     def load(self, line: Listing) -> Listing:
-        """The listing with the state that importing its class leads to."""
+        """The listing with its state after importing the class."""
         try:
             if line.state == "ok":
                 self._imported(line.name, line.target, line.package)
@@ -181,7 +181,7 @@ class Registry:
             found: Any = import_module(module_name)
             for attribute in attributes.split("."):
                 found = getattr(found, attribute)
-        except Exception as error:  # whatever a module raises while it is imported; it goes on as the cause
+        except Exception as error:  # a module can raise anything while it is imported
             raise ExtensionError(
                 f"{self.kind} {name!r} could not be imported from {target!r} of {package}: "
                 f"{type(error).__name__}: {error}"
@@ -215,7 +215,7 @@ class Registry:
 
 
 def list_offers() -> list[Listing]:
-    """Every offer, kind by kind, with whether it loads; then the plugins that are broken or disabled."""
+    """All offers, kind by kind, each with its state after loading; then the broken and disabled plugins."""
     loaded = [registry.load(line) for registry in REGISTRIES.values() for line in registry.listings()]
     return loaded + _troubled(plugins())
 
@@ -229,7 +229,7 @@ def _troubled(loaded: Iterable[Plugin]) -> list[Listing]:
 
 
 def _all_names(offer: Offer | Listing) -> tuple[str, ...]:
-    # A plugin that repeats its name among the aliases has one claim to it, not two.
+    # A name that is repeated among the aliases counts once.
     return tuple(dict.fromkeys((offer.name, *offer.aliases)))
 
 
@@ -238,7 +238,7 @@ def _own_version() -> str:
 
     try:
         return version(BUILT_IN_PACKAGE)
-    except PackageNotFoundError:  # run from a source tree that was never installed
+    except PackageNotFoundError:  # running from a source tree that is not installed
         return ""
 
 

@@ -1,1 +1,1 @@
-"""Selections, made into plans of what each chunk gives."""
+"""Turning selections into plans: which chunks to touch, and which part of each."""

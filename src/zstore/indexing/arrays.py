@@ -1,4 +1,4 @@
-"""Index arrays → a plan: item by item, dimension by dimension, or points with a slice each."""
+"""Plans for selections by index arrays: single items, independent dimensions, or points with slices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ View = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 
 
 class Selected(NamedTuple):
-    """A plan, and the shape of the result that numpy would give.
+    """A plan, and the shape of numpy's result for the same selection.
 
-    Where the plan's own shape is another: `to_plan` turns memory of shape `shape` into memory of the plan's
-    (a copy where strides leave no choice), `from_plan` the other way round.
+    If the plan's own shape differs, `to_plan` turns memory of the result's shape into memory of the plan's (a
+    view, or a copy if strides do not allow one), and `from_plan` does the reverse.
     """
 
     plan: Plan
@@ -29,7 +29,7 @@ class Selected(NamedTuple):
 
 
 def mask_positions(mask: Any, axis: int, shape: tuple[int, ...]) -> list[Index]:
-    """Where `mask`, which indexes dimensions from `axis` on, is true."""
+    """The positions at which a mask is true, one array for each of its dimensions; the first is `axis`."""
     for d, (length, wanted) in enumerate(zip(mask.shape, shape[axis:], strict=False), axis):
         if length != wanted:
             raise SelectionError(
@@ -40,7 +40,7 @@ def mask_positions(mask: Any, axis: int, shape: tuple[int, ...]) -> list[Index]:
 
 
 def index_array(entry: Any, axis: int, length: int) -> Index:
-    """Any index array or 1-d mask as int64 positions (still possibly negative)."""
+    """An index array, list or 1-d mask as int64 positions, which may still be negative."""
     array = np.asarray(entry)
     if array.size == 0 and not isinstance(entry, np.ndarray):
         array = array.astype(np.int64)  # an empty list
@@ -57,7 +57,7 @@ def index_array(entry: Any, axis: int, length: int) -> Index:
 
 
 def positions(index: Index, length: int, axis: int) -> Index:
-    """Positions counted from the start, contiguous in memory, all within the dimension."""
+    """Check positions against a dimension's length; gives them counted from its start, and contiguous."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < -length or high >= length:
@@ -65,28 +65,31 @@ def positions(index: Index, length: int, axis: int) -> Index:
             raise SelectionError(f"index {bad} is out of bounds for axis {axis} with size {length}")
         if low < 0:
             index = np.where(index < 0, index + length, index)
-    # Not ascontiguousarray, which makes 1-d arrays of 0-d ones.
+    # Not `ascontiguousarray`, which turns 0-d arrays into 1-d ones.
     return np.asarray(index, order="C")
 
 
 def position(index: int, length: int, axis: int) -> int:
-    """One position counted from the start, within the dimension."""
+    """Check one position against a dimension's length; gives it counted from the start."""
     if not -length <= index < length:
         raise SelectionError(f"index {index} is out of bounds for axis {axis} with size {length}")
     return index % length if length else 0
 
 
-def slice_axis(entry: slice, length: int) -> tuple[tuple[int, int, int], int]:
-    """(start, count, step) of a slice, and its count."""
+def slice_axis(entry: slice, length: int) -> tuple[int, int, int]:
+    """(start, count, step) of a slice along a dimension of `length`."""
     start, stop, step = entry.indices(length)
-    count = len(range(start, stop, step))
-    return (start, count, step), count
+    return start, len(range(start, stop, step)), step
 
 
 def select_arrays(
     layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
 ) -> Selected:
-    """Slices and index arrays, one entry per dimension; the arrays' broadcast dimensions come first."""
+    """Plan a selection of one slice or index array per dimension.
+
+    In the result the broadcast dimensions of the arrays come first, then those of the slices. `extra` are
+    arrays that take part in the broadcasting and index no dimension.
+    """
     arrays = {d: index_array(e, d, shape[d]) for d, e in enumerate(entries) if not isinstance(e, slice)}
     together = _broadcast_shape([*arrays.values(), *extra])
     wide = [d for d, index in arrays.items() if index.ndim]
@@ -104,9 +107,8 @@ def select_arrays(
             index = positions(arrays[d], shape[d], d)
             axes.append(np.ascontiguousarray(np.broadcast_to(index, together)).reshape(-1))
         else:
-            axis, count = slice_axis(entry, shape[d])
-            axes.append(axis)
-            lengths.append(count)
+            axes.append(slice_axis(entry, shape[d]))
+            lengths.append(axes[-1][1])
     count = int(np.prod(together, dtype=np.int64))
     return _reshaped(Runs(layout, axes, (count, *lengths)), (*together, *lengths))
 
@@ -116,7 +118,7 @@ def _checked(arrays: dict[int, Index], shape: tuple[int, ...]) -> dict[int, Inde
 
 
 def _reshaped(plan: Plan, final: tuple[int, ...]) -> Selected:
-    """A selection whose result has another shape, with its items in the plan's order."""
+    """A selection whose result has the plan's items, in their order, in the shape `final`."""
     inner = plan.shape
     if inner == final:
         return Selected(plan, final)
@@ -134,12 +136,12 @@ def _broadcast_shape(arrays: Sequence[Index]) -> tuple[int, ...]:
 
 
 def _long_axes(index: Index, ndim: int) -> list[int]:
-    """The axes of `ndim` along which an array is not repeated as a whole."""
+    """The axes, of `ndim` broadcast ones, along which an array's length is not 1."""
     return [axis for axis, length in enumerate(index.shape, ndim - index.ndim) if length != 1]
 
 
 def _is_mesh(arrays: Sequence[Index]) -> bool:
-    """Whether every array has an axis to itself, as those of `numpy.ix_` have."""
+    """Whether each array varies along an axis of its own, as the arrays of `numpy.ix_` do."""
     ndim = max((index.ndim for index in arrays), default=0)
     long = [_long_axes(index, ndim) for index in arrays]
     axes = [axis for found in long for axis in found]
@@ -153,17 +155,16 @@ def _mesh(
     arrays: dict[int, Index],
     together: tuple[int, ...],
 ) -> Selected:
-    """A selection by index arrays of which each has an axis to itself: it takes every dimension by itself."""
+    """Plan a selection by index arrays with an axis each (an open mesh): its dimensions are independent."""
     lengths = [length for length in together if length != 1]
     places = {axis: place for place, axis in enumerate(a for a, n in enumerate(together) if n != 1)}
     axes: list[Any] = []
     dims: list[int] = []
     for d, entry in enumerate(entries):
         if d not in arrays:
-            axis, count = slice_axis(entry, shape[d])
-            axes.append(axis)
+            axes.append(slice_axis(entry, shape[d]))
             dims.append(len(lengths))
-            lengths.append(count)
+            lengths.append(axes[-1][1])
         elif found := _long_axes(arrays[d], len(together)):
             axes.append(arrays[d].reshape(-1))
             dims.append(places[found[0]])
@@ -177,23 +178,18 @@ def _mesh(
 def _one_array(
     layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], arrays: dict[int, Index], wide: int
 ) -> Selected:
-    """A selection by one index array beside slices and integers, which takes every dimension by itself."""
+    """Plan a selection by one index array with slices and integers: its dimensions are independent."""
     axes: list[Any] = []
     dims: list[int] = []
     lengths: list[int] = []
     for d, entry in enumerate(entries):
-        if d == wide:
-            axis: Any = arrays[d].reshape(-1)
-            count = arrays[d].size
-        elif d in arrays:
+        if d in arrays and d != wide:
             axes.append((int(arrays[d]), 1, 1))
             dims.append(-1)
             continue
-        else:
-            axis, count = slice_axis(entry, shape[d])
-        axes.append(axis)
+        axes.append(arrays[d].reshape(-1) if d == wide else slice_axis(entry, shape[d]))
         dims.append(len(lengths))
-        lengths.append(count)
+        lengths.append(arrays[d].size if d == wide else axes[-1][1])
     plan = plan_orthogonal(layout, axes, dims, tuple(lengths))
     place, together, size = dims[wide], arrays[wide].shape, arrays[wide].size
     rest = lengths[:place] + lengths[place + 1 :]
@@ -211,19 +207,19 @@ def _one_array(
 def _items(
     layout: AnyLayout, shape: tuple[int, ...], arrays: list[Index], together: tuple[int, ...]
 ) -> Selected:
-    """A selection item by item: index arrays for every dimension, broadcast together."""
+    """Plan a selection of single items: index arrays for all dimensions, broadcast together."""
     if not arrays:
         return _no_dimension(layout, together)
     flat: list[Index] = []
     for d, index in enumerate(arrays):
-        if index.shape != together:  # else the plan looks at all of it
+        if index.shape != together:  # else the plan checks every position by itself
             index = np.broadcast_to(positions(index, shape[d], d), together)
         flat.append(np.ascontiguousarray(index).reshape(-1))
     return _reshaped(plan_points(layout, flat, (int(np.prod(together, dtype=np.int64)),)), together)
 
 
 def _no_dimension(layout: AnyLayout, together: tuple[int, ...]) -> Selected:
-    """A selection of a 0-d array by true or false: its item, or nothing."""
+    """Plan a selection of a 0-d array by True or False: its item, or nothing."""
     is_there = 0 not in together
     return Selected(
         plan_basic(layout, ()),

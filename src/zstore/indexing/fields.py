@@ -1,4 +1,4 @@
-"""Fields of structured arrays in a selection: `array["r"]`, `array[["r", "g"], 0:3]`."""
+"""Selections of fields of structured arrays: `array["r"]`, `array[["r", "g"], 0:3]`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from zstore.errors import SelectionError
 
-# One name, which gives the field itself; several, which give items of these fields; or None: whole items.
+# One name selects the field itself, several select items of these fields, and None whole items.
 Fields = str | tuple[str, ...] | None
 
 
 def split_fields(selection: Any, dtype: np.dtype[Any]) -> tuple[Fields, Any]:
-    """The fields that a selection names, and the rest of it.
+    """Split a selection into the fields that it names and the rest.
 
-    Names stand alone or anywhere among the other entries, by themselves or in a list.
+    Names can stand alone or among the other entries, singly or in a list.
 
     Raises
         SelectionError: items have no such field, or it is named twice.
@@ -49,7 +49,7 @@ def _packed(dtype: np.dtype[Any], fields: Fields) -> np.dtype[Any]:
 
 
 def take_fields(items: np.ndarray[Any, Any], fields: Fields) -> np.ndarray[Any, Any]:
-    """The fields of these items, in memory of their own."""
+    """Copy the fields out of structured items."""
     if fields is None:
         return items
     if isinstance(fields, str):
@@ -63,10 +63,10 @@ def take_fields(items: np.ndarray[Any, Any], fields: Fields) -> np.ndarray[Any, 
 def pack_fields(
     value: Any, dtype: np.dtype[Any], fields: Fields, shape: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """`value`, meant for these fields of items of `dtype`, as items of them alone.
+    """A value to assign to some fields, as structured items that have only these, of shape `shape`.
 
     Raises
-        ValueError: it cannot be broadcast to `shape`, or does not become such items.
+        ValueError: it cannot be broadcast to `shape`, or converted to such items.
     """
     packed: np.ndarray[Any, Any] = np.empty(shape, _packed(dtype, fields))
     if isinstance(fields, str):

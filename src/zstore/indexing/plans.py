@@ -1,4 +1,4 @@
-"""Plans, by whoever makes them for a layout: the kernels where chunks are equal, else Python."""
+"""Making plans against a layout: by the kernels if all chunks have one shape, else in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnyLayout = Layout | RectilinearLayout
 
 
 class Plan(Protocol):
-    """What a selection takes of each chunk, made against a layout and carried out by whoever made that."""
+    """Which part of each chunk a selection takes; made against a layout, and carried out by its engine."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -26,17 +26,15 @@ def plan_basic(layout: AnyLayout, selection: tuple[slice, ...]) -> Plan: ...
 @overload
 def plan_basic(layout: AnyLayout, selection: Any) -> Plan | None: ...
 def plan_basic(layout: AnyLayout, selection: Any) -> Plan | None:
-    """A plan for integers, slices, ellipsis and new axes; None where there is something else.
+    """Plan a selection of integers, slices, ellipsis and new axes; None for any other.
 
     Raises
-        IndexError: out of range, or too many of them.
+        IndexError: an index is out of range, or there are too many.
     """
-    plan: Plan | None
     if isinstance(layout, Layout):
-        plan = kernels.plan_basic(layout, selection)
-    else:
-        plan = rectilinear.plan_basic(layout, selection)
-    return plan
+        plan: Plan | None = kernels.plan_basic(layout, selection)
+        return plan
+    return rectilinear.plan_basic(layout, selection)
 
 
 def plan_orthogonal(
@@ -45,14 +43,19 @@ def plan_orthogonal(
     result_dims: list[int],
     shape: tuple[int, ...],
 ) -> Plan:
-    """A plan that takes every dimension by itself: (start, count, step) or an array of positions."""
+    """Plan a selection of independent dimensions.
+
+    axes         for each dimension of the array, (start, count, step) or an array of positions
+    result_dims  for each of them the dimension of the result that it becomes, -1 for none
+    shape        the shape of the result
+    """
     if isinstance(layout, Layout):
         return kernels.plan_orthogonal(layout, axes, result_dims, shape)
     return rectilinear.plan_orthogonal(layout, axes, result_dims, shape)
 
 
 def plan_points(layout: AnyLayout, indices: Sequence[Index], shape: tuple[int, ...]) -> Plan:
-    """A plan that goes point by point.
+    """Plan a selection of points: `indices` has the coordinates of all points for each dimension.
 
     Raises
         IndexError: an index is out of range.

@@ -1,7 +1,7 @@
-"""Selections of arrays whose chunks differ in shape: plans made in Python, chunk by chunk.
+"""Plans for arrays whose chunks differ in shape (rectilinear grids), made in Python.
 
-They stand in for the kernels' layouts and plans wherever `zstore.indexing.select` makes one; what a
-selection means is decided there, for both.
+They take the place of the kernels' layouts and plans; `zstore.indexing.select` decides for both what a
+selection means.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class RectilinearLayout:
-    """What plans are made against: a shape, and the lines along which it is cut."""
+    """The shape of an array and its chunk grid, which plans are made against."""
 
     shape: Shape
     grid: RectilinearGrid
 
 
 class Part(NamedTuple):
-    """What a plan wants of one chunk: `chunk[inner]` belongs to `memory[outer]`.
+    """The part of one chunk that a plan takes: `chunk[inner]` corresponds to `memory[outer]`.
 
-    is_whole says that it is every item of the chunk, those past the end of the array too; is_rest that it is
-    every item within the array.
+    is_whole  it is every item of the chunk, even those beyond the end of the array
+    is_rest   it is every item of the chunk within the array
     """
 
     cell: Shape
@@ -44,26 +44,32 @@ class Part(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What a plan wants of the chunks at one place of one dimension."""
+    """The part that a plan takes, along one dimension, of the chunks at one place of the grid."""
 
     place: int
     inner: slice | Index
     outer: slice | Index
-    size: int  # how many different items
+    size: int  # distinct positions
 
 
 @dataclass(frozen=True)
 class RectilinearPlan:
-    """Which chunks a selection touches; `shape` is that of the memory it deals with."""
+    """The chunks that a selection touches, and the part that it takes of each.
+
+    shape      of the memory that is read into or written from
+    stretches  for each dimension of the array, the parts of the chunks along it; None for a plan of points
+    dims       for each dimension of the array, the dimension of the memory that it becomes, -1 for none
+    points     else the coordinates of all points for each dimension
+    """
 
     layout: RectilinearLayout
     shape: Shape
     stretches: tuple[list[Stretch], ...] | None
-    dims: tuple[int, ...] = ()  # which dimension of the memory belongs to each of the array, -1 for none
+    dims: tuple[int, ...] = ()
     points: tuple[Index, ...] = ()
 
     def parts(self) -> Iterator[Part]:
-        """Chunk by chunk, each of them once."""
+        """The part of each chunk that the selection touches."""
         return self._point_parts() if self.stretches is None else self._box_parts(self.stretches)
 
     def _box_parts(self, stretches: tuple[list[Stretch], ...]) -> Iterator[Part]:
@@ -75,7 +81,7 @@ class RectilinearPlan:
             is_box = all(isinstance(stretch.inner, slice) for stretch in chosen)
             make = self._slices if is_box else self._open_mesh
             yield Part(
-                cell, shape, *make(chosen), counts == shape, counts == layout_rest(layout, cell, shape)
+                cell, shape, *make(chosen), counts == shape, counts == _shape_within(layout, cell, shape)
             )
 
     def _slices(self, chosen: Sequence[Stretch]) -> tuple[Any, Any]:
@@ -116,8 +122,8 @@ class RectilinearPlan:
             yield Part(cell, shape, tuple(inside[group] for _, inside in located), group, False, False)
 
 
-def layout_rest(layout: RectilinearLayout, cell: Shape, shape: Shape) -> Shape:
-    """How much of the chunk at `cell` lies within the array."""
+def _shape_within(layout: RectilinearLayout, cell: Shape, shape: Shape) -> Shape:
+    """The shape of the part of a chunk that lies within the array."""
     grid = layout.grid
     return tuple(min(length, layout.shape[d] - grid.start(d, cell[d])) for d, length in enumerate(shape))
 
@@ -130,10 +136,10 @@ def _as_index(part: slice | Index) -> Index:
 
 
 def plan_basic(layout: RectilinearLayout, selection: Any) -> RectilinearPlan | None:
-    """A plan for integers, slices, ellipsis and new axes; None where there is something else.
+    """Plan a selection of integers, slices, ellipsis and new axes; None for any other.
 
     Raises
-        IndexError: out of range, or too many of them.
+        IndexError: an index is out of range, or there are too many.
     """
     items = selection if isinstance(selection, tuple) else (selection,)
     if not all(item is None or item is Ellipsis or _is_plain(item) for item in items):
@@ -162,9 +168,9 @@ def plan_basic(layout: RectilinearLayout, selection: Any) -> RectilinearPlan | N
 
 
 def fill_ellipsis(items: Sequence[Any], widths: Sequence[int], ndim: int) -> tuple[list[Any], int]:
-    """The entries with slices for the dimensions that an ellipsis stands for, or that are left out.
+    """The items with full slices for the dimensions that an ellipsis stands for, or that are left out.
 
-    `widths` says how many dimensions each of the items selects from. Also gives the place of the slices.
+    `widths` has the number of dimensions that each item selects from. Also gives the index of these slices.
 
     Raises
         SelectionError: several ellipses, or too many indices.
@@ -186,7 +192,7 @@ def _is_plain(item: Any) -> bool:
 def plan_orthogonal(
     layout: RectilinearLayout, axes: Sequence[tuple[int, int, int] | Index], dims: Sequence[int], shape: Shape
 ) -> RectilinearPlan:
-    """A plan that takes every dimension by itself: (start, count, step) or an array of positions."""
+    """Plan a selection of independent dimensions; as `zstore.indexing.plans.plan_orthogonal`."""
     stretches = tuple(
         _runs(edge, *axis) if isinstance(axis, tuple) else _groups(edge, axis)
         for edge, axis in zip(layout.grid.edges, axes, strict=True)
@@ -195,7 +201,7 @@ def plan_orthogonal(
 
 
 def plan_points(layout: RectilinearLayout, indices: Sequence[Index], shape: Shape) -> RectilinearPlan:
-    """A plan that goes point by point.
+    """Plan a selection of points; as `zstore.indexing.plans.plan_points`.
 
     Raises
         IndexError: an index is out of range.
@@ -210,7 +216,7 @@ def plan_points(layout: RectilinearLayout, indices: Sequence[Index], shape: Shap
 
 
 def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
-    """For each chunk along a dimension, the part of it that evenly spaced positions take."""
+    """For each chunk along a dimension, the part that evenly spaced positions take of it."""
     found: list[Stretch] = []
     done = 0
     while done < count:

@@ -1,6 +1,6 @@
-"""Plans for points of some dimensions with slices of the others: read as boxes, never item by item.
+"""Plans for points along some dimensions with slices of the others, read as boxes rather than item by item.
 
-Why, and where the limits come from: docs/design/0013-points-with-slices.md.
+The reasons, and where the limits come from: docs/design/0013-points-with-slices.md.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from zstore.indexing.rectilinear import Index
 
 Axis = tuple[int, int, int] | Index
 
-# A plan for one point takes about as long as to move so many bytes that nobody asked for.
+# Planning one more point takes about as long as moving this many bytes that are not wanted.
 POINT_SIZE = 16 << 10
 
 
 class Share(NamedTuple):
-    """A box, and what of it is wanted: `memory[rows] = box[places]`, whose leading dimensions are one.
+    """One box to read, and where its items go: `memory[rows] = box[places]`.
 
-    places is None where the box is the one row `rows`.
+    `places` index the box's dimensions of points, taken as one; None if the box is the single row `rows`.
     """
 
     plan: Plan
@@ -32,9 +32,10 @@ class Share(NamedTuple):
 
 
 class Runs:
-    """Of every dimension a slice (start, count, step) or the positions of all points along it, checked.
+    """A plan of points with slices.
 
-    `shape` has the number of points, then the slices' counts.
+    axes   for each dimension, a slice (start, count, step) or the checked positions of all points along it
+    shape  the number of points, then the counts of the slices
     """
 
     def __init__(self, layout: AnyLayout, axes: Sequence[Axis], shape: tuple[int, ...]) -> None:
@@ -44,7 +45,7 @@ class Runs:
         self._pointed = {d: axis for d, axis in enumerate(axes) if not isinstance(axis, tuple)}
 
     def by_items(self) -> Plan:
-        """The plan that takes every item as a point of its own; its memory is flat."""
+        """The plan that takes each item as a point of its own, into flat memory."""
         count, lengths = self.shape[0], self.shape[1:]
         indices: list[Index] = []
         k = 0
@@ -62,7 +63,7 @@ class Runs:
         return plan_points(self.layout, indices, (count * prod(lengths),))
 
     def shares(self, chunk_shape: tuple[int, ...], item_size: int) -> Iterator[Share]:
-        """The boxes to read, each within one chunk along the dimensions of the points."""
+        """The boxes to read; along the dimensions of the points, each lies within one chunk."""
         order, borders = self._grouped(chunk_shape)
         points = [index[order] for index in self._pointed.values()]
         row_size = prod(self.shape[1:]) * item_size
@@ -85,7 +86,7 @@ class Runs:
             yield Share(self._box([(at, 1, 1) for at in point], ()), row, None)
 
     def _box(self, points: Sequence[Axis], sizes: tuple[int, ...]) -> Plan:
-        """The plan of a box; its memory has `sizes` where points are several, then the slices' counts."""
+        """The plan of a box; its memory has the dimensions `sizes` (none for one point), then the slices'."""
         axes = list(self._axes)
         dims = [0] * len(axes)
         for k, (d, axis) in enumerate(zip(self._pointed, points, strict=True)):
@@ -99,9 +100,9 @@ class Runs:
         return plan_orthogonal(self.layout, axes, dims, (*sizes, *self.shape[1:]))
 
     def _grouped(self, chunk_shape: tuple[int, ...]) -> tuple[Index, list[int]]:
-        """The points in an order in which those of one chunk stand together, and where each chunk's end."""
+        """An order of the points in which those of one chunk are neighbours, and where each chunk ends."""
         count = self.shape[0]
-        # Without a dimension of their own (`array[True]`) points are one at most.
+        # Points without any dimension (`array[True]`) are at most one.
         cells = np.array([index // chunk_shape[d] for d, index in self._pointed.items()]).reshape(-1, count)
         if (cells[:, 1:] >= cells[:, :-1]).all():
             order = np.arange(count)

@@ -1,7 +1,7 @@
-"""A selection in any of numpy's forms → a plan: which chunks, which part of each, where it lands.
+"""Turning selections in any of numpy's forms into plans.
 
-Integers, slices, ellipsis and new axes are planned by the kernel itself; what is here understands the rest:
-index arrays, masks and their combinations, with numpy's rules for what the result looks like.
+The kernels plan integers, slices, ellipsis and new axes by themselves. This module handles the rest: index
+arrays, masks and combinations, by numpy's rules for the shape of the result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Entry = slice | int | Index | None
 
 
 def select(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
-    """What `array[selection]` selects, as numpy understands it.
+    """Plan `array[selection]`, as numpy understands it.
 
     Raises
         SelectionError: it does not fit the array.
@@ -45,7 +45,7 @@ def select(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selecte
 
 
 def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
-    """What `array.oindex[selection]` selects: every dimension by itself, by integer, slice, list or 1-d mask.
+    """Plan `array.oindex[selection]`: each dimension independently, by integer, slice, list or 1-d mask.
 
     Raises
         SelectionError: it does not fit the array.
@@ -58,7 +58,8 @@ def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any)
         axis: Any
         length: int | None
         if isinstance(entry, slice):
-            axis, length = slice_axis(entry, shape[d])
+            axis = slice_axis(entry, shape[d])
+            length = axis[1]
         elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
             axis, length = (position(int(entry), shape[d], d), 1, 1), None
         else:
@@ -73,7 +74,7 @@ def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any)
 
 
 def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
-    """What `array.vindex[selection]` selects: point by point, the index arrays broadcast against each other.
+    """Plan `array.vindex[selection]`: points, with the index arrays broadcast against each other.
 
     Dimensions given as slices come last in the result. A mask of the array's shape selects where it is true.
 
@@ -87,7 +88,7 @@ def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> 
 
 
 def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selection: Any) -> Selected:
-    """What `array.blocks[selection]` selects: whole chunks, by their place in the grid.
+    """Plan `array.blocks[selection]`: whole chunks, by their place in the grid.
 
     Raises
         SelectionError: it does not fit the grid; a slice has another step than 1.
@@ -109,7 +110,7 @@ def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selecti
 
 
 def _expand(selection: Any, shape: tuple[int, ...], *, count_masks: bool = True) -> list[Any]:
-    """One entry per dimension (k of them for a mask of k dimensions), ellipsis and omissions filled in."""
+    """One entry for each dimension: ellipsis and omissions filled in, masks replaced by their positions."""
     items = list(selection) if isinstance(selection, tuple) else [selection]
     if any(item is None for item in items):
         raise SelectionError("new axes are not part of this kind of selection")
@@ -124,9 +125,9 @@ def _expand(selection: Any, shape: tuple[int, ...], *, count_masks: bool = True)
 
 
 def _select_advanced(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
-    """numpy's advanced indexing: entries in the order given, masks as the positions they are true at."""
+    """Plan a selection by numpy's advanced indexing."""
     entries: list[Entry] = []
-    phantom: list[Index] = []  # true and false, which index no dimension
+    phantom: list[Index] = []  # True and False, which index no dimension
     items = selection if isinstance(selection, tuple) else (selection,)
     filled, place = fill_ellipsis(items, [_width(item) for item in items], len(shape))
     ellipsis = axis = 0
@@ -148,7 +149,7 @@ def _select_advanced(layout: AnyLayout, shape: tuple[int, ...], selection: Any) 
 
 
 def _width(item: Any) -> int:
-    """How many dimensions an entry selects from; none, of a new axis and of true and false."""
+    """The number of dimensions that an entry selects from; 0 for new axes, True and False."""
     if item is None or isinstance(item, bool | np.bool_):
         return 0
     return int(np.ndim(item)) if _is_mask(item) else 1
@@ -163,10 +164,11 @@ def _is_mask(item: Any) -> bool:
 def _numpy_plan(
     layout: AnyLayout, shape: tuple[int, ...], entries: list[Entry], phantom: list[Index], ellipsis: int
 ) -> Selected:
-    """A plan for entries of slices, new axes and index arrays.
+    """Plan entries of slices, new axes and index arrays.
 
-    Where the arrays go in the result is numpy's rule: to the first one's place where they are neighbours,
-    else to the front. An ellipsis (at entry `ellipsis`) parts them even where it stands for no dimension.
+    By numpy's rule, the dimensions of the arrays replace the first array in the result if the arrays are
+    neighbours, else they come first. An ellipsis (before entry `ellipsis`) separates arrays even if it stands
+    for no dimension.
     """
     places = [k for k, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
     is_front = places[-1] - places[0] + 1 != len(places) or places[0] < ellipsis <= places[-1]
@@ -174,8 +176,8 @@ def _numpy_plan(
     real = [entry for entry in entries if entry is not None and not any(entry is p for p in phantom)]
     selected = select_arrays(layout, shape, real, phantom)
     arrays_ndim = len(selected.shape) - sum(isinstance(entry, slice) for entry in real)
-    # `selected` has the arrays' dimensions first, then the slices'. Put new axes among the slices, then the
-    # arrays' dimensions where they belong.
+    # `selected` has the dimensions of the arrays first, then those of the slices: insert the new axes among
+    # the slices, then move the arrays' dimensions to their place.
     rest: list[int | None] = []
     dim = arrays_ndim
     for entry in entries:

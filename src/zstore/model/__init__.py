@@ -1,1 +1,1 @@
-"""What a hierarchy is: arrays and groups as frozen data, and the documents that describe them. No I/O."""
+"""Models of arrays and groups as frozen data, parsed from metadata documents and rendered to them; no I/O."""

@@ -1,4 +1,4 @@
-"""What an array is: frozen data, the same for every Zarr format."""
+"""The model of an array: its metadata as frozen data, the same for every Zarr format."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ORDER_NAMES = frozenset(ORDER_CODECS.values())
 
 @dataclass(frozen=True, slots=True)
 class CodecModel:
-    """A codec by name and configuration, never the codec itself.
+    """The name and configuration of a codec; the codec itself is made of it in `zstore.codecs`.
 
-    Zarr v2 filters and compressors carry the name "numcodecs.<id>" and their v2 configuration without `id`.
+    Zarr v2 filters and compressors have the name "numcodecs.<id>" and their v2 configuration without `id`.
 
-    must_understand  False where a v3 document lets readers ignore this codec
-    role             "filter" or "compressor" where a v2 document says which; no part of what the codec is
+    must_understand  False if a v3 document lets readers ignore the codec
+    role             "filter" or "compressor", as a v2 document has it; ignored in comparisons
     """
 
     name: str
@@ -34,9 +34,9 @@ class CodecModel:
     role: str = field(default="", compare=False, repr=False)
 
     def describe(self) -> dict[str, Any]:
-        """The codec as v3 documents have it."""
+        """The codec's entry in a v3 document."""
         document: dict[str, Any] = {"name": self.name}
-        # zarr-python wants a configuration of numcodecs' codecs, even an empty one.
+        # zarr-python requires a configuration for numcodecs' codecs, even an empty one.
         if self.configuration or self.name.startswith("numcodecs."):
             document["configuration"] = dict(self.configuration)
         if not self.must_understand:
@@ -46,19 +46,19 @@ class CodecModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayModel:
-    """One array: its shape, its type, how it is cut, keyed and encoded.
+    """The metadata of one array.
 
-    shape            items per dimension; () for a 0-d array
-    data_type        name, configuration and the numpy dtype (native byte order; the stored order is the
-                     `bytes` codec's)
-    grid             how the array is cut into chunks (shards where `codecs` holds "sharding_indexed")
-    keys             how a chunk's place becomes its store key
+    shape            the length of each dimension; () for a 0-d array
+    data_type        name, configuration and the numpy dtype (in native byte order; the stored byte order is
+                     that of the `bytes` codec)
+    grid             the chunk grid (of shards, if `codecs` has "sharding_indexed")
+    keys             the chunk-key encoding
     codecs           the chain in encoding order; v2's `order: F` is a leading "transpose", its byte order a
-                     "bytes" codec, its filters and compressor "numcodecs.<id>" entries
-    fill_value       a numpy scalar of the dtype, bit for bit as stored (a Python object where items are
-                     objects); None where the document says null. Arrays are equal where its bits are
+                     "bytes" codec, its filters and compressor "numcodecs.<id>" codecs
+    fill_value       a numpy scalar of the dtype, bit for bit as stored (a Python object if items are
+                     objects); None for null. It is compared by its bits
     attributes       the user's attributes
-    dimension_names  v3 `dimension_names`, or v2's `_ARRAY_DIMENSIONS` attribute (kept out of `attributes`)
+    dimension_names  v3's `dimension_names`, or v2's attribute `_ARRAY_DIMENSIONS` (not in `attributes`)
     extra            members of the document that zstore does not know and may ignore; written back unchanged
     """
 
@@ -74,7 +74,7 @@ class ArrayModel:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def viewed_as(self, dtype: Any) -> ArrayModel:
-        """The same array, its items taken for those of another type as long, the fill value with them."""
+        """The same array, its items and fill value reinterpreted as another dtype of the same size."""
         fill_value = (
             None if self.fill_value is None else np.asarray(self.fill_value, self.dtype).view(dtype)[()]
         )
@@ -88,41 +88,41 @@ class ArrayModel:
     __hash__ = None  # type: ignore[assignment]
 
     def _parts(self) -> list[Any]:
-        """All that arrays are compared by; the fill value as its bits, because NaN differs from itself."""
+        """The parts that arrays are compared by; the fill value as its bits, because NaN != NaN."""
         parts = {item.name: getattr(self, item.name) for item in fields(self)}
         return [*{**parts, "fill_value": self.data_type.fill_bits(self.fill_value)}.values()]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype of the items in memory: in the stored byte order, in v3 in the machine's."""
+        """The numpy dtype of the items in memory: in v1 and v2 in the stored byte order, in v3 in native."""
         if self.zarr_format != 3:
             for codec in self.codecs:
                 if codec.name in ORDER_NAMES:
                     order = codec.configuration.get("endian")
                     if order not in (None, byteorder):
-                        # Of times without a unit, numpy makes native memory whatever it is asked for.
+                        # By way of an array, because numpy makes times without a unit native in any case.
                         made: np.dtype[Any] = np.empty(0, stored_dtype(self.data_type.numpy, order)).dtype
                         return made
         return self.data_type.numpy
 
     @property
     def effective_fill_value(self) -> Any:
-        """What items are where nothing was written: null reads as zeros, of objects as their default."""
+        """The value of items that were never written; null means zeros, for objects their type's default."""
         if self.fill_value is not None:
             return self.fill_value
         return self.data_type.default_fill() if self.data_type.is_object else np.zeros((), self.dtype)[()]
 
     @property
     def ndim(self) -> int:
-        """How many dimensions the array has."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def inner_chunk_shape(self) -> tuple[int, ...] | None:
-        """The shape of the outermost inner chunks, where chunks are shards.
+        """The shape of the (outermost) inner chunks, None if the array has no shards.
 
         Raises
-            MetadataError: the codec "sharding_indexed" does not say it as it must.
+            MetadataError: the configuration of the codec "sharding_indexed" is malformed.
         """
         for codec in self.codecs:
             if codec.name == "sharding_indexed":
@@ -133,7 +133,7 @@ class ArrayModel:
         return None
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayModel:
-        """The same array, resized."""
+        """The same array with another shape."""
         return replace(self, shape=shape, grid=self.grid.grown(shape))
 
     def with_attributes(self, attributes: Mapping[str, Any]) -> ArrayModel:
@@ -142,7 +142,7 @@ class ArrayModel:
 
 
 class Parts(NamedTuple):
-    """What a document states of an array, except for attributes and unknown members."""
+    """The metadata of an array without attributes and unknown members, which documents often share."""
 
     shape: tuple[int, ...]
     data_type: DataType
@@ -155,11 +155,11 @@ class Parts(NamedTuple):
     def make(
         self, zarr_format: ZarrFormat, attributes: Mapping[str, Any], extra: Mapping[str, Any]
     ) -> ArrayModel:
-        """The array of these parts, with the given attributes and unknown members."""
+        """Make the model of an array with these parts, and the given attributes and unknown members."""
         return ArrayModel(zarr_format, *self[:6], attributes, self.dimension_names, extra)
 
     def may_be_shared(self) -> bool:
-        """Whether several arrays may have these: objects and structured fill values can be changed."""
+        """Whether several models may share these parts: not if the fill value is a mutable object."""
         if isinstance(self.fill_value, np.generic):
             return not isinstance(self.fill_value, np.void)
         return self.fill_value is None or isinstance(self.fill_value, str | bytes)

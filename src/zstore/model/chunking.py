@@ -1,7 +1,8 @@
-"""How a new array is cut: the arguments `chunks` and `shards` in all their forms, to a grid.
+"""The chunk grid of a new array, from the arguments `chunks` and `shards`.
 
-A length for each dimension, a single one for all of them, -1 or None for a whole dimension, "auto"; or for
-some dimensions a list of the lengths of their chunks, one by one or as runs [length, count].
+Both can be a length for each dimension, a single length for all, -1 or None for a whole dimension, or "auto".
+For a rectilinear grid, a dimension can have a list of the lengths of its chunks, one by one or as runs
+[length, count].
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.model.grid import Grid, RectilinearGrid, RegularGrid
 
 TARGET_SIZE = 1 << 20
-# Most shapes are tuples of nothing else, and need no further look.
+# Most shapes are tuples of plain integers, and need no further checks.
 PLAIN = {int}
 
 
 def choose_grid(
     chunks: Any, shards: Any, shape: tuple[int, ...], item_size: int, zarr_format: int
 ) -> tuple[Grid, tuple[int, ...] | None]:
-    """The grid, and the shape of inner chunks where there are shards.
+    """The grid of a new array, and the shape of inner chunks (None without shards).
 
     Raises
         MetadataError: arguments that are malformed or contradict each other or the shape.
@@ -78,14 +79,18 @@ def _rectilinear(value: Any, shape: tuple[int, ...], name: str) -> RectilinearGr
 
 
 def _plain(value: Any) -> Any:
-    """The value, with numpy's arrays and integers turned into lists and Python's integers."""
+    """A value with numpy's arrays and integers converted to lists and Python's integers."""
     if isinstance(value, np.ndarray | np.integer):
         return value.tolist()
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def parse_integers(value: Any, name: str) -> tuple[Any, ...]:
-    """`value` as a tuple of whole numbers (and None), a single one wrapped."""
+    """A value as a tuple of integers and None; a single integer becomes a tuple of one.
+
+    Raises
+        MetadataError: it is something else.
+    """
     if type(value) is tuple and set(map(type, value)) <= PLAIN:
         return value
     items = (value,) if isinstance(value, int | np.integer) else value
@@ -114,7 +119,7 @@ def _chunk_shape(chunks: Any, shape: tuple[int, ...], item_size: int) -> tuple[i
 
 
 def _guess_chunk_shape(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    """Chunks of half to one MiB, as near to a cube as the array lets them be."""
+    """Guess a chunk shape of half to one MiB, as close to a cube as the array's shape allows."""
     lengths = [max(1, n) for n in shape]
     while prod(lengths) * item_size > TARGET_SIZE:
         longest = max(range(len(lengths)), key=lengths.__getitem__)
@@ -133,7 +138,7 @@ def _shard_shapes(
         return shard_shape, _guess_inner_shape(shard_shape, item_size)
     chunk_shape = _chunk_shape(chunks, shape, item_size)
     if isinstance(shards, str) and shards == "auto":
-        # Guessed in whole chunks.
+        # A number of whole chunks.
         counts = tuple(-(-n // chunk) for n, chunk in zip(shape, chunk_shape, strict=True))
         guessed = _guess_chunk_shape(counts, item_size * prod(chunk_shape))
         return tuple(n * chunk for n, chunk in zip(guessed, chunk_shape, strict=True)), chunk_shape
@@ -146,7 +151,7 @@ def _shard_shapes(
 
 
 def _guess_inner_shape(shard_shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    """Inner chunks of at most one MiB where even halves of the shard get there."""
+    """Guess a shape of inner chunks of at most one MiB, by halving even lengths of the shard."""
     lengths = list(shard_shape)
     while prod(lengths) * item_size > TARGET_SIZE:
         even = [index for index, length in enumerate(lengths) if length % 2 == 0]

@@ -1,7 +1,7 @@
-"""Consolidated metadata: the documents of everything below a group, parsed one by one as they are asked for.
+"""Consolidated metadata: the documents of everything below a group, each parsed when it is needed.
 
-A group opens whether or not zstore can read every array below it: a document that is malformed or unsupported
-raises when that node is asked for, and is written back unchanged.
+A group can be opened even if some nodes below it cannot be read: a malformed or unsupported document is an
+error only when its node is accessed, and is written back unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ParseNode = Callable[[Documents, str], ArrayModel | GroupModel]
 
 
 def check_node_path(path: Any, *, where: str) -> str:
-    """`path`, if it leads from a group to a node below it.
+    """Check that a path is relative and leads to a node below the group at `where`; gives the path.
 
     Raises
-        MetadataError: empty, absolute, or with an empty, "." or ".." part, or a NUL.
+        MetadataError: it is empty or absolute, or has an empty, "." or ".." part, or a NUL.
     """
     if isinstance(path, str) and path and "\0" not in path:
         if "." not in path and "//" not in path and path[0] != "/" and path[-1] != "/":
@@ -32,9 +32,9 @@ def check_node_path(path: Any, *, where: str) -> str:
 
 
 class Consolidated(Mapping[str, ArrayModel | GroupModel]):
-    """The models of all nodes below a group, by path, out of documents that were read together.
+    """The models of all nodes below a group by path, from documents that were read together.
 
-    `documents` holds, per path, the documents of that node by key name; `parse` makes a model of them.
+    `documents` has for each path the documents of that node by name; `parse` makes a model of them.
     """
 
     __slots__ = ("_base", "_children", "_documents", "_models", "_parse", "_prefix")
@@ -57,7 +57,7 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         return part
 
     def index(self) -> dict[str, list[str]]:
-        """Prefix ("" or "a/b/") -> sorted names right below it."""
+        """Prefix ("" or "a/b/") -> sorted names of the children there."""
         if self._children is None:
             children: dict[str, list[str]] = {}
             for path in sorted(self._documents):
@@ -67,11 +67,11 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         return self._children
 
     def names(self) -> list[str]:
-        """The sorted names right below this group."""
+        """The sorted names of this group's children."""
         return self.index().get(self._prefix, [])
 
     def document(self, path: str) -> Documents:
-        """The documents of the node at `path`, by key name, as they were read."""
+        """The documents of the node at `path` by name, as they were read."""
         return self._documents[self._prefix + path]
 
     def __getitem__(self, path: str) -> ArrayModel | GroupModel:

@@ -1,9 +1,9 @@
-"""Metadata documents: JSON bytes to dicts and back.
+"""Parsing and rendering metadata documents: JSON bytes to dicts and back.
 
-Reading takes what peers write: strict JSON, and the bare tokens NaN, Infinity and -Infinity that Python's
-writers leave in attributes. Writing is byte-stable. New attributes with a NaN or an infinity are refused
-(`check_attributes`), because strict readers then cannot open the node at all; those that a document already
-held are written back as they came.
+Parsing accepts what other libraries write: strict JSON, and the bare tokens NaN, Infinity and -Infinity that
+Python's writers leave in attributes. Rendering always gives the same bytes for a document. New attributes
+with a NaN or an infinity are refused (`check_attributes`), because strict readers could not open the node at
+all; those that a document already has are written back unchanged.
 """
 
 from __future__ import annotations
@@ -20,36 +20,41 @@ from zstore.base.content import ByContent
 from zstore.base.limits import current_limits
 from zstore.errors import MetadataError
 
-# How deep lists and objects may lie in each other. The language goes some hundreds of calls deep, and takes a
-# few for each; attributes leave room for the documents that they come into.
+# The deepest nesting of lists and objects: Python's recursion limit allows some hundreds of levels.
+# Attributes leave room for the documents that contain them.
 MOST_NESTED = 256
 MOST_NESTED_ATTRIBUTES = 240
 
-# What a list or object, and an item, takes in memory (bytes), and how many times the limit that may come to.
-NESTED_SIZE, ITEM_SIZE, HELD = 64, 40, 8
+# Bytes that a list or object, and an item of one, take in memory. Parsed documents may take up to
+# MEMORY_FACTOR times the limit `document_size`.
+NESTED_SIZE, ITEM_SIZE, MEMORY_FACTOR = 64, 40, 8
 
 _SCALAR = (str, int, float, type(None))
 _NESTED = (Mapping, list, tuple)
-# What members of documents are rendered as, by their exact content: new arrays of a group share most of it.
+# Rendered members of documents by their exact content: new arrays of a group share most of it.
 _texts: ByContent[str] = ByContent()
 _decode = json.JSONDecoder().raw_decode
 _compact = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -> dict[str, Any]:
-    """The object that a metadata document holds.
+    """Parse a metadata document, which must be a JSON object.
 
     Raises
-        MetadataError: not UTF-8, not JSON, no object, nested deeper than 256 levels, or larger than
-            `document_size` of the limits.
+        MetadataError: not UTF-8, not JSON, not an object, nested deeper than 256 levels, or larger than the
+            limit `document_size` allows.
     """
     size, limit = len(data), current_limits().document_size
     if size > limit:
         reason = f"it has more than {limit} bytes, the limit document_size (zstore.set_limits)"
         raise MetadataError(f"metadata document is too large: {reason}", path=path, key=key)
-    # Two bytes may become a list: what comes of them is counted before it is made, where it can be too much.
-    if NESTED_SIZE * size > HELD * limit and (held := _held_size(bytes(data))) > HELD * limit:
-        reason = f"its items would take {held} bytes, over {HELD} times {limit}, the limit document_size"
+    # Two bytes may become a list, so the memory for a large document is estimated before it is parsed.
+    most = MEMORY_FACTOR * limit
+    if NESTED_SIZE * size > most and (memory_size := _memory_size(bytes(data))) > most:
+        reason = (
+            f"its items would take {memory_size} bytes, over {MEMORY_FACTOR} times {limit}, "
+            "the limit document_size"
+        )
         raise MetadataError(
             f"metadata document is too large: {reason} (zstore.set_limits)", path=path, key=key
         )
@@ -73,8 +78,8 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
     raise MetadataError(f"metadata document is not valid: {reason}", path=path, key=key)
 
 
-def _held_size(data: bytes) -> int:
-    """About what the document takes as Python's objects; commas and brackets in texts count too."""
+def _memory_size(data: bytes) -> int:
+    """Estimate the memory of a parsed document; commas and brackets in strings are counted, too."""
     return NESTED_SIZE * (data.count(b"[") + data.count(b"{")) + ITEM_SIZE * data.count(b",")
 
 
@@ -84,13 +89,13 @@ def _parse_text(text: str) -> Any:
     except json.JSONDecodeError:
         end = -1
     if end < 0 or (end < len(text) and text[end:].strip(" \t\n\r")):
-        # What begins with a space, or is wrong.
+        # It begins with a space, or is malformed.
         return json.loads(text)
     return document
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
-    """Whether lists and objects lie in each other deeper than that, found without recursion."""
+    """Whether lists and objects are nested deeper than `depth` levels, found without recursion."""
     level = [value]
     for _ in range(depth + 1):
         level = [
@@ -105,10 +110,10 @@ def _is_deeper(value: Any, depth: int) -> bool:
 
 
 def render_json(document: Mapping[str, Any]) -> bytes:
-    """The document as UTF-8 JSON: 2-space indented, lists of plain values on one line, members in order.
+    """Render a document as UTF-8 JSON: indented by 2 spaces, members in order, plain lists on one line.
 
     Raises
-        MetadataError: nested deeper than 256 levels, or something that JSON has no word for.
+        MetadataError: nested deeper than 256 levels, or a value that JSON cannot represent.
     """
     try:
         text = _render_members(document)
@@ -121,7 +126,7 @@ def render_json(document: Mapping[str, Any]) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        # A lone surrogate came in as an escape; only escapes can carry it out again.
+        # A lone surrogate was read from an escape, and can only be written as one.
         return json.dumps(document, indent=2).encode()
 
 
@@ -131,7 +136,7 @@ def _render_members(document: Mapping[str, Any]) -> str:
 
 
 def _render_known(item: Any) -> str:
-    """A member of a document; one that was rendered before is had from memory."""
+    """Render a member of a document, or find it among those rendered before."""
     kind = type(item)
     if kind is str:
         return encode_basestring(item)
@@ -150,7 +155,7 @@ def _render_member(item: Any) -> str:
 
 def _render(value: Any, newline: str, put: Any) -> None:
     inner = newline + "  "
-    # The first test answers nearly always, and costs a tenth of the second.
+    # The first test usually decides, and costs a tenth of the second.
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101
         if not value:
             put("{}")
@@ -185,13 +190,13 @@ def _render(value: Any, newline: str, put: Any) -> None:
 
 
 def check_attributes(attributes: Mapping[str, Any], *, path: str) -> dict[str, Any]:
-    """The attributes as plain JSON values, sharing nothing with what was given.
+    """Check attributes, and copy them as plain JSON values.
 
     Tuples become lists; numpy scalars and arrays become numbers and lists.
 
     Raises
-        MetadataError: a name that is no string, NaN or an infinity, or a value that JSON has no word for; the
-            message names the attribute.
+        MetadataError: a name that is no string, NaN or an infinity, or another value that JSON cannot
+            represent; the message names the attribute.
     """
     if not isinstance(attributes, Mapping):
         raise MetadataError(f"attributes are {attributes!r}; expected a mapping", path=path)
@@ -214,7 +219,7 @@ def _plain(value: Any, where: str, path: str) -> Any:
         value = value.tolist()
     if value is None or isinstance(value, bool):
         return value
-    # Subclasses (str and int enums, np.float64) are written as what they are a kind of.
+    # Subclasses (str and int enums, np.float64) are written as their base type.
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):

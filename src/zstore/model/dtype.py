@@ -1,8 +1,8 @@
-"""The type of an array's items: its name in the documents and its numpy dtype in memory.
+"""Data types of items: their names in documents, their numpy dtypes in memory, and their fill values.
 
-A data type is a row: name, configuration, numpy dtype, and the rule for its fill values. The core types are
-the table below. Every other type is an offer (`extensions/builtin.py`, or a plugin's): a class that makes the
-row from a name and configuration, or from a numpy dtype. What such a class has is `DataTypeMaker`.
+A `DataType` has a name, a configuration, a numpy dtype, and the rule for its fill values. The core types are
+in the table below. Any other is made by a class (`DataTypeMaker`) that zstore (`extensions/builtin.py`) or a
+plugin offers, from its name and configuration, or from a numpy dtype.
 
 Spec
     Zarr v3 core, "Data types"; zarr-extensions, data-types; Zarr v2, "Data type encoding".
@@ -27,19 +27,19 @@ from zstore.model.typestr import OBJECT_CODECS, parse_typestr, render_typestr
 
 __all__ = ["DataType", "DataTypeMaker", "check_item_size", "refuse_configuration"]
 
-# Bytes of an item. A document of a few bytes must not make its reader take gigabytes for a fill value.
+# The most bytes of an item: a document of a few bytes must not make its reader allocate gigabytes.
 ITEM_LIMIT = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A data type by its v3 name, with the numpy dtype (native byte order) that holds it.
+    """A data type, by its name in v3, with the numpy dtype (in native byte order) of its items in memory.
 
-    name, configuration  as zarr-extensions spells them; of types that v3 lacks, zstore's own words
-    is_object            items are Python objects or strings of any length, which no kernel can move
-    default              the fill value when nobody says otherwise; None: zero bits
-    formats              the Zarr formats whose documents can say it
-    written              the v3 `data_type` member of a document that spells it otherwise, to write it back
+    name, configuration  as in zarr-extensions; for types that v3 does not have, zstore's own
+    is_object            items are Python objects or strings of any length, which the kernels cannot move
+    default              the default fill value; None: zero bits
+    formats              the Zarr formats (2, 3) that have the type
+    written              the `data_type` member as a v3 document has it, if in another form, to write it back
 
     >>> DataType.from_name("float32").typestr("big")
     '>f4'
@@ -56,12 +56,12 @@ class DataType:
 
     @classmethod
     def from_name(cls, value: str | Mapping[str, Any]) -> DataType:
-        """The data type that a v3 `data_type` member names: a string, or {"name": …, "configuration": …}.
+        """The data type of a v3 `data_type` member: a string, or {"name": …, "configuration": …}.
 
         Raises
             MetadataError: neither of the two forms, or a configuration that the type does not take.
             UnsupportedError: a data type that zstore does not have.
-            ExtensionError: a plugin has it, but cannot be imported.
+            ExtensionError: a plugin offers it, but cannot be imported.
         """
         row = cls.restore(value)
         if 3 not in row.formats:
@@ -70,10 +70,10 @@ class DataType:
 
     @classmethod
     def from_numpy(cls, dtype: Any) -> DataType:
-        """The data type whose items numpy holds as `dtype`, whatever its byte order.
+        """The data type for a numpy dtype of any byte order.
 
         Raises
-            UnsupportedError: a dtype that zstore does not have, or objects, which do not say what they are.
+            UnsupportedError: a dtype that zstore does not have, or `object`, which names no type of items.
         """
         dtype = np.dtype(dtype)
         core = _BY_TYPESTR.get(dtype.str[1:]) if dtype.isbuiltin < 2 else None
@@ -89,9 +89,9 @@ class DataType:
 
     @classmethod
     def from_typestr(cls, typestr: Any, object_codec: str | None = None) -> tuple[DataType, Order]:
-        """The data type and byte order (None where no part has more than one byte) of a v2 `dtype` member.
+        """The data type and byte order of a v2 `dtype` member; the order is None for items of single bytes.
 
-        `object_codec` is the id of the filter that encodes objects, where there is one.
+        `object_codec` is the id of the filter that encodes objects, if there is one.
 
         Raises
             MetadataError: no typestr, or one without a byte order where it matters.
@@ -107,10 +107,10 @@ class DataType:
         return cls.from_numpy(dtype), order_of(dtype)
 
     def typestr(self, order: Order) -> Any:
-        """The v2 `dtype` member for items stored in that byte order; one-byte types ignore it.
+        """The v2 `dtype` member for items stored in that byte order, which items of single bytes ignore.
 
         Raises
-            UnsupportedError: Zarr v2 cannot say this type.
+            UnsupportedError: Zarr v2 does not have this type.
         """
         if 2 not in self.formats:
             raise UnsupportedError(f"data type {self.name!r} cannot be said in Zarr v2")
@@ -120,7 +120,7 @@ class DataType:
 
     @classmethod
     def restore(cls, value: str | Mapping[str, Any]) -> DataType:
-        """The data type that `describe` describes, also where v3 has none.
+        """The data type of a description by `describe`, even if v3 does not have it.
 
         Raises
             MetadataError, UnsupportedError, ExtensionError: as `from_name`.
@@ -128,7 +128,7 @@ class DataType:
         return _find(*((value, _NOTHING) if isinstance(value, str) else _parse_object(value)))
 
     def describe(self, *, as_written: bool = True) -> str | dict[str, Any]:
-        """Name and configuration, as `restore` takes them; `as_written`, in the words of the document."""
+        """The name and configuration, for `restore`; with `as_written`, in the form of the document."""
         if as_written and self.written is not None:
             return self.written if isinstance(self.written, str) else dict(self.written)
         if not self.configuration:
@@ -139,7 +139,7 @@ class DataType:
         """The v3 `data_type` member.
 
         Raises
-            UnsupportedError: Zarr v3 cannot say this type.
+            UnsupportedError: Zarr v3 does not have this type.
         """
         if 3 not in self.formats:
             known = ", only in v2" if 2 in self.formats else ""
@@ -147,9 +147,9 @@ class DataType:
         return self.describe()
 
     def parse_fill(self, value: Any, zarr_format: int, order: Order = "little") -> Any:
-        """The scalar that a `fill_value` member means; None for null. `order` is the array's, for raw bytes.
+        """Parse a `fill_value` member to a scalar, None for null; `order` is the byte order of raw bytes.
 
-        Null is v2's word for "undefined". v3 has none, but GDAL writes it there too, so it is read and kept.
+        Null means "undefined" in v2. v3 does not allow it, but GDAL writes it there, too, so it is preserved.
 
         Raises
             MetadataError: not a value of this type.
@@ -159,27 +159,27 @@ class DataType:
         return self.fill.parse(value, self.numpy, zarr_format, order)
 
     def render_fill(self, value: Any, zarr_format: int, order: Order = "little") -> Any:
-        """The `fill_value` member for `value`, bit for bit.
+        """Render a fill value as the `fill_value` member, bit for bit.
 
         Raises
-            UnsupportedError: that format cannot say it.
+            UnsupportedError: that format cannot represent it.
         """
         if value is None:
             return None
         return self.fill.render(value, self.numpy, zarr_format, order)
 
     def default_fill(self) -> Any:
-        """What arrays are filled with when nobody says otherwise: zero, false, no characters, not a time."""
+        """The default fill value: zero, false, the empty string, not-a-time."""
         if self.default is not None or self.is_object:
             return self.default
         return np.zeros(1, self.numpy)[0]
 
     def fill_bits(self, value: Any) -> Any:
-        """What fill values that mean the same have in common: their bytes, or the object itself."""
+        """A key to compare fill values by: their bytes, or the object itself."""
         if value is None or self.is_object:
             return value
         if self.numpy.type in (np.longdouble, np.clongdouble):
-            return repr(value)  # long floats have bytes that mean nothing
+            return repr(value)  # long floats have padding bytes
         return np.asarray(value, self.numpy).tobytes()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -187,33 +187,37 @@ class DataType:
 
 
 class DataTypeMaker(Protocol):
-    """What the class behind an offered data type must have.
+    """The interface of a class that makes data types.
 
-    A plugin's `register_data_types` offers it by each name that v3 documents give its types.
+    A plugin's `register_data_types` offers it under each name that its types have in v3 documents.
     """
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
-        """The row for a v3 `data_type` of that name.
+        """Make the data type of that name.
 
         Raises
             MetadataError: a configuration that the type does not take.
-            UnsupportedError: a type that cannot be held here.
+            UnsupportedError: a type that this machine does not have.
         """
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any]) -> DataType | None:
-        """The row whose items numpy holds as `dtype`, whatever its byte order; None for any other dtype."""
+        """Make the data type for a numpy dtype of any byte order; None if the dtype is not of this class."""
 
 
 def refuse_configuration(name: str, configuration: Mapping[str, Any]) -> None:
-    """Raise MetadataError where a type that has no options is given some."""
+    """Check that a data type without options has no configuration.
+
+    Raises
+        MetadataError: it has one.
+    """
     if configuration:
         raise MetadataError(f"data type {name!r} takes no configuration, got {dict(configuration)!r}")
 
 
 def check_item_size(size: int, name: str) -> int:
-    """`size`, where items of that many bytes can be had.
+    """Check the bytes of an item, and return them.
 
     Raises
         UnsupportedError: no bytes, or more than 16 MiB.
@@ -227,7 +231,7 @@ def check_item_size(size: int, name: str) -> int:
 
 _NOTHING: Mapping[str, Any] = {}
 RAW_BITS = re.compile("r[1-9][0-9]*")
-# kinds of numpy dtype -> the offers that hold them. Not asked for anything else, so that nothing is imported.
+# kind of numpy dtype -> the names of the data types for it: only their classes are imported.
 _MAKERS: dict[str, tuple[str, ...]] = {
     "M": ("numpy.datetime64",),
     "m": ("numpy.timedelta64",),
@@ -243,13 +247,13 @@ _MAKERS: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=128)
 def _parse_plain(typestr: str) -> tuple[DataType, Order]:
-    """As `from_typestr`, and remembered: hierarchies have thousands of arrays and a few types."""
+    """Do what `from_typestr` does, with a cache: hierarchies have thousands of arrays and a few types."""
     dtype = parse_typestr(typestr)
     return DataType.from_numpy(dtype), order_of(dtype)
 
 
 def _makers(kind: str) -> Iterator[DataTypeMaker]:
-    """The classes that may hold a numpy dtype of that kind: the built-in ones, then the plugins'."""
+    """The classes that may have a data type for that kind of numpy dtype: built-in ones, then plugins'."""
     for name in _MAKERS.get(kind, ()):
         yield registry.resolve(name)
     for line in registry.listings():

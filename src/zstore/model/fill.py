@@ -1,6 +1,6 @@
-"""Fill values between JSON and numpy scalars, one rule per kind of data type.
+"""Fill values: rules, one for each kind of data type, that parse them from JSON and render them to it.
 
-A rule keeps every bit: NaN payloads travel as hex strings, integers never pass through a float, and a
+Every bit is preserved: NaN payloads are written as hex strings, integers are never converted to floats, and a
 float is written as the double that it equals.
 
 Spec
@@ -25,25 +25,25 @@ SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 
 class FillRule(Protocol):
-    """How fill values of one kind of data type stand in a metadata document."""
+    """The rule for the fill values of one kind of data type."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
-        """The scalar of `dtype` that the JSON value means; `order` is the array's own, for raw bytes.
+        """Parse a JSON value to a scalar of `dtype`; `order` is the byte order of raw bytes.
 
         Raises
             MetadataError: not a value of this type, or out of its range.
         """
 
     def render(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
-        """The JSON value that `parse` turns back into the same bits, for an array of that `order`.
+        """Render a scalar as the JSON value that `parse` turns into the same bits.
 
         Raises
-            UnsupportedError: that format has no way to say it.
+            UnsupportedError: that format cannot represent it.
         """
 
 
 def in_words(value: Any, write: Callable[[Any], str] = repr) -> str:
-    """The value as numpy writes it; its bits, where it has no words for them, as for some times far away."""
+    """A value as text, by numpy; its bits, if numpy cannot write it (as with some very distant times)."""
     try:
         return write(value)
     except OverflowError:
@@ -51,13 +51,13 @@ def in_words(value: Any, write: Callable[[Any], str] = repr) -> str:
 
 
 def refuse(value: Any, dtype: np.dtype[Any] | str, expected: str) -> MetadataError:
-    """The error for a fill value that is none of `dtype`, given itself or by name."""
+    """The error for a fill value that is not of the data type, which is given as a dtype or by name."""
     name = dtype if isinstance(dtype, str) else dtype.name
     return MetadataError(f"fill_value is {in_words(value)}; expected {expected} for data type {name}")
 
 
 def parse_bytes(value: Any, dtype: np.dtype[Any] | str) -> bytes:
-    """The bytes that Base64 or a list of integers gives.
+    """Parse bytes from Base64 or from a list of integers.
 
     Raises
         MetadataError: neither of the two.
@@ -73,7 +73,7 @@ def parse_bytes(value: Any, dtype: np.dtype[Any] | str) -> bytes:
 
 
 class BoolFill:
-    """true and false; Zarr v2 writers also left 0 and 1."""
+    """Booleans: true and false; in Zarr v2, also 0 and 1."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         if isinstance(value, bool):
@@ -87,7 +87,7 @@ class BoolFill:
 
 
 class IntegerFill:
-    """A JSON integer in range; 1.0 is read as 1, as other readers do."""
+    """Integers: a JSON integer in range; 1.0 is read as 1, as other readers do."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         limits = np.iinfo(dtype)
@@ -102,7 +102,7 @@ class IntegerFill:
 
 
 class FloatFill:
-    """A number, "NaN", "Infinity", "-Infinity", or (v3) the bits as a hex string."""
+    """Floats: a number, "NaN", "Infinity", "-Infinity", or (v3) the bits as a hex string."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         if isinstance(value, str):
@@ -159,7 +159,7 @@ class FloatFill:
 
 
 class ComplexFill:
-    """[real, imaginary], each as a float; Zarr v2 may hold the raw bytes in Base64."""
+    """Complex numbers: [real, imaginary], each as a float; in Zarr v2, also the raw bytes in Base64."""
 
     def __init__(self, part: FillRule | None = None, dtype: np.dtype[Any] | None = None) -> None:
         self._part: FillRule = FloatFill() if part is None else part

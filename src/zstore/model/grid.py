@@ -1,4 +1,4 @@
-"""How an array is cut into chunks: all of one shape, or along lines at any distance from each other."""
+"""Chunk grids: regular ones, whose chunks all have one shape, and rectilinear ones, whose chunks differ."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from zstore.base.once import once
 from zstore.errors import MetadataError, UnsupportedError
 
-MOST_DIMENSIONS = 32  # those of the kernels
+MOST_DIMENSIONS = 32  # as in the kernels
 LIMIT = 2**63 - 1
 
 
 def parse_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
-    """The lengths that a list of JSON integers gives, 0 allowed.
+    """Parse a shape from a list of JSON integers; lengths may be 0.
 
     Raises
         MetadataError: no list, or an item that is no integer from 0 to 2^63-1.
-        UnsupportedError: more of them than an array may have dimensions here.
+        UnsupportedError: more than 32 dimensions.
     """
     if not isinstance(value, list):
         raise MetadataError(f"{name} is {value!r}; expected a list of integers")
@@ -34,7 +34,7 @@ def parse_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
 
 
 def parse_chunk_shape(value: Any, shape: tuple[int, ...], name: str = "chunk_shape") -> tuple[int, ...]:
-    """The lengths of a chunk of an array of `shape`, none of them 0.
+    """Parse the chunk shape of an array of `shape`; lengths must be at least 1.
 
     Raises
         MetadataError: as `parse_shape`, or a length of 0, or another number of dimensions than the array's.
@@ -51,7 +51,7 @@ def parse_chunk_shape(value: Any, shape: tuple[int, ...], name: str = "chunk_sha
 
 
 def check_chunk_size(chunk_shape: tuple[int, ...], item_size: int) -> None:
-    """Refuse chunks whose size in bytes does not fit 63 bits.
+    """Check that the bytes of a chunk fit 63 bits.
 
     Raises
         MetadataError: the chunk has more than 2^63-1 bytes.
@@ -72,7 +72,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class RegularGrid:
-    """Every chunk has the same shape; chunks at the far edges may stick out of the array.
+    """A grid of chunks of one shape; chunks at the far edges may extend beyond the array.
 
     Spec
         Zarr v3 core, "Regular grids"; Zarr v2 `chunks`.
@@ -81,35 +81,35 @@ class RegularGrid:
     chunk_shape: tuple[int, ...]
 
     def shapes(self) -> Iterator[tuple[int, ...]]:
-        """The shapes of chunks, for which codecs are tried out."""
+        """The shapes of chunks, to check that codecs can be bound to them."""
         yield self.chunk_shape
 
     def count(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """How many chunks an array of `shape` has, per dimension."""
+        """The number of chunks along each dimension of an array of `shape`."""
         return tuple(-(-length // chunk) for length, chunk in zip(shape, self.chunk_shape, strict=True))
 
     def start(self, axis: int, place: int) -> int:
-        """Where along `axis` the chunks at that place of the grid begin."""
+        """The first position, along `axis`, of the chunks at that place of the grid."""
         return place * self.chunk_shape[axis]
 
     def lengths(self, axis: int, length: int) -> tuple[int, ...]:
-        """How much of a dimension of `length` each chunk along it holds."""
+        """The lengths of the chunks along a dimension of `length`, the last one cut at its end."""
         chunk = self.chunk_shape[axis]
         return tuple(min(chunk, length - begin) for begin in range(0, length, chunk))
 
     def grown(self, shape: tuple[int, ...]) -> RegularGrid:
-        """The grid of the array once it has `shape`."""
+        """The grid of the array after resizing it to `shape`."""
         return self
 
     def beyond(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A larger shape, in which other chunks follow the last ones of an array of `shape`."""
+        """A larger shape, in which more chunks follow the last ones of an array of `shape`."""
         return tuple(n + c for n, c in zip(shape, self.chunk_shape, strict=True))
 
 
 class Edges:
-    """The lengths of chunks along one dimension, in runs of equal ones: (length, how many).
+    """The lengths of the chunks along one dimension, as runs (length, count) of equal ones.
 
-    A dimension of `step` only has as many chunks of that length as it needs.
+    With `is_step`, all chunks have one length, and there are as many as the dimension needs.
     """
 
     def __init__(self, runs: Sequence[tuple[int, int]], *, is_step: bool = False) -> None:
@@ -123,7 +123,7 @@ class Edges:
 
     @classmethod
     def step(cls, length: int) -> Edges:
-        """Chunks of `length`, however many."""
+        """Chunks that all have `length`, as many as the dimension needs."""
         return cls([(length, LIMIT // length + 1)], is_step=True)
 
     def __eq__(self, other: object) -> bool:
@@ -137,7 +137,7 @@ class Edges:
 
     @property
     def total(self) -> int:
-        """The length of all chunks together."""
+        """The total length of all chunks."""
         return sum(length * count for length, count in self.runs)
 
     @property
@@ -146,12 +146,12 @@ class Edges:
         return max(length for length, _ in self.runs)
 
     def distinct(self) -> set[int]:
-        """The lengths that chunks have."""
+        """The different lengths of chunks."""
         return {length for length, _ in self.runs}
 
     @once
     def _tables(self) -> tuple[Index, Index, Index]:
-        """Of each run: the length of its chunks, where it begins, and the place of its first chunk."""
+        """For each run: the length of its chunks, its first position, and the place of its first chunk."""
         lengths, begins, places = [], [], []
         begin = place = 0
         for length, count in self.runs:
@@ -164,14 +164,14 @@ class Edges:
         return np.array(lengths, np.int64), np.array(begins, np.int64), np.array(places, np.int64)
 
     def locate(self, positions: Index) -> tuple[Index, Index]:
-        """The places of the chunks that hold these positions, and the positions within them."""
+        """The places of the chunks that contain these positions, and the positions within the chunks."""
         lengths, begins, places = self._tables
         run = np.searchsorted(begins, positions, side="right") - 1
         inside = positions - begins[run]
         return places[run] + inside // lengths[run], inside % lengths[run]
 
     def start(self, place: int) -> int:
-        """Where the chunk at that place begins; past the last one, where that ends."""
+        """The first position of the chunk at that place; for the place after the last, its end."""
         run, before = self._run(place)
         return int(self._tables[1][run]) + before * self.runs[run][0]
 
@@ -180,24 +180,24 @@ class Edges:
         return self.runs[self._run(place)[0]][0]
 
     def _run(self, place: int) -> tuple[int, int]:
-        """The run that the chunk at that place is in, and how many of it come before."""
+        """The run of the chunk at that place, and the number of chunks before it in the run."""
         places = self._tables[2]
         run = int(np.searchsorted(places, place, side="right")) - 1
         return run, place - int(places[run])
 
     def count(self, length: int) -> int:
-        """How many chunks a dimension of `length` touches."""
+        """The number of chunks along a dimension of `length`."""
         if not length:
             return 0
         return int(self.locate(np.array([length - 1], np.int64))[0][0]) + 1
 
     def grown(self, length: int) -> Edges:
-        """These, and one chunk more for what of `length` they do not reach."""
+        """These lengths, with one more chunk if they do not reach `length`."""
         missing = length - self.total
         return self if missing <= 0 else Edges([*self.runs, (missing, 1)])
 
     def render(self) -> Any:
-        """As the document says it: a step, or lengths and runs [length, count]."""
+        """The entry in a document: a single length, or a list of lengths and runs [length, count]."""
         if self.is_step:
             return self.runs[0][0]
         return [length if count == 1 else [length, count] for length, count in self.runs]
@@ -205,7 +205,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class RectilinearGrid:
-    """Chunks of given lengths along each dimension; the last ones may reach past the array.
+    """A grid whose chunks have given lengths along each dimension; the last may extend beyond the array.
 
     Spec
         zarr-extensions chunk grid "rectilinear".
@@ -215,7 +215,7 @@ class RectilinearGrid:
 
     @classmethod
     def parse(cls, value: Any, shape: Shape, name: str = "chunk_shapes") -> RectilinearGrid:
-        """The grid of an array of `shape` that this member of a document describes.
+        """Parse the member of a document that describes the grid of an array of `shape`.
 
         Raises
             MetadataError: no list with a length or a list of lengths and runs for each dimension, a length
@@ -245,11 +245,11 @@ class RectilinearGrid:
 
     @property
     def is_even(self) -> bool:
-        """Whether all chunks are of one shape."""
+        """Whether all chunks have one shape."""
         return all(len(edge.runs) == 1 for edge in self.edges)
 
     def shapes(self) -> Iterator[Shape]:
-        """Shapes of chunks in which every length of every dimension comes up."""
+        """Shapes of chunks that cover every length along every dimension, to check codecs with."""
         largest = self.chunk_shape
         yield largest
         for d, edge in enumerate(self.edges):
@@ -257,29 +257,30 @@ class RectilinearGrid:
                 yield (*largest[:d], length, *largest[d + 1 :])
 
     def count(self, shape: Shape) -> Shape:
-        """How many chunks an array of `shape` has, per dimension."""
+        """The number of chunks along each dimension of an array of `shape`."""
         return tuple(edge.count(length) for edge, length in zip(self.edges, shape, strict=True))
 
     def start(self, axis: int, place: int) -> int:
-        """Where along `axis` the chunks at that place of the grid begin."""
+        """The first position, along `axis`, of the chunks at that place of the grid."""
         return self.edges[axis].start(place)
 
     def lengths(self, axis: int, length: int) -> tuple[int, ...]:
-        """How much of a dimension of `length` each chunk along it holds."""
+        """The lengths of the chunks along a dimension of `length`, the last one cut at its end."""
         edge = self.edges[axis]
         ends = [min(edge.start(place), length) for place in range(edge.count(length) + 1)]
         return tuple(b - a for a, b in pairwise(ends))
 
     def grown(self, shape: Shape) -> RectilinearGrid:
-        """The grid of the array once it has `shape`: where it grows past its chunks, by one chunk more."""
+        """The grid of the array after resizing it to `shape`, with one more chunk where that is needed."""
         return RectilinearGrid(
             tuple(edge.grown(length) for edge, length in zip(self.edges, shape, strict=True))
         )
 
     def beyond(self, shape: Shape) -> Shape:
-        """A larger shape, in which other chunks follow the last ones of an array of `shape`.
+        """A larger shape, in which more chunks follow the last ones; `shape` itself if chunks differ.
 
-        `shape` itself where chunks are uneven: those are replaced only where all of them is covered anyway.
+        It is for writing edge chunks without losing what they hold beyond the array. Chunks that differ in
+        shape are replaced only if all of their items are written, so they do not need it.
         """
         return RegularGrid(self.chunk_shape).beyond(shape) if self.is_even else shape
 

@@ -1,4 +1,4 @@
-"""What a group is: frozen data, the same for every Zarr format."""
+"""The model of a group: its metadata as frozen data, the same for every Zarr format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from zstore.model.array import ArrayModel, ZarrFormat
 
 @dataclass(frozen=True, slots=True)
 class GroupModel:
-    """One group: its attributes and, where its document holds them, the models of everything below.
+    """The metadata of one group, with those of the nodes below if its document is consolidated.
 
-    consolidated     path relative to this group ("a/b") -> model of that array or group; None when the
-                     document holds no consolidated metadata
+    consolidated     path relative to this group ("a/b") -> model of that array or group; None if the
+                     document has no consolidated metadata
     extra            members of the document that zstore does not know and may ignore; written back unchanged
     """
 

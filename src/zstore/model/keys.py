@@ -1,4 +1,4 @@
-"""The store key of a chunk, from its place in the grid."""
+"""Chunk-key encodings: the store keys of chunks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ChunkKeys:
-    """A chunk-key encoding: `default` gives "c/1/2" (and "c" for 0-d), `v2` gives "1.2" (and "0" for 0-d).
+    """A chunk-key encoding: `default` has keys like "c/1/2" ("c" for 0-d), `v2` like "1.2" ("0" for 0-d).
 
     Spec
         Zarr v3 core, "Chunk key encoding"; Zarr v2, "Arrays" and `dimension_separator`.
@@ -19,7 +19,7 @@ class ChunkKeys:
 
     @property
     def prefix(self) -> str:
-        """What stands before the first coordinate (with its separator), or all of it for a 0-d array."""
+        """The first part of every key: "c", or "" for the encoding `v2`."""
         return "c" if self.name == "default" else ""
 
     def key(self, coordinates: Iterable[int]) -> str:
@@ -30,13 +30,13 @@ class ChunkKeys:
         return self.separator.join(parts) or "0"
 
     def cell(self, key: str, ndim: int) -> tuple[int, ...] | None:
-        """The coordinates that `key` stands for in a grid of `ndim` dimensions; None when it is no chunk."""
+        """The coordinates of the chunk under a key in a grid of `ndim` dimensions; None if it is no chunk."""
         parts = key.split(self.separator)
         if self.name == "default" and parts.pop(0) != "c":
             return None
         if ndim == 0:
             return () if key == self.key(()) else None
-        # Anything but what `key` makes ("01", "+1", "²") is somebody else's file.
+        # Keys that `key` would not make ("01", "+1", "²") are not chunks.
         if len(parts) != ndim or not all(part.isascii() and part.isdigit() for part in parts):
             return None
         cell = tuple(int(part) for part in parts)

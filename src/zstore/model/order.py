@@ -1,7 +1,7 @@
-"""The byte order of stored items: of a whole item, or of each field of a structured one.
+"""The byte order of stored items, or of each field of structured ones.
 
-An order is "little", "big", None where no part has more than one byte, or a list of orders, one per field,
-where fields differ (Zarr v2 can say that).
+An order is "little", "big", None if no part has more than one byte, or, in Zarr v2, a list of orders, one for
+each field.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-# The codec that says an order: one for all, none where no part has several bytes, or one per field.
+# type of the order -> the codec that has it: one order for all, none, or one for each field.
 ORDER_CODECS = {str: "bytes", type(None): "bytes", list: "zstore.bytes_by_field"}
 Order = Any  # str | None | list[Order]; what a `bytes` codec's configuration holds
 
 
 def unit_size(dtype: np.dtype[Any]) -> int:
-    """The bytes whose order counts: an item, or one part of a complex item, or one character."""
+    """The number of bytes that a byte order applies to: an item, a part of a complex one, or a character."""
     if dtype.kind == "U":
         return 4
     if dtype.kind == "S" or dtype.type is np.void:
@@ -27,7 +27,7 @@ def unit_size(dtype: np.dtype[Any]) -> int:
 
 
 def order_of(dtype: np.dtype[Any]) -> Order:
-    """The order in which a numpy dtype says that its items lie in memory."""
+    """The byte order of a numpy dtype."""
     if dtype.subdtype is not None:
         return order_of(dtype.subdtype[0])
     if dtype.names is None:
@@ -43,7 +43,7 @@ def order_of(dtype: np.dtype[Any]) -> Order:
 
 
 def stored_dtype(dtype: np.dtype[Any], order: Order) -> np.dtype[Any]:
-    """The dtype of the same items as they are stored in that order."""
+    """The dtype of the same items in that byte order."""
     if order is None:
         return dtype
     if isinstance(order, str):
@@ -62,17 +62,17 @@ def stored_dtype(dtype: np.dtype[Any], order: Order) -> np.dtype[Any]:
 
 
 def is_same_type(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether items are of one type, in whatever byte order."""
+    """Whether two dtypes are the same except for their byte order."""
     if one == other:
         return True
-    # Strings of any length have none.
+    # Strings of any length have no byte order.
     return "T" not in (one.kind, other.kind) and one.newbyteorder("=") == other.newbyteorder("=")
 
 
 def split_swaps(dtype: np.dtype[Any], order: Order) -> list[tuple[int, int, int]]:
-    """(offset, unit, count) of the parts of an item whose bytes are the other way round than in `dtype`.
+    """(offset, unit, count) of the parts of an item whose byte order differs from that of `dtype`.
 
-    Neighbouring parts of one unit are one; empty where the items are stored as they are.
+    Neighbouring parts with the same unit are joined; empty if all bytes are in the same order.
     """
     found: list[tuple[int, int, int]] = []
     for offset, unit, count in _swaps(dtype, order, 0):

@@ -1,7 +1,7 @@
-"""Codecs of one Zarr format in the words of another, where a chunk keeps its bytes.
+"""Translating codecs between Zarr formats, as far as chunks keep their bytes.
 
-In v2 a typed filter (numcodecs' delta and its like) follows the byte order and works on stored items; in v3
-it stands before the "bytes" codec. Of little-endian items that is the same.
+In v2 a typed filter (numcodecs' delta and the like) comes after the byte order and works on stored items; in
+v3 it comes before the "bytes" codec. For little-endian items both are the same.
 
 Spec
     Zarr v2 "filters" and "compressor"; Zarr v3 codecs blosc, gzip, zstd, crc32c, vlen-utf8, vlen-bytes.
@@ -21,21 +21,21 @@ from zstore.model.dtype import DataType
 PREFIX = "numcodecs."
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 SHUFFLE_NAMES = {number: name for name, number in SHUFFLES.items()}
-# Those of numcodecs that take and give items rather than bytes.
+# Codecs of numcodecs' that work on items rather than bytes.
 TYPED_FILTERS = frozenset(
     PREFIX + name
     for name in ("astype", "bitround", "categorize", "delta", "fixedscaleoffset", "packbits", "quantize")
 )
-# Those whose v2 form always says the type of the items.
+# Those whose v2 configuration always has the items' dtype.
 WITH_DTYPE = frozenset(PREFIX + name for name in ("delta", "fixedscaleoffset", "quantize"))
 OBJECTS = ("vlen-utf8", "vlen-bytes")
 
 
 def codecs_to_v3(codecs: Iterable[CodecModel], data_type: DataType) -> tuple[CodecModel, ...]:
-    """The chain of a v1 or v2 array as v3 has it.
+    """Translate the chain of a v1 or v2 array to v3.
 
     Raises
-        UnsupportedError: chunks would have other bytes.
+        UnsupportedError: the bytes of chunks would change.
     """
     chain = list(codecs)
     made: list[CodecModel] = []
@@ -59,7 +59,7 @@ def codecs_to_v3(codecs: Iterable[CodecModel], data_type: DataType) -> tuple[Cod
 
 
 def _little(serializer: CodecModel, filters: list[CodecModel]) -> CodecModel:
-    """The serializer behind filters, which may give items of more bytes than they take."""
+    """The "bytes" codec that follows typed filters in v3, which must work on little-endian items."""
     endian = serializer.configuration.get("endian", "little")
     dtypes = [str(value) for codec in filters for value in codec.configuration.values()]
     if endian != "little" or any(dtype.startswith(">") for dtype in dtypes):
@@ -87,7 +87,7 @@ def _to_v3(codec: CodecModel, item_size: int) -> CodecModel:
 
 def _blosc_to_v3(given: Any, item_size: int) -> dict[str, Any]:
     shuffle = given.get("shuffle", 1)
-    if shuffle == -1:  # chosen by the size of the items
+    if shuffle == -1:  # depends on the item size
         shuffle = 2 if item_size == 1 else 1
     return {
         "cname": given.get("cname", "lz4"),
@@ -99,10 +99,10 @@ def _blosc_to_v3(given: Any, item_size: int) -> dict[str, Any]:
 
 
 def codecs_to_v2(codecs: Iterable[CodecModel], data_type: DataType) -> tuple[CodecModel, ...]:
-    """The chain of a v3 array as v2 (and v1) has it.
+    """Translate the chain of a v3 array to v2 (and v1).
 
     Raises
-        UnsupportedError: a codec that v2 does not have, or has with other bytes.
+        UnsupportedError: a codec that v2 does not have, or the bytes of chunks would change.
     """
     chain = list(codecs)
     made: list[CodecModel] = []
@@ -130,10 +130,10 @@ def _with_dtype(codec: CodecModel, dtype: np.dtype[Any]) -> CodecModel:
 
 
 def to_v2(codec: CodecModel) -> CodecModel:
-    """A v3 codec in the words of v2.
+    """Translate a v3 codec to v2.
 
     Raises
-        UnsupportedError: it has none.
+        UnsupportedError: v2 does not have it.
     """
     if codec.name in ("zstd", "gzip", *OBJECTS):
         return CodecModel(PREFIX + codec.name, codec.configuration)
@@ -142,7 +142,7 @@ def to_v2(codec: CodecModel) -> CodecModel:
     if codec.name == "blosc":
         configuration = {name: item for name, item in codec.configuration.items() if name != "typesize"}
         shuffle = configuration.get("shuffle")
-        number = -1 if shuffle is None else SHUFFLES.get(shuffle, shuffle)  # by the size of the items
+        number = -1 if shuffle is None else SHUFFLES.get(shuffle, shuffle)  # -1: by the item size
         return CodecModel(PREFIX + "blosc", {**configuration, "shuffle": number})
     if codec.name.startswith(PREFIX):
         return codec

@@ -1,4 +1,4 @@
-"""Zarr v2 `dtype` members to numpy dtypes and back: typestrs, and lists of fields.
+"""The `dtype` members of Zarr v2, typestrs and lists of fields, to numpy dtypes and back.
 
 Spec
     Zarr v2, "Data type encoding".
@@ -13,7 +13,7 @@ import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 
-# Zarr v2's object codecs, and the data type that each one's items are.
+# Zarr v2's object codecs, and the data types of their items.
 OBJECT_CODECS = {
     "vlen-utf8": "string",
     "vlen-bytes": "bytes",
@@ -29,11 +29,11 @@ DEPTH_LIMIT = 32
 
 
 def parse_typestr(value: Any) -> np.dtype[Any]:
-    """The dtype, in its stored byte order, that a `dtype` member means.
+    """Parse a `dtype` member to a dtype in its stored byte order.
 
     Raises
-        MetadataError: malformed, or a typestr without a byte order where it matters.
-        UnsupportedError: nothing that numpy has here, objects within fields, or items of no bytes.
+        MetadataError: malformed, or a typestr that lacks a byte order.
+        UnsupportedError: a dtype that numpy does not have here, objects within fields, or items of no bytes.
     """
     if isinstance(value, list):
         return _parse_fields(value, 0)
@@ -83,7 +83,7 @@ def _parse_field(value: Any, depth: int) -> Any:
 
 
 def render_typestr(dtype: np.dtype[Any]) -> Any:
-    """The `dtype` member for a dtype in its stored byte order: the inverse of `parse_typestr`."""
+    """Render a dtype in its stored byte order as a `dtype` member: the inverse of `parse_typestr`."""
     if dtype.names is None:
         return dtype.str
     assert dtype.fields is not None

@@ -1,8 +1,8 @@
 """Zarr v1: `meta` and `attrs` documents to models and back.
 
-v1 has arrays only: whoever knows where one is opens it there. Apart from the names of its documents and the
-way they name the compressor it is v2 without filters and without '/' between the parts of a chunk's key, so
-that is how documents are read and written here. Text fill values are plain, as v1's only writer left them.
+v1 has arrays only, without groups to find them by. It is v2 without filters and without '/' in chunk keys,
+but with other names of documents and another form of the compressor; so documents are converted to v2's and
+back. Fill values of text are plain strings, as v1's only writer has them.
 
 Spec
     Zarr v1.
@@ -24,24 +24,15 @@ ATTRIBUTES_KEY = "attrs"
 MEMBERS = (
     "zarr_format", "shape", "chunks", "dtype", "compression", "compression_opts", "fill_value", "order",
 )  # fmt: skip
-# The option that a plain number is; None of those that take an object.
+# compressor -> the option that `compression_opts` is, a number; None if it is an object of options.
 COMPRESSORS: dict[str, str | None] = {"blosc": None, "bz2": "level", "lzma": None, "zlib": "level"}
-# What v1's writer took where the document gives no options; they do not matter to readers.
+# The level that v1's writer used by default, if the document has none; readers do not need it.
 LEVEL = 1
 V2_KEYS = {v2.ARRAY_KEY: ARRAY_KEY, v2.ATTRIBUTES_KEY: ATTRIBUTES_KEY}
 
 
-def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel:
-    """The array that the documents describe.
-
-    Raises
-        MetadataError, UnsupportedError: as `parse_array`.
-    """
-    return parse_array(documents, path=path)
-
-
 def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
-    """The array that {"meta": …, "attrs": …} describes; "attrs" may be missing.
+    """Parse the documents of an array, {"meta": …, "attrs": …}; "attrs" may be missing.
 
     Raises
         MetadataError: a member is missing, malformed or contradicts another.
@@ -91,7 +82,7 @@ def _has_bytes(dtype: Any) -> bool:
 
 
 def _parse_compression(name: Any, options: Any) -> dict[str, Any] | None:
-    """The compressor as v2 says it."""
+    """Parse the compression to v2's form of the compressor."""
     if name is None or name == "none":
         return None
     if not isinstance(name, str):
@@ -110,10 +101,10 @@ def _parse_compression(name: Any, options: Any) -> dict[str, Any] | None:
 
 
 def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
-    """{"meta": …, "attrs": …}, the inverse of `parse_array`.
+    """Render the documents of an array, {"meta": …, "attrs": …}: the inverse of `parse_array`.
 
     Raises
-        UnsupportedError: the array has something that Zarr v1 cannot say.
+        UnsupportedError: Zarr v1 cannot represent the array.
     """
     if model.keys.separator != ".":
         raise UnsupportedError(
@@ -162,7 +153,7 @@ def _render_compression(compressor: dict[str, Any] | None) -> tuple[str, Any]:
     option = COMPRESSORS[name]
     if option is not None:
         return name, options.get(option, LEVEL)
-    # v1's own writer has no such option; zero is what it always does.
+    # v1's own writer does not have this option, and behaves as with 0.
     if options.get("blocksize") == 0:
         del options["blocksize"]
     return name, options

@@ -1,9 +1,9 @@
 """Zarr v2: `.zarray`, `.zgroup`, `.zattrs` and `.zmetadata` documents to models and back.
 
-An array's `order: F` becomes a leading "transpose", its byte order the "bytes" codec (of "|O" there is none:
-the object codec among its filters stands there), its filters and compressor "numcodecs.<id>" codecs after
-that. xarray's `_ARRAY_DIMENSIONS` attribute becomes the dimension names where it fits the shape, and stays an
-attribute where it does not.
+An array's `order: F` becomes a leading "transpose", its byte order the "bytes" codec (for "|O", the object
+codec among its filters takes that place), its filters and compressor "numcodecs.<id>" codecs after that.
+xarray's attribute `_ARRAY_DIMENSIONS` becomes the dimension names if it fits the shape, and else stays an
+attribute.
 
 Spec
     Zarr v2; xarray's "Zarr Encoding Specification" (`_ARRAY_DIMENSIONS`); zarr-python's `.zmetadata`.
@@ -35,14 +35,14 @@ ARRAY_MEMBERS = frozenset((
     "zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters",
     "dimension_separator",
 ))  # fmt: skip
-# Of a chain that did not come from a v2 document, a last codec of these is written as the compressor.
+# The last codec of a chain that does not come from a v2 document is its compressor, if it is one of these.
 COMPRESSORS = frozenset(("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"))
-# What documents that were seen before say.
+# Parsed documents, by their content.
 _known: ByContent[Parts] = ByContent()
 
 
 def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel | GroupModel:
-    """The array or group that the documents describe.
+    """Parse the documents of an array or group.
 
     Raises
         MetadataError, UnsupportedError: as `parse_array` and `parse_group`; there is neither document.
@@ -55,7 +55,7 @@ def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel | GroupMod
 
 
 def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
-    """The array that {".zarray": …, ".zattrs": …} describes; ".zattrs" may be missing.
+    """Parse the documents of an array, {".zarray": …, ".zattrs": …}; ".zattrs" may be missing.
 
     Raises
         MetadataError: a member is missing, malformed or contradicts another.
@@ -93,7 +93,7 @@ def _parse_parts(document: Mapping[str, Any]) -> Parts:
 
 
 def _find_object_codec(document: Mapping[str, Any]) -> str | None:
-    """The id of the filter that encodes objects: the first one known for that, else the first of all."""
+    """The id of the filter that encodes objects: the first known object codec, else the first filter."""
     filters = document.get("filters")
     items = filters if isinstance(filters, list) else []
     ids = [item["id"] for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
@@ -132,7 +132,7 @@ def _parse_codec(value: Any, role: str) -> CodecModel:
 def _split_dimensions(
     attributes: Mapping[str, Any], shape: tuple[int, ...]
 ) -> tuple[tuple[str | None, ...] | None, Mapping[str, Any]]:
-    """(dimension names, the other attributes); malformed names stay where they are."""
+    """(dimension names, the other attributes); malformed names stay among the attributes."""
     names = attributes.get(DIMENSIONS)
     if not isinstance(names, list) or len(names) != len(shape):
         return None, attributes
@@ -142,7 +142,7 @@ def _split_dimensions(
 
 
 def parse_group(documents: Mapping[str, Any], *, path: str) -> GroupModel:
-    """The group that {".zgroup": …, ".zattrs": …, ".zmetadata": …} describes; only ".zgroup" must be there.
+    """Parse the documents of a group; of ".zgroup", ".zattrs" and ".zmetadata" only the first is required.
 
     The group's own attributes are those of ".zattrs", never the copy in ".zmetadata".
 
@@ -188,7 +188,7 @@ def _parse_consolidated(value: Any, path: str) -> Consolidated | None:
         else:
             nodes.setdefault(check_node_path(node, where=path), {})[name] = document
     for node, document in orphans.items():
-        # Attributes with neither array nor group beside them describe nothing.
+        # Attributes without an array or group are ignored.
         if node in nodes:
             nodes[node][ATTRIBUTES_KEY] = document
     return Consolidated(nodes, parse_node, base=path)
@@ -218,10 +218,10 @@ def _check_format(document: Any) -> None:
 
 
 def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
-    """{".zarray": …, ".zattrs": …}, the inverse of `parse_array`; ".zattrs" only when not empty.
+    """Render the documents of an array: the inverse of `parse_array`; ".zattrs" only if there are attributes.
 
     Raises
-        UnsupportedError: the array has something that Zarr v2 cannot say.
+        UnsupportedError: Zarr v2 cannot represent the array.
     """
     if model.keys.name != "v2":
         raise UnsupportedError(f"chunk keys {model.keys.name!r} cannot be said in Zarr v2; it has 'v2' only")
@@ -301,9 +301,9 @@ def _join_dimensions(model: ArrayModel) -> dict[str, Any]:
 
 
 def render_group(model: GroupModel) -> dict[str, dict[str, Any]]:
-    """{".zgroup": …, ".zattrs": …, ".zmetadata": …}, the inverse of `parse_group`.
+    """Render the documents of a group: the inverse of `parse_group`.
 
-    ".zattrs" only when not empty, ".zmetadata" only when the model holds consolidated metadata.
+    ".zattrs" only if there are attributes, ".zmetadata" only if the model has consolidated metadata.
     """
     documents: dict[str, dict[str, Any]] = {GROUP_KEY: {"zarr_format": 2, **model.extra}}
     if model.attributes:

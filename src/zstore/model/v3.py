@@ -1,7 +1,7 @@
 """Zarr v3: `zarr.json` documents to models and back.
 
-Where the specification leaves a choice, rendering takes the form that v3.0 readers know: objects rather than
-short-hand names, the chunk-key separator always written, `attributes` always there.
+Where the specification allows several forms, documents are written in the one that v3.0 readers know: objects
+rather than short-hand names, always with the chunk-key separator and `attributes`.
 
 Spec
     Zarr v3 core, "Metadata" and "Extension definition".
@@ -35,12 +35,12 @@ ARRAY_MEMBERS = frozenset((*PARTS, "zarr_format", "node_type", "attributes", "st
 GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 SEPARATORS = {"default": "/", "v2": "."}
 _ABSENT = object()
-# What documents that were seen before say.
+# Parsed documents, by their content.
 _known: ByContent[Parts] = ByContent()
 
 
 def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel | GroupModel:
-    """The array or group that {"zarr.json": document} describes.
+    """Parse the document of an array or group, {"zarr.json": document}.
 
     Raises
         MetadataError, UnsupportedError: as `parse_array` and `parse_group`; a node_type that is neither.
@@ -57,7 +57,7 @@ def parse_node(documents: Mapping[str, Any], path: str) -> ArrayModel | GroupMod
 
 
 def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
-    """The array that {"zarr.json": document} describes.
+    """Parse the document of an array, {"zarr.json": document}.
 
     Raises
         MetadataError: a member is missing, malformed or contradicts another.
@@ -97,7 +97,7 @@ def _parse_parts(members: Mapping[str, Any]) -> Parts:
 
 
 def parse_group(documents: Mapping[str, Any], *, path: str) -> GroupModel:
-    """The group that {"zarr.json": document} describes.
+    """Parse the document of a group, {"zarr.json": document}.
 
     Raises
         MetadataError: a member is malformed, or consolidated metadata names a path outside the group.
@@ -162,7 +162,7 @@ def _parse_extension(value: Any, what: str) -> tuple[str, Mapping[str, Any], boo
 
 
 def _parse_point(value: Any, what: str) -> tuple[str, Mapping[str, Any]]:
-    """(name, configuration) at an extension point that nobody may ignore."""
+    """(name, configuration) of an extension that no reader may ignore."""
     name, configuration, must_understand = _parse_extension(value, what)
     if not must_understand:
         raise MetadataError(f"{what} {name!r} has must_understand false; no reader can do without it")
@@ -210,7 +210,7 @@ def _parse_codecs(value: Any) -> tuple[CodecModel, ...]:
 
 
 def _find_order(codecs: Iterable[CodecModel]) -> Order:
-    """The byte order of the items, which fill values in Base64 follow; little where none is said."""
+    """The byte order of the items, also that of fill values in Base64; little if the codecs have none."""
     for codec in codecs:
         if codec.name == "bytes":
             return "big" if codec.configuration.get("endian") == "big" else "little"
@@ -264,7 +264,7 @@ def _parse_extra(document: Mapping[str, Any], known: frozenset[str]) -> dict[str
 
 
 def _parse_consolidated(value: Any, path: str) -> Consolidated | None:
-    # Some releases of zarr-python wrote null where there is nothing.
+    # Some releases of zarr-python write null for no consolidated metadata.
     if value is None:
         return None
     if (
@@ -283,7 +283,7 @@ def _parse_consolidated(value: Any, path: str) -> Consolidated | None:
 
 
 def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
-    """{"zarr.json": document}, the inverse of `parse_array`."""
+    """Render the document of an array, {"zarr.json": document}: the inverse of `parse_array`."""
     document: dict[str, Any] = {
         "zarr_format": 3,
         "node_type": "array",
@@ -316,7 +316,7 @@ def _render_codec(codec: CodecModel) -> dict[str, Any]:
 
 
 def render_group(model: GroupModel) -> dict[str, dict[str, Any]]:
-    """{"zarr.json": document}, the inverse of `parse_group`."""
+    """Render the document of a group, {"zarr.json": document}: the inverse of `parse_group`."""
     document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": dict(model.attributes)}
     document.update(model.extra)
     if model.consolidated is not None:

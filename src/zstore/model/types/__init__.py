@@ -1,1 +1,1 @@
-"""Data types beyond the core ones, one file for each kind."""
+"""Data types beyond the core ones, one file for each family."""

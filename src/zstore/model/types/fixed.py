@@ -1,4 +1,4 @@
-"""Items of a fixed number of bytes or characters, and numpy's long floats.
+"""Data types of a fixed number of bytes or characters, and numpy's long floats.
 
 Spec
     Zarr v3 core, "r*"; zarr-extensions, "fixed_length_utf32"; zarr-python's "null_terminated_bytes" and
@@ -20,7 +20,7 @@ from zstore.model.order import Order
 
 
 class TextFill:
-    """A JSON string of at most as many characters; Zarr v2 writers also left 0 for the empty one."""
+    """Strings: a JSON string that is not too long; in Zarr v2, also 0 for the empty string."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         text = "" if zarr_format == 2 and _is_zero(value) else value
@@ -34,9 +34,9 @@ class TextFill:
 
 
 class BytesFill:
-    """The bytes in Base64, or (v3) as a list of integers; Zarr v2 writers also left 0.
+    """Bytes in Base64, or (v3) as a list of integers; in Zarr v2, also 0 for zero bytes.
 
-    `is_exact`: of text, trailing zero bytes may be left out; of raw bytes, none.
+    `is_exact` says that trailing zero bytes must not be left out.
     """
 
     def __init__(self, *, is_exact: bool) -> None:
@@ -57,7 +57,7 @@ class BytesFill:
 
 
 class BitsFill(BytesFill):
-    """A list of integers in v3, as the specification has it for "r*"; Base64 in v2."""
+    """Raw bits: written as a list of integers in v3, as the specification of "r*" says; Base64 in v2."""
 
     def __init__(self) -> None:
         super().__init__(is_exact=True)
@@ -83,7 +83,7 @@ def _parse_size(name: str, configuration: Mapping[str, Any], unit: int = 1) -> i
 
 
 class NullTerminatedBytes:
-    """Bytes filled up with zero bytes: numpy's "S"."""
+    """Bytes padded with zero bytes: numpy's "S"."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
@@ -100,7 +100,7 @@ class NullTerminatedBytes:
 
 
 class FixedLengthUtf32:
-    """Characters of four bytes each, filled up with zeros: numpy's "U"."""
+    """Characters of four bytes each, padded with zeros: numpy's "U"."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
@@ -116,7 +116,7 @@ class FixedLengthUtf32:
 
 
 class RawBytes:
-    """Bytes without a meaning: "r<bits>", and zarr-python's "raw_bytes". numpy's "V"."""
+    """Uninterpreted bytes, numpy's "V": "r<bits>", and zarr-python's "raw_bytes"."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
@@ -139,7 +139,7 @@ class RawBytes:
 
 
 class LongFloatFill(FloatFill):
-    """A number that a double can hold: JSON readers have no longer ones."""
+    """Long floats: a number that a double can represent, because JSON readers have no longer floats."""
 
     def render(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         if value != value:
@@ -150,7 +150,7 @@ class LongFloatFill(FloatFill):
 
 
 class LongDouble:
-    """numpy's long floats and complex numbers, which Zarr v2 alone can say, and this platform alone holds."""
+    """numpy's long floats and long complex numbers, which depend on the platform, and which only v2 has."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:

@@ -1,7 +1,7 @@
-"""Numbers of few bits, which numpy has through ml_dtypes: bfloat16, float4 to float8, int2 and int4.
+"""Small numbers, which numpy has through ml_dtypes: bfloat16, float4 to float8, int2 and int4.
 
-In memory, and before the "bytes" codec, every item takes whole bytes; the bits above the item's own mean
-nothing. "packbits" leaves them out.
+In memory, and before the "bytes" codec, every item takes whole bytes; the unused high bits are ignored. The
+codec "packbits" leaves them out.
 
 Spec
     zarr-extensions, data types bfloat16, float4_*, float6_*, float8_*, int2, int4, uint2, uint4, complex_*.
@@ -22,11 +22,11 @@ from zstore.model.dtype import DataType, refuse_configuration
 from zstore.model.fill import HEX, SPECIAL, ComplexFill, IntegerFill, refuse
 from zstore.model.order import Order
 
-# What ml_dtypes calls them, what their parts are, and those that are core types by another name.
+# ml_dtypes' names of complex types, the types of their parts, and other names of core types.
 COMPLEX = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
 COMPLEX_PARTS = {"complex32": "float16", "bcomplex32": "bfloat16"}
 CORE = {"complex_float32": "complex64", "complex_float64": "complex128"}
-# "NaN" where a type has several: the one that the extension names.
+# The bits of "NaN", for types that have several NaNs: as the extension specifies.
 NAN_BITS = {
     "bfloat16": 0x7FC0, "float8_e3m4": 0x78, "float8_e4m3": 0x7C, "float8_e4m3fn": 0x7F,
     "float8_e4m3b11fnuz": 0x80, "float8_e4m3fnuz": 0x80, "float8_e5m2": 0x7E, "float8_e5m2fnuz": 0x80,
@@ -41,7 +41,7 @@ def _ml_dtypes(name: str) -> Any:
 
 
 class SmallFloatFill:
-    """A number, "NaN" and infinities where the type has them, or the bits as a hex string."""
+    """Small floats: a number, "NaN" and infinities if the type has them, or the bits as a hex string."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         if isinstance(value, str):
@@ -54,7 +54,7 @@ class SmallFloatFill:
         low, high = float(limits.min), float(limits.max)
         if not low <= value <= high:
             raise refuse(value, dtype, f"a number from {low} to {high}")
-        # It takes no integer of more than 64 bits.
+        # As a float, because ml_dtypes takes no integer of more than 64 bits.
         return dtype.type(float(value))
 
     def _parse_text(self, text: str, dtype: np.dtype[Any]) -> Any:
@@ -65,7 +65,7 @@ class SmallFloatFill:
             return _from_bits(NAN_BITS[dtype.name], dtype)
         if text in SPECIAL:
             scalar = dtype.type(float(SPECIAL[text]))
-            # Types without infinities or NaN give the nearest number, or NaN.
+            # For a type without infinities or NaN, this is another number, or NaN.
             if str(float(scalar)) == SPECIAL[text]:
                 return scalar
         raise refuse(text, dtype, f'a value of the type, or "0x" and {digit_count} hex digits')
@@ -81,7 +81,7 @@ class SmallFloatFill:
 
 
 class SmallIntegerFill(IntegerFill):
-    """A JSON integer in range."""
+    """Small integers: a JSON integer in range."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         limits = _ml_dtypes(dtype.name).iinfo(dtype)
@@ -96,7 +96,7 @@ def _from_bits(bits: int, dtype: np.dtype[Any]) -> Any:
 
 
 class SmallNumber:
-    """Each of these types by its name; what ml_dtypes does not hold is refused by name."""
+    """Makes these data types by name; those that the installed ml_dtypes does not have are refused."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:

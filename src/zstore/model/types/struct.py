@@ -1,6 +1,6 @@
-"""Structured items: named fields one behind the other, without gaps.
+"""Structured data types: named fields, stored one after the other without gaps.
 
-Zarr v2 has fields that are themselves arrays; v3 has not. Such a field has a "shape" in the configuration.
+In Zarr v2, not in v3, fields can be arrays themselves; such a field has a "shape" in the configuration.
 
 Spec
     zarr-extensions, data types "struct" and "structured" (how zarr-python wrote it before); Zarr v2, "Data
@@ -26,7 +26,7 @@ LEGACY = "structured"
 
 
 class Field(NamedTuple):
-    """One field; `shape` is () but for v2's fields of several items."""
+    """One field; `shape` is () except for v2's fields that are arrays."""
 
     name: str
     data_type: DataType
@@ -34,16 +34,16 @@ class Field(NamedTuple):
 
     @property
     def numpy(self) -> Any:
-        """The field as numpy's dtypes take it."""
+        """The field as an entry of a numpy dtype."""
         return (
             (self.name, self.data_type.numpy, self.shape) if self.shape else (self.name, self.data_type.numpy)
         )
 
 
 class StructFill:
-    """{"field": its own fill value, …} in v3; Base64 of the stored bytes in v2 and in older v3 documents.
+    """Structured items: {"field": fill value, …} in v3; Base64 of the stored bytes in v2 and in older v3.
 
-    Other writers' forms are read as well: a list in the order of the fields, and 0 for zero bytes.
+    Forms of other writers are read, too: a list in the order of the fields, and 0 for zero bytes.
     """
 
     def __init__(self, fields: Sequence[Field], *, is_legacy: bool) -> None:
@@ -81,7 +81,7 @@ class StructFill:
 
 
 def _parse_field_fill(field: Field, value: Any, zarr_format: int, order: Order) -> bytes:
-    """The bytes of one field's fill value; one value stands for all items of the field."""
+    """Parse the fill value of one field to its bytes; a single value stands for all items of the field."""
     count = prod(field.shape)
     items = [value] * count
     if field.shape and isinstance(value, list):
@@ -100,7 +100,7 @@ def _flatten(value: list[Any], depth: int) -> list[Any]:
 
 
 class Struct:
-    """The row for a list of fields."""
+    """Makes structured data types from a list of fields."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:
@@ -150,7 +150,7 @@ def _parse_field(value: Any, depth: int) -> Field:
 
 
 def _fields_of(dtype: np.dtype[Any]) -> list[Field]:
-    """The fields of a numpy dtype, gaps between them left out.
+    """The fields of a numpy dtype, without the gaps between them.
 
     Raises
         UnsupportedError: fields that overlap, or have titles.

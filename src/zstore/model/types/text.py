@@ -1,4 +1,4 @@
-"""Items that are Python objects: strings and bytes of any length, and Zarr v2's "|O".
+"""Data types whose items are Python objects: strings and bytes of any length, and Zarr v2's "|O".
 
 Spec
     zarr-extensions, data types "string" and "bytes" ("variable_length_bytes" is zarr-python's name for the
@@ -21,7 +21,7 @@ from zstore.model.order import Order
 
 
 class StringFill:
-    """A JSON string; Zarr v2 writers also left integers, which every reader takes for their digits."""
+    """Strings: a JSON string; in Zarr v2, also an integer, which all readers take for its digits."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> str:
         if zarr_format == 2 and type(value) is int:
@@ -39,7 +39,7 @@ class StringFill:
 
 
 class BytesFill:
-    """Base64, or (v3) a list of integers; Zarr v2 writers left 0 where they meant no bytes."""
+    """Bytes: Base64, or (v3) a list of integers; in Zarr v2, also 0 for no bytes."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> bytes:
         if zarr_format == 2 and value == 0 and not isinstance(value, bool):
@@ -51,7 +51,7 @@ class BytesFill:
 
 
 class ObjectFill:
-    """Any JSON value, as it is."""
+    """Objects: any JSON value, unchanged."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         return value
@@ -61,7 +61,7 @@ class ObjectFill:
 
 
 def _string_dtype() -> np.dtype[Any]:
-    """What holds strings of any length: numpy 2's own dtype, objects before it."""
+    """The dtype of strings of any length: numpy 2's StringDType, objects with numpy 1."""
     made = getattr(np.dtypes, "StringDType", None)
     return np.dtype("O") if made is None else made()
 
@@ -102,7 +102,7 @@ class Bytes:
 
 
 class Object:
-    """Whatever one of Zarr v2's object codecs gives: lists, dicts, arrays, numbers."""
+    """Any objects that one of Zarr v2's object codecs decodes: lists, dicts, arrays, numbers."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:

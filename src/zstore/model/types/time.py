@@ -1,4 +1,4 @@
-"""Dates and durations as numpy counts them: 64-bit integers in a unit, the least of which is "not a time".
+"""Times and durations as in numpy: 64-bit counts of a unit, the lowest of which means "not a time".
 
 Spec
     zarr-extensions, data types "numpy.datetime64" and "numpy.timedelta64"; Zarr v2, kinds "M" and "m".
@@ -22,7 +22,7 @@ NOT_A_TIME = -(2**63)
 
 
 class TimeFill:
-    """An integer count of the unit, or "NaT"."""
+    """Times: an integer count of the unit, or "NaT"."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         number = int(value) if isinstance(value, float) and value.is_integer() else value
@@ -38,7 +38,7 @@ class TimeFill:
 
 
 class _Times:
-    """Either kind: a unit, and how many of it one count is."""
+    """The base of both types: a unit, and a multiple of it."""
 
     name: str
     kind: str
@@ -64,14 +64,14 @@ class _Times:
 
     @classmethod
     def _make(cls, unit: str, scale: int) -> DataType:
-        # A generic unit has no multiples: numpy takes "7generic" for none at all.
+        # A generic unit has no multiples: numpy would ignore the 7 of "7generic".
         dtype = np.dtype(f"{cls.kind}8" if unit == "generic" else f"{cls.kind}8[{scale}{unit}]")
         default = np.array([NOT_A_TIME], "i8").view(dtype)[0]
         return DataType(cls.name, {"unit": unit, "scale_factor": scale}, dtype, TimeFill(), default=default)
 
 
 class DateTime64(_Times):
-    """Moments, counted from 1970."""
+    """Points in time, counted from 1970."""
 
     name = "numpy.datetime64"
     kind = "M"
