@@ -56,14 +56,14 @@ class Bytes(Serializer):
         assert self.spec is not None, "bound before use"
         return unit if unit in (2, 4, 8) and unit * count == self.spec.dtype.itemsize else None
 
-    def turn(self) -> Any:
+    def swap_capsule(self) -> Any:
         """A capsule of the native codec that reverses parts of items; None if there are too many parts."""
         from zstore._ext.codecs import native
 
         assert self.spec is not None, "bound before use"
         if len(self.swaps) > native.PART_LIMIT:
             return None
-        return native.turn(self.spec.dtype.itemsize, self.swaps)
+        return native.swap_parts(self.spec.dtype.itemsize, self.swaps)
 
     def encoded_size(self, spec: ChunkSpec) -> int:
         return int(np.prod(spec.shape, dtype=object)) * spec.dtype.itemsize

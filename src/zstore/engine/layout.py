@@ -94,13 +94,13 @@ def _native_steps(chain: Chain) -> tuple[list[Any], tuple[str, ...]] | None:
         return None
     if not all(isinstance(codec, Transpose) for codec in chain.array_codecs):
         return None
-    turn = serializer.turn() if serializer.swap_unit is None else None
+    swap = serializer.swap_capsule() if serializer.swap_unit is None else None
     offers = [getattr(codec, "__zstore_codec__", None) for codec in chain.bytes_codecs]
-    if any(offer is None for offer in offers) or (serializer.swap_unit is None and turn is None):
+    if any(offer is None for offer in offers) or (serializer.swap_unit is None and swap is None):
         return None
     steps = [offer() for offer in offers if offer]
     names = tuple(codec.name for codec in chain.bytes_codecs)
-    return (steps, names) if turn is None else ([turn, *steps], (serializer.name, *names))
+    return (steps, names) if swap is None else ([swap, *steps], (serializer.name, *names))
 
 
 def _strides(chain: Chain) -> tuple[int, ...]:

@@ -1,1 +1,1 @@
-"""What each kind of plugin must do, as test classes to inherit from; zstore's own offers keep them too."""
+"""Contracts: test classes for plugins to inherit from, one for each kind; zstore itself passes them."""

@@ -1,4 +1,4 @@
-"""What every codec that takes chunks as arrays must do, as tests to inherit.
+"""The contract of array codecs and serializers, as test classes to inherit from.
 
     from zstore.codecs.base import ChunkSpec
     from zstore.testing.chunk_codecs import ArrayCodecContract, SerializerContract
@@ -36,9 +36,9 @@ Chunk = np.ndarray[Any, Any]
 class _ChunkContract(OptionContract):
     """The tests for codecs of both kinds."""
 
-    # The chunks that the codec is bound to, one after the other.
+    # The kinds of chunks to test the codec with.
     specs: ClassVar[tuple[ChunkSpec, ...]] = ()
-    # Whether decoding gives exactly what was encoded; else what is decoded must encode and decode to itself.
+    # Whether decoding gives exactly the original; else a decoded chunk must encode and decode to itself.
     is_lossless: ClassVar[bool] = True
 
     def make(self) -> Codec:
@@ -46,7 +46,7 @@ class _ChunkContract(OptionContract):
         raise NotImplementedError
 
     def chunks(self, spec: ChunkSpec) -> Iterator[Chunk]:
-        """Chunks like `spec` that the codec can hold; numbers from 0 to 100 unless this is overridden."""
+        """Chunks like `spec` to test with; numbers from 0 to 100, unless overridden."""
         generator = np.random.default_rng(7)
         noise = generator.integers(0, 2 if spec.dtype == bool else 101, spec.shape)
         yield noise.astype(spec.dtype)
@@ -66,7 +66,7 @@ class _ChunkContract(OptionContract):
                 yield spec, codec, chunk
 
     def as_memory(self, encoded: Any) -> Any:
-        """Encoded bytes as they come from a store."""
+        """Encoded chunks as the codec gets them to decode."""
         return encoded
 
     def test_what_is_encoded_decodes_to_the_same(self) -> None:
@@ -80,8 +80,8 @@ class _ChunkContract(OptionContract):
 
     def test_memory_in_another_order_gives_the_same(self) -> None:
         for spec, codec, chunk in self.samples():
-            turned = chunk.copy(order="F")
-            assert _bytes(codec.encode(turned)) == _bytes(codec.encode(chunk)), spec
+            reordered = chunk.copy(order="F")
+            assert _bytes(codec.encode(reordered)) == _bytes(codec.encode(chunk)), spec
 
     def test_nothing_given_is_changed(self) -> None:
         for _, codec, chunk in self.samples():
@@ -143,9 +143,9 @@ class ArrayCodecContract(_ChunkContract):
 class SerializerContract(_ChunkContract):
     """For codecs from array to bytes: inherit, give `specs` and `make`."""
 
-    # How many damaged copies of each encoded chunk to decode.
+    # The number of damaged copies of each encoded chunk to decode.
     damage_count: ClassVar[int] = 60
-    # Whether it knows where its bytes end, and takes no more for damage.
+    # Whether the codec refuses bytes after the end of its own.
     knows_its_end: ClassVar[bool] = True
 
     def make(self) -> Serializer:
@@ -196,7 +196,7 @@ class SerializerContract(_ChunkContract):
 
 
 def _bytes(given: Any) -> bytes:
-    """Encoded bytes, or the bits of a chunk; of objects, whose bits are addresses, how they are written."""
+    """Encoded bytes, or the bits of a chunk to compare; of objects, whose bits are addresses, their repr."""
     if isinstance(given, np.ndarray) and given.dtype.kind in "OT":
         return repr(given.tolist()).encode()
     return given.tobytes() if isinstance(given, np.ndarray) else bytes(given)

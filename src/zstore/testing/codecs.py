@@ -1,4 +1,4 @@
-"""What every bytes codec must do, as tests to inherit.
+"""The contract of bytes codecs, as a test class to inherit from.
 
     from zstore.testing.codecs import CodecContract
 
@@ -6,8 +6,8 @@
         def make(self):
             return MyCodec(level=3)
 
-`NativeCodecContract` is for those whose work the compiled batch does, by their C functions. Damage is drawn
-from a fixed seed, so a failure repeats.
+`NativeCodecContract` is for codecs with a capsule, whose C functions the kernels call. Damage is drawn from a
+fixed seed, so a failure repeats.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from zstore.testing.contract import Contract, needs
 
 PLAIN = (str, bytes, int, float, bool, type(None), tuple, np.dtype)
 BOMB_SIZE = 1 << 25
-# Values that options may have; those that one refuses are not tried.
+# Values to try for options; those that an option refuses are skipped.
 VALUES: tuple[Any, ...] = (False, True, 0, 1, 2, 3, 4, 5, 7, 9, 16, 1000, -1, 0.5)
 
 __all__ = ["CodecContract", "NativeCodecContract", "OptionContract", "damage"]
 
 
 def damage(encoded: bytes, draw: random.Random, count: int) -> Iterator[bytes]:
-    """Shorter, longer and changed copies of `encoded`; changes gather where headers are."""
+    """Shorter, longer and changed copies of `encoded`; most changes are where headers are."""
     for _ in range(count if encoded else 0):
         place = min(draw.randrange(len(encoded)), draw.choice([16, 64, len(encoded) - 1]))
         changed = bytearray(encoded)
@@ -61,10 +61,10 @@ def damage(encoded: bytes, draw: random.Random, count: int) -> Iterator[bytes]:
 
 
 def _varied(codec: Codec) -> Iterator[dict[str, Any]]:
-    """The codec's own configuration with one declared option after the other changed."""
+    """The codec's configurations with one declared option changed."""
     base = json.loads(json.dumps(codec.to_configuration()))
     for option in codec.options:
-        # The words that an option takes are in what it expects.
+        # The words that an option allows are in the text of what it expects.
         words = [
             word for word in option.expected.replace("'", " ").replace(",", " ").split() if len(word) > 1
         ]
@@ -83,7 +83,7 @@ def _varied(codec: Codec) -> Iterator[dict[str, Any]]:
 
 
 def _peak(work: Callable[[], Any]) -> int:
-    """How much more memory the process had at most while the work was done; 0 where nobody says."""
+    """The most bytes by which the process's memory grew during the work; 0 if the system does not tell."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         before = _status("VmHWM")
@@ -100,21 +100,21 @@ def _status(name: str) -> int:
 
 
 class OptionContract(Contract):
-    """What codecs of every kind promise of their configuration."""
+    """The tests of configurations, for codecs of every kind."""
 
     def make(self) -> Codec:
         """The codec to test."""
         raise NotImplementedError
 
     def make_again(self) -> Codec:
-        """The codec that its own configuration makes, on its way through JSON."""
+        """A codec made from the configuration of `make()`, by way of JSON."""
         codec = self.make()
         return type(codec).from_configuration(json.loads(json.dumps(codec.to_configuration())))
 
     def test_the_configuration_makes_the_same_codec(self) -> None:
         assert self.make_again().to_configuration() == self.make().to_configuration()
 
-    # Further configurations to try, of a codec that does not declare its `options`.
+    # Further configurations to try, for a codec that does not declare its `options`.
     configurations: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
     def test_no_option_is_lost(self) -> None:
@@ -151,15 +151,15 @@ class OptionContract(Contract):
 
 
 class CodecContract(OptionContract):
-    """Inherit, give `make`, and pytest finds the rest."""
+    """The tests of a bytes codec: inherit and define `make`."""
 
-    # How many bytes to encode; a codec of items takes multiples of their size only.
+    # The numbers of bytes to encode; for a codec of items, multiples of their size.
     sizes: ClassVar[tuple[int, ...]] = (0, 1, 7, 16, 127, 128, 129, 4096, 65537, 300_000)
-    # How many damaged copies of each encoded chunk to decode.
+    # The number of damaged copies of each encoded chunk to decode.
     damage_count: ClassVar[int] = 200
-    # What `make` has bound the codec to, if it has.
+    # The chunks that `make` has bound the codec to, if any.
     bound_to: ClassVar[ChunkSpec | None] = None
-    # Whether it knows where its bytes end, and takes no more for damage.
+    # Whether the codec refuses bytes after the end of its own.
     knows_its_end: ClassVar[bool] = True
 
     def make(self) -> BytesCodec:
@@ -167,7 +167,7 @@ class CodecContract(OptionContract):
         raise NotImplementedError
 
     def samples(self) -> Iterator[bytes]:
-        """Bytes of every size: noise, smooth numbers, one value."""
+        """Bytes of every size: noise, smooth numbers, a single value."""
         generator = np.random.default_rng(7)
         for size in self.sizes:
             smooth = np.cumsum(generator.integers(-2, 3, size // 4 + 1), dtype=np.int32)
@@ -211,9 +211,9 @@ class CodecContract(OptionContract):
         try:
             encoded = bytes(codec.encode(memoryview(bytes(BOMB_SIZE))))
         except (CodecError, ValueError):
-            return  # it takes chunks of one size
+            return  # the codec is bound to chunks of another size
         if len(encoded) > BOMB_SIZE // 8:
-            return  # it does not compress
+            return  # the codec does not compress
         for size_limit in (0, 1000):
             tracemalloc.start()
             try:
@@ -288,7 +288,7 @@ class CodecContract(OptionContract):
             assert part is None or part == sample[start : start + size]
 
     def _decode(self, codec: BytesCodec, encoded: bytes, size_limit: int) -> bytes | None:
-        """What comes out, checked against the limit; None for an error that says so. Others are failures."""
+        """The decoded bytes, checked against the limit; None for a CodecError or an UnsupportedError."""
         try:
             decoded = bytes(codec.decode(memoryview(encoded), size_limit))
         except (CodecError, UnsupportedError):
@@ -298,7 +298,7 @@ class CodecContract(OptionContract):
 
 
 class NativeCodecContract(CodecContract):
-    """For codecs that offer a capsule. zstore must know the codec by its name: install the package first."""
+    """The tests of a codec with a capsule; its package must be installed, for zstore to find it by name."""
 
     def test_the_compiled_batch_does_the_work(self, tmp_path: Path) -> None:
         codec = self.make()

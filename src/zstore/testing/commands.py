@@ -1,11 +1,11 @@
-"""What every word of the command line must do, as tests to inherit.
+"""The contract of subcommands of the command `zstore`, as a test class to inherit from.
 
     from zstore.testing.commands import CommandContract
 
     class TestServe(CommandContract):
         name = "serve"
 
-zstore must know the word: install the package first.
+The package must be installed, for zstore to find the command by its name.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["CommandContract"]
 
 
 class CommandContract(Contract):
-    """Inherit, give `name`, and pytest finds the rest."""
+    """The tests of a subcommand: inherit and define `name`."""
 
     # The word that follows "zstore".
     name: str
 
     @staticmethod
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        """What `zstore WORDS` ends in, in a process of its own."""
+        """Run `zstore WORDS` in a process of its own."""
         line = [sys.executable, "-m", "zstore", *words]
         return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
 
     def make(self) -> Any:
-        """The command that is offered."""
+        """The offered command."""
         return commands.resolve(self.name)
 
     def test_it_is_a_command_of_that_name(self) -> None:
@@ -63,7 +63,7 @@ class CommandContract(Contract):
 
 @cache
 def _listed() -> frozenset[str]:
-    """The words that `zstore --help` begins its lines with."""
+    """The first words of the lines of `zstore --help`."""
     return frozenset(
         line.split()[0] for line in CommandContract.run("--help").stdout.splitlines() if line.strip()
     )

@@ -1,4 +1,4 @@
-"""What all contracts share: promises that can be switched off by name, and ways to make calls fail."""
+"""Shared by all contracts: flags that switch tests off, and ways to make calls fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Contract", "broken_attributes", "broken_calls", "broken_files", "nee
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-# Not the socket's `send`: by that threads wake event loops.
+# Without the socket's `send`, which threads use to wake event loops.
 CALLS = (
     (builtins, ("open",)),
     (io, ("open",)),
@@ -31,7 +31,7 @@ PLAIN = (str, bytes, int, float, bool, type(None), Path)
 
 
 def needs(*capabilities: str) -> Callable[[T], T]:
-    """Mark a test as one that runs only where the class has all of these flags switched on."""
+    """A decorator of tests that run only in classes where all of these flags are true."""
 
     def mark(test: T) -> T:
         test.needs = capabilities  # type: ignore[attr-defined]
@@ -41,7 +41,7 @@ def needs(*capabilities: str) -> Callable[[T], T]:
 
 
 class Contract:
-    """A class of tests to inherit from; where it switches a flag off, tests that `needs` it are left out."""
+    """The base of contracts; a class that sets a flag to false leaves out the tests that need it."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -56,28 +56,28 @@ class Contract:
 
 @contextmanager
 def broken_files(place: Path) -> Iterator[None]:
-    """While this is held, files below `place` cannot be opened, by whatever call and whoever asks.
+    """A context in which files below `place` cannot be opened, by any call of any user.
 
-    A link to itself takes the place of each: that is no missing file, and no right to read makes up for it.
+    Each is replaced by a link to itself: not a missing file, and unreadable even to root.
     """
     moved = []
     files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
     for path in files:
-        aside = path.with_name(path.name + ".aside")
-        path.rename(aside)
+        backup = path.with_name(path.name + ".backup")
+        path.rename(backup)
         path.symlink_to(path.name)
-        moved.append((path, aside))
+        moved.append((path, backup))
     try:
         yield
     finally:
-        for path, aside in moved:
+        for path, backup in moved:
             path.unlink(missing_ok=True)
-            aside.rename(path)
+            backup.rename(path)
 
 
 @contextmanager
 def broken_calls() -> Iterator[None]:
-    """While this is held, what this thread asks of files and sockets through Python fails."""
+    """A context in which this thread's calls for files and sockets through Python fail."""
     thread = threading.get_ident()
 
     def failing(real: Any) -> Any:
@@ -97,13 +97,13 @@ def broken_calls() -> Iterator[None]:
 
 @contextmanager
 def broken_attributes(target: Any) -> Iterator[None]:
-    """While this is held, everything that `target` keeps fails when it is used, but for names and numbers."""
+    """A context in which objects in the attributes of `target` fail when used, but not plain values."""
     kept = {name: value for name, value in getattr(target, "__dict__", {}).items() if not _is_plain(value)}
     try:
         for name in kept:
             object.__setattr__(target, name, _Broken())
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what was begun is never finished
+            warnings.simplefilter("ignore")  # operations that were begun are never finished
             yield
     finally:
         for name, value in kept.items():
@@ -121,7 +121,7 @@ def _fail(*_: Any, **__: Any) -> NoReturn:
 
 
 class _Broken:
-    """Fails at whatever is done with it."""
+    """An object whose every use raises OSError."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

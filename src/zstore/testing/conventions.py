@@ -1,4 +1,4 @@
-"""What every convention must do, as tests to inherit.
+"""The contract of conventions, as a test class to inherit from.
 
 from zstore.testing.conventions import ConventionContract
 
@@ -30,7 +30,7 @@ NONSENSE: tuple[Any, ...] = (None, "", "nonsense", -1, 1.5, True, [], ["x"], [[]
 
 
 class DocumentArray:
-    """An array made of a document, as conventions see one."""
+    """An array made from a document, with the interface that conventions use."""
 
     def __init__(self, path: str, document: Mapping[str, Any], values: Any, zarr_format: int) -> None:
         self.path, self.zarr_format = path, zarr_format
@@ -45,7 +45,7 @@ class DocumentArray:
 
 
 class DocumentGroup:
-    """A group made of a document, as conventions see one."""
+    """A group made from a document, with the interface that conventions use."""
 
     def __init__(self, path: str, attributes: Mapping[str, Any], zarr_format: int) -> None:
         self.path, self.attrs, self.zarr_format = path, attributes, zarr_format
@@ -62,9 +62,9 @@ class DocumentGroup:
 
 
 def build_tree(documents: Documents, geo: GeoModel, zarr_format: int) -> DocumentGroup:
-    """The hierarchy that `documents` describe, with arrays of data that hold nothing but their fill value.
+    """The hierarchy that `documents` describe; data arrays contain nothing but their fill value.
 
-    Groups that only lie on the way to a document have no attributes.
+    Groups that have no document themselves, but nodes below, have no attributes.
     """
     root = DocumentGroup("", documents.get("", {}).get("attributes", {}), zarr_format)
     shapes = {grid.path: grid.shape for grid in geo.grids}
@@ -92,7 +92,7 @@ def build_tree(documents: Documents, geo: GeoModel, zarr_format: int) -> Documen
 
 
 def sample_models() -> list[GeoModel]:
-    """Rasters and pyramids that every convention has to cope with, from the plain to the awkward."""
+    """Rasters and pyramids that every convention must handle, from plain to unusual ones."""
     utm = Affine(10.0, 0.0, 300000.0, 0.0, -10.0, 5000040.0)
     band = Variable(np.dtype("uint16"), ("y", "x"), nodata=0, scale_factor=0.0001, add_offset=0.0, units="1")
     height = Variable(np.dtype("float32"), ("time", "lat", "lon"), nodata=-9999.0, area_or_point="Point")
@@ -114,7 +114,7 @@ def sample_models() -> list[GeoModel]:
 
 
 def _described(pyramid: GeoModel) -> GeoModel:
-    """A pyramid with time, bands and a word of a catalogue."""
+    """A pyramid with time, bands and STAC metadata."""
     bands = (
         Band("B02", "blue", "blue", 0.49, 0.1),
         Band("B08", common_name="nir", wavelength=0.842, others={"gsd": 10}),
@@ -130,14 +130,14 @@ def _described(pyramid: GeoModel) -> GeoModel:
 
 
 class ConventionContract:
-    """Inherit, give `make`, and pytest finds the rest."""
+    """The tests of a convention: inherit and define `make`."""
 
     def make(self) -> Convention:
         """The convention to test."""
         raise NotImplementedError
 
     def rendered(self) -> Iterator[tuple[Documents, GeoModel, int]]:
-        """What it writes of each model in each format, refusals (MetadataError) left out."""
+        """The documents that the convention renders for each model in each format, unless it refuses."""
         for geo in sample_models():
             for zarr_format in (2, 3):
                 try:
@@ -185,9 +185,9 @@ def _check_document(path: str, document: Mapping[str, Any]) -> None:
 
 
 def _nodes(documents: Documents, geo: GeoModel, zarr_format: int) -> Iterator[tuple[str, Any, Any]]:
-    """(path, node, group above) of the hierarchy, as `documents` alone describe it.
+    """(path, node, group above) of the hierarchy that has only the attributes of `documents`.
 
-    The built-in conventions make the nodes; none of their attributes stays.
+    The nodes themselves come from the built-in conventions.
     """
     base = render_geo(geo, zarr_format)[0]
     for path, document in base.items():

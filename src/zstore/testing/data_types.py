@@ -1,11 +1,11 @@
-"""What every data type must do, as tests to inherit.
+"""The contract of data types, as a test class to inherit from.
 
     from zstore.testing.data_types import DataTypeContract
 
     class TestMyType(DataTypeContract):
         names = ("acme.angle", {"name": "acme.angle", "configuration": {"unit": "turn"}})
 
-zstore must know the types by these names: install the package first. Bits are drawn from a fixed seed.
+The package must be installed, for zstore to find the types by these names. Items are drawn from a fixed seed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Items = np.ndarray[Any, Any]
 
 
 class DataTypeContract:
-    """Inherit, give `names`, and pytest finds the rest."""
+    """The tests of data types: inherit and define `names`."""
 
-    # The `data_type` members of Zarr v3 documents to try: names, or names and configurations.
+    # The `data_type` members of Zarr v3 documents to test: names, or names with configurations.
     names: ClassVar[tuple[str | Mapping[str, Any], ...]] = ()
 
     def items(self, data_type: DataType) -> Items:
-        """Items of any bits, 13 of them; to be overridden where not all bits mean something."""
+        """13 items of random bits; to be overridden if not all bit patterns are valid."""
         raw = np.random.default_rng(3).bytes(13 * data_type.numpy.itemsize)
         return np.frombuffer(raw, data_type.numpy)
 
     def options(self, data_type: DataType) -> Iterator[dict[str, Any]]:
-        """How arrays of it are made, as `create_array` takes it."""
+        """Options of `create_array` for arrays of the type."""
         if 3 in data_type.formats:
             yield {}
             yield {"shards": (10,)}
@@ -107,7 +107,7 @@ class DataTypeContract:
                 create_array(store, shape=(13,), chunks=(5,), dtype=data_type, **options)[...] = items
                 array = open_array(store, mode="r")
                 assert array[...].dtype == data_type.numpy
-                # Zarr v2 has no names: of two types that numpy holds alike, another may come back.
+                # Zarr v2 has no names, so another type with the same dtype may be read back.
                 assert array.zarr_format == 2 or array.model.data_type == data_type
                 found = [data_type.fill_bits(item) for item in array[...]]
                 assert found == [data_type.fill_bits(item) for item in items], options

@@ -1,11 +1,11 @@
-"""What every resampling method must do, as tests to inherit.
+"""The contract of resampling methods, as a test class to inherit from.
 
     from zstore.testing.resamplers import ResamplerContract
 
     class TestMyMethod(ResamplerContract):
         method = "acme.middle"
 
-zstore must know the method by its name: install the package first.
+The package must be installed, for zstore to find the method by its name.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ __all__ = ["ResamplerContract"]
 Cells = np.ndarray[Any, Any]
 
 SHAPES = (((7,), (2,)), ((8, 6), (2, 3)), ((9, 5), (4, 4)), ((1, 1), (3, 2)), ((3, 8, 9), (1, 2, 2)))
-"""Shapes and factors to try; some leave windows cut at the edges."""
+"""Shapes and factors to test; some windows are cut at the edges."""
 
 
 class ResamplerContract(Contract):
-    """Inherit, give `method`, and pytest finds the rest."""
+    """The tests of a resampling method: inherit and define `method`."""
 
     # The name that the method is offered under.
     method: str
-    # The data types to try.
+    # The dtypes to test.
     dtypes: ClassVar[tuple[str, ...]] = ("uint8", "int16", "float32", "float64")
-    # Whether each cell is made of its own window of `factors` cells alone, as a plugin's must be: pyramids
+    # Whether each cell depends only on its own window of `factors` cells, as it must for plugins: pyramids
     # are made piece by piece.
     has_own_windows: ClassVar[bool] = True
 
     def samples(self) -> Iterator[tuple[Cells, tuple[int, ...]]]:
-        """Arrays and factors."""
+        """Arrays to resample, with factors."""
         draw = np.random.default_rng(5)
         for dtype in self.dtypes:
             for shape, factors in SHAPES:
                 yield draw.integers(1, 100, shape).astype(dtype), factors
 
     def make(self) -> Any:
-        """An instance of what is offered."""
+        """An instance of the offered class."""
         return resamplers.resolve(self.method)()
 
     def test_the_result_has_a_cell_for_each_window(self) -> None:

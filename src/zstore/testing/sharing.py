@@ -1,4 +1,4 @@
-"""The part of the store contract that is about many threads and many processes at once."""
+"""The part of the store contract for many threads and many processes at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["StoreSharing", "run_forked"]
 
 
 class StoreSharing(Contract):
-    """What holds while others use the same store; see `zstore.testing.stores.StoreContract`."""
+    """The tests of concurrent use; see `zstore.testing.stores.StoreContract`."""
 
     can_list: bool
 
@@ -126,11 +126,11 @@ class StoreSharing(Contract):
 
 
 def run_forked(actions: list[Callable[[], None]], seconds: float = 60.0) -> list[int]:
-    """Run each in a forked child: their exit codes, 0 for those that raised nothing."""
+    """Run each action in a forked child; gives their exit codes, 0 for those that raised nothing."""
     children = []
     for action in actions:
         with warnings.catch_warnings():
-            # From Python 3.12 on, forking where there are threads warns; that it works is what is tested.
+            # Python 3.12 and later warn of forking a process with threads, which is what is tested here.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if not child:

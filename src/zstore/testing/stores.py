@@ -1,11 +1,11 @@
-"""The promises of a store, as tests: inherit from `StoreContract` and say how your store is made.
+"""The contract of stores, as a test class to inherit from.
 
     class TestAcmeStore(StoreContract):
         def make_store(self, place):
             return AcmeStore(place / "acme")
 
-pytest is needed by whoever runs this, not by zstore. A promise that a store cannot keep is switched off by
-the flag that names it, where everybody can see it.
+It needs pytest, which zstore itself does not. A promise that a store cannot keep is switched off by its flag
+in the class, where everyone can see it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ UNICODE_KEYS = ("é/ü", "数据/块", "a b/c d", "100%/x", "a+b&c=d", "q?a#b", 
 
 
 class StoreContract(StoreSharing):
-    """Every promise that `zstore.storage.base.Store` makes.
+    """The tests of every promise of `zstore.storage.base.Store`: inherit and define `make_store`.
 
-    can_write           put and delete work; where not, `make_store_with` fills the store in its own way
+    can_write           put and delete work; if not, `make_store_with` must be defined
     can_list            list, list_children and delete_prefix work
     can_reopen          `open_store(store.url)` reaches the same values
     can_pickle          an unpickled store reaches the same values
-    has_whole_puts      readers see a value whole or not at all, while it is being replaced
+    has_whole_puts      while a value is being replaced, readers get the old or the new one
     excludes_threads    `lock` keeps other threads that lock the same key waiting
-    shares_processes    what one process puts, others get, and several may write at once
+    shares_processes    several processes can read and write the same values at once
     excludes_processes  `lock` keeps other processes that lock the same key waiting
-    tells_trouble       what fails is an error, never a missing value
+    tells_trouble       failures are errors, never missing values
     """
 
     can_write = True
@@ -62,7 +62,7 @@ class StoreContract(StoreSharing):
     tells_trouble = True
 
     many = 1200
-    """How many keys are more than one page of a listing."""
+    """A number of keys that is more than one page of a listing."""
 
     def make_store(self, place: Path) -> Store:
         """A new, empty store; `place` is an empty directory of this test."""
@@ -77,7 +77,7 @@ class StoreContract(StoreSharing):
 
     @pytest.fixture
     def filled(self, tmp_path: Path) -> Any:
-        """Gives a function from values to a store that holds them; closes what it made."""
+        """A fixture: a function from values to a store that has them; the stores are closed afterwards."""
         made: list[Store] = []
 
         def make(values: dict[str, bytes] | None = None) -> Store:
@@ -348,7 +348,7 @@ class StoreContract(StoreSharing):
         assert sorted(entry.key for entry in store.entries("a")) == ["a/b", "a/c/0"]
         entry = store.entry("ab/c")
         assert (entry.key, entry.size) == ("ab/c", 3)
-        # Lists and answers say one and the same version of a value.
+        # Listings and single entries have the same version of a value.
         assert list(store.entries("ab")) == [entry] == [store.entry("ab/c")]
         assert store.entry("a") is None
         if self.can_write and entry.version is not None:
@@ -406,10 +406,10 @@ class StoreContract(StoreSharing):
     # Trouble
 
     def broken(self, store: Store) -> AbstractContextManager[None]:
-        """While this is held, what `store` keeps its values in fails, as a dead server or disk does.
+        """A context in which the storage behind `store` fails, as a dead server or disk does.
 
-        By default whatever the object holds fails, beside its files and Python's calls for files and sockets,
-        which fail in any case. Override it for a store that none of these reaches.
+        By default all objects in the store's attributes fail. The tests also make its files, and Python's
+        calls for files and sockets, fail. Override it for a store that none of these affects.
         """
         return broken_attributes(store)
 
@@ -478,7 +478,7 @@ class StoreContract(StoreSharing):
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """What is answered, or an exception that says what was raised, and keeps nothing of it alive."""
+    """The answer, or an exception with the text of what was raised (which would keep objects alive)."""
     try:
         return ask()
     except Exception as error:
@@ -486,7 +486,7 @@ def _answer(ask: Callable[[], Any]) -> Any:
 
 
 def _is_noticed(store: Store, way: AbstractContextManager[None]) -> bool:
-    """Whether something failed while the store was broken this way; all other answers must be right."""
+    """Whether a call failed while the store was broken this way; the answers of all others must be right."""
     value = TROUBLED["a/b"]
     asked: list[tuple[Callable[[], Any], Any]] = [
         (lambda: store.get("a/b"), value),
@@ -506,7 +506,7 @@ def _is_noticed(store: Store, way: AbstractContextManager[None]) -> bool:
 
 
 def _plain(answer: Any) -> Any:
-    """The answer of a store with bytes in the place of buffers, and without versions."""
+    """The answer of a store with bytes instead of buffers, and without versions."""
     if isinstance(answer, memoryview | bytearray):
         return bytes(answer)
     if isinstance(answer, Part):

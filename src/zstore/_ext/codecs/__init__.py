@@ -1,1 +1,1 @@
-"""Codecs between bytes and chunks: compressors and checksums, byte order, items of any length."""
+"""The native codecs: compressors, checksums, filters, byte order, and items of variable length."""

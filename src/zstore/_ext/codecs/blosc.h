@@ -98,7 +98,7 @@ static int32_t zs_blosc_blocksize(const zs_blosc_params *params, int32_t typesiz
 
 /* --- writing ------------------------------------------------------------------------------------------------- */
 
-/* The stream's size, or 0 or less where it did not get smaller than `capacity`. */
+/* Compress one stream: its size, or 0 or less if it does not fit `capacity`. */
 static int64_t zs_blosc_compress(const zs_blosc_params *params, const uint8_t *src, int32_t size, uint8_t *dst,
                                  int32_t capacity) {
     switch (params->compressor) {
@@ -123,7 +123,7 @@ static int64_t zs_blosc_compress(const zs_blosc_params *params, const uint8_t *s
     }
 }
 
-/* The block as it is compressed: `src` itself, or its shuffled copy in `scratch`; NULL when shuffling failed. */
+/* Shuffle one block before it is compressed: `src` itself or a copy in `scratch`; NULL if shuffling failed. */
 static const uint8_t *zs_blosc_filter(int flags, int32_t typesize, int32_t size, const uint8_t *src, uint8_t *scratch) {
     if (flags & ZS_BLOSC_SHUFFLE && typesize > 1)
         return blosc2_shuffle(typesize, size, src, scratch) < 0 ? NULL : scratch;
@@ -132,7 +132,7 @@ static const uint8_t *zs_blosc_filter(int flags, int32_t typesize, int32_t size,
     return src;
 }
 
-/* One block to `dst`: its size there, 0 where it does not fit. */
+/* Encode one block into `dst`: its size there, 0 if it does not fit. */
 static int32_t zs_blosc_encode_block(const zs_blosc_params *params, const uint8_t *block, int32_t size, int32_t streams,
                                      uint8_t *dst, int32_t capacity) {
     int32_t stream_size = size / streams, at = 0;
@@ -152,7 +152,7 @@ static int32_t zs_blosc_encode_block(const zs_blosc_params *params, const uint8_
     return at;
 }
 
-/* Where a block's streams end, as far as their sizes say; 0 where that is not in the frame. */
+/* The end of a block's streams by their stored sizes; 0 if that lies outside the frame. */
 static uint32_t zs_blosc_block_end(const zs_blosc_frame *frame, uint32_t offset, int32_t streams) {
     uint32_t src_size = (uint32_t)frame->src_size;
     for (int32_t stream = 0; stream < streams; stream++) {
@@ -165,8 +165,9 @@ static uint32_t zs_blosc_block_end(const zs_blosc_frame *frame, uint32_t offset,
     return offset;
 }
 
-/* Offsets and blocks behind the header: the frame's size, 0 where it does not fit, or a negative status. Only bytes
- * start .. end of what is encoded, whole blocks, are at `fresh`; other blocks are copied from the frame `old`. */
+/* Write offsets and blocks after the header: the frame's size, 0 if it does not fit, or a negative status. `fresh` has
+ * the bytes start .. end of the decoded whole, whole blocks, to encode; other blocks are copied from the frame `old`.
+ */
 static int64_t zs_blosc_encode_blocks(const zs_blosc_params *params, int flags, int32_t blocksize, int32_t size,
                                       const uint8_t *fresh, size_t start, size_t end, const zs_blosc_frame *old,
                                       uint8_t *dst, int32_t capacity) {
@@ -248,7 +249,7 @@ static int64_t zs_blosc_encode(const void *state, const void *src, size_t src_si
 
 /* --- reading ------------------------------------------------------------------------------------------------- */
 
-/* Reads the header and checks it against what is there: 0 or ZSTORE_EDAMAGED. */
+/* Read the header and check it against the frame's size: 0 or ZSTORE_EDAMAGED. */
 static int zs_blosc_parse(zs_blosc_frame *frame, const void *src, size_t src_size) {
     const uint8_t *header = src;
     if (src_size < ZS_BLOSC_HEADER || src_size > INT32_MAX) return ZSTORE_EDAMAGED;
@@ -273,7 +274,7 @@ static int zs_blosc_parse(zs_blosc_frame *frame, const void *src, size_t src_siz
     return frame->block_count > (frame->src_size - ZS_BLOSC_HEADER) / 4 ? ZSTORE_EDAMAGED : 0;
 }
 
-/* One stream of `size` bytes to `dst`: how many came out, or a negative status. */
+/* Decompress one stream of `size` bytes into `dst`: the number of bytes, or a negative status. */
 static int64_t zs_blosc_decompress(int format, const uint8_t *src, int32_t src_size, uint8_t *dst, int32_t size) {
     int made;
     switch (format) {
@@ -288,7 +289,7 @@ static int64_t zs_blosc_decompress(int format, const uint8_t *src, int32_t src_s
     }
 }
 
-/* The streams of one block, still shuffled, to `dst`: 0 or a negative status. */
+/* Decompress the streams of one block, which stay shuffled, into `dst`: 0 or a negative status. */
 static int zs_blosc_decode_streams(const zs_blosc_frame *frame, int32_t block, int32_t block_size, uint8_t *dst) {
     int split = !(frame->flags & ZS_BLOSC_UNSPLIT) && block_size == frame->blocksize &&
                 frame->typesize <= ZS_BLOSC_MAX_SPLITS && block_size / frame->typesize >= ZS_BLOSC_MIN_STREAM;
@@ -314,7 +315,7 @@ static int zs_blosc_decode_streams(const zs_blosc_frame *frame, int32_t block, i
     return 0;
 }
 
-/* One block to `dst`, shuffling undone: 0 or a negative status. */
+/* Decode one block into `dst`: 0 or a negative status. */
 static int zs_blosc_decode_block(const zs_blosc_frame *frame, int32_t block, int32_t block_size, uint8_t *dst) {
     int32_t typesize = frame->typesize;
     int bytes = frame->flags & ZS_BLOSC_SHUFFLE && typesize > 1;
@@ -329,7 +330,7 @@ static int zs_blosc_decode_block(const zs_blosc_frame *frame, int32_t block, int
     return done < 0 ? ZSTORE_EINTERNAL : 0;
 }
 
-/* Bytes start .. start + size of the decoded whole, which the caller has checked to exist, to `dst`. */
+/* Decode bytes start .. start + size, which the caller has checked to exist, into `dst`. */
 static int64_t zs_blosc_decode_part(const zs_blosc_frame *frame, int32_t start, int32_t size, uint8_t *dst) {
     if (size == 0) return 0;
     if (frame->flags & ZS_BLOSC_STORED) {

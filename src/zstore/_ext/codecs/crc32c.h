@@ -1,4 +1,4 @@
-/* crc32c.h - the codec that stores a CRC-32C beside the bytes. */
+/* crc32c.h - the codec that stores a CRC-32C before or after the bytes. */
 #ifndef ZS_CODEC_CRC32C_H
 #define ZS_CODEC_CRC32C_H
 

@@ -64,8 +64,8 @@ typedef struct zs_deflater {
 } zs_deflater;
 
 /*
- * How hard zlib searches at each level: good, lazy, nice and chain length; 9 half as far, as zlib-ng's longer search
- * takes 21 % more room for numbers in UTF-32.
+ * zlib's search parameters at each level: good, lazy, nice and chain length. At 9 the chain is half as long as zlib's:
+ * zlib-ng's output with the longer one is 21 % larger for numbers in UTF-32.
  */
 static const int16_t zs_efforts[10][4] = {
     {0, 0, 0, 0},    {4, 4, 8, 4},      {4, 5, 16, 8},     {4, 6, 32, 32},       {4, 4, 16, 16},
@@ -76,12 +76,12 @@ static const int16_t zs_efforts[10][4] = {
 #define ZS_SAMPLE_COUNT 4
 #define ZS_SAMPLE_BITS 11
 
-/* Methods of zlib-ng by their level; the last is that of level 9, too, and keeps to the first match. */
+/* Methods of zlib-ng, by their level; ZS_FIRST is the method of level 9 that takes the first match it finds. */
 enum { ZS_QUICK = 2, ZS_THOROUGH = 9, ZS_FIRST = 10 };
 
-/* How many places of a sample begin with as many bytes as an earlier one, three or four. */
+/* Count the positions of a sample whose next `length` bytes (3 or 4) occurred before. */
 static size_t zs_count_repeats(const uint8_t *from, size_t size, size_t length) {
-    uint16_t last[1 << ZS_SAMPLE_BITS] = {0}; /* places from 1, 0 for none */
+    uint16_t last[1 << ZS_SAMPLE_BITS] = {0}; /* positions counted from 1, 0 for none */
     size_t count = 0;
     for (size_t at = 0; at + 4 <= size; ++at) {
         uint32_t found = 0;
@@ -93,7 +93,7 @@ static size_t zs_count_repeats(const uint8_t *from, size_t size, size_t length) 
     return count;
 }
 
-/* The method for a sample of what is to be packed. */
+/* The method for a sample of the bytes to compress. */
 static int zs_sampled_method(const uint8_t *from, size_t size) {
     size_t three = zs_count_repeats(from, size, 3), four = zs_count_repeats(from, size, 4);
     if (three * 4 > size && three > 3 * four) return ZS_THOROUGH;
@@ -101,10 +101,11 @@ static int zs_sampled_method(const uint8_t *from, size_t size) {
 }
 
 /*
- * The method of zlib-ng that finds what zlib finds at `level`, if it is told how hard to search. From level 4 on that
- * is the thorough one: those between leave much that repeats unfound (at 6, 3.7 times the room of zlib's for a text
- * that repeats every 32,000 bytes). Below, zlib keeps to the first match, as the quick one does, where most repeats;
- * but that sees no matches of three bytes, without which counting numbers of 4 bytes take twice the room.
+ * The method of zlib-ng that finds, with zlib's search parameters, the matches that zlib finds at `level`. From level 4
+ * on that is the thorough one: the methods between miss many repeats (at 6, the output is 3.7 times zlib's for a text
+ * that repeats every 32,000 bytes). Below, zlib takes the first match. So does the quick method, which is used where
+ * most bytes repeat; but it finds no matches of three bytes, without which ascending 4-byte numbers take twice the
+ * room.
  */
 static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
     if (level < 1 || level > 3) return level == 0 ? 0 : ZS_THOROUGH;
@@ -116,11 +117,11 @@ static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
     return counts[ZS_THOROUGH] * 2 > ZS_SAMPLE_COUNT ? ZS_THOROUGH : ZS_FIRST;
 }
 
-/* The stream at its beginning, searching as its level says. */
+/* Set the search parameters of a new or reset stream. */
 static int zs_deflater_start(zs_deflater *deflater) {
     if (deflater->level == 0) return ZS_ZNG_OK;
     const int16_t *effort = zs_efforts[deflater->level < 0 ? 6 : deflater->level];
-    if (deflater->method == ZS_FIRST) /* no match is longer than a laziness of 3, and worth another look */
+    if (deflater->method == ZS_FIRST) /* lazy length 3: no match is shorter, so none is searched for a better one */
         return zng_deflateTune(&deflater->stream, 4, 3, 32, 4 << deflater->level);
     return zng_deflateTune(&deflater->stream, effort[0], effort[1], effort[2], effort[3]);
 }
@@ -135,7 +136,7 @@ static void zs_inflater_free(void *object) {
     free(object);
 }
 
-/* This thread's stream for the format, the level and such bytes, at its beginning; NULL when memory is out. */
+/* This thread's stream for the parameters and the kind of bytes, reset; NULL if out of memory. */
 static zng_stream *zs_deflater_of(const zs_deflate_params *params, const uint8_t *src, size_t src_size) {
     int method = zs_deflate_method(params->level, src, src_size);
     zs_slot *slot = zs_slot_of(params->format == ZS_GZIP ? ZS_SLOT_DEFLATE_GZIP : ZS_SLOT_DEFLATE_ZLIB);
@@ -222,8 +223,8 @@ static int64_t zs_inflate(int format, const void *src, size_t src_size, void *ds
     size_t in_left = src_size, out_left = dst_capacity;
     if (src_size == 0) return ZSTORE_EDAMAGED;
     for (;;) {
-        /* With no room left there may still be an end mark and a checksum to read. Whether there are also more
-         * bytes to come shows when one more is asked for. */
+        /* Even with no room left there may be an end mark and a checksum to read. One spare byte of output shows
+         * whether there would be more bytes. */
         int full = out_left == 0;
         uint32_t given = zs_at_most_32(in_left), room = full ? 1 : zs_at_most_32(out_left);
         stream->next_in = in;

@@ -1,14 +1,14 @@
-/* filters.h - what HDF5 and TIFF do to items before they are compressed: bytes of one significance put together, each
- * sample said by what it adds to the one before it in its row (predictor 2), and both for floats (predictor 3).
+/* filters.h - the filters of HDF5 and TIFF that make items compress better: byte shuffling, differences to the sample
+ * before in the same row (TIFF's predictor 2), and both together for floats (predictor 3).
  *
- * The size never changes. Bytes that make no whole item or row are damage. */
+ * They never change the size. Input that is not whole items or rows is an error. */
 #ifndef ZS_CODEC_FILTERS_H
 #define ZS_CODEC_FILTERS_H
 
 #include "blosc.h"
 #include "runtime.h"
 
-#define ZS_FILTER_DISTANCE 64 /* the most samples of a pixel */
+#define ZS_FILTER_DISTANCE 64 /* the most samples per pixel */
 
 typedef struct zs_filter_params {
     int64_t item; /* bytes */
@@ -17,29 +17,18 @@ typedef struct zs_filter_params {
     int is_big;
 } zs_filter_params;
 
-static size_t zs_filter_bound(const void *state, size_t src_size) {
-    (void)state;
-    return src_size;
-}
-
-static int64_t zs_filter_size(const void *state, const void *src, size_t src_size) {
-    (void)state;
-    (void)src;
-    return (int64_t)src_size;
-}
-
 static zstore_codec *zs_filter_new(const zs_filter_params *params, const zstore_codec *functions) {
     return zs_codec_new(functions, params, sizeof(*params));
 }
 
-/* 0, or a status: `src` in whole units of that size, and room for them. */
+/* Check that the input is whole units and fits the output: 0 or a negative status. */
 static int64_t zs_filter_check(size_t unit, size_t src_size, size_t dst_capacity) {
     if (src_size > dst_capacity) return ZSTORE_ECAPACITY;
     return src_size % unit ? ZSTORE_EDAMAGED : 0;
 }
 
-/* From `count` rows of `length` bytes to `length` rows of `count`. */
-static void zs_turn_bytes(const uint8_t *src, uint8_t *dst, size_t count, size_t length) {
+/* Transpose `count` rows of `length` bytes. */
+static void zs_transpose_bytes(const uint8_t *src, uint8_t *dst, size_t count, size_t length) {
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < length; k++) dst[k * count + i] = src[i * length + k];
 }
@@ -49,7 +38,7 @@ static int64_t zs_shuffle_encode(const void *state, const void *src, size_t src_
     int64_t status = zs_filter_check(item, src_size, dst_capacity);
     if (status < 0 || src_size == 0) return status;
     if (item == 1) memcpy(dst, src, src_size);
-    else if (item > 255 || src_size > INT32_MAX) zs_turn_bytes(src, dst, src_size / item, item);
+    else if (item > 255 || src_size > INT32_MAX) zs_transpose_bytes(src, dst, src_size / item, item);
     else if (blosc2_shuffle((int32_t)item, (int32_t)src_size, src, dst) < 0) return ZSTORE_EINTERNAL;
     return (int64_t)src_size;
 }
@@ -59,17 +48,17 @@ static int64_t zs_shuffle_decode(const void *state, const void *src, size_t src_
     int64_t status = zs_filter_check(item, src_size, dst_capacity);
     if (status < 0 || src_size == 0) return status;
     if (item == 1) memcpy(dst, src, src_size);
-    else if (item > 255 || src_size > INT32_MAX) zs_turn_bytes(src, dst, item, src_size / item);
+    else if (item > 255 || src_size > INT32_MAX) zs_transpose_bytes(src, dst, item, src_size / item);
     else if (blosc2_unshuffle((int32_t)item, (int32_t)src_size, src, dst) < 0) return ZSTORE_EINTERNAL;
     return (int64_t)src_size;
 }
 
 static zstore_codec *zs_shuffle_new(int64_t item) {
     static const zstore_codec functions = {
-        .encode_bound = zs_filter_bound,
+        .encode_bound = zs_same_bound,
         .encode = zs_shuffle_encode,
         .decode = zs_shuffle_decode,
-        .decoded_size = zs_filter_size,
+        .decoded_size = zs_same_size,
     };
     const zs_filter_params params = {item, 1, 1, 0};
     return zs_filter_new(&params, &functions);
@@ -77,7 +66,7 @@ static zstore_codec *zs_shuffle_new(int64_t item) {
 
 #define ZS_SAME(V) (V)
 
-/* One sum after the other where there is one sample: a table of sums would wait for memory at each item. */
+/* One sample of all pixels after the other: with a sum for each sample in memory, every item would wait for it. */
 #define ZS_DELTA_ROWS(NAME, T, SWAP)                                                                       \
     static void zs_undelta_##NAME(const uint8_t *src, uint8_t *dst, size_t rows, size_t row, size_t far) { \
         for (size_t r = 0; r < rows; r++, src += row * sizeof(T), dst += row * sizeof(T))                  \
@@ -115,46 +104,43 @@ ZS_DELTA_ROWS(8b, uint64_t, __builtin_bswap64)
 
 typedef void (*zs_delta_rows)(const uint8_t *, uint8_t *, size_t, size_t, size_t);
 
-static int zs_delta_index(const zs_filter_params *params) {
+/* Run the function of the table (items of 1, 2, 4, 8 bytes, then big-endian ones of 2, 4, 8) for the items. */
+static int64_t zs_delta_run(const zs_delta_rows *table, const zs_filter_params *params, const void *src,
+                            size_t src_size, void *dst, size_t dst_capacity) {
+    const size_t unit = (size_t)(params->item * params->row);
+    int64_t status = zs_filter_check(unit, src_size, dst_capacity);
+    if (status < 0) return status;
     const int index = params->item == 1 ? 0 : params->item == 2 ? 1 : params->item == 4 ? 2 : 3;
-    return index && params->is_big ? index + 3 : index;
+    table[index && params->is_big ? index + 3 : index](src, dst, src_size / unit, (size_t)params->row,
+                                                       (size_t)params->distance);
+    return (int64_t)src_size;
 }
 
 static int64_t zs_delta_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
-    static const zs_delta_rows rows[] = {zs_delta_1,  zs_delta_2,  zs_delta_4, zs_delta_8,
-                                         zs_delta_2b, zs_delta_4b, zs_delta_8b};
-    const zs_filter_params *params = state;
-    const size_t unit = (size_t)(params->item * params->row);
-    int64_t status = zs_filter_check(unit, src_size, dst_capacity);
-    if (status < 0) return status;
-    rows[zs_delta_index(params)](src, dst, src_size / unit, (size_t)params->row, (size_t)params->distance);
-    return (int64_t)src_size;
+    static const zs_delta_rows table[] = {zs_delta_1,  zs_delta_2,  zs_delta_4, zs_delta_8,
+                                          zs_delta_2b, zs_delta_4b, zs_delta_8b};
+    return zs_delta_run(table, state, src, src_size, dst, dst_capacity);
 }
 
 static int64_t zs_delta_decode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
-    static const zs_delta_rows rows[] = {zs_undelta_1,  zs_undelta_2,  zs_undelta_4, zs_undelta_8,
-                                         zs_undelta_2b, zs_undelta_4b, zs_undelta_8b};
-    const zs_filter_params *params = state;
-    const size_t unit = (size_t)(params->item * params->row);
-    int64_t status = zs_filter_check(unit, src_size, dst_capacity);
-    if (status < 0) return status;
-    rows[zs_delta_index(params)](src, dst, src_size / unit, (size_t)params->row, (size_t)params->distance);
-    return (int64_t)src_size;
+    static const zs_delta_rows table[] = {zs_undelta_1,  zs_undelta_2,  zs_undelta_4, zs_undelta_8,
+                                          zs_undelta_2b, zs_undelta_4b, zs_undelta_8b};
+    return zs_delta_run(table, state, src, src_size, dst, dst_capacity);
 }
 
 static zstore_codec *zs_delta_new(int64_t item, int64_t row, int64_t distance, int is_big) {
     static const zstore_codec functions = {
-        .encode_bound = zs_filter_bound,
+        .encode_bound = zs_same_bound,
         .encode = zs_delta_encode,
         .decode = zs_delta_decode,
-        .decoded_size = zs_filter_size,
+        .decoded_size = zs_same_size,
     };
     const zs_filter_params params = {item, row, distance, is_big};
     return zs_filter_new(&params, &functions);
 }
 
-/* Byte p of the highest down, of all items of a row, each less the one `distance` before it; items are little-endian.
- */
+/* For each row: the highest bytes of its (little-endian) items, then the next lower ones, and so on; of these bytes,
+ * each as its difference to the one `distance` before. */
 static int64_t zs_planes_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
     const zs_filter_params *params = state;
     const size_t item = (size_t)params->item, row = (size_t)params->row, far = (size_t)params->distance;
@@ -196,10 +182,10 @@ static int64_t zs_planes_decode(const void *state, const void *src, size_t src_s
 
 static zstore_codec *zs_planes_new(int64_t item, int64_t row, int64_t distance) {
     static const zstore_codec functions = {
-        .encode_bound = zs_filter_bound,
+        .encode_bound = zs_same_bound,
         .encode = zs_planes_encode,
         .decode = zs_planes_decode,
-        .decoded_size = zs_filter_size,
+        .decoded_size = zs_same_size,
     };
     const zs_filter_params params = {item, row, distance, 0};
     return zs_filter_new(&params, &functions);

@@ -1,4 +1,4 @@
-"""The built-in native codecs as capsules, and calling the codec in any such capsule."""
+"""Capsules of the built-in native codecs, and functions that call the codec in any capsule."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
@@ -80,8 +80,8 @@ DISTANCE_LIMIT = ZS_FILTER_DISTANCE
 
 BLOSC_COMPRESSORS = {"blosclz": 0, "lz4": 1, "lz4hc": 2, "zlib": 4, "zstd": 5}
 
-# Where the encoded bytes don't say what they decode to, this much room is given at first; pages that are never
-# written cost nothing.
+# The output buffer to begin with if the encoded bytes do not tell their decoded size; pages that are never written
+# cost nothing.
 cdef size_t FIRST_ROOM = 64 << 20
 
 
@@ -136,12 +136,12 @@ def lz4(int acceleration=1):
 
 
 def crc32c(bint at_start=False):
-    """A capsule for the CRC-32C codec; the checksum stands behind the bytes, or before them."""
+    """A capsule for the CRC-32C codec, which stores the checksum after the bytes or, with `at_start`, before them."""
     return _capsule(zs_crc32c_new(at_start))
 
 
 def blosc(str cname="lz4", int clevel=5, int shuffle=1, int typesize=1, int blocksize=0):
-    """A capsule for Blosc1 frames; `shuffle` is 0 none, 1 bytes, 2 bits."""
+    """A capsule for Blosc1 frames; `shuffle` is 0 for none, 1 for bytes, 2 for bits."""
     if cname not in BLOSC_COMPRESSORS:
         raise ValueError(f"cname is {cname!r}, expected one of {', '.join(BLOSC_COMPRESSORS)}")
     _between("clevel", clevel, 0, 9)
@@ -152,13 +152,13 @@ def blosc(str cname="lz4", int clevel=5, int shuffle=1, int typesize=1, int bloc
 
 
 def shuffle(int64_t item_size):
-    """A capsule that puts the bytes of one significance together, as HDF5 and numcodecs shuffle items."""
+    """A capsule for the byte shuffle of HDF5 and numcodecs: the first bytes of all items, then the second ones, ..."""
     _between("item_size", item_size, 1, 1 << 31)
     return _capsule(zs_shuffle_new(item_size))
 
 
 def delta(int64_t item_size, int64_t row, int64_t distance=1, *, bint is_big=False):
-    """A capsule for TIFF's predictor 2: integers in rows of `row`, each less the one `distance` before it."""
+    """A capsule for TIFF's predictor 2: rows of `row` integers, as differences to the one `distance` before."""
     if item_size not in (1, 2, 4, 8):
         raise ValueError(f"item_size is {item_size}, expected 1, 2, 4 or 8")
     _between("row", row, 1, 1 << 31)
@@ -167,15 +167,15 @@ def delta(int64_t item_size, int64_t row, int64_t distance=1, *, bint is_big=Fal
 
 
 def planes(int64_t item_size, int64_t row, int64_t distance=1):
-    """A capsule for TIFF's predictor 3: little-endian floats in rows of `row`, by planes of their bytes."""
+    """A capsule for TIFF's predictor 3: rows of `row` little-endian floats, as differences of their shuffled bytes."""
     _between("item_size", item_size, 1, 16)
     _between("row", row, 1, 1 << 31)
     _between("distance", distance, 1, ZS_FILTER_DISTANCE)
     return _capsule(zs_planes_new(item_size, row, distance))
 
 
-def turn(int64_t item_size, tuple parts):
-    """A capsule that reverses the (offset, unit, count) `parts` of every item: units of 2, 4, 8 or 16 bytes."""
+def swap_parts(int64_t item_size, tuple parts):
+    """A capsule that swaps bytes in (offset, unit, count) `parts` of every item: in units of 2, 4, 8 or 16 bytes."""
     cdef zs_order_params params
     cdef int64_t offset, unit, count
     _between("item_size", item_size, 1, 1 << 31)
@@ -190,7 +190,7 @@ def turn(int64_t item_size, tuple parts):
 
 
 cdef object _failure(int64_t status, str verb):
-    """The exception that stands for a codec's status: the one table."""
+    """The exception for a codec's negative status."""
     if status == ZSTORE_EDAMAGED:
         return ValueError("the encoded bytes are damaged")
     if status == ZSTORE_ECAPACITY:
@@ -203,7 +203,7 @@ cdef object _failure(int64_t status, str verb):
 
 
 cdef object _finished(PyObject *room, size_t capacity, int64_t size):
-    """The bytes object that was written to, cut to `size`; takes over the reference."""
+    """The bytes object that a codec wrote to, shrunk to `size`; takes over the reference."""
     if <size_t> size > capacity:
         Py_XDECREF(room)
         raise RuntimeError(f"the codec wrote {size} bytes, at most {capacity} allowed")
@@ -215,7 +215,7 @@ cdef object _finished(PyObject *room, size_t capacity, int64_t size):
 
 
 def encode(capsule, data):
-    """`data` as the codec of `capsule` encodes it, without the GIL.
+    """Encode `data` by the codec of `capsule`, without the GIL.
 
     Raises
         BufferError: more bytes than the codec can encode.
@@ -245,9 +245,9 @@ def encode(capsule, data):
 
 
 def decode(capsule, data, Py_ssize_t size_limit, exact_size=None):
-    """`data` as it was before the codec of `capsule` encoded it, without the GIL.
+    """Decode `data` by the codec of `capsule`, without the GIL.
 
-    Never allocates more than `size_limit` bytes; with `exact_size`, any other size is an error too.
+    Never allocates more than `size_limit` bytes; with `exact_size`, any other decoded size is an error.
 
     Raises
         ValueError: damaged, or of another size than `exact_size`.
@@ -293,10 +293,10 @@ def decode(capsule, data, Py_ssize_t size_limit, exact_size=None):
 
 
 def decode_range(capsule, data, Py_ssize_t start, Py_ssize_t size):
-    """Only bytes `start` to `start + size` of what `data` decodes to; None where the codec can't do that.
+    """Decode only bytes `start` to `start + size`; None if the codec cannot do that.
 
     Raises
-        ValueError: damaged, or there are no such bytes.
+        ValueError: damaged, or the decoded bytes are fewer.
     """
     cdef zstore_codec *codec = _codec(capsule)
     cdef Py_buffer view
@@ -322,7 +322,7 @@ def decode_range(capsule, data, Py_ssize_t start, Py_ssize_t size):
 
 
 def decoded_size(capsule, data):
-    """How many bytes `data` claims to decode to, unverified; None where it doesn't say."""
+    """The decoded size that `data` states, not verified; None if it states none."""
     cdef zstore_codec *codec = _codec(capsule)
     cdef Py_buffer view
     cdef int64_t size
@@ -335,14 +335,14 @@ def decoded_size(capsule, data):
 
 
 def encoded_bound(capsule, size_t size):
-    """The most bytes that `size` bytes become; None where the codec can't encode so many."""
+    """The most bytes that `size` bytes can become when encoded; None if the codec cannot encode so many."""
     cdef zstore_codec *codec = _codec(capsule)
     cdef size_t bound = codec.encode_bound(codec.state, size)
     return bound if bound <= <size_t> PY_SSIZE_T_MAX else None
 
 
 def checksum_crc32c(data, uint32_t start=0, *, bint portable=False):
-    """The CRC-32C of `data`, continuing from `start`; `portable` leaves the CPU's instruction out."""
+    """The CRC-32C of `data`, continuing from `start`; `portable` computes it without the CPU's instruction."""
     cdef Py_buffer view
     cdef uint32_t checksum
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -1,14 +1,15 @@
-/* order.h - items with parts of either byte order, turned round: the step between memory and what is stored.
+/* order.h - byte swapping of parts of items, as a codec: for items that are stored in another byte order than in
+ * memory.
  *
- * A layout's one swap unit is for items that are reversed throughout, and costs nothing. This is for the others,
- * structured items above all; encoding and decoding are the same. */
+ * Items of a single unit are swapped by the engine while it copies them (a layout's swap unit). This is for all others,
+ * most of them structured; encoding and decoding are the same. */
 #ifndef ZS_CODEC_ORDER_H
 #define ZS_CODEC_ORDER_H
 
 #include "runtime.h"
 
 #define ZS_ORDER_PARTS 64
-#define ZS_ORDER_BLOCK ((size_t)16 << 10) /* turned round while it is in the nearest cache */
+#define ZS_ORDER_BLOCK ((size_t)16 << 10) /* bytes copied and swapped at a time, while they are in the L1 cache */
 
 typedef struct zs_order_part {
     int64_t offset, unit, count; /* `count` units of `unit` bytes (2, 4, 8 or 16), from `offset` within an item */
@@ -19,11 +20,6 @@ typedef struct zs_order_params {
     int64_t n_parts;
     zs_order_part part[ZS_ORDER_PARTS];
 } zs_order_params;
-
-static size_t zs_order_bound(const void *state, size_t src_size) {
-    (void)state;
-    return src_size;
-}
 
 static inline unsigned __int128 zs_order_swap16(unsigned __int128 v) {
     return (unsigned __int128)__builtin_bswap64((uint64_t)v) << 64 | __builtin_bswap64((uint64_t)(v >> 64));
@@ -40,7 +36,7 @@ static inline unsigned __int128 zs_order_swap16(unsigned __int128 v) {
             }                                                     \
     } while (0)
 
-static void zs_order_turn(const zs_order_part *part, uint8_t *items, size_t n, int64_t item) {
+static void zs_order_swap(const zs_order_part *part, uint8_t *items, size_t n, int64_t item) {
     uint8_t *at = items + part->offset;
     if (part->unit == 2) ZS_ORDER_PART(uint16_t, __builtin_bswap16);
     else if (part->unit == 4) ZS_ORDER_PART(uint32_t, __builtin_bswap32);
@@ -57,25 +53,19 @@ static int64_t zs_order_apply(const void *state, const void *src, size_t src_siz
         const size_t n = whole - first < step ? whole - first : step;
         uint8_t *items = (uint8_t *)dst + first * item;
         memcpy(items, (const uint8_t *)src + first * item, n * item);
-        for (int64_t p = 0; p < params->n_parts; p++) zs_order_turn(&params->part[p], items, n, params->item);
+        for (int64_t p = 0; p < params->n_parts; p++) zs_order_swap(&params->part[p], items, n, params->item);
     }
-    /* What is left of a damaged chunk: its size tells. */
+    /* The rest of a damaged chunk is copied, so that its size shows the damage. */
     memcpy((uint8_t *)dst + whole * item, (const uint8_t *)src + whole * item, src_size - whole * item);
-    return (int64_t)src_size;
-}
-
-static int64_t zs_order_size(const void *state, const void *src, size_t src_size) {
-    (void)state;
-    (void)src;
     return (int64_t)src_size;
 }
 
 static zstore_codec *zs_order_new(const zs_order_params *params) {
     static const zstore_codec functions = {
-        .encode_bound = zs_order_bound,
+        .encode_bound = zs_same_bound,
         .encode = zs_order_apply,
         .decode = zs_order_apply,
-        .decoded_size = zs_order_size,
+        .decoded_size = zs_same_size,
     };
     return zs_codec_new(&functions, params, sizeof(*params));
 }

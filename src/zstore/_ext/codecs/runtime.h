@@ -1,4 +1,4 @@
-/* runtime.h - what the built-in codecs share: per-thread contexts, little-endian integers, making a codec. */
+/* runtime.h - shared by the built-in codecs: contexts of each thread, little-endian integers, making a codec. */
 #ifndef ZS_CODEC_RUNTIME_H
 #define ZS_CODEC_RUNTIME_H
 
@@ -8,8 +8,8 @@
 
 #include "zstore_codec.h"
 
-/* Contexts are made once per thread and freed when it ends: making a zstd or deflate context costs more than
- * decoding a small chunk with it. */
+/* Contexts are made once per thread and freed when the thread ends, because making a zstd or deflate context takes
+ * longer than decoding a small chunk with it. */
 enum {
     ZS_SLOT_ZSTD_ENCODE,
     ZS_SLOT_ZSTD_DECODE,
@@ -49,7 +49,7 @@ static void zs_thread_start(void) {
     if (pthread_key_create(&zs_thread_key, zs_thread_end) != 0) abort();
 }
 
-/* This thread's slot, or NULL when memory is out. */
+/* This thread's slot with that index; NULL if out of memory. */
 static zs_slot *zs_slot_of(int index) {
     if (__builtin_expect(zs_thread_slots == NULL, 0)) {
         pthread_once(&zs_thread_once, zs_thread_start);
@@ -65,7 +65,7 @@ static zs_slot *zs_slot_of(int index) {
 
 #define ZS_SCRATCH_KEPT ((size_t)4 << 20)
 
-/* A buffer of at least `size` bytes that this thread may use until the next call with the same slot. */
+/* A buffer of at least `size` bytes, for this thread, valid until its next call with the same slot. */
 static uint8_t *zs_scratch(int index, size_t size) {
     zs_slot *slot = zs_slot_of(index);
     if (slot == NULL) return NULL;
@@ -94,9 +94,21 @@ static inline void zs_store32(void *at, uint32_t value) {
     p[3] = (uint8_t)(value >> 24);
 }
 
+/* Functions of codecs that never change the size. */
+static inline size_t zs_same_bound(const void *state, size_t src_size) {
+    (void)state;
+    return src_size;
+}
+
+static inline int64_t zs_same_size(const void *state, const void *src, size_t src_size) {
+    (void)state;
+    (void)src;
+    return (int64_t)src_size;
+}
+
 static void zs_codec_free(zstore_codec *codec) { free(codec); }
 
-/* A codec with its own copy of `params` as state, in one allocation; NULL when memory is out. */
+/* A new codec with a copy of `params` as its state, in one allocation; NULL if out of memory. */
 static zstore_codec *zs_codec_new(const zstore_codec *functions, const void *params, size_t params_size) {
     zstore_codec *codec = malloc(sizeof(*codec) + params_size);
     if (codec == NULL) return NULL;

@@ -1,7 +1,7 @@
-/* vlen.h - chunks of items of any length: a count, then each item as its size and its bytes.
+/* vlen.h - chunks of items of variable length: a count, then the size and the bytes of each item.
  *
- * All numbers are 32-bit little-endian. A handle stands for one item: the address of its size in the chunk's bytes,
- * which the caller keeps in place as long as the handle is used; 0 stands for the fill value.
+ * All numbers are 32-bit little-endian. A handle stands for one item: it is the address of the item's size in the
+ * chunk's bytes, which the caller must keep in place while the handle is in use; 0 stands for the fill value.
  */
 #ifndef ZS_VLEN_H
 #define ZS_VLEN_H
@@ -12,10 +12,10 @@
 
 enum {
     ZS_VLEN_OK = 0,
-    ZS_VLEN_SHORT,  /* no room for the count */
+    ZS_VLEN_SHORT,  /* too short for the count */
     ZS_VLEN_COUNT,  /* the count is `got` */
     ZS_VLEN_BEYOND, /* item `item` claims `got` bytes, more than are left */
-    ZS_VLEN_TEXT,   /* item `item` is no UTF-8 */
+    ZS_VLEN_TEXT,   /* item `item` is not UTF-8 */
     ZS_VLEN_JUNK,   /* `got` bytes follow the last item */
 };
 
@@ -24,7 +24,7 @@ typedef struct {
     int64_t item, got;
 } zs_vlen_fault;
 
-/* The size of the character at `s`, 0 where there is none (RFC 3629: nothing overlong, no surrogates). */
+/* The bytes of the character at `s`, 0 if it is not valid UTF-8 (RFC 3629: nothing overlong, no surrogates). */
 static inline int zs_utf8_size(const uint8_t *s, int64_t left) {
     uint8_t low = 0x80, high = 0xBF;
     int size;
@@ -62,7 +62,7 @@ static inline int zs_is_utf8(const uint8_t *s, int64_t n) {
     return 1;
 }
 
-/* The handles of the `count` items that `data` must hold, neither more nor less. */
+/* Find the handles of the items in `data`, which must be exactly `count`; `fault` tells what is wrong, if anything. */
 static void zs_vlen_scan(const uint8_t *data, int64_t size, int64_t count, int is_text, const uint8_t *fill,
                          int64_t fill_size, uint64_t *handle, zs_vlen_fault *fault) {
     int64_t at = ZS_VLEN_HEADER;

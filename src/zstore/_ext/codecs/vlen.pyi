@@ -1,4 +1,4 @@
-"""Items of any length between the bytes of their chunks, handles, and numpy's strings and objects."""
+"""Items of variable length: conversion between bytes of chunks, handles, and numpy's strings and objects."""
 
 from typing import Any, final
 

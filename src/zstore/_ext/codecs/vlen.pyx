@@ -1,4 +1,4 @@
-"""Items of any length between the bytes of their chunks, handles, and numpy's strings and objects."""
+"""Items of variable length: conversion between bytes of chunks, handles, and numpy's strings and objects."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -25,8 +25,8 @@ cdef extern from "vlen.h" nogil:
     void zs_vlen_scan(const uint8_t *, int64_t size, int64_t count, int is_text, const uint8_t *fill, int64_t fill_size,
                       uint64_t *handle, zs_vlen_fault *)
 
-# Declared here rather than cimported: numpy's own declarations load its C API with the module, and this C API is
-# numpy 2's, without which everything but strings is to work.
+# Declared here rather than cimported: numpy's declarations would load its C API with the module. This one is numpy
+# 2's, and everything but strings must work without it.
 cdef extern from "numpy/arrayobject.h" nogil:
     enum:
         NPY_VSTRING
@@ -66,7 +66,7 @@ cdef bint has_numpy = False
 
 
 cdef PyArrayObject *strings_of(object array) except NULL:
-    """A C-contiguous array of numpy's StringDType."""
+    """Check that an array is a C-contiguous one of numpy's StringDType, and give its C struct."""
     global has_numpy
     if not has_numpy:
         _import_array()
@@ -104,9 +104,9 @@ cdef class Memory:
 
 
 def scan(data, handles, *, bint is_text, bytes fill):
-    """Put the handle of every item of an encoded chunk into `handles` (uint64), whose length says how many there are.
+    """Store the handles of the items of an encoded chunk in `handles` (uint64), which has as many items.
 
-    Items that are `fill` get the handle 0. Gives None, or what is wrong: ("short" | "count" | "beyond" | "text" |
+    Items equal to `fill` get the handle 0. Gives None, or what is wrong: ("short" | "count" | "beyond" | "text" |
     "junk", item, number), see vlen.h.
     """
     cdef Memory source = Memory(data), target = Memory(handles, True, 8)
@@ -121,7 +121,7 @@ def scan(data, handles, *, bint is_text, bytes fill):
 
 
 def take_strings(handles, out, *, bytes fill):
-    """The items behind `handles` (uint64) as `out`, a contiguous array of StringDType of as many items."""
+    """Store the items that `handles` (uint64) stand for in `out`, a contiguous array of StringDType."""
     cdef Memory source = Memory(handles, False, 8)
     cdef PyArrayObject *target = strings_of(out)
     cdef Py_ssize_t i, n = source.count(), step = PyArray_ITEMSIZE(target)
@@ -153,7 +153,7 @@ def take_strings(handles, out, *, bytes fill):
 
 
 def take_objects(handles, out, *, bint is_text, fill):
-    """The items behind `handles` (uint64) as `out`, a contiguous array of objects of as many items."""
+    """Store the items that `handles` (uint64) stand for in `out`, a contiguous array of objects of as many items."""
     cdef Memory source = Memory(handles, False, 8), target = Memory(out, True, sizeof(PyObject *))
     cdef Py_ssize_t i, n = source.count()
     if target.count() != n:
@@ -178,7 +178,7 @@ def take_objects(handles, out, *, bint is_text, fill):
 
 
 def pack_strings(strings):
-    """An encoded chunk of the items of a contiguous array of StringDType.
+    """Encode the items of a contiguous array of StringDType as a chunk.
 
     Gives the bytes, or what is wrong: ("null" | "long", item, size).
     """
@@ -192,7 +192,7 @@ def pack_strings(strings):
     cdef int state = 0
     cdef uint8_t *to
     cdef bytes made
-    # Python may run other threads while it makes the bytes, which would wait for the allocator in vain.
+    # The allocator is released before the bytes are made: that can switch threads, and another one could wait for it.
     with nogil:
         for i in range(n):
             state = NpyString_load(allocator, <const npy_packed_static_string *> (packed + i * step), &item)
@@ -228,7 +228,7 @@ def pack_strings(strings):
 
 
 def pack_objects(objects, *, bint is_text):
-    """An encoded chunk of the items of a contiguous array of objects: str where `is_text`, else bytes.
+    """Encode the items of a contiguous array of objects as a chunk: of str if `is_text`, else of bytes.
 
     Gives the bytes, or what is wrong: ("type" | "text" | "long", item, size).
     """

@@ -105,9 +105,9 @@ static int64_t zs_zstd_encode(const void *state, const void *src, size_t src_siz
     return failed ? status : (int64_t)written;
 }
 
-/* What all frames together claim to hold, ZS_ZSTD_SIZE_UNKNOWN where one doesn't say, ZS_ZSTD_SIZE_ERROR where the
- * bytes are not a row of whole frames. The archive's zstd also takes the pre-1.0 formats, whose decoders nobody
- * hardens any more, so what it may see is decided here. */
+/* The decoded size that all frames together state: ZS_ZSTD_SIZE_UNKNOWN if one states none, ZS_ZSTD_SIZE_ERROR if the
+ * bytes are not a sequence of whole frames. The archive's zstd would also decode the formats before 1.0, whose decoders
+ * are no longer hardened; they are refused here. */
 static unsigned long long zs_zstd_content_size(const uint8_t *src, size_t src_size) {
     unsigned long long total = 0;
     int unknown = 0;
@@ -156,7 +156,7 @@ static int64_t zs_zstd_decode(const void *state, const void *src, size_t src_siz
     size_t written = ZSTD_decompressDCtx(slot->object, dst, dst_capacity, src, src_size);
     if (!ZSTD_isError(written)) return (int64_t)written;
     int64_t status = zs_zstd_error(written);
-    /* A known size fits, so running out of room then means that a frame lied about it. */
+    /* A known size fits, so running out of room means that a frame holds more than it states. */
     return status == ZSTORE_ECAPACITY && total != ZS_ZSTD_SIZE_UNKNOWN ? ZSTORE_EDAMAGED : status;
 }
 
