@@ -76,7 +76,7 @@ static inline uint64_t zs_crc32c_shift(uint32_t table[4][256], uint64_t crc) {
     return table[0][crc & 0xff] ^ table[1][(crc >> 8) & 0xff] ^ table[2][(crc >> 16) & 0xff] ^ table[3][crc >> 24];
 }
 
-/* The instruction takes three cycles and starts one per cycle: three stretches run side by side. */
+/* The instruction has a latency of three cycles and a throughput of one per cycle: three stretches are interleaved. */
 __attribute__((target("sse4.2,crc32"))) static uint64_t zs_crc32c_triple(uint64_t crc, const uint8_t *data,
                                                                          size_t stretch, uint32_t table[4][256]) {
     uint64_t second = 0, third = 0;
@@ -102,7 +102,7 @@ __attribute__((target("sse4.2,crc32"))) static uint32_t zs_crc32c_sse42(uint32_t
 }
 #endif
 
-/* The checksum of what came before (`crc`, 0 for nothing) followed by these bytes. */
+/* The checksum of all bytes, where `crc` is the checksum of those before (0 for none). */
 static uint32_t zs_crc32c_extend(uint32_t crc, const void *data, size_t size) {
 #if defined(__x86_64__)
     if (zs_crc32c_hardware) return ~zs_crc32c_sse42(~crc, data, size);

@@ -1,9 +1,9 @@
-/* clones.h - arithmetic that comes out the same on every machine, compiled for several of them. */
+/* clones.h - functions compiled for several processors, whose arithmetic gives the same results on all of them. */
 #ifndef ZS_CLONES_H
 #define ZS_CLONES_H
 
-/* A fused multiply-add rounds once where GDAL rounds twice, and only some of the clones below would have it. Nobody
- * reads floating-point exception flags or errno here, and caring for them would keep loops from becoming vectors. */
+/* A fused multiply-add rounds once where GDAL rounds twice, and only some of the clones below would use it.
+ * Floating-point exception flags and errno are not used, and setting them would prevent vectorized loops. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)

@@ -1,1 +1,1 @@
-"""Selections as plans, and plans carried out on files and buffers."""
+"""The native engine: plans selections, and reads and writes their chunks in files and buffers without the GIL."""

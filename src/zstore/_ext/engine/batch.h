@@ -1,4 +1,4 @@
-/* batch.h - many tasks of one read or write, shared out to the threads; the first fault stops them all. */
+/* batch.h - runs the tasks of one read or write on several threads; the first fault stops all of them. */
 #ifndef ZS_BATCH_H
 #define ZS_BATCH_H
 
@@ -9,24 +9,24 @@
 #include "stretch.h"
 #include <time.h>
 
-#define ZS_MAX_GRAIN 32 /* tasks that a thread takes at once */
+#define ZS_MAX_GRAIN 32 /* the most tasks that a thread takes at a time */
 
-/* A value that is already in memory; data NULL: there is none. */
+/* A value in memory; data NULL: there is no value. */
 typedef struct {
     const char *data;
     int64_t size;
 } zs_bytes;
 
-/* The outer chunk that a thread has open, kept from task to task. */
+/* The outer chunk that a thread has open, for its next tasks too. */
 typedef struct {
-    int64_t outer; /* which, -1: none */
+    int64_t outer; /* its number in the plan, -1: none */
     int is_missing;
     zs_source source;
     zs_held held; /* source.file too, where chunks are stretches of files */
     zs_kept *index[ZS_MAX_LEVELS];
 } zs_open_chunk;
 
-/* What one thread has at hand while it works on a batch. */
+/* The state of one thread while it works on a batch. */
 typedef struct {
     zs_scratch *scratch;
     zs_open_chunk open;
@@ -60,7 +60,7 @@ typedef struct zs_batch {
     zs_fault fault;
 } zs_batch;
 
-/* Where a task is: its segments (boxes), its outer chunk, that chunk's coordinates, its own within it. */
+/* The position of a task: its segments (of boxes), its outer chunk, that chunk's coordinates, and its own within it. */
 typedef struct {
     int64_t segment[ZS_MAX_NDIM], cell[ZS_MAX_NDIM], within[ZS_MAX_NDIM];
     int64_t outer;
@@ -84,14 +84,14 @@ static inline void zs_task_spot(const zs_batch *batch, int64_t task, int64_t gue
     fault->has_inner = 0;
 }
 
-/* Where a member of a group of points lies in the caller's memory. */
+/* The address of a member of a group of points in the caller's memory. */
 static inline char *zs_point_at(const zs_batch *batch, int64_t member) {
     int64_t point = batch->points->order ? batch->points->order[member] : member;
     return batch->memory + point * batch->stride[0];
 }
 
-/* How much of an outer chunk a box plan takes in: 2 all of it, 1 what of it lies in the array as its reader knows it
- * (others may have appended to it since), 0 less. */
+/* How much of an outer chunk a box plan covers: 2 all of it, 1 the part within the array's shape as its reader knows it
+ * (others may have appended since), 0 less. */
 static inline int zs_covers_outer(const zs_batch *batch, const int64_t *cell) {
     const zs_layout *layout = batch->layout;
     int covers = batch->points ? 0 : 2;
@@ -104,15 +104,14 @@ static inline int zs_covers_outer(const zs_batch *batch, const int64_t *cell) {
             last = layout->shape[d];
             covers = 1;
         }
-        int64_t begin = axis->cell[0] * layout->chunk[d] + axis->first[0]; /* one stretch: its two ends tell */
+        int64_t begin = axis->cell[0] * layout->chunk[d] + axis->first[0]; /* contiguous, so both ends are enough */
         int64_t finish = axis->cell[end] * layout->chunk[d] + axis->first[end] + axis->items[end];
         if (begin > first || finish < last) return 0;
     }
     return covers;
 }
 
-/* Wait for a mutex for ZS_POLL_INTERVAL: 0 where it is locked then. macOS cannot wait for a time, and tries now and
- * then. */
+/* Wait for a mutex for at most ZS_POLL_INTERVAL: 0 if it was locked. macOS has no timed wait, so it is tried twice. */
 static inline int zs_try_enter(pthread_mutex_t *lock) {
 #if !defined(__APPLE__) && !defined(ZS_PORTABLE)
     struct timespec until = zs_after(CLOCK_REALTIME, ZS_POLL_INTERVAL);
@@ -134,7 +133,7 @@ static inline int zs_enter(pthread_mutex_t *lock, const zs_thread *thread, zs_fa
     return ZS_OK;
 }
 
-/* Open the file of an outer chunk; a missing one is no fault here. */
+/* Open the file of an outer chunk; a missing file is no fault here. */
 static inline int zs_open_source(const zs_layout *layout, const zs_place *place, const int64_t *cell, zs_source *source,
                                  int *is_missing, zs_fault *fault) {
     char key[ZS_KEY_SIZE];
@@ -162,7 +161,7 @@ static inline int zs_open_source(const zs_layout *layout, const zs_place *place,
     return ZS_OK;
 }
 
-/* The outer chunk's bytes, wherever they are. */
+/* Open the source of an outer chunk's bytes: a stretch of a file, a file, or memory. */
 static inline int zs_open_outer(const zs_batch *batch, int64_t outer, const int64_t *cell, zs_held *held,
                                 zs_source *source, int *is_missing, zs_fault *fault) {
     if (batch->stretches) return zs_open_stretch(batch->stretches, cell, held, source, is_missing, fault);
@@ -189,8 +188,8 @@ static inline int64_t zs_now(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Keep the first fault and let every thread stop. An exception that a signal handler raised goes before others: it
- * is pending, and nothing else may be raised beside it. */
+/* Keep the first fault and stop all threads. An exception of a signal handler takes precedence: it is already set, and
+ * no other may be raised with it. */
 static inline void zs_report(zs_batch *batch, const zs_fault *fault) {
     int is_signal = fault->code == ZS_FAULT_SIGNAL;
     pthread_mutex_lock(&batch->lock);
@@ -199,8 +198,8 @@ static inline void zs_report(zs_batch *batch, const zs_fault *fault) {
     atomic_store(&batch->stop, 1);
 }
 
-/* The next few tasks: neighbours stay together while there are many, and at the end they are dealt out one by one, so
- * that all threads end at about the same time. `*end` is the one after them. */
+/* Take the next tasks, up to `*end`: several neighbours while many are left, single ones at the end, so that all
+ * threads finish at about the same time. */
 static inline int64_t zs_batch_take(zs_batch *batch, int64_t *end) {
     int64_t task = atomic_load_explicit(&batch->next, memory_order_relaxed);
     do {
@@ -238,7 +237,7 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     if (thread.scratch) zs_scratch_trim(thread.scratch, ZS_KEEP_SIZE);
 }
 
-/* The caller's thread has nothing left to do but to wait for the others: look at Python's signals now and then. */
+/* Called while the caller's thread waits for the others: checks for Python's signals. */
 static void zs_batch_wait(zs_job *job) {
     zs_batch *batch = (zs_batch *)job;
     zs_fault fault = {0};
@@ -247,7 +246,7 @@ static void zs_batch_wait(zs_job *job) {
     zs_report(batch, &fault);
 }
 
-/* Do all of it on at most `threads` threads. */
+/* Run all tasks on at most `threads` threads. */
 static void zs_batch_run(zs_batch *batch, int threads) {
     int64_t n = batch->n_tasks - batch->next;
     if (n <= 0) return;

@@ -1,7 +1,7 @@
-/* box.h - move the items of an n-dimensional box between two strided pieces of memory, or fill one.
+/* box.h - copies the items of an n-dimensional box between strided memory, or fills a box.
  *
- * Strides are in bytes and may be negative or zero. Items may lie at odd addresses. With `unit` > 0 every item
- * is made of units of that many bytes (2, 4 or 8) whose bytes are reversed on the way.
+ * Strides are in bytes and may be negative or zero. Items may be unaligned. With `unit` > 0 every item consists of
+ * units of that many bytes (2, 4 or 8), whose byte order is swapped.
  */
 #ifndef ZS_BOX_H
 #define ZS_BOX_H
@@ -10,14 +10,14 @@
 #include <string.h>
 
 #define ZS_MAX_NDIM 32
-#define ZS_TILE 32 /* items: the edge of the square in which a transposing copy walks */
+#define ZS_TILE 32 /* items along the edge of the squares that a transposing copy goes through */
 
-/* One dimension of a box: `count` items, so many bytes apart on either side. */
+/* One dimension of a box: `count` items, with byte strides on both sides. */
 typedef struct {
     int64_t count, to, from;
 } zs_dim;
 
-/* Numbers at any address. */
+/* Integers at any address. */
 typedef uint16_t __attribute__((may_alias, aligned(1))) zs_odd2;
 typedef uint32_t __attribute__((may_alias, aligned(1))) zs_odd4;
 typedef uint64_t __attribute__((may_alias, aligned(1))) zs_odd8;
@@ -31,7 +31,7 @@ typedef uint64_t __attribute__((may_alias, aligned(1))) zs_odd8;
             memcpy(to + i * (TO_STRIDE), &v, sizeof v);     \
         }                                                   \
     } while (0)
-/* With both strides known to be the item's size the compiler can vectorise it. */
+/* The same with constant strides, which the compiler can vectorize. */
 #define ZS_RUN(T, EXPR) ZS_LINE(T, EXPR, (int64_t)sizeof(T), (int64_t)sizeof(T))
 #define ZS_SWITCH_LINE(T, EXPR)                                                    \
     do {                                                                           \
@@ -45,11 +45,11 @@ typedef struct {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define ZS_HAS_WIDE 1
-/* `size` bytes of units reversed, which lie in one stretch on both sides: the byte shuffles for it came long after
- * the processors that everything else is compiled for. */
+/* Swap the bytes of contiguous units, by AVX2: the instructions for it are newer than the processors that everything
+ * else is compiled for. */
 __attribute__((target("avx2"))) static void zs_swap_wide(char *to, const char *from, int64_t size, int64_t unit) {
     const int64_t n = size / unit;
-    if (to == from) { /* the same loops; in the others the compiler would give way to that */
+    if (to == from) { /* separate loops: for those below, the compiler would have to expect overlap */
         if (unit == 2)
             for (int64_t i = 0; i < n; i++) ((zs_odd2 *)to)[i] = __builtin_bswap16(((zs_odd2 *)to)[i]);
         else if (unit == 4)
@@ -62,7 +62,7 @@ __attribute__((target("avx2"))) static void zs_swap_wide(char *to, const char *f
 }
 #endif
 
-/* One line of `n` items. */
+/* Copy one line of `n` items. */
 static inline void zs_copy_line(char *to, int64_t ds, const char *from, int64_t ss, int64_t n, int64_t item, int swap) {
 #ifdef ZS_HAS_WIDE
     if (swap && ds == item && ss == item && n * item >= 64 && __builtin_cpu_supports("avx2")) {
@@ -91,8 +91,8 @@ static inline void zs_copy_line(char *to, int64_t ds, const char *from, int64_t 
     }
 }
 
-/* Drop dimensions of one item, order the rest so that the innermost is contiguous at the destination, and join
- * neighbours that lie in one stretch on both sides. Returns how many remain (0 for a single item). */
+/* Drop dimensions of one item, order the rest so that the innermost is contiguous at the destination, and merge
+ * neighbours that are contiguous on both sides. Returns the number of dimensions left (0 for a single item). */
 static inline int zs_simplify(zs_dim *d, int nd) {
     int n = 0;
     for (int k = 0; k < nd; k++)
@@ -119,8 +119,8 @@ static inline int zs_simplify(zs_dim *d, int nd) {
     return n ? m + 1 : 0;
 }
 
-/* The two innermost dimensions, in squares that stay in the first-level cache: `b` is contiguous at the
- * destination, `a` at the source. */
+/* Copy the two innermost dimensions in squares that fit the L1 cache: `b` is contiguous at the destination, `a` at the
+ * source. */
 static inline void zs_copy_tiles(char *to, const char *from, zs_dim a, zs_dim b, int64_t item, int swap) {
     for (int64_t i = 0; i < a.count; i += ZS_TILE) {
         int64_t rows = a.count - i < ZS_TILE ? a.count - i : ZS_TILE;
@@ -156,8 +156,8 @@ static inline void zs_copy_dims(char *to, const char *from, const zs_dim *d, int
     for (int64_t i = 0; i < d->count; i++) zs_copy_dims(to + i * d->to, from + i * d->from, d + 1, nd - 1, item, swap);
 }
 
-/* Where the source's contiguous dimension is not one of the two innermost (a transposed n-d chunk), bring it
- * next to the innermost, so that the tiles see it. */
+/* If the source's contiguous dimension is not among the two innermost (a transposed n-d chunk), move it next to the
+ * innermost, for zs_copy_tiles. */
 static inline void zs_pair_up(zs_dim *d, int nd) {
     if (nd < 3) return;
     int best = nd - 1;
@@ -171,7 +171,7 @@ static inline void zs_pair_up(zs_dim *d, int nd) {
     d[nd - 2] = near;
 }
 
-/* Copy a box. `dims` is used up. */
+/* Copy a box. */
 static inline void zs_copy_box(char *to, const char *from, zs_dim *dims, int nd, int64_t item, int64_t unit) {
     for (int k = 0; k < nd; k++)
         if (dims[k].count == 0) return;
@@ -183,12 +183,12 @@ static inline void zs_copy_box(char *to, const char *from, zs_dim *dims, int nd,
     zs_copy_dims(to, from, d, nd, unit ? unit : item, unit != 0);
 }
 
-/* Reverse the bytes of every unit of a stretch, in place. */
+/* Swap the bytes of contiguous units in place. */
 static inline void zs_swap_run(char *data, int64_t size, int64_t unit) {
     zs_copy_line(data, unit, data, unit, size / unit, unit, 1);
 }
 
-/* `n` items one after another, each equal to `value`. */
+/* Fill `n` contiguous items with `value`. */
 static inline void zs_fill_run(char *to, int64_t n, const char *value, int64_t item, int is_zero) {
     if (is_zero || item == 1) {
         memset(to, is_zero ? 0 : (unsigned char)*value, (size_t)(n * item));
@@ -196,7 +196,7 @@ static inline void zs_fill_run(char *to, int64_t n, const char *value, int64_t i
     }
     if (n == 0) return;
     memcpy(to, value, (size_t)item);
-    int64_t have = item, want = n * item; /* doubling, up to a piece that stays in the cache */
+    int64_t have = item, want = n * item; /* doubling, up to a piece that fits the cache */
     while (have < want) {
         int64_t piece = have < 16384 ? have : 16384 - 16384 % item;
         if (piece < item) piece = item;
@@ -218,17 +218,17 @@ static inline void zs_fill_dims(char *to, const zs_dim *d, int nd, const char *v
     }
 }
 
-/* Fill a box with one value; only the destination's strides count. `dims` is used up. */
+/* Fill a box with one value; only the destination's strides count. Overwrites `dims`. */
 static inline void zs_fill_box(char *to, zs_dim *dims, int nd, const char *value, int64_t item, int is_zero) {
     for (int k = 0; k < nd; k++) {
         if (dims[k].count == 0) return;
-        dims[k].from = dims[k].to; /* so that what is joined is what lies in one stretch */
+        dims[k].from = dims[k].to; /* so that dimensions contiguous at the destination are merged */
     }
     nd = zs_simplify(dims, nd);
     zs_fill_dims(to, dims, nd, value, item, is_zero);
 }
 
-/* Whether all items of a stretch are bitwise `value`: the first one is, and each equals the one after it. */
+/* Whether all contiguous items equal `value` bit for bit: the first one does, and each equals the next. */
 static inline int zs_is_filled(const char *data, int64_t size, const char *value, int64_t item) {
     if (size == 0) return 1;
     if (memcmp(data, value, (size_t)item)) return 0;

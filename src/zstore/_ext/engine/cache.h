@@ -1,9 +1,8 @@
-/* cache.h - what was read from an array's files and may be needed again: shard indexes, and decoded chunks. Bounded in
- * bytes, least recently used out first.
+/* cache.h - least-recently-used caches, limited in bytes, of shard indexes and decoded chunks.
  *
- * Everything is kept with the identity of the file it came from, and is only good while the file has it. An array has
- * a cache of its own for its indexes (and for its chunks where the caller asked for that); all arrays share one for
- * chunks that were read in part, and more than once.
+ * Every entry has the identity of the file that it was read from, and is valid only while the file still has it. Each
+ * array has a cache of its own for its indexes (and for its chunks, if the caller asked for that); all arrays share one
+ * for chunks that were read in part more than once.
  */
 #ifndef ZS_CACHE_H
 #define ZS_CACHE_H
@@ -17,15 +16,15 @@
 #define ZS_CACHE_BUCKETS 1024
 #define ZS_TOUCHED_SLOTS 8192
 #define ZS_SHARED_SIZE ((int64_t)128 << 20)
-#define ZS_SHARED_PARTS 8 /* a chunk may have this part of the shared cache */
+#define ZS_SHARED_PARTS 8 /* a chunk may take at most the n-th part of the shared cache */
 
-/* Which file, and which state of it: the same as long as all of this is. */
+/* The identity and state of a file: unchanged as long as all of this is. */
 typedef struct {
     uint64_t device, inode;
     int64_t size, modified, changed; /* bytes and nanoseconds */
 } zs_identity;
 
-/* Where an outer chunk's bytes are: in an open file, or in memory. */
+/* The location of an outer chunk's bytes: in an open file, or in memory. */
 typedef struct {
     int file;         /* -1: none */
     const char *data; /* when in memory */
@@ -34,11 +33,12 @@ typedef struct {
     zs_identity identity;
 } zs_source;
 
-/* Lives while the cache or any thread refers to it. */
+/* An entry of a cache; it exists while the cache or any thread refers to it. */
 typedef struct zs_kept {
-    struct zs_kept *next;            /* in its bucket */
-    struct zs_kept *newer, *older;   /* by last use */
-    int64_t cell[ZS_MAX_NDIM], base; /* what it is: see the two users of this file */
+    struct zs_kept *next;          /* in its bucket */
+    struct zs_kept *newer, *older; /* by last use */
+    int64_t cell[ZS_MAX_NDIM],
+        base; /* the key: an outer chunk and zs_index_place, or an inner chunk and zs_keeper's base */
     int ndim;
     zs_identity identity;
     int64_t payload_size;
@@ -54,7 +54,7 @@ typedef struct zs_cache {
     int64_t bytes, limit;
 } zs_cache;
 
-/* What the shared cache knows an array by; its chunks are kept with -id for their base. */
+/* The identity of an array in the shared cache; its chunks have the base -id there. */
 typedef struct {
     int64_t id;
     atomic_int has_kept;
@@ -70,8 +70,8 @@ static struct {
     zs_cache *first;
 } zs_caches = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
-/* A fork holds every cache across it: a thread that the child does not have would leave its lock taken for ever, and
- * the lists half changed. */
+/* Every cache is locked during a fork. Otherwise a thread that the child does not have could leave a lock held for ever
+ * there, and lists half changed. */
 static void zs_caches_before_fork(void) {
     pthread_mutex_lock(&zs_caches.lock);
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_lock(&cache->lock);
@@ -99,7 +99,7 @@ static inline zs_cache *zs_cache_make(int64_t limit) {
     return cache;
 }
 
-/* A piece of what the source holds, with room for its payload, referred to once; not in the cache yet. */
+/* A new entry for a piece of the source, with room for its payload and one reference; not in the cache yet. */
 static inline zs_kept *zs_kept_make(const int64_t *cell, int ndim, int64_t base, const zs_source *source,
                                     int64_t payload_size) {
     zs_kept *kept = malloc(sizeof *kept + (size_t)payload_size);
@@ -124,14 +124,14 @@ static inline zs_kept **zs_cache_bucket(zs_cache *cache, const int64_t *cell, in
     return &cache->bucket[(zs_cache_hash(cell, ndim, base) >> 40) % ZS_CACHE_BUCKETS];
 }
 
-/* Whether this chunk was asked about before, as far as is remembered; it is from now on. */
+/* Whether this chunk was touched before, as far as that is remembered; marks it as touched. */
 static inline int zs_was_touched(const int64_t *cell, int ndim, int64_t base) {
     uint64_t h = zs_cache_hash(cell, ndim, base);
     return atomic_exchange_explicit(&zs_touched[(h >> 40) % ZS_TOUCHED_SLOTS], h, memory_order_relaxed) == h;
 }
 
-/* Whether a later change of the file will show in its times: those of one that has just been written are not finer
- * than a few milliseconds, on some file systems two seconds. */
+/* Whether a later change of the file will show in its times, whose resolution is a few milliseconds, on some file
+ * systems two seconds: not if it was written just now. */
 static inline int zs_is_settled(const zs_kept *kept) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -175,7 +175,7 @@ static inline zs_kept **zs_cache_look(zs_cache *cache, const int64_t *cell, int 
     return link;
 }
 
-/* What was kept of this very file, to be released; NULL where nothing was. */
+/* Find an entry that was read from the same state of the same file; NULL if there is none. The caller releases it. */
 static inline zs_kept *zs_cache_find(zs_cache *cache, const int64_t *cell, int ndim, int64_t base,
                                      const zs_source *source) {
     pthread_mutex_lock(&cache->lock);
@@ -218,7 +218,7 @@ static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* Let go of all that was kept with this base. */
+/* Drop all entries with this base. */
 static inline void zs_cache_forget(zs_cache *cache, int64_t base) {
     pthread_mutex_lock(&cache->lock);
     for (zs_kept *kept = cache->newest, *older; kept; kept = older) {

@@ -1,4 +1,4 @@
-/* chain.h - one encoded chunk to its bytes and back, through any number of native codecs. */
+/* chain.h - decodes and encodes one chunk by a chain of native codecs. */
 #ifndef ZS_CHAIN_H
 #define ZS_CHAIN_H
 
@@ -6,16 +6,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define ZS_KEEP_SIZE ((size_t)8 << 20) /* a thread's buffer larger than this is not kept between calls */
+#define ZS_KEEP_SIZE ((size_t)8 << 20) /* larger buffers of a thread are freed after each call */
 
 typedef struct {
     char *data;
     size_t size;
 } zs_buffer;
 
-/* What a thread reuses from chunk to chunk. */
+/* The buffers that a thread reuses from chunk to chunk. */
 typedef struct {
-    zs_buffer raw;     /* bytes as stored */
+    zs_buffer raw;     /* stored bytes */
     zs_buffer chunk;   /* an inner chunk, decoded */
     zs_buffer step[2]; /* between two codecs */
     zs_buffer index;
@@ -41,7 +41,7 @@ static void zs_scratch_free(void *scratch) {
 
 static void zs_scratch_make_key(void) { pthread_key_create(&zs_scratch_key, zs_scratch_free); }
 
-/* This thread's scratch, or NULL when there is no memory for it. */
+/* This thread's scratch; NULL if out of memory. */
 static inline zs_scratch *zs_scratch_get(void) {
     if (zs_scratch_mine) return zs_scratch_mine;
     pthread_once(&zs_scratch_once, zs_scratch_make_key);
@@ -50,7 +50,7 @@ static inline zs_scratch *zs_scratch_get(void) {
     return zs_scratch_mine;
 }
 
-/* At least `size` bytes, what they hold undefined. */
+/* Make the buffer at least `size` bytes large; its content is undefined. NULL if out of memory. */
 static inline char *zs_reserve(zs_buffer *buffer, int64_t size) {
     size_t want = size > 0 ? (size_t)size : 1;
     if (buffer->size >= want) return buffer->data;
@@ -61,15 +61,15 @@ static inline char *zs_reserve(zs_buffer *buffer, int64_t size) {
     return buffer->data;
 }
 
-/* Whether a stored chunk may have that many bytes. Writers differ: another one's frames may be somewhat longer than
- * ours; what is far longer would be read into memory for nothing. */
+/* Check the size of a stored chunk before it is read into memory. The limit is generous, because other writers' frames
+ * may be longer than ours. */
 static inline int zs_check_size(const zs_layout *layout, int64_t size, zs_fault *fault) {
     int64_t quarter = layout->bound[layout->n_steps] + (1 << 18);
     return size / 4 > quarter ? zs_fail(fault, ZS_FAULT_LONG, size, 4 * quarter) : ZS_OK;
 }
 
-/* Decode `size` bytes at `src` to the layout's chunk size: into `into` (which holds that much), or, where the
- * chain has no codec, left where they are. `*decoded` tells where. */
+/* Decode `size` bytes at `src` to the layout's chunk size, into `into` (of that size); without codecs they stay where
+ * they are. `*decoded` points at the result. */
 static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const char *src, int64_t size, char *into,
                             const char **decoded, zs_fault *fault) {
     for (int s = layout->n_steps - 1; s >= 0; s--) {
@@ -89,7 +89,7 @@ static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const 
     return ZS_OK;
 }
 
-/* Encode one decoded chunk; `*encoded` points into scratch, or at `src` where the chain has no codec. */
+/* Encode one decoded chunk; `*encoded` points into scratch, or at `src` if the chain has no codec. */
 static inline int zs_encode(const zs_layout *layout, zs_scratch *scratch, const char *src, const char **encoded,
                             int64_t *encoded_size, zs_fault *fault) {
     int64_t size = layout->chunk_size;

@@ -1,4 +1,4 @@
-/* files.h - values as files below one directory: opened without leaving it, read and written. */
+/* files.h - opens, reads and writes files below a directory, without following links out of it. */
 #ifndef ZS_FILES_H
 #define ZS_FILES_H
 
@@ -17,7 +17,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* What Linux alone has. ZS_PORTABLE leaves it out, which shows on Linux what other systems do instead. */
+/* Features that only Linux has. ZS_PORTABLE leaves them out, to test on Linux what other systems do. */
 #if defined(__linux__) && !defined(ZS_PORTABLE)
 #include <sys/syscall.h>
 #if __has_include(<linux/openat2.h>) && defined(SYS_openat2)
@@ -29,10 +29,10 @@
 #endif
 #define ZS_PLACE O_PATH
 #else
-#define ZS_PLACE (O_RDONLY | O_NONBLOCK) /* a pipe must not make us wait */
+#define ZS_PLACE (O_RDONLY | O_NONBLOCK) /* opening a pipe must not block */
 #endif
 
-/* When a file was written, and when that or what is known of it was changed. */
+/* The times of the last change of a file's content, and of its content or metadata. */
 #ifdef __APPLE__
 #define ZS_MODIFIED st_mtimespec
 #define ZS_CHANGED st_ctimespec
@@ -41,18 +41,18 @@
 #define ZS_CHANGED st_ctim
 #endif
 
-/* A system call, made again as long as a signal interrupts it. */
+/* Make a system call, again for as long as a signal interrupts it. */
 #define ZS_AGAIN(call)                           \
     ({                                           \
-        __typeof__(call) zs_answer;              \
-        do zs_answer = (call);                   \
-        while (zs_answer < 0 && errno == EINTR); \
-        zs_answer;                               \
+        __typeof__(call) zs_result;              \
+        do zs_result = (call);                   \
+        while (zs_result < 0 && errno == EINTR); \
+        zs_result;                               \
     })
 
 static atomic_int zs_has_no_openat2;
 
-/* Where an open directory lies: the size of its path, or -1. */
+/* The path of an open directory: its length, or -1. */
 static ssize_t zs_path_of(int directory, char path[PATH_MAX]) {
 #ifdef F_GETPATH
     return fcntl(directory, F_GETPATH, path) ? -1 : (ssize_t)strlen(path);
@@ -65,7 +65,7 @@ static ssize_t zs_path_of(int directory, char path[PATH_MAX]) {
 #endif
 }
 
-/* Open what exists by looking first where it lies. A link that is changed right then can deceive this. */
+/* Open an existing file after checking where its real path lies. A link that is changed in between can deceive this. */
 static int zs_open_checked(int directory, const char *name, int flags) {
     char top[PATH_MAX], path[2 * PATH_MAX + 2], place[PATH_MAX] = "";
     ssize_t size = zs_path_of(directory, top);
@@ -75,13 +75,13 @@ static int zs_open_checked(int directory, const char *name, int flags) {
         return -1;
     }
     if (size == 1) size = 0;                      /* "/" */
-    int is_found = realpath(path, place) != NULL; /* where not, `place` is how far it came */
+    int is_found = realpath(path, place) != NULL; /* if not, `place` is the part that was resolved */
     if (place[0] && (strncmp(place, top, (size_t)size) || (place[size] && place[size] != '/'))) errno = EXDEV;
     else if (is_found) return ZS_AGAIN(open(place, flags | O_NOFOLLOW | O_CLOEXEC));
     return -1;
 }
 
-/* Open what exists; a symbolic link that leads out of the directory is EXDEV, one within it is followed. */
+/* Open an existing file; symbolic links within the directory are followed, one that leads out of it is EXDEV. */
 static inline int zs_open(int directory, const char *name, int flags) {
 #ifdef ZS_HAS_OPENAT2
     if (!atomic_load_explicit(&zs_has_no_openat2, memory_order_relaxed)) {
@@ -90,7 +90,7 @@ static inline int zs_open(int directory, const char *name, int flags) {
         int file;
         do file = (int)syscall(SYS_openat2, directory, name, &how, sizeof how);
         while (file < 0 && (errno == EAGAIN || errno == EINTR));
-        /* EPERM: a sandbox forbids the call; EXDEV: also said of an absolute link, which may yet lead inside. */
+        /* EPERM: a sandbox forbids the call; EXDEV: also for an absolute link, which may still lead inside. */
         if (file >= 0 || (errno != ENOSYS && errno != EPERM && errno != EXDEV)) return file;
         if (errno == ENOSYS) atomic_store(&zs_has_no_openat2, 1);
     }
@@ -98,7 +98,7 @@ static inline int zs_open(int directory, const char *name, int flags) {
     return zs_open_checked(directory, name, flags);
 }
 
-/* Exactly what is there of `size` bytes from `offset`: the count read, less only at the end of the file. */
+/* Read `size` bytes from `offset`: the number of bytes read, fewer only at the end of the file, or -1. */
 static inline int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) {
     int64_t have = 0;
     while (have < size) {
@@ -110,7 +110,7 @@ static inline int64_t zs_pread(int file, char *to, int64_t size, int64_t offset)
     return have;
 }
 
-/* `rows` pieces of `run` bytes each, one after another in the file from `offset`, `stride` apart in memory. */
+/* Read `rows` pieces of `run` bytes, contiguous in the file from `offset` on, into memory `stride` bytes apart. */
 static inline int64_t zs_pread_rows(int file, char *to, int64_t rows, int64_t run, int64_t stride, int64_t offset) {
     struct iovec vector[256];
     int64_t have = 0;
@@ -120,7 +120,7 @@ static inline int64_t zs_pread_rows(int file, char *to, int64_t rows, int64_t ru
         ssize_t got = ZS_AGAIN(preadv(file, vector, n, (off_t)(offset + have)));
         if (got < 0) return -1;
         have += got;
-        if (got != n * run) { /* cut short: finish that row the plain way */
+        if (got != n * run) { /* a short read: complete its last row by itself */
             int64_t part = got % run;
             row += got / run;
             if (row == rows) break;
@@ -136,13 +136,13 @@ static inline int64_t zs_pread_rows(int file, char *to, int64_t rows, int64_t ru
     return have;
 }
 
-/* A stretch of a value: in memory, or (`data` NULL) `size` bytes at `from` of the file it replaces. */
+/* A part of a value to write: in memory, or (`data` NULL) `size` bytes at `from` of the file that it replaces. */
 typedef struct {
     const char *data;
     int64_t from, size;
 } zs_part;
 
-/* Parts in memory, one after another to the end of the file; how many were written, or -1. */
+/* Append parts that are in memory to a file, up to the first one that is not: how many, or -1. */
 static inline int zs_write_memory(int file, const zs_part *part, int n) {
     struct iovec vector[256];
     int count = 0, at = 0;
@@ -159,8 +159,8 @@ static inline int zs_write_memory(int file, const zs_part *part, int n) {
     return count;
 }
 
-/* `size` bytes at `offset` of one file to the end of another, through a block that stays in the second-level cache.
- * copy_file_range goes page by page inside the kernel; on ext4 and tmpfs it was no faster. */
+/* Append `size` bytes at `offset` of one file to another, through a block that fits the L2 cache. copy_file_range
+ * copies page by page in the kernel; on ext4 and tmpfs it was no faster. */
 static inline int zs_copy_range(int to, int from, int64_t offset, int64_t size) {
     char block[131072];
     while (size > 0) {
@@ -175,7 +175,7 @@ static inline int zs_copy_range(int to, int from, int64_t offset, int64_t size) 
     return 0;
 }
 
-/* All parts, one after another; `old` is the file that some of them are copied from. */
+/* Append all parts to a file; `old` is the file that some of them are copied from. */
 static inline int zs_write_parts(int file, const zs_part *part, int n, int old) {
     for (int i = 0; i < n;) {
         int written = 1;

@@ -1,4 +1,4 @@
-"""Values as files below one directory: read, replaced whole or not at all, and never outside it."""
+"""Files below one directory as values: read, and replaced atomically, without following links out of it."""
 
 from typing import Any, final
 

@@ -1,4 +1,4 @@
-"""Values as files below one directory: read, replaced whole or not at all, and never outside it."""
+"""Files below one directory as values: read, and replaced atomically, without following links out of it."""
 
 import errno
 import os
@@ -55,35 +55,35 @@ cdef extern from *:
     const int ZS_WAIT_FOR_LOCK
 
 
-# What fcntl is to do to wait for a lock of some bytes; -1 where there are no such locks.
+# The fcntl command that waits for a lock of a byte range; -1 if the system has no such locks.
 WAIT_FOR_LOCK = ZS_WAIT_FOR_LOCK
 
-# How to open what is only to be found, not read: plainly, where there is no O_PATH.
+# The flags to open a file without reading it: O_PATH, or plain ones on systems that do not have it.
 O_PATH = ZS_PLACE
 
-# Where a store keeps its temporaries, and how the names of those begin that lie elsewhere.
+# The directory of a store's temporary files, and the prefix of the names of those that are elsewhere.
 SCRATCH = ZS_SCRATCH.decode()
 
 
 def use_openat2(bint is_used):
-    """Whether the kernel keeps paths below their directory, as far as it can; else they are looked at first."""
+    """Choose whether openat2 keeps paths below their directory, if the system has it, or a check of the path first."""
     global zs_has_no_openat2
     zs_has_no_openat2 = not is_used
 
 
 def lock_offset(bytes key):
-    """Which byte of its lock file stands for a key: the low 62 bits of the key's FNV-1a hash."""
+    """The byte of a lock file that stands for a key: the low 62 bits of the key's FNV-1a hash."""
     return zs_lock_offset(key)
 
 
 def lock_range(bint is_held, int64_t offset, int64_t length):
-    """The system's record of a write lock of those bytes of a file, or of none."""
+    """The bytes of a `struct flock` that sets (or, with `is_held` false, removes) a write lock of a byte range."""
     cdef flock_range record = zs_lock_range(is_held, offset, length)
     return (<char *> &record)[:sizeof(record)]
 
 
 def pread(int file, int64_t begin, int64_t size):
-    """`size` bytes of an open file from `begin`, fewer where it ends before."""
+    """Read `size` bytes of an open file from `begin`, fewer at its end."""
     cdef bytes data = PyBytes_FromStringAndSize(NULL, size)
     cdef char *to = PyBytes_AS_STRING(data)
     cdef int64_t have
@@ -106,9 +106,9 @@ cdef bytes encoded(str path):
 
 
 cdef class Tree:
-    """The directory `root`, open, for one thread; keys are paths below it.
+    """The open directory `root`, for one thread; keys are paths below it.
 
-    Links are followed as long as they stay below it. `durable` has the disk confirm every change.
+    Links are followed as long as they stay below it. `durable` waits until every change is on the disk (fsync).
 
     Raises
         OSError: as the system says, with the key as its `filename`. EXDEV: a symbolic link leads out of `root`.
@@ -132,7 +132,7 @@ cdef class Tree:
             zs_close(self.place.directory)
 
     def open(self, str path, int flags):
-        """A descriptor of an existing file or directory; "" is the root."""
+        """Open an existing file or directory, "" for the root; gives the descriptor."""
         cdef bytes name = encoded(path or ".")
         cdef const char *at = name
         cdef int file
@@ -143,7 +143,7 @@ cdef class Tree:
         return file
 
     def get(self, str key, byte_range=None):
-        """The value, or those bytes of it; None where there is no file of that name."""
+        """The value of a key, or a byte range of it; None if there is no such file."""
         cdef stat status
         cdef int file = self.open_value(key, O_RDONLY | O_NONBLOCK, &status)  # a pipe must not make us wait
         if file < 0:
@@ -155,7 +155,7 @@ cdef class Tree:
             zs_close(file)
 
     def size(self, str key):
-        """How many bytes the value has; None where there is no file of that name."""
+        """The bytes of a value; None if there is no such file."""
         cdef stat status
         cdef int file = self.open_value(key, ZS_PLACE, &status)
         if file < 0:
@@ -164,7 +164,7 @@ cdef class Tree:
         return status.st_size
 
     cdef int open_value(self, str key, int flags, stat *status) except -2:
-        """The open file; -1 where there is none."""
+        """Open the file of a key; -1 if there is none."""
         cdef bytes name = encoded(key)
         cdef const char *at = name
         cdef int file, is_alone = flags == ZS_PLACE or not self.has_read
@@ -182,14 +182,14 @@ cdef class Tree:
         return -1
 
     def put(self, str key, value):
-        """Make `value` the content of the file `key`, making directories that are missing; all of it or nothing."""
+        """Replace the file `key` by `value` atomically; missing directories are made."""
         cdef bytes name = encoded(key)
         cdef const char *at = name
         cdef Py_buffer view
         cdef zs_part part
         cdef int number
         PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-        part.data, part.size = <const char *> view.buf if view.len else at, view.len  # an empty one may be nowhere
+        part.data, part.size = <const char *> view.buf if view.len else at, view.len  # an empty buffer may be NULL
         with nogil:
             number = error_number if zs_put(&self.place, at, &part, 1, -1, &self.parent) else 0
         PyBuffer_Release(&view)
@@ -197,7 +197,7 @@ cdef class Tree:
             raise failure(number, key)
 
     def put_file(self, str key, int file, int64_t size):
-        """Make the first `size` bytes of an open file the content of the file `key`, as `put`."""
+        """Replace the file `key` by the first `size` bytes of an open file, as `put` does."""
         cdef bytes name = encoded(key)
         cdef const char *at = name
         cdef zs_part part
@@ -209,7 +209,7 @@ cdef class Tree:
             raise failure(number, key)
 
     def delete(self, str key):
-        """Remove the file `key` and the directories that are empty without it; nothing where there is none."""
+        """Remove the file `key`, if it exists, and directories that are empty without it."""
         cdef bytes name = encoded(key)
         cdef char path[PATH_MAX]
         cdef int done
@@ -222,7 +222,7 @@ cdef class Tree:
             raise failure(error_number, key)
 
     def prune(self, str path):
-        """Remove the directories above `path` that are empty, as far as that can be."""
+        """Remove the empty directories above `path`, as far as possible."""
         cdef bytes name = encoded(path)
         cdef char above[PATH_MAX]
         memcpy(above, <const char *> name, len(name) + 1)

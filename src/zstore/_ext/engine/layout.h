@@ -1,7 +1,7 @@
-/* layout.h - how the chunks of one array lie in its store, and what is wrong when something is.
+/* layout.h - the layout of an array's chunks in its store, and faults.
  *
- * "Inner chunk" is the innermost piece that is encoded on its own, "outer chunk" the one that has a key; without
- * sharding they are the same.
+ * An "inner chunk" is the innermost piece that is encoded on its own, an "outer chunk" has a key; without sharding they
+ * are the same.
  */
 #ifndef ZS_LAYOUT_H
 #define ZS_LAYOUT_H
@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     int ndim;
     int64_t item;                   /* bytes per item */
-    int64_t unit;                   /* bytes to reverse on the way, 0 for none */
+    int64_t unit;                   /* bytes of the units to swap while copying, 0 for none */
     int64_t chunk[ZS_MAX_NDIM];     /* shape of an inner chunk */
     int64_t stride[ZS_MAX_NDIM];    /* byte strides of a decoded inner chunk */
     int64_t chunk_size;             /* bytes of a decoded inner chunk */
@@ -33,9 +33,9 @@ typedef struct {
     zs_level level[ZS_MAX_LEVELS];
     int n_steps;
     const zstore_codec *step[ZS_MAX_STEPS];
-    int64_t bound[ZS_MAX_STEPS + 1]; /* the most bytes before step i */
-    char *fill;                      /* one item, as stored */
-    char *fill_native;               /* one item, as in memory */
+    int64_t bound[ZS_MAX_STEPS + 1]; /* the most bytes that step i encodes */
+    char *fill;                      /* one item in the stored byte order */
+    char *fill_native;               /* one item as in memory */
     int fill_is_zero;
     int key_has_c;
     char separator;
@@ -64,9 +64,9 @@ enum {
     ZS_OK = 0,
     ZS_FAULT_STORE, /* the operating system said errno */
     ZS_FAULT_MEMORY,
-    ZS_FAULT_CODEC,    /* codec `step` answered `got` */
-    ZS_FAULT_SIZE,     /* an inner chunk has `got` bytes where `expected` are due */
-    ZS_FAULT_MISSING,  /* absent, and the caller wants to know */
+    ZS_FAULT_CODEC,    /* codec `step` returned `got` */
+    ZS_FAULT_SIZE,     /* an inner chunk has `got` bytes, not `expected` */
+    ZS_FAULT_MISSING,  /* a chunk is missing, which the caller wants to be a fault */
     ZS_FAULT_SHORT,    /* the shard has `got` bytes, its index alone takes `expected` */
     ZS_FAULT_CHECKSUM, /* the shard index does not match its checksum */
     ZS_FAULT_ENTRY,    /* the index places an inner chunk outside the shard (offset `got`, size `expected`) */
@@ -78,7 +78,7 @@ enum {
     ZS_FAULT_STOPPED,  /* another thread has a fault, and this one gave up waiting */
 };
 
-/* What went wrong first, and where. */
+/* The first fault, and where it occurred. */
 typedef struct {
     int code, error_number, step, has_inner;
     int64_t got, expected;
@@ -93,7 +93,7 @@ static inline int zs_fail(zs_fault *fault, int code, int64_t got, int64_t expect
     return code;
 }
 
-/* What errno says. */
+/* The fault for errno. */
 static inline int zs_store_fault(zs_fault *fault) {
     fault->error_number = errno;
     int is_stopped = errno == ESHUTDOWN;

@@ -1,16 +1,16 @@
-/* many.h - several selections of one array in one batch: a chunk that many of them touch is located, fetched and
- * decoded once, and scattered to all of them. */
+/* many.h - reads several selections of one array in one batch: a chunk that several of them touch is located, fetched
+ * and decoded once, and scattered to all of them. */
 #ifndef ZS_MANY_H
 #define ZS_MANY_H
 
 #include "read.h"
 
-/* Which task of which plan wants a chunk. */
+/* A task of a plan that needs a chunk. */
 typedef struct {
     int64_t plan, task;
 } zs_visit;
 
-/* The visits in groups of those that want one chunk. */
+/* The visits, grouped by chunk. */
 typedef struct {
     zs_visit *visit;
     zs_groups groups;
@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     zs_batch batch; /* its tasks are the bundle's chunks */
     const zs_bundle *bundle;
-    const zs_batch *part; /* for each plan: that, the caller's memory and its strides, and what all have alike */
+    const zs_batch *part; /* for each plan, a batch with the plan, the caller's memory and its strides */
 } zs_many;
 
 static inline void zs_bundle_free(zs_bundle *bundle) {
@@ -28,8 +28,8 @@ static inline void zs_bundle_free(zs_bundle *bundle) {
     memset(bundle, 0, sizeof *bundle);
 }
 
-/* The outer chunks among which all tasks lie, along every dimension: low[d] … low[d] + wide[d]. How many numbers
- * their inner chunks take; -1 where that is too many. */
+/* The range of outer chunks of all tasks along every dimension, low[d] … low[d] + wide[d]. Returns the number of inner
+ * chunks in these ranges, -1 if that is too large to number them. */
 static inline int64_t zs_bundle_limits(const zs_layout *layout, const zs_batch *part, int64_t n, int64_t *low,
                                        int64_t *wide) {
     int64_t limit = 1;
@@ -58,7 +58,7 @@ static inline int64_t zs_bundle_limits(const zs_layout *layout, const zs_batch *
     return limit > (int64_t)1 << 61 ? -1 : limit;
 }
 
-/* Which chunks the `n` parts touch. -1: no memory; -2: they span more chunks than can be numbered. */
+/* Group the visits of `n` parts by chunk. -1: out of memory; -2: they span more chunks than can be numbered. */
 static inline int zs_bundle_make(const zs_layout *layout, const zs_batch *part, int64_t n, zs_bundle *bundle) {
     int64_t low[ZS_MAX_NDIM], wide[ZS_MAX_NDIM], visits = 0, slots = 1, v = 0;
     int64_t limit = zs_bundle_limits(layout, part, n, low, wide);
@@ -104,7 +104,7 @@ static inline void zs_visit_box(const zs_batch *part, int64_t task, zs_move *box
     zs_move_make(part->layout, part->plan, segment, part->memory, part->stride, box);
 }
 
-/* Whether visits need more than `limit` bytes of their chunk, each counted by itself; points take the whole chunk. */
+/* Whether visits need more than `limit` bytes of their chunk in total; points need the whole chunk. */
 static inline int zs_need_more(const zs_many *many, int64_t first, int64_t last, int64_t limit) {
     int64_t needed = 0, from;
     zs_move box;
@@ -117,7 +117,8 @@ static inline int zs_need_more(const zs_many *many, int64_t first, int64_t last,
     return needed > limit;
 }
 
-/* Decode only what the visits need of a chunk, where that is much less than all of it; whether it did. */
+/* Decode only the ranges of a chunk that the visits need, if they are much less than all of it; returns whether it did.
+ */
 static int zs_visit_ranges(const zs_batch *batch, int64_t first, int64_t last, const char *raw, int64_t size,
                            char *into) {
     const zs_many *many = (const zs_many *)batch;
@@ -134,7 +135,7 @@ static int zs_visit_ranges(const zs_batch *batch, int64_t first, int64_t last, c
     return 1;
 }
 
-/* From a decoded chunk to everybody who wants some of it. */
+/* Scatter a decoded chunk to all visits. */
 static void zs_visit_all(const zs_batch *batch, int64_t first, int64_t last, const char *chunk) {
     const zs_many *many = (const zs_many *)batch;
     zs_move box;
@@ -151,7 +152,7 @@ static void zs_visit_all(const zs_batch *batch, int64_t first, int64_t last, con
     }
 }
 
-/* One task: an inner chunk, for all who want some of it. */
+/* One task: reads an inner chunk for all visits. */
 static int zs_many_task(zs_batch *batch, int64_t c, zs_thread *thread, zs_fault *fault) {
     const zs_many *many = (const zs_many *)batch;
     const zs_bundle *bundle = many->bundle;
@@ -162,7 +163,7 @@ static int zs_many_task(zs_batch *batch, int64_t c, zs_thread *thread, zs_fault 
     spot.outer = zs_group_outer(&bundle->groups, c, thread->open.outer);
     int code = zs_find_chunk(batch, &spot, thread, &where, fault);
     if (code) return code;
-    /* One that is stored as it is is fetched whole where that is less than all that is read of it. */
+    /* A chunk that is stored without codecs is fetched whole if that is less than the visits need in total. */
     const zs_layout *layout = batch->layout;
     int is_shared = last - first > 1 && where.offset != ZS_EMPTY;
     if (is_shared && layout->n_steps == 0)
@@ -179,7 +180,7 @@ static int zs_many_task(zs_batch *batch, int64_t c, zs_thread *thread, zs_fault 
     return code;
 }
 
-/* Do all of it; the first fault ends up in many->batch.fault. */
+/* Run all tasks; many->batch.fault has the first fault. */
 static void zs_many_run(zs_many *many, int threads) {
     many->batch.run = zs_many_task;
     zs_batch_run(&many->batch, threads);

@@ -1,4 +1,4 @@
-/* move.h - one chunk's part of a selection, moved between the decoded chunk and the caller's memory. */
+/* move.h - moves one chunk's part of a selection between the decoded chunk and the caller's memory. */
 #ifndef ZS_MOVE_H
 #define ZS_MOVE_H
 
@@ -8,7 +8,7 @@
 typedef struct {
     int64_t count;
     int64_t inside, outside;                     /* byte strides in the chunk and in the caller's memory */
-    const int64_t *inside_table, *outside_table; /* positions to multiply them with; NULL: 0, 1, 2, … */
+    const int64_t *inside_table, *outside_table; /* positions to multiply these with; NULL: 0, 1, 2, … */
 } zs_move_dim;
 
 typedef struct {
@@ -16,11 +16,11 @@ typedef struct {
     int64_t inside_offset; /* of the first item in the chunk */
     char *outside;         /* the first item in the caller's memory */
     int has_tables;
-    int is_whole;  /* every item of the chunk that lies in the array as its reader knows it */
-    int is_direct; /* the whole chunk, and in the caller's memory it looks as it does in the chunk */
+    int is_whole;  /* it has every item of the chunk within the array's shape, as its reader knows it */
+    int is_direct; /* it is the whole chunk, with the same strides in the caller's memory */
 } zs_move;
 
-/* The part of the selection that segment[d] of every dimension d describes. */
+/* Make the move for segment[d] of every dimension d. */
 static inline void zs_move_make(const zs_layout *layout, const zs_plan *plan, const int64_t *segment, char *outside,
                                 const int64_t *outside_stride, zs_move *move) {
     move->inside_offset = 0;
@@ -51,7 +51,7 @@ static inline void zs_move_make(const zs_layout *layout, const zs_plan *plan, co
     }
 }
 
-/* The bytes of the decoded chunk that are needed: their count, and where they begin. */
+/* The range of the decoded chunk's bytes that is needed: its size, and where it begins. */
 static inline int64_t zs_span(const zs_layout *layout, const zs_move *move, int64_t *begin) {
     int64_t low = move->inside_offset, high = low;
     for (int d = 0; d < layout->ndim; d++) {
@@ -87,7 +87,7 @@ static inline void zs_copy_item(char *to, const char *from, int64_t item, int64_
         }                                                                        \
     } while (0)
 
-/* One line of items at tabled places on both sides, the caller's memory without a table too. */
+/* Copy one line of items whose positions are in tables; the caller's memory may have no table. */
 static inline void zs_table_line(const zs_layout *layout, const zs_move_dim *dim, char *chunk, char *outside,
                                  int to_chunk) {
     const int64_t n = dim->count, item = layout->item, unit = layout->unit;
@@ -114,10 +114,10 @@ static inline void zs_table_line(const zs_layout *layout, const zs_move_dim *dim
 
 typedef struct {
     const zs_layout *layout;
-    const zs_move_dim *outer[ZS_MAX_NDIM]; /* walked item by item, outermost first */
+    const zs_move_dim *outer[ZS_MAX_NDIM]; /* looped over item by item, outermost first */
     int n_outer;
-    const zs_move_dim *line;     /* a tabled innermost dimension, or NULL: … */
-    zs_dim box[ZS_MAX_NDIM + 1]; /* … the rest is a strided box */
+    const zs_move_dim *line;     /* the innermost dimension if it has tables, else NULL: … */
+    zs_dim box[ZS_MAX_NDIM + 1]; /* … then the rest is a strided box */
     int n_box;
     int to_chunk;
 } zs_table_walk;
@@ -180,12 +180,12 @@ static inline void zs_to_outside(const zs_layout *layout, const zs_move *move, c
     zs_move_box(layout, move, (char *)chunk, 0);
 }
 
-/* Gather: from the caller's memory into the decoded chunk. Repeated positions: the last one stays. */
+/* Gather: from the caller's memory into the decoded chunk. Of repeated positions the last one counts. */
 static inline void zs_to_chunk(const zs_layout *layout, const zs_move *move, char *chunk) {
     zs_move_box(layout, move, chunk, 1);
 }
 
-/* The fill value to the caller's memory, where there is no chunk. */
+/* Put the fill value into the caller's memory, for a chunk that is missing. */
 static inline void zs_fill_outside(const zs_layout *layout, const zs_move *move, int depth, char *outside) {
     if (!move->has_tables) {
         zs_dim dim[ZS_MAX_NDIM];

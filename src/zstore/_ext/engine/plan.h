@@ -1,7 +1,7 @@
-/* plan.h - a selection, cut along the chunk grid.
+/* plan.h - plans: selections divided along the chunk grid.
  *
- * A box plan keeps one table per dimension (its segments), never one per chunk: the chunks touched are the
- * product of the tables. A point plan keeps the points sorted by the chunk that holds them.
+ * A box plan has one table per dimension (its segments), none per chunk: the chunks touched are the product of the
+ * tables. A point plan has the points sorted by the chunk that contains them.
  */
 #ifndef ZS_PLAN_H
 #define ZS_PLAN_H
@@ -9,17 +9,17 @@
 #include "layout.h"
 #include <stdlib.h>
 
-/* What of one dimension lies in one chunk after another.
- * Segment s: items `first[s]`, `first[s] + step`, … of chunk `cell[s]`, `items[s]` of them, landing at
- * `at[s]`, `at[s] + 1`, …. With tables, entry k of at[s] … at[s] + items[s] takes item inside[k] of the chunk to
- * outside[k]. Segments of one outer chunk (a shard) are neighbours: outer chunk o has segments
+/* The part of the selection along one dimension, chunk by chunk.
+ * Segment s is `items[s]` items `first[s]`, `first[s] + step`, … of chunk `cell[s]`, which go to positions `at[s]`,
+ * `at[s] + 1`, … of the caller's memory. With tables, entry k of at[s] … at[s] + items[s] is item inside[k] of the
+ * chunk, which goes to outside[k]. Segments of one outer chunk (a shard) are neighbours: outer chunk o has the segments
  * outer_from[o] … outer_from[o + 1]. */
 typedef struct {
     int64_t n, step, n_outer;
     int64_t *cell, *first, *items, *at;
     int64_t *outer_cell, *outer_from;
     int64_t *inside, *outside;
-    int flip; /* the selection ran backwards: the caller's memory is walked from its end */
+    int flip; /* the step was negative: the caller's memory is filled from its end */
     void *memory;
 } zs_axis;
 
@@ -31,8 +31,8 @@ typedef struct {
     zs_axis axis[ZS_MAX_NDIM];
 } zs_plan;
 
-/* Members in order of chunk: group g has members start[g] … start[g + 1], all in inner chunk cell[g * ndim] …; outer
- * chunk o has groups outer_start[o] … outer_start[o + 1]. */
+/* Members sorted by chunk: group g has members start[g] … start[g + 1], all in the inner chunk at cell[g * ndim] …;
+ * outer chunk o has groups outer_start[o] … outer_start[o + 1]. */
 typedef struct {
     int64_t n, n_outer;
     int64_t *start, *cell, *outer_start;
@@ -148,7 +148,7 @@ static inline int zs_sort_order(const int64_t *key, int64_t n, int64_t limit, in
     return failed ? -1 : 0;
 }
 
-/* Any positions (already checked, all in 0 … length - 1), in any order, with repeats. */
+/* Any positions (checked to lie in 0 … length - 1), in any order, also repeated. */
 static inline int zs_axis_table(zs_axis *axis, const int64_t *position, int64_t n, int64_t length, int64_t chunk,
                                 int64_t per_outer) {
     int64_t *tables = malloc(sizeof(int64_t) * (size_t)(2 * n + 1));
@@ -195,7 +195,7 @@ fail:
     return -1;
 }
 
-/* Count the tasks once all axes are there. */
+/* Count the tasks, after all axes are made. */
 static inline int zs_plan_finish(zs_plan *plan, int is_sharded) {
     plan->n_outer = plan->n_chunks = 1;
     for (int d = 0; d < plan->ndim; d++) {
@@ -220,7 +220,7 @@ static inline int zs_plan_finish(zs_plan *plan, int is_sharded) {
     return 0;
 }
 
-/* Which of `n` stretches an item lies in: stretch k has items start[k] … start[k + 1]. */
+/* Find the stretch, of `n`, that contains an item: stretch k has items start[k] … start[k + 1]. */
 static inline int64_t zs_find_stretch(const int64_t *start, int64_t n, int64_t item) {
     int64_t low = 0, high = n;
     while (high - low > 1) {
@@ -250,15 +250,15 @@ static inline int64_t zs_plan_task(const zs_plan *plan, int64_t task, int64_t *s
     return outer;
 }
 
-/* The outer chunk of a group; `guess` is where the last one was. */
+/* The outer chunk of a group; `guess` is that of the previous group. */
 static inline int64_t zs_group_outer(const zs_groups *groups, int64_t group, int64_t guess) {
     const int64_t *start = groups->outer_start;
     if (guess >= 0 && start[guess] <= group && group < start[guess + 1]) return guess;
     return zs_find_stretch(start, groups->n_outer, group);
 }
 
-/* Members in order of their numbers to groups of those in one inner chunk. The numbers are those of the inner chunks,
- * `slots` in each outer chunk, of which wide[d] lie from low[d] on along dimension d. */
+/* Group members by inner chunk. They are sorted by the number of their inner chunk, of which each outer chunk has
+ * `slots`; the outer chunks are those from low[d] to low[d] + wide[d] along each dimension d. */
 static inline int zs_groups_make(const zs_layout *layout, const int64_t *number, int64_t n, int64_t slots,
                                  const int64_t *low, const int64_t *wide, zs_groups *groups) {
     int nd = layout->ndim;
@@ -288,9 +288,9 @@ static inline int zs_groups_make(const zs_layout *layout, const int64_t *number,
     return 0;
 }
 
-/* Sort points by the inner chunk that holds them, outer chunk by outer chunk. index[d][i] is position d of point i;
- * negative ones count from the end. -1: no memory; -2: point *bad lies outside along dimension *bad_dim; -3: the
- * points span more chunks than can be numbered. */
+/* Sort points by outer chunk, then by inner chunk. index[d][i] is the position of point i along dimension d; negative
+ * ones count from the end. -1: out of memory; -2: point *bad is out of bounds along dimension *bad_dim; -3: the points
+ * span more chunks than can be numbered. */
 static inline int zs_points_make(const zs_layout *layout, const int64_t *const *index, int64_t n, zs_points *points,
                                  int64_t *bad, int *bad_dim) {
     int nd = layout->ndim;
