@@ -1,4 +1,4 @@
-"""What the resampling kernels are told of a data type, its nodata and the memory cells lie in."""
+"""Data types, nodata and memory in the form that the resampling kernels take."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CELL_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "
 NONE = "none"  # nodata, of an array in which NaN is a value too
 QUICK = ("average", "sum", "max", "min")  # no slower than memory
 THREADING_SIZE = 1 << 20  # bytes of input from which a second thread pays
-# The kernels' ways with cells that count for nothing. A stray NaN is one where no nodata is known.
+# What kernels leave out: nothing, one value, NaN, or NaN where no nodata is known.
 PLAIN, SKIP_VALUE, SKIP_NAN, SKIP_STRAY_NAN = 0, 1, 2, 3
 NAN_BYTES = {name: np.array(np.nan, name).tobytes() for name in ("float32", "float64")}
 RAW_TYPES = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-# What a method computes with; integers and floats where nothing is said.
+# The kinds of data types that a method takes; integers and floats where none are listed.
 KINDS = {"mode": "iufbmM", "average": "iufc", "rms": "iufc", "sum": "iufc"}
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,7 +42,9 @@ class Cells(NamedTuple):
 
 
 def describe_cells(dtype: np.dtype[Any], method: str, nodata: Any) -> Cells:
-    """`dtype` and `nodata` for `method`. Without nodata, NaN is left out; with "none", nothing is.
+    """`dtype` and `nodata` as the kernels of `method` take them.
+
+    With nodata None, NaN is left out; with "none", nothing is.
 
     Raises
         TypeError: the method does not take that type, or none with nodata.
@@ -137,7 +139,11 @@ def count_threads(threads: int | None, source: Array, shape: tuple[int, ...], me
 
 
 def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise ValueError unless `out` can take a result of that shape and type."""
+    """Check that `out` can take a result of that shape and type, whatever its byte order.
+
+    Raises
+        ValueError: it cannot.
+    """
     if (
         out.shape != shape
         or out.dtype.newbyteorder("=") != dtype.newbyteorder("=")

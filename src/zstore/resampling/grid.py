@@ -1,7 +1,7 @@
-"""Where the windows of a resampling lie along one dimension, and what their cells weigh.
+"""The windows of a resampling along one dimension: their places, and the weights of their cells.
 
-Two grids: on "aligned" a cell of the result covers exactly `factor` cells, and the last one those that are
-left; on "gdal" the result covers the extent of the input, and a cell of it size / result size cells.
+There are two grids. On "aligned", a cell of the result covers `factor` cells, and the last one those that are
+left. On "gdal", the result covers the extent of the input, so that a cell covers size / result size cells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Span(NamedTuple):
-    """One dimension: so many cells, made smaller by `factor`; of the result, `begin` to `end` are wanted."""
+    """One dimension: `size` cells made smaller by `factor`; of the result, `begin` to `end` are wanted."""
 
     size: int
     factor: int
@@ -28,12 +28,12 @@ class Span(NamedTuple):
 
     @property
     def result_size(self) -> int:
-        """How many cells the result has, wanted or not."""
+        """The number of cells of the whole result."""
         return -(-self.size // self.factor)
 
     @property
     def ratio(self) -> float:
-        """How many cells make one of the result."""
+        """The number of cells that make one of the result."""
         return self.size / self.result_size if self.grid == "gdal" else float(self.factor)
 
     @property
@@ -80,27 +80,27 @@ def _lanczos(x: Floats) -> Floats:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
-# The kernel as a function of the distance in cells of the result, and how far it reaches.
+# Each filter as a function of the distance in cells of the result, and the distance at which it ends.
 FILTERS: dict[str, tuple[Callable[[Floats], Floats], int]] = {
     "bilinear": (_bilinear, 1),
     "cubic": (_cubic, 2),
     "cubic_spline": (_cubic_spline, 2),
     "lanczos": (_lanczos, 3),
 }
-# No window lies further from its output's place than this, in cells of the result.
+# No window reaches further from its cell of the result than this, in cells of the result.
 MARGIN = 8
 # Methods whose windows have weights even where a window is a whole number of cells.
 WEIGHTED = (*FILTERS, "gauss")
 
 
 def gauss_size(ratio: float) -> int:
-    """How many cells long the binomial kernel is."""
+    """The length of the binomial kernel, in cells."""
     rounded = int(0.5 + ratio)
     return 3 if rounded <= 2 else 5 if rounded <= 4 else 7
 
 
 def source_slice(span: Span, method: str, gauss: int) -> slice:
-    """The cells that the wanted outputs are made of."""
+    """The cells that the wanted part of the result is made of."""
     if span.begin >= span.end or span.size == 0:
         return slice(0, 0)
     if span.factor == 1:
@@ -112,7 +112,7 @@ def source_slice(span: Span, method: str, gauss: int) -> slice:
 
 
 def result_slice(span: Span, method: str, gauss: int, begin: int, end: int) -> slice:
-    """The outputs whose windows hold any of the cells from `begin` to `end`."""
+    """The cells of the result whose windows hold any of the cells from `begin` to `end`."""
     if begin >= end:
         return slice(0, 0)
     if span.factor == 1:

@@ -107,7 +107,7 @@ def plan_part(
     *,
     grid: str = "aligned",
 ) -> Part:
-    """The cells of an array of that `shape` which the box `result` of its smaller version is made of.
+    """The part of an array of that `shape` that the box `result` of its smaller version is made of.
 
     Windows of the filters reach over the box's edges, so that neighbouring parts share cells.
 
@@ -131,7 +131,7 @@ def trace_box(
     *,
     grid: str = "aligned",
 ) -> tuple[slice, ...]:
-    """The box of the result in which the box `source` of an array of that `shape` shows.
+    """The box of the result that depends on the box `source` of an array of that `shape`.
 
     Raises
         ValueError: bad factors or grid, or a box that is not in the array.
@@ -155,9 +155,9 @@ def _built_in(method: str) -> type[Resampler]:
 
 
 class Resampler:
-    """One of the built-in methods. A plugin's is any class whose instances can be called in the same way.
+    """A built-in method. A plugin's is any class whose instances can be called with these arguments.
 
-    Of a plugin, no more than `nodata` and `out` is asked for.
+    Of a plugin, only `nodata` and `out` are asked for.
     """
 
     method: ClassVar[str]

@@ -1,4 +1,4 @@
-"""One resampling call: which kernel makes it, and what that is told."""
+"""One resampling call: the choice of its kernel, and the kernel's arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _PURPOSES = {"average": "mean", "gauss": "mean", "rms": "root mean", "sum": "sum
 
 
 class Run(NamedTuple):
-    """One call: what is computed, over which windows, how."""
+    """One call of a method: the windows along each dimension, the kind of cells, the threads.
+
+    offsets    where the source begins in the whole input, per dimension
+    any_order  whether the order of cells in memory does not show in the result
+    """
 
     method: str
     spans: list[Span]
@@ -49,6 +53,7 @@ class Run(NamedTuple):
             self._combine(source, result, None if is_aligned else self._windows())
 
     def _pick(self, source: Array, result: Array) -> None:
+        """Take the first cell of each window."""
         if all(span.grid == "aligned" for span in self.spans):
             # There a vector holds several cells of the result; beyond, both this and numpy wait for memory.
             size, factor = source.dtype.itemsize, self.spans[-1].factor
@@ -65,7 +70,7 @@ class Run(NamedTuple):
         result[...] = source
 
     def _windows(self) -> list[tuple[Array, Array] | None]:
-        """The places of the windows, for dimensions in which a window is not a whole number of cells."""
+        """(first cells, cell counts) of the windows per dimension; None along those that stay as they are."""
         return [
             None if span.factor == 1 else place_windows(span, self.method, offset)
             for span, offset in zip(self.spans, self.offsets, strict=True)
@@ -74,15 +79,11 @@ class Run(NamedTuple):
     def _combine(
         self, source: Array, result: Array, windows: list[tuple[Array, Array] | None] | None
     ) -> None:
+        """Make every cell of one window; `windows` are their places where they are no whole factors."""
         steps = [min(span.factor, max(span.size, 1)) for span in self.spans]
         if windows is not None:
             steps = [1 if window is None else int(window[1].max()) for window in windows]
-        self._run_windows(source, result, steps, windows)
-
-    def _run_windows(
-        self, source: Array, result: Array, steps: list[int], windows: list[tuple[Array, Array] | None] | None
-    ) -> None:
-        steps = [*steps, 1] if source.dtype.kind == "c" else steps
+        steps += [1] if source.dtype.kind == "c" else []
         cells, result_cells, options = self._describe(source, result)
         kernels.downsample(
             cells,
@@ -96,7 +97,7 @@ class Run(NamedTuple):
         )
 
     def _describe(self, source: Array, result: Array) -> tuple[Array, Array, dict[str, Any]]:
-        """(`source`, `result`, what else any kernel is told of their cells)."""
+        """(`source` and `result` as kernels take them, the arguments that describe their cells)."""
         options = {
             "cell_type": self.cells.type_code,
             "is_half": source.dtype.char == "e" and self.method != "nearest",
@@ -112,6 +113,7 @@ class Run(NamedTuple):
         return view_raw(source), view_raw(result), options
 
     def _weigh(self, source: Array, result: Array) -> None:
+        """Make every cell of a window whose cells have weights."""
         tables = self._tables() + ([None] if source.dtype.kind == "c" else [])
         cells, result_cells, options = self._describe(source, result)
         computed = np.dtype(self.cells.type_name)
@@ -129,6 +131,7 @@ class Run(NamedTuple):
         )
 
     def _tables(self) -> list[Weights | None]:
+        """The windows and weights per dimension; None along those that stay as they are."""
         gauss = gauss_sizes(self.spans)
         tables: list[Weights | None] = []
         for span, offset, length in zip(self.spans, self.offsets, gauss, strict=True):
@@ -156,7 +159,7 @@ class Run(NamedTuple):
 
 
 def gauss_sizes(spans: Sequence[Span]) -> list[int]:
-    """How long the gauss kernel is in each dimension; GDAL's is as the rows' ratio wants, both ways."""
+    """The length of the gauss kernel per dimension; GDAL has that of the rows for the columns too."""
     resampled = [span for span in spans if span.factor > 1]
     rows = resampled[-2:-1] or resampled
     return [gauss_size(rows[0].ratio if span.grid == "gdal" and rows else span.ratio) for span in spans]

@@ -1,4 +1,4 @@
-"""Cells of one grid at any places of another, with gdalwarp's arithmetic."""
+"""Sampling of an array at any places, with gdalwarp's arithmetic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from zstore._ext.resample import warp as kernels
-from zstore.resampling.cells import NONE, PLAIN, SKIP_NAN, Array, describe_cells
+from zstore.resampling.cells import NONE, PLAIN, SKIP_NAN, Array, describe_cells, view_raw
 
 SAMPLINGS = tuple(kernels.METHODS)
 # How many cells a kernel reaches to each side where it is not stretched.
@@ -16,7 +16,7 @@ FINE = 0.95
 
 
 def reach_of(sampling: str, scale: float) -> int:
-    """How many cells around a place are looked at; `scale`: cells of the result per cell of the source."""
+    """How many cells around a place are read; `scale` is in cells of the result per cell of the source."""
     return int(np.ceil(REACHES[sampling] / (1 if scale >= FINE else scale))) + 1
 
 
@@ -53,24 +53,6 @@ def sample(
         TypeError: the sampling does not take that data type.
         ValueError: nodata the type cannot hold, places that do not fit.
     """
-    made = _sample(source, columns, rows, sampling, nodata, valid, empty, scale, threads)
-    if nodata is None and source.dtype.kind == "f" and sampling != "nearest" and np.isnan(made).any():
-        numbers = _sample(source, columns, rows, sampling, np.nan, valid, empty, scale, threads)
-        np.copyto(made, numbers, where=np.isnan(made))
-    return made
-
-
-def _sample(
-    source: Array,
-    columns: Array,
-    rows: Array,
-    sampling: str,
-    nodata: Any,
-    valid: Array | None,
-    empty: Any,
-    scale: tuple[float, float],
-    threads: int,
-) -> Array:
     method, hole = "mode" if sampling == "nearest" else "bilinear", NONE if nodata is None else nodata
     cells = describe_cells(source.dtype, method, hole)
     more = 1 if sampling == "average" else 0
@@ -83,11 +65,11 @@ def _sample(
         stack = stack.astype(np.float64)
     made, found = np.empty(shape, stack.dtype), np.empty(shape, np.uint8)
     kernels.sample(
-        _raw(stack),
+        view_raw(stack),
         holes,
         np.ascontiguousarray(columns, np.float64),
         np.ascontiguousarray(rows, np.float64),
-        _raw(made),
+        view_raw(made),
         found,
         method=kernels.METHODS[sampling],
         x_scale=scale[1],
@@ -111,7 +93,14 @@ def _sample(
             result[result == np.asarray(nodata).astype(native)] = substitute
     if has_missing:
         result[missing] = empty if cells.skip == PLAIN else nodata
-    return result.reshape(*source.shape[:-2], *shape[1:])
+    result = result.reshape(*source.shape[:-2], *shape[1:])
+    if nodata is None and native.kind == "f" and sampling != "nearest" and (lost := np.isnan(result)).any():
+        numbers = sample(
+            source, columns, rows, sampling, nodata=np.nan, valid=valid, empty=empty, scale=scale,
+            threads=threads,
+        )  # fmt: skip
+        np.copyto(result, numbers, where=lost)
+    return result
 
 
 def _valid(stack: Array, skip: int, nodata: Any, valid: Array | None) -> Array | None:
@@ -129,8 +118,3 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     # The bounds of eight bytes themselves round up beyond the type.
     most = float(limits.max) if dtype.itemsize < 8 else float(np.nextafter(float(limits.max), 0))
     return float(limits.min), most
-
-
-def _raw(array: Array) -> Array:
-    """The same cells under a type that every buffer can carry."""
-    return array.view(f"u{array.itemsize}") if array.dtype.kind in "bmMe" else array
