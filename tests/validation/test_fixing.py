@@ -179,6 +179,17 @@ def test_fill_values_that_json_has_no_numbers_for(value, written) -> None:
     np.testing.assert_equal(zstore.open_array(plan.store, "b02", mode="r").fill_value, np.float32(value))
 
 
+@pytest.mark.parametrize("stated", [["NaN"], "GDAL"])
+def test_a_nodata_of_nan_is_written_as_json_has_it(stated) -> None:
+    """In another form that is corrected, and as the fill value of a raster that GDAL alone described."""
+    store = right(3, model(levels=0, dtype="float32"), profile="gdal" if stated == "GDAL" else None)
+    Documents(store).edit("b02", lambda d: d.update(fill_value="NaN"))
+    Documents(store).set("b02", _FillValue=None if stated == "GDAL" else stated, missing_value=None)
+    changed = plan_fix(store).changes["b02/zarr.json"]
+    attributes = json.loads(changed, parse_constant=pytest.fail)["attributes"]
+    assert (attributes["_FillValue"], attributes.get("missing_value")) == ("AAAAAAAA+H8=", None)
+
+
 def test_the_crs_is_made_a_coordinate_which_rioxarray_reads_by_default() -> None:
     store = right(3)
     Documents(store).set("0/b02", coordinates=None)

@@ -1,4 +1,4 @@
-"""Which of the affines that a document states is the grid's, and what to say where they disagree."""
+"""The choice of a grid's affine among all that documents state, with findings where those disagree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def choose_affine(
     path: str,
     findings: list[Finding],
 ) -> Affine | None:
-    """The grid's affine: the first stated one that its coordinates bear out, else the coordinates' own.
+    """The affine of a grid: the first stated one that its coordinates confirm, else that of the coordinates.
 
     Half a cell between the two is the usual mistake of taking edges for centres: the stated one counts then
     (except that `AREA_OR_POINT: Point` allows it of `GeoTransform`). Anything else is a transform that was
@@ -34,7 +34,7 @@ def choose_affine(
     coordinates = next((f.coordinate_affine for f in facts if f.coordinate_affine is not None), None)
     is_point = any(f.variable is not None and f.variable.area_or_point == "Point" for f in facts)
     for position, (source, affine) in enumerate(stated, 1):
-        if coordinates is None or _bears_out(source, affine, coordinates, shape, is_point, path, findings):
+        if coordinates is None or _is_confirmed(source, affine, coordinates, shape, is_point, path, findings):
             for other in stated[position:]:
                 _compare(other, (source, affine), shape, is_point, path, findings)
             return affine
@@ -57,7 +57,7 @@ def _rank(source: str) -> int:
     return next((place for place, name in enumerate(ORDER) if source.endswith(name)), len(ORDER))
 
 
-def _bears_out(
+def _is_confirmed(
     source: str,
     affine: Affine,
     coordinates: Affine,
@@ -66,6 +66,7 @@ def _bears_out(
     path: str,
     findings: list[Finding],
 ) -> bool:
+    """Whether the stated affine counts beside the coordinates'; a finding tells how the two differ."""
     shifts = _shifts(affine, coordinates, shape)
     largest = max(abs(shift) for pair in shifts for shift in pair)
     if largest <= TOLERANCE:
@@ -103,6 +104,7 @@ def _compare(
     path: str,
     findings: list[Finding],
 ) -> None:
+    """Find that another stated affine differs from the chosen one."""
     if other[0] == "layout":
         # What a layout says of its levels has a rule of its own.
         return
@@ -114,6 +116,7 @@ def _compare(
 
 
 def _fits(entry: LevelEntry, shape: tuple[int, int], path: str, findings: list[Finding]) -> bool:
+    """Whether an array of that shape can be the whole of the tile matrix that its level names."""
     if entry.extent is None:
         return True
     tiles = entry.tile_shape or (1, 1)

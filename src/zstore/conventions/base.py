@@ -1,4 +1,4 @@
-"""What a convention is: documents in, facts and findings out, and back."""
+"""The interface of a convention: documents are parsed into facts and findings, and rendered from a model."""
 
 from __future__ import annotations
 
@@ -151,11 +151,12 @@ Documents = dict[str, Document]
 class Convention(Protocol):
     """One dialect in which hierarchies state what they mean.
 
-    `parse` says what one node states in this dialect; `parent` is the group that holds it, where inherited
-    and neighbouring facts live. `render` gives this dialect's share of every node's document. `check`
-    gives what is wrong with a node of which `geo` is known; who inherits needs none. One that has
-    `dialects(node)` too gives by it the names under which people know what the node's attributes have; of
-    others, `name` stands for all that they say.
+    parse     the facts that one node states in this dialect; `parent` is the group that holds it, for what
+              an array inherits or has beside it
+    render    this dialect's part of every node's document
+    check     what is wrong with a node whose model is `geo`; inherited, it gives what `parse` finds
+    dialects  not required: the names by which people know what the attributes of a node are written in;
+              without it, `name` stands for them all
     """
 
     name: str

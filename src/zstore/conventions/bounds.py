@@ -1,4 +1,4 @@
-"""Bounds of coordinates: where a file says itself which stretch each cell takes, and not only its centre.
+"""Bounds of coordinates: the two edges of every cell, where a file states more than the centres.
 
 Spec: CF 1.11 §7.1 (cell boundaries): `bounds` names an array (n, 2); it may leave out units, which are the
 coordinate's then, and is packed by its own attributes.
@@ -27,9 +27,14 @@ MOST_ROUNDING = 0.1
 def read_bounds(
     coordinate: ArrayNode, siblings: Mapping[str, Any], findings: list[Finding]
 ) -> tuple[Numbers, float] | None:
-    """The two edges of every cell of a coordinate, decoded, as they are stored, and how exact they are.
+    """The decoded edges of every cell of a coordinate, in the order stored, and how far they may be off.
 
-    None where there are none; with a finding, where there are none that can be used.
+    None where the coordinate has no bounds; with a finding, where it has some that cannot be used.
+
+    Shapes
+        edges (n, 2) for a coordinate (n).
+    Units
+        those of the coordinate.
     """
     name = coordinate.attrs.get("bounds")
     if not isinstance(name, str) or not name.strip():
@@ -58,7 +63,7 @@ def read_bounds(
 
 
 def _misfit(coordinate: ArrayNode, bounds: ArrayNode) -> str | None:
-    """Why an array cannot be the bounds of a coordinate; None where it can."""
+    """Why an array cannot hold the bounds of a coordinate; None where it can."""
     if bounds.shape != (*coordinate.shape, 2) or np.dtype(bounds.dtype).kind not in "iuf":
         return f"are {bounds.dtype} of the shape {bounds.shape}; expected numbers of {(*coordinate.shape, 2)}"
     stated, own = bounds.attrs.get("units"), coordinate.attrs.get("units")
@@ -78,10 +83,10 @@ def check_bounds(
     is_regular: bool,
     findings: list[Finding],
 ) -> tuple[float, float] | None:
-    """The middle of the first cell and the step, where bounds say them otherwise than the centres do.
+    """The middle of the first cell and the step by the bounds, where those differ from the centres.
 
-    None where they say what the centres do, where no step can say them, and where the two contradict each
-    other: the centres count then, and findings tell of it.
+    None where both agree, where the cells are not of one size, and where the two contradict each other: the
+    centres count then, and a finding says so.
     """
     name, edges, size = coordinate.path.rpartition("/")[2], bounds[0], len(centres)
     # Either edge may come first, whichever way the centres run.
@@ -102,7 +107,7 @@ def check_bounds(
     gap = np.abs(ends[:-1] - begins[1:]).max(initial=0.0)
     if max(off.max(), gap) > close:
         if is_regular:
-            _tell_of_uneven(coordinate, centres, edges, close, findings)
+            _report_uneven(coordinate, centres, edges, close, findings)
         return None
     first = float(begins[0]) + step / 2
     shift = max(abs(first - centres[0]), abs(first + step * (size - 1) - centres[-1]))
@@ -115,10 +120,10 @@ def check_bounds(
     return first, step
 
 
-def _tell_of_uneven(
+def _report_uneven(
     coordinate: ArrayNode, centres: Numbers, edges: Numbers, close: float, findings: list[Finding]
 ) -> None:
-    """Tell of cells that are not half way around regular centres; a grid may stop at the pole."""
+    """Find that cells do not reach half way to their neighbours' centres; a grid may stop at the pole."""
     half, name = (centres[-1] - centres[0]) / (len(centres) - 1) / 2, coordinate.path.rpartition("/")[2]
     off = np.abs(edges - np.stack([centres - half, centres + half], axis=1)) > close
     is_cut = not off[1:-1].any() and not off[0, 1] and not off[-1, 0]

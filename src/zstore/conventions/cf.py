@@ -7,7 +7,7 @@ Example: {"standard_name": "air_temperature", "units": "K", "grid_mapping": "spa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from zstore.conventions.nodes import arrays_along, arrays_of, group_outside, pla
 from zstore.conventions.units import angle_of, length_of
 from zstore.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.errors import MetadataError
+from zstore.storage.base import join_key
 
 CF_VERSION = "CF-1.11"
 # Longer rows and columns have no coordinate variables: the affine says the same in six numbers.
@@ -47,32 +48,22 @@ STANDARD_NAMES = {
     "latitude": "Y", "longitude": "X",
     "grid_latitude": "Y", "grid_longitude": "X",
 }  # fmt: skip
-# What tells longitude and latitude from other coordinates, which may be degrees along other circles.
+# Names and units of longitude and latitude alone: other coordinates may be degrees along other circles.
 NAMES = {"Y": ("lat", "latitude", "nav_lat"), "X": ("lon", "long", "longitude", "nav_lon")}
 DEGREES = {
     "Y": ("degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN"),
     "X": ("degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"),
 }
-# What netCDF's own Zarr leaves among the attributes.
+# Attributes by which netCDF's own dialect of Zarr is known.
 NCZARR = (
     "_nczarr_group", "_nczarr_array", "_nczarr_attrs", "_NCPROPERTIES", "_NCZARR_GROUP", "_NCZARR_ARRAY",
 )  # fmt: skip
-
-
 # Units of coordinates that count cells, as odc-geo writes them beside a rotated affine.
 CELLS = ("pixel", "pixels")
 # Metres: the false easting of a grid whose zones are numbered in it is 60,500,000 at most.
 FARTHEST = 1e8
 # The most that rounding packed numbers may move a cell, in cells.
 TOLERANCE = 0.1
-
-
-class Axis(NamedTuple):
-    """One spatial dimension; the first centre and the step where its coordinates are regular."""
-
-    name: str
-    first: float | None = None
-    step: float | None = None
 
 
 class Cf(Convention):
@@ -92,8 +83,8 @@ class Cf(Convention):
         name = "" if mapping is None else mapping.path.rpartition("/")[2]
         variable, found = parse_variable(node, name or None)
         findings += found
-        names = _spatial_dimensions(node, siblings)
-        units = [None if name is None else _units_of(siblings.get(name)) for name in names]
+        dimensions = _spatial_dimensions(node, siblings)
+        units = [_units_of(siblings.get(name)) for name in dimensions or ()]
         crs: list[tuple[str, Crs]] = [] if mapping is None else _parse_mapping(mapping, units, findings)
         affines: list[tuple[str, Affine]] = []
         # One that lies in a group above carries the CRS alone: the grids below it may be several.
@@ -102,12 +93,17 @@ class Cf(Convention):
                 affines.append((f"{name}.GeoTransform", parse_geotransform(mapping.attrs["GeoTransform"])))
             except MetadataError as error:
                 findings.append(Finding("GZ-28", "error", mapping.path, error.message))
-        axes = _parse_axes(node, names, siblings, crs[0][1] if crs else None, findings)
+        coordinate_affine = None
+        if dimensions is not None:
+            first_crs = crs[0][1] if crs else None
+            y, x = (_parse_axis(node, name, siblings, first_crs, findings) for name in dimensions)
+            if y is not None and x is not None:
+                coordinate_affine = Affine(x[1], 0.0, x[0] - x[1] / 2, 0.0, y[1], y[0] - y[1] / 2)
         return Facts(
             crs=tuple(crs),
             affines=tuple(affines),
-            coordinate_affine=None if axes is None else _coordinate_affine(*axes),
-            coordinate_dimensions=None if axes is None else (axes[0].name, axes[1].name),
+            coordinate_affine=coordinate_affine,
+            coordinate_dimensions=dimensions,
             variable=variable,
             findings=tuple(findings),
         )
@@ -116,7 +112,6 @@ class Cf(Convention):
         """`Conventions`, every array's attributes, and for every grid its coordinates and `spatial_ref`."""
         documents: Documents = {"": Document(kind="group", attributes={"Conventions": CF_VERSION})}
         for grid in geo.grids:
-            prefix = f"{grid.path}/" if grid.path else ""
             documents[grid.path] = Document(kind="group", attributes={"Conventions": CF_VERSION})
             for name, variable in geo.variables.items():
                 attributes = render_variable(variable, zarr_format)
@@ -124,16 +119,17 @@ class Cf(Convention):
                     # Without this, xarray reads `spatial_ref` as data, and rioxarray finds no CRS.
                     listed = [CRS_VARIABLE, *str(attributes.get("coordinates", "")).split()]
                     attributes |= {"grid_mapping": CRS_VARIABLE, "coordinates": " ".join(listed)}
-                documents[prefix + name] = Document(
+                documents[join_key(grid.path, name)] = Document(
                     kind="array",
                     attributes=attributes,
                     dimension_names=variable.dimensions or geo.dimensions,
                     fill_value=render_fill(variable, zarr_format),
                 )
-            documents |= {prefix + name: made for name, made in _render_coordinates(geo, grid).items()}
+            coordinates = _render_coordinates(geo, grid)
+            documents |= {join_key(grid.path, name): document for name, document in coordinates.items()}
             if geo.crs is not None:
                 attributes = {"long_name": "coordinate reference system", "crs_wkt": geo.crs.wkt}
-                documents[prefix + CRS_VARIABLE] = Document(
+                documents[join_key(grid.path, CRS_VARIABLE)] = Document(
                     kind="array",
                     attributes={**geo.crs.cf, **attributes},
                     dimension_names=(),
@@ -153,7 +149,7 @@ class Cf(Convention):
 
 
 def coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:
-    """What the coordinate variable of "X" or "Y" says of itself under a CRS."""
+    """The CF attributes of the coordinate variable along `axis`, "X" or "Y", under a CRS."""
     is_x = axis == "X"
     if crs is None:
         return {"long_name": f"{axis.lower()} coordinate", "axis": axis}
@@ -205,12 +201,6 @@ def is_longitude_latitude(grid: Grid) -> bool:
     return all(said)
 
 
-def _coordinate_affine(y: Axis, x: Axis) -> Affine | None:
-    if y.step is None or x.step is None or y.first is None or x.first is None:
-        return None
-    return Affine(x.step, 0.0, x.first - x.step / 2, 0.0, y.step, y.first - y.step / 2)
-
-
 def mapping_names(stated: Any) -> list[str]:
     """The arrays that a `grid_mapping` attribute names, the first of which counts.
 
@@ -226,9 +216,9 @@ def _stated_mapping(node: Node, parent: GroupNode | None) -> Any:
 
 
 def find_mapping(node: Node, parent: GroupNode | None) -> tuple[str | None, Any]:
-    """(the name in `grid_mapping` of an array or else its group, the array of that name).
+    """(the name that `grid_mapping` of an array, or else of its group, states; the array of that name).
 
-    It is beside the array, or in the nearest group above that has one.
+    The array lies beside this one, or in the nearest group above that has one.
     """
     names, above = mapping_names(_stated_mapping(node, parent)), parent
     while names and above is not None:
@@ -289,7 +279,7 @@ def _in_metres(parameters: Mapping[str, Any], units: Sequence[str | None]) -> di
         MetadataError: those are no lengths, or the false origin is nowhere near the Earth.
     """
     converted = dict(parameters)
-    for name, unit in zip(("false_northing", "false_easting"), units, strict=True):
+    for name, unit in zip(("false_northing", "false_easting"), units, strict=False):
         number = cf_number(name, parameters.get(name))
         if not isinstance(number, (int, float)) or not number or unit is None:
             continue
@@ -325,36 +315,23 @@ def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
     return findings
 
 
-def _spatial_dimensions(node: ArrayNode, siblings: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The array's y and x dimension: by `axis` or `standard_name` of their coordinates, then by name.
-
-    None each where the array does not have exactly one of each.
-    """
+def _spatial_dimensions(node: ArrayNode, siblings: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Names of the array's y and x dimension; None where it does not have exactly one of each."""
     found: dict[str, list[str]] = {"Y": [], "X": []}
     for name in node.dims or ():
         kind = None if name is None else axis_of(name, siblings.get(name))
         if name is not None and kind is not None:
             found[kind].append(name)
     if len(found["Y"]) != 1 or len(found["X"]) != 1:
-        return None, None
+        return None
     return found["Y"][0], found["X"][0]
 
 
-def _parse_axes(
-    node: ArrayNode,
-    names: tuple[str | None, str | None],
-    siblings: Mapping[str, Any],
-    crs: Crs | None,
-    findings: list[Finding],
-) -> tuple[Axis, Axis] | None:
-    if names[0] is None or names[1] is None:
-        return None
-    y, x = (_axis(node, name, siblings, crs, findings) for name in (names[0], names[1]))
-    return y, x
-
-
 def axis_of(name: str, coordinate: Any) -> str | None:
-    """Y or X where a dimension is one: by its coordinates' `axis` or `standard_name`, or its own name."""
+    """The axis, "Y" or "X", that a dimension is; None for others.
+
+    By the coordinate's `axis`, then its `standard_name`, then the name of the dimension.
+    """
     attributes = {} if coordinate is None else coordinate.attrs
     if attributes.get("axis") in ("X", "Y"):
         return str(attributes["axis"])
@@ -364,49 +341,53 @@ def axis_of(name: str, coordinate: Any) -> str | None:
     return AXIS_NAMES.get(plain_name(name).lower())
 
 
-def _axis(
+def _parse_axis(
     node: ArrayNode, name: str, siblings: Mapping[str, Any], crs: Crs | None, findings: list[Finding]
-) -> Axis:
+) -> tuple[float, float] | None:
+    """The centre of the first cell along a dimension, and the step to the next, in the CRS's unit.
+
+    None where the dimension has no coordinates, or none that can be used.
+    """
     coordinate = siblings.get(name)
     if coordinate is None or coordinate.dims not in ((plain_name(name),), None):
-        return Axis(name)
+        return None
     size = node.shape[(node.dims or ()).index(name)]
     if coordinate.shape != (size,):
         message = f"shape of coordinate {name!r} is {coordinate.shape}; expected {(size,)}; it is not used"
         findings.append(Finding("MS-11", "error", coordinate.path, message, (size,), coordinate.shape))
-        return Axis(name)
+        return None
     if not size or np.dtype(coordinate.dtype).kind not in "iuf":
-        return Axis(name)
+        return None
     cells = read_bounds(coordinate, siblings, findings)
     if size < 2 and cells is None:
-        return Axis(name)
+        return None
     values = read_values(coordinate, findings)
     if values is None:
-        return Axis(name)
+        return None
     rounding, values = rounding_of(coordinate, values), values.astype(np.float64)
     step = (values[-1] - values[0]) / max(size - 1, 1)
     if not np.isfinite(values).all() or (step == 0 and size > 1):
         message = f"coordinate {name!r} is not finite and monotonic; it is not used"
         findings.append(Finding("GZ-29", "error", coordinate.path, message))
-        return Axis(name)
+        return None
     rounding += min(quantum(coordinate.attrs, np.dtype(coordinate.dtype)), TOLERANCE * abs(step))
-    line = first, step = float(values[0]), float(step)
+    first, step = float(values[0]), float(step)
     is_regular = np.abs(values - (first + step * np.arange(size))).max() <= 1e-3 * abs(step) + rounding
     by_bounds = None if cells is None else check_bounds(coordinate, values, cells, is_regular, findings)
     if by_bounds is not None:
-        line = by_bounds
+        first, step = by_bounds
     elif size < 2:
-        return Axis(name)
+        return None
     elif not is_regular:
         message = f"coordinate {name!r} is not regularly spaced; no affine can say it"
         findings.append(Finding("GZ-29", "warning", coordinate.path, message))
-        return Axis(name)
+        return None
     factor = _unit_factor(coordinate, crs, findings)
-    return Axis(name) if factor is None else Axis(name, line[0] * factor, line[1] * factor)
+    return None if factor is None else (first * factor, step * factor)
 
 
 def _factor_of(units: str, crs: Crs) -> float | None:
-    """What coordinates in those units are multiplied by to be the CRS's; None where they are none of it.
+    """The factor from coordinates in `units` to those of the CRS; None where units are of another kind.
 
     Scan angles of a geostationary view become lengths by the satellite's height, as PROJ has it.
     """
@@ -428,6 +409,7 @@ def _units_of(coordinate: Any) -> str | None:
 
 
 def _unit_factor(coordinate: ArrayNode, crs: Crs | None, findings: list[Finding]) -> float | None:
+    """The factor from a coordinate's values to the CRS's unit; None, with a finding, where there is none."""
     units = _units_of(coordinate)
     if crs is None or units is None:
         return 1.0

@@ -80,8 +80,8 @@ class Crs:
 
     @classmethod
     def from_user(cls, value: Any) -> Crs:
-        """The CRS behind a code, an EPSG number, WKT, a URL or URN, PROJJSON, CF parameters, or an object
-        that has `to_wkt()`.
+        """The CRS of a code, an EPSG number, WKT, a URL or URN, PROJJSON, CF parameters or an object with
+        `to_wkt()`.
 
         Raises
             MetadataError: it is none of these, or PROJ does not know it.
@@ -125,6 +125,11 @@ class Crs:
         return f"http://www.opengis.net/def/crs/{authority}/{version}/{code}" if version else None
 
     @property
+    def label(self) -> str:
+        """What people know the CRS by: its code, or where it has none the beginning of its WKT."""
+        return self.code or self.wkt.partition(",")[0]
+
+    @property
     def units(self) -> str:
         """The unit of the horizontal axes, as UDUNITS (and so CF) writes it."""
         return UDUNITS.get(self.unit_name, f"{self.metres_per_unit!r} m")
@@ -135,7 +140,7 @@ class Crs:
         return self.metres_per_unit / METRES_PER_RADIAN
 
     def transform(self, other: Crs, x: Points, y: Points) -> tuple[Points, Points]:
-        """Places of this CRS in another one's coordinates; not finite where there are none.
+        """(x, y) in another CRS of places in this one; not finite where the other has none.
 
         Easting or longitude comes first, whatever the authorities say.
         """
@@ -148,7 +153,7 @@ class Crs:
 
 
 def cf_number(name: str, value: Any) -> Any:
-    """A CF parameter's number, or its two, whatever they are written as."""
+    """A CF parameter as a number, or as two, whether it was written as text, a list or a number."""
     if name not in CF_NUMBERS:
         return value
     words = value.replace(",", " ").split() if isinstance(value, str) else value
@@ -184,7 +189,7 @@ def _parsed(notation: str, text: str) -> Crs:
 
 @lru_cache(maxsize=128)
 def _try_parse(notation: str, text: str) -> Crs | str:
-    """The CRS, or why there is none: to find that out, too, PROJ goes through its whole database."""
+    """The CRS, or why there is none; both are kept, as PROJ searches its whole database for either."""
     pyproj = _pyproj()
     if any(_NAMES_A_FILE.search(said) for said in _texts(notation, text)):
         return (

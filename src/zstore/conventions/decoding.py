@@ -1,6 +1,6 @@
-"""Stored numbers as what they stand for: packing, signs and missing values of CF undone, in one place.
+"""Decoding of stored numbers by CF's attributes: packing, `_Unsigned`, missing values; and the way back.
 
-Whatever is read of a coordinate is read here, so that its stored form never passes for a place or a moment.
+Coordinates are always read by `read_values`, so that nobody takes packed numbers for places or dates.
 
 Spec: CF 1.11 §2.5.1 (missing data), §8.1 (packed data); NetCDF Users Guide, attribute conventions.
 Example: {"scale_factor": 0.01, "add_offset": 40.0, "_FillValue": -32768, "units": "degrees_north"}
@@ -53,18 +53,22 @@ def fit_nodata(value: Any, dtype: np.dtype[Any] | None) -> int | float:
     raise MetadataError(f"nodata is {value!r}; {dtype.name} arrays have none that zstore knows")
 
 
-def encode_fill(value: int | float, dtype: np.dtype[Any], zarr_format: int) -> Any:
-    """`_FillValue` as xarray reads it; None where it is better left out.
+def render_nodata(value: int | float, dtype: np.dtype[Any], zarr_format: int) -> dict[str, Any]:
+    """The attributes that state nodata: `_FillValue` as xarray reads it, and `missing_value` beside base64.
 
-    In Zarr v2, xarray takes the array's own fill value; in v3, this attribute alone.
+    JSON has no NaN: of floats in Zarr v3, xarray wants the base64 of a little-endian float64, and
+    `missing_value` is the plain number for all other readers. In Zarr v2, xarray takes the array's own fill
+    value, and nothing is stated of a value that is not finite.
     """
+    is_finite = not isinstance(value, float) or math.isfinite(value)
     if dtype.kind == "f" and zarr_format == 3:
-        return base64.standard_b64encode(struct.pack("<d", value)).decode("ascii")
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        encoded = base64.standard_b64encode(struct.pack("<d", value)).decode("ascii")
+        return {"_FillValue": encoded, **({"missing_value": value} if is_finite else {})}
+    return {"_FillValue": value} if is_finite else {}
 
 
 def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
-    """The nodata value that a `_FillValue` or `missing_value` attribute states, in any spelling in use.
+    """The nodata that a `_FillValue` or `missing_value` attribute states, in any of the forms in use.
 
     Raises
         MetadataError: it is no value of the type.
@@ -85,7 +89,7 @@ def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
 
 
 def check_packing(name: str, number: Any) -> None:
-    """See that a number can be the `scale_factor` or `add_offset` that is called so.
+    """Check that a number can be the `scale_factor` or `add_offset` that `name` says.
 
     Raises
         MetadataError: it is not finite, or a scale of 0.
@@ -99,7 +103,7 @@ def check_packing(name: str, number: Any) -> None:
 
 
 def parse_packing(attributes: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """(scale_factor, add_offset) as far as they are stated; a list of one number counts as the number.
+    """(scale_factor, add_offset), each None where it is not stated.
 
     Raises
         MetadataError: one of them is no number to pack by.
@@ -108,7 +112,9 @@ def parse_packing(attributes: Mapping[str, Any]) -> tuple[float | None, float | 
 
 
 def packing_number(attributes: Mapping[str, Any], name: str) -> float | None:
-    """`scale_factor` or `add_offset`; None where it is not stated.
+    """The `scale_factor` or `add_offset` of attributes; None where it is not stated.
+
+    A list of one number counts as the number.
 
     Raises
         MetadataError: it is no number to pack by.
@@ -127,13 +133,13 @@ def packing_number(attributes: Mapping[str, Any], name: str) -> float | None:
 
 
 def quantum(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> float:
-    """How far apart two neighbouring packed numbers are; 0 where nothing is packed into integers."""
+    """The step between neighbouring packed numbers, decoded; 0 where nothing is packed into integers."""
     scale, _ = parse_packing(attributes)
     return abs(scale) if scale is not None and dtype.kind in "iu" else 0.0
 
 
 def rounding_of(coordinate: ArrayNode, values: np.ndarray[Any, Any]) -> float:
-    """How far such values may be off because floats are stored with so many digits."""
+    """How far a coordinate's values may be off because its floats are rounded; 0 for integers."""
     dtype = np.dtype(coordinate.dtype)
     return float(np.finfo(dtype).eps * np.abs(values).max(initial=0.0) * 4) if dtype.kind == "f" else 0.0
 
@@ -166,7 +172,7 @@ def decode(stored: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> np.nd
 def encode(
     numbers: np.ndarray[Any, Any], attributes: Mapping[str, Any], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    """The nearest that can be stored as `dtype`, packed as the attributes say; the inverse of `decode`."""
+    """`numbers` packed as the attributes say, each as the nearest that `dtype` holds; inverse of `decode`."""
     scale, offset = parse_packing(attributes)
     packed = (numbers - (offset or 0.0)) / (1.0 if scale is None else scale)
     signed = meant_type(dtype, attributes)
@@ -197,7 +203,7 @@ def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[An
 
 
 def meant_type(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
-    """The integers that are meant: `_Unsigned` says it where a format had only signed ones."""
+    """The data type that is meant: `_Unsigned` has integers read as unsigned ones, or as signed ones."""
     stated = str(attributes.get("_Unsigned", "")).lower()
     kinds = {("i", "true"): "u", ("u", "false"): "i"}
     kind = kinds.get((dtype.kind, stated))
@@ -205,7 +211,7 @@ def meant_type(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[
 
 
 def meant_fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int | float]:
-    """What stands for missing values, as the integers that are meant; NaN needs no telling."""
+    """The numbers that stand for missing values, in the data type that is meant; NaN always does."""
     found, signed = [], meant_type(dtype, attributes)
     for name in ("_FillValue", "missing_value"):
         stated = attributes.get(name)
@@ -221,9 +227,9 @@ def meant_fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int
 
 
 def _limits(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[float, float] | None:
-    """The least and the greatest valid number, unpacked; None where nothing says them.
+    """The least and the greatest valid number, decoded; None where nothing states them.
 
-    They are of the stored type, or else (floats, of packed integers) of what these stand for.
+    Integers are packed as the values are; floats beside packed integers are decoded already.
     """
     stated = attributes.get("valid_range", [attributes.get("valid_min"), attributes.get("valid_max")])
     if not isinstance(stated, (list, tuple)) or len(stated) != 2 or stated == [None, None]:

@@ -23,6 +23,7 @@ from zstore.conventions.base import (
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError
+from zstore.storage.base import join_key
 
 CRS_VARIABLE = "spatial_ref"
 
@@ -45,12 +46,12 @@ def parse_geotransform(value: Any) -> Affine:
 
 
 def render_geotransform(affine: Affine) -> str:
-    """The `GeoTransform` attribute of an affine; every digit that float64 has."""
+    """The `GeoTransform` attribute of an affine: six numbers in GDAL's order, with all their digits."""
     return " ".join(repr(float(number)) for number in affine.geotransform)
 
 
 def is_fill_nodata(variable: Variable, zarr_format: int) -> bool:
-    """Whether GDAL takes the fill value of an array for nodata that the array does not have.
+    """Whether GDAL takes an array's fill value for nodata, although the array has none.
 
     Zarr v3 wants a fill value of every array, and nothing tells GDAL that it means no more than that.
     """
@@ -59,7 +60,7 @@ def is_fill_nodata(variable: Variable, zarr_format: int) -> bool:
 
 
 class Gdal(Convention):
-    """GDAL's attributes."""
+    """GDAL's own attributes of arrays and of their CRS variable."""
 
     name = "gdal"
 
@@ -90,19 +91,18 @@ class Gdal(Convention):
         """`_CRS` and `AREA_OR_POINT` of every array of data, `GeoTransform` of every level's CRS variable."""
         documents: Documents = {}
         for grid in geo.grids:
-            prefix = f"{grid.path}/" if grid.path else ""
             for name, variable in geo.variables.items():
                 attributes: dict[str, Any] = {}
                 if geo.crs is not None:
                     attributes["_CRS"] = _render_crs(geo.crs)
                 if variable.area_or_point is not None:
                     attributes["AREA_OR_POINT"] = variable.area_or_point
-                documents[prefix + name] = Document(attributes=attributes)
+                documents[join_key(grid.path, name)] = Document(attributes=attributes)
             if geo.crs is not None:
                 mapping = {"spatial_ref": geo.crs.wkt}
                 if grid.affine is not None:
                     mapping["GeoTransform"] = render_geotransform(grid.affine)
-                documents[prefix + CRS_VARIABLE] = Document(attributes=dict(mapping))
+                documents[join_key(grid.path, CRS_VARIABLE)] = Document(attributes=dict(mapping))
         return documents
 
     def dialects(self, node: Node) -> Iterator[str]:

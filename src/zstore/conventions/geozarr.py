@@ -26,6 +26,7 @@ from zstore.conventions.base import (
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Level
 from zstore.conventions.tilesets.registry import (
+    Y_FIRST_AXES,
     TileMatrix,
     TileMatrixSet,
     list_tile_matrix_sets,
@@ -33,6 +34,7 @@ from zstore.conventions.tilesets.registry import (
 )
 from zstore.conventions.zarr_conventions import (
     is_number,
+    member_of,
     parse_numbers,
     parse_resampling,
     render_groups,
@@ -49,12 +51,11 @@ LIMITS = {
 }
 # The standard's rendering pixel, in metres.
 PIXEL = 0.00028
-Y_FIRST_AXES = {"n", "lat", "y", "northing", "latitude"}
 X_FIRST_AXES = {"e", "lon", "long", "x", "easting", "longitude"}
 
 
 class Geozarr(Convention):
-    """GeoZarr: the tile matrix set; what is written has the three zarr-conventions too."""
+    """GeoZarr: parsed is the tile matrix set alone; rendered with it are the three zarr-conventions."""
 
     name = "geozarr"
 
@@ -96,7 +97,7 @@ class Geozarr(Convention):
 
 
 def why_no_tiles(geo: GeoModel) -> str | None:
-    """What keeps this pyramid from being a tile matrix set; None where it is one."""
+    """Why a pyramid's levels are no tile matrix set; None where they are one."""
     if geo.crs is None:
         return "there is no CRS"
     for level in geo.levels:
@@ -115,7 +116,7 @@ def why_no_tiles(geo: GeoModel) -> str | None:
 
 
 def render_tiles(geo: GeoModel) -> dict[str, Any]:
-    """The members of `multiscales` that tile readers want: the set, and its limits in both spellings.
+    """The members of `multiscales` that readers of tiles want: the tile matrix set and both limits objects.
 
     South-up grids count their rows from the bottom left. {} where `why_no_tiles` says why.
     """
@@ -146,8 +147,7 @@ def render_limits(limits: Mapping[str, Limits]) -> dict[str, dict[str, Any]]:
 
 def parse_limits(stated: Any, member: str, path: str) -> Limits | None:
     """The limits of a level in that member of `multiscales`; None where they are no whole numbers."""
-    limits = stated.get(member) if isinstance(stated, Mapping) else None
-    found = limits.get(path) if isinstance(limits, Mapping) else None
+    found = member_of(member_of(stated, member), path)
     numbers = [found.get(name) for name in LIMITS[member]] if isinstance(found, Mapping) else []
     whole = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
     return (whole[0], whole[1], whole[2], whole[3]) if len(whole) == 4 else None
@@ -277,8 +277,8 @@ def _listed(tile_matrix_set: Mapping[str, Any]) -> list[Any] | None:
 
 
 def tile_matrices(stated: Any) -> dict[str, Mapping[str, Any]]:
-    """The tile matrices by id of the set that a `multiscales` object has written out."""
-    found = stated.get("tile_matrix_set") if isinstance(stated, Mapping) else None
+    """The tile matrices, by id, that a `multiscales` object lists in full; {} where it names a set."""
+    found = member_of(stated, "tile_matrix_set")
     return {
         str(matrix["id"]): matrix
         for matrix in (_listed(found) or () if isinstance(found, Mapping) else ())
@@ -287,7 +287,7 @@ def tile_matrices(stated: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def known_set(name: Any) -> TileMatrixSet | None:
-    """The tile matrix set of that name, where it is one that comes with zstore."""
+    """The tile matrix set of that name; None where zstore has none."""
     try:
         return load_tile_matrix_set(name) if isinstance(name, str) else None
     except NotFoundError:
@@ -366,7 +366,7 @@ def _is_y_first(axes: Any, crs: Crs | None) -> bool:
 
 
 def enlarge_tiles(matrix: TileMatrix, times: int) -> TileMatrix:
-    """The same tiles, made of so many times as many cells each way."""
+    """A tile matrix of the same tiles, each `times` as many cells wide and high."""
     height, width = matrix.tile_shape
     return replace(
         matrix,
@@ -379,7 +379,7 @@ def enlarge_tiles(matrix: TileMatrix, times: int) -> TileMatrix:
 def name_set(
     multiscales: Mapping[str, Any], known: TileMatrixSet, times: int, limits: Mapping[str, Limits]
 ) -> dict[str, Any]:
-    """`multiscales` of a pyramid on the grids of `known`, with the set's name and both limits objects.
+    """The `multiscales` object of a pyramid on the grids of `known`: with the set's name and these limits.
 
     The set is written out, with the matrices that there are: some readers take no bare name, and all of them
     know the set by its `id`. `times` is how often its tiles are enlarged; the set is another one then.

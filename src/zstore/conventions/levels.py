@@ -1,4 +1,4 @@
-"""Grids, and the levels of a pyramid that they are on: put together, ordered, compared."""
+"""Grids, and the levels of a pyramid: joined from what conventions state, put in order, compared."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SHARED = (
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """An array of data on the ground: its y and x dimension, and what every convention says of it, in order.
+    """An array of data on the ground: its y and x dimension, and each convention's facts about it, in order.
 
-    is_known   whether anything tells y and x; else they are the last two dimensions
+    is_known   whether anything tells which dimensions are y and x; else they are the last two
     """
 
     node: Any
@@ -57,22 +57,22 @@ class Grid:
 
     @property
     def stated_crs(self) -> list[tuple[str, Crs]]:
-        """(what says it, the CRS) of every one that is stated for the array or handed down by its group."""
+        """(source, CRS) of each CRS that is stated for the array or inherited from its group."""
         return [pair for facts in self.facts for pair in facts.crs]
 
     @property
     def crs(self) -> Crs | None:
-        """The first of these, which counts."""
+        """The CRS that counts: the first stated one."""
         return next((crs for _, crs in self.stated_crs), None)
 
     @property
     def stated_affines(self) -> list[tuple[str, Affine]]:
-        """(what says it, the affine) of every one that is stated; those of coordinates are not."""
+        """(source, affine) of each affine that is stated; that of the coordinates is not among them."""
         return [pair for facts in self.facts for pair in facts.affines]
 
     @property
     def variable(self) -> Variable:
-        """What the values mean: of each member, the first word on it."""
+        """What the values mean: of each member, the first value that a convention states."""
         said = [facts.variable for facts in self.facts if facts.variable is not None]
         return first_of(Variable, said)
 
@@ -99,7 +99,7 @@ class LevelPlace:
 
 
 def first_of(kind: type[T], stated: Sequence[T]) -> T:
-    """Of every member, the first value that says anything."""
+    """One object of a kind: each of its members is the first value of `stated` that is not empty."""
     merged: dict[str, Any] = {}
     for said in stated:
         for member in fields(kind):  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def first_of(kind: type[T], stated: Sequence[T]) -> T:
 
 
 def join_levels(tried: Iterable[Sequence[LevelEntry]]) -> tuple[LevelEntry, ...]:
-    """The levels of the first dialect that names any; of each, what it leaves out as a later one says it."""
+    """The levels that the first dialect lists; what it leaves out of one is taken from the later dialects."""
     found = [entries for entries in tried if entries]
     named: dict[str, list[LevelEntry]] = {entry.path: [] for entry in (found[0] if found else ())}
     for entry in (entry for entries in found for entry in entries if entry.path in named):
@@ -120,12 +120,12 @@ def join_levels(tried: Iterable[Sequence[LevelEntry]]) -> tuple[LevelEntry, ...]
 
 
 def cell_count(shape: tuple[int, int] | None) -> int:
-    """How many cells a grid of that shape has; 0 where it is not known."""
+    """The number of cells of a grid of that shape; 0 where the shape is not known."""
     return 0 if shape is None else shape[0] * shape[1]
 
 
-def cell_area(entry: LevelEntry, geo: GeoModel) -> tuple[float, int]:
-    """What levels are ordered by: the size of a cell, then the number of cells."""
+def rank_level(entry: LevelEntry, geo: GeoModel) -> tuple[float, int]:
+    """The key that sorts levels from the finest on: the area of a cell, then the number of cells."""
     if geo.affine is not None:
         height, width = geo.affine.cell
         return (height * width, -cell_count(geo.shape))
@@ -141,7 +141,7 @@ def make_level(
     path: str,
     findings: list[Finding],
 ) -> Level:
-    """The level that an entry of a pyramid comes to, beside the finest one."""
+    """The model of one level of a pyramid, whose factors to the finest level are found out here."""
     scale = entry.scale
     if scale is not None and base_entry.scale is not None:
         scale = (scale[0] / base_entry.scale[0], scale[1] / base_entry.scale[1])
@@ -188,7 +188,7 @@ def _snapped(factor: float) -> float:
 
 
 def compare_levels(base: LevelPlace, level: LevelPlace, group: str, findings: list[Finding]) -> None:
-    """Note where a level is not what the finest one is: in its CRS, its arrays, and what these mean."""
+    """Find where a level differs from the finest one: in its CRS, its arrays, and what these mean."""
     finest, own = base.geo, level.geo
     if finest and own and finest.crs and own.crs and not own.crs.is_same(finest.crs):
         message = f"level {level.path!r} has another CRS than the finest"

@@ -19,16 +19,17 @@ from zstore.conventions.geozarr import tile_matrices
 from zstore.conventions.levels import (
     Grid,
     LevelPlace,
-    cell_area,
     cell_count,
     compare_levels,
     first_of,
     join_levels,
     make_level,
+    rank_level,
 )
 from zstore.conventions.model import Affine, GeoModel
 from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold, hold_group, plain_name
 from zstore.conventions.order import OWN, load_conventions
+from zstore.conventions.zarr_conventions import member_of
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 
 LINKS = ("coordinates", "bounds", "climatology")
@@ -36,7 +37,7 @@ LINKS = ("coordinates", "bounds", "climatology")
 
 @dataclass(frozen=True)
 class Roles:
-    """What the arrays of one group are, by name; `dims` are all names of dimensions in use."""
+    """The arrays of one group by their role, each by name; `dims` are the names of all dimensions in use."""
 
     coordinates: Mapping[str, Any]
     mappings: Mapping[str, Any]
@@ -47,7 +48,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one node is on the ground, and what is wrong with it; no `geo` where it is no grid, and why."""
+    """The model of one node, and the findings about it; where it is no grid, `trouble` says why."""
 
     geo: GeoModel | None
     findings: tuple[Finding, ...]
@@ -56,7 +57,7 @@ class Reading:
 
 @dataclass
 class Pyramid:
-    """A multiscale group: its levels as they are there, the finest first, and what it comes to."""
+    """A multiscale group: its levels as they are stored, the finest first, and its model."""
 
     group: Any
     levels: list[LevelPlace]
@@ -69,18 +70,18 @@ class Pyramid:
 
     @property
     def stated(self) -> Any:
-        """What the attribute `multiscales` holds."""
+        """The value of the attribute `multiscales`."""
         return self.group.attrs.get("multiscales")
 
     @property
     def is_object(self) -> bool:
-        """Whether that is an object, and not a list."""
+        """Whether `multiscales` is an object, and not a list."""
         return isinstance(self.stated, Mapping)
 
     @property
     def tile_matrix_set(self) -> Any:
-        """What `tile_matrix_set` holds, None without."""
-        return self.stated.get("tile_matrix_set") if isinstance(self.stated, Mapping) else None
+        """The tile matrix set of `multiscales`, an object or a name; None without."""
+        return member_of(self.stated, "tile_matrix_set")
 
     @property
     def matrices(self) -> dict[str, Mapping[str, Any]]:
@@ -89,7 +90,7 @@ class Pyramid:
 
 
 class Meaning:
-    """What nodes mean. A node is resolved once: what it is asked for again is known."""
+    """What the nodes of a hierarchy mean. Each node is parsed once, however often it is asked about."""
 
     def __init__(self, conventions: Sequence[str] | None = None) -> None:
         self.conventions: list[Convention] = load_conventions(conventions)
@@ -110,7 +111,7 @@ class Meaning:
         return self._facts[node]
 
     def said(self, group: Any) -> Facts:
-        """What all conventions say of a held group, the first word on everything."""
+        """What all conventions together say of a held group: of each fact, the first that one states."""
         if group not in self._said:
             self._said[group] = _merged(self.facts(group))
         return self._said[group]
@@ -177,7 +178,7 @@ class Meaning:
         return self._readings[held]
 
     def hold(self, node: Any, parent: Any = None) -> HeldArray | HeldGroup:
-        """The node, as it is to be asked for again."""
+        """The node wrapped so that its documents, children and values are read once."""
         if parent is None and not isinstance(node, HeldNode) and is_array(node):
             parent = group_above(node)
         return hold(node, hold_group(parent))
@@ -200,9 +201,9 @@ class Meaning:
         return Reading(geo, tuple(_unique([*root.findings, *findings])))
 
     def dialects(self, node: Any, level: str | None = None) -> list[str]:
-        """The names of the dialects that a group, its level at `level`, and the arrays in both speak.
+        """The dialects, by name, that a group, its level at `level`, and the arrays in both are written in.
 
-        They are told by what the attributes have, not by whether it is right.
+        Attributes tell a dialect by being there, right or wrong.
         """
         held = self.hold(node)
         below = held.below(level) if level and isinstance(held, HeldGroup) else None
@@ -278,7 +279,7 @@ class Meaning:
             except MetadataError as error:
                 return Pyramid(group, levels, Reading(None, (*root.findings, *findings), error))
             return Pyramid(group, levels, self._finished(geo, root, [*findings, *found]))
-        read.sort(key=lambda place: cell_area(place[0], place[2]))
+        read.sort(key=lambda place: rank_level(place[0], place[2]))
         base_entry, _, base = read[0]
         models = []
         for entry, level, geo in read:
@@ -328,7 +329,7 @@ def words(value: Any) -> list[str]:
 
 
 def _ask(convention: Convention, node: Any) -> Facts:
-    """What a convention says; one of a plugin's that fails says that it does."""
+    """What a convention says of a node; where a plugin's fails, a finding that says so."""
     try:
         return convention.parse(node, node.parent)
     except MetadataError as error:
@@ -382,7 +383,7 @@ def _unique(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _handed_down(facts: Facts, group: Facts, shape: tuple[int, int]) -> Facts:
-    """What a convention says of an array, then what it says of the group, as far as it is the array's."""
+    """The facts of an array, with those of its group that apply to the array behind them."""
     if group.levels is not None or group == Facts():
         return facts
     is_its_own = group.shape in (None, shape)
@@ -396,6 +397,7 @@ def _handed_down(facts: Facts, group: Facts, shape: tuple[int, int]) -> Facts:
 
 
 def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tuple[GeoModel, list[Finding]]:
+    """The model of one grid; `entry` and `root` are what its pyramid says of the level and of itself."""
     node, shape, parsed = grid.node, grid.shape, list(grid.facts)
     findings = [finding for facts in parsed for finding in facts.findings]
     if not grid.is_known:
@@ -464,6 +466,7 @@ def _is_placed(grid: Grid, group: HeldGroup, stated: tuple[str, str] | None) -> 
 
 
 def _read_bare(group: HeldGroup, root: Facts) -> tuple[GeoModel, list[Finding]]:
+    """The model of a group without a grid of its own, by what its attributes say."""
     if root.shape is None:
         raise MetadataError(
             "group holds no grid: no array of two or more dimensions, no spatial:shape", path=group.path

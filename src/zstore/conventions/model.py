@@ -91,6 +91,19 @@ class Affine(NamedTuple):
         """(x, y) of a place on the grid, or of arrays of places."""
         return (self.a * column + self.b * row + self.c, self.d * column + self.e * row + self.f)
 
+    def cell_at(self, x: Places, y: Places) -> tuple[Places, Places]:
+        """(column, row) of a place on the ground, or of arrays of places; the inverse of `at`."""
+        east, north = x - self.c, y - self.f
+        if not self.is_rotated:
+            return (east / self.a, north / self.e)
+        size = self.a * self.e - self.b * self.d
+        return ((self.e * east - self.b * north) / size, (self.a * north - self.d * east) / size)
+
+    def moved(self, column: float, row: float) -> Affine:
+        """The affine of the same cells counted from (column, row) of this one."""
+        x, y = self.at(column, row)
+        return self._replace(c=x, f=y)
+
     def bounds(self, shape: tuple[int, int]) -> tuple[float, float, float, float]:
         """(xmin, ymin, xmax, ymax) of a grid of `shape` (y, x), outer edges."""
         height, width = shape

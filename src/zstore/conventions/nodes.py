@@ -1,4 +1,4 @@
-"""Nodes as reading holds them: what lies beside and above is known, and nothing is listed or read twice."""
+"""Arrays and groups as conventions read them: each knows its parent, and lists and reads everything once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 from zstore.nodes.open import open_group
 
-# More values than these are no coordinates that anybody reads whole.
+# An array of more values is no coordinate, and is not read whole.
 MOST_VALUES = 1 << 24
 
 
 class HeldNode:
-    """A node that knows the group that holds it, as far as that is held too."""
+    """A node with the group that holds it, where that is known."""
 
     node: Any = None
     path: str
@@ -117,7 +117,7 @@ class HeldGroup(HeldNode):
 
     @once
     def outer(self) -> HeldGroup | None:
-        """The group above the outermost one that is held; it is looked for when it is asked for."""
+        """The group that holds this one; where that is not held, it is looked for in the store."""
         above = None if self.parent is not None else group_above(self if self.node is None else self.node)
         return self.parent if above is None else HeldGroup(above)
 
@@ -136,14 +136,14 @@ class HeldGroup(HeldNode):
 
 
 def hold(node: Any, parent: HeldGroup | None = None) -> HeldArray | HeldGroup:
-    """The node, held; as it is where it is held already."""
+    """The node, wrapped to be read once; unchanged where it is wrapped already."""
     if isinstance(node, HeldArray | HeldGroup):
         return node
     return HeldArray(node, parent) if is_array(node) else HeldGroup(cast("GroupNode", node), parent)
 
 
 def hold_group(node: Any) -> HeldGroup | None:
-    """The group, held; None where it is none."""
+    """The group, wrapped to be read once; None for anything else."""
     held = None if node is None else hold(node)
     return held if isinstance(held, HeldGroup) else None
 
@@ -156,7 +156,11 @@ def arrays_of(group: GroupNode) -> Mapping[str, Any]:
 
 
 def arrays_along(node: Any, group: GroupNode) -> dict[str, Any]:
-    """The arrays beside an array, and those above it that dimensions like "/time" name (draft 8.1.2)."""
+    """The arrays beside an array by name, and by "/name" those above it that its dimensions refer to.
+
+    Spec
+        GeoZarr draft 8.1.2: a dimension called "/time".
+    """
     found = dict(arrays_of(group))
     for name in [name for name in node.dims or () if name is not None and name.startswith("/")]:
         above: GroupNode | None = group
@@ -169,12 +173,12 @@ def arrays_along(node: Any, group: GroupNode) -> dict[str, Any]:
 
 
 def plain_name(dimension: str) -> str:
-    """The name of a dimension without the "/" by which one says that its coordinate is in a group above."""
+    """The name of a dimension without the "/" that marks a coordinate in a group above."""
     return dimension.removeprefix("/")
 
 
 def group_outside(group: GroupNode) -> GroupNode | None:
-    """The group that a group is in, where that is known or can be found out."""
+    """The group that holds a group; None where there is none, or none that can be found."""
     return group.outer if isinstance(group, HeldGroup) else None
 
 

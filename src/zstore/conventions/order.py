@@ -1,4 +1,4 @@
-"""Which conventions are asked, in which order: what an earlier one says counts before what later ones say.
+"""Which conventions are asked, and in which order: an earlier one counts before later ones.
 
 By default zstore's own come first, then those of plugins by name. Another order is chosen for one call
 (`read_geo(..., conventions=...)`), for a stretch of a program (`use_conventions`), or for a process (the
@@ -28,7 +28,7 @@ _chosen: ContextVar[tuple[str, ...] | None] = ContextVar("zstore_conventions", d
 
 
 class ReadingWarning(UserWarning):
-    """Something that documents say wrongly, found where what they mean was needed."""
+    """Something wrong in documents that were read for another purpose than to be checked."""
 
 
 def order_conventions(names: Sequence[str] | None = None) -> list[str]:
@@ -76,7 +76,7 @@ def use_conventions(*names: str) -> Iterator[None]:
 
 
 def warn_of(findings: Sequence[Finding], *, stacklevel: int = 2) -> None:
-    """Warn of what was found wrong while something was read for another purpose.
+    """Warn of findings that came up while something was read for another purpose.
 
     Warns
         ReadingWarning: once for each finding that is more than a note.

@@ -18,7 +18,7 @@ from zstore.model.dtype import DataType
 
 Packing: TypeAlias = Literal["attributes", "codecs"]
 PACKINGS: tuple[Packing, ...] = ("attributes", "codecs")
-# Of a packed step: floats that are nearer than that come back as the same integer.
+# How far a float may be off to come back as the same integer, in packed steps.
 NEAR = 0.25
 
 
@@ -47,7 +47,7 @@ class Packed(NamedTuple):
 
 
 def check_packing_kind(packing: str, zarr_format: int) -> None:
-    """See that packing can be written so.
+    """Check that there is such a packing, and in that format.
 
     Raises
         MetadataError: there is no such packing, or none in that format.
@@ -65,11 +65,8 @@ def pack_by_codecs(variable: Variable) -> Packed | None:
         MetadataError: no float tells all the integers apart that the packing tells apart.
     """
     dtype = variable.dtype
-    if (
-        (variable.scale_factor is None and variable.add_offset is None)
-        or dtype is None
-        or dtype.kind not in "iu"
-    ):
+    is_packed = variable.scale_factor is not None or variable.add_offset is not None
+    if not is_packed or dtype is None or dtype.kind not in "iu":
         return None
     scale, offset = _number(variable.scale_factor, 1.0), _number(variable.add_offset, 0.0)
     nodata = variable.nodata

@@ -1,4 +1,4 @@
-"""Sets of documents for one reader or one text, where no one hierarchy satisfies them all.
+"""Profiles: what is written for one reader or one specification, where no hierarchy satisfies them all.
 
 What is written by default satisfies GeoZarr's draft and mini spec as far as they agree, zarr-conventions, CF,
 GDAL, xarray and rioxarray, OpenLayers, rio-tiler and morecantile together.

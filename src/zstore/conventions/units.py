@@ -1,4 +1,4 @@
-"""How long a unit of length is, and how wide one of angle, as CF's coordinates name them.
+"""Units of length in metres and units of angle in radians, by the names that CF's coordinates have for them.
 
 Spec: CF 1.11 §3.1 (units, as UDUNITS writes them), §4.
 Example: length_of("km") is 1000.0, angle_of("microradian") is 1e-6
@@ -14,7 +14,7 @@ METRES = {
     "ft": 0.3048, "foot": 0.3048, "feet": 0.3048, "international_foot": 0.3048, "international_feet": 0.3048,
     "us_survey_foot": 1200 / 3937, "us_survey_feet": 1200 / 3937, "survey_foot": 1200 / 3937,
     "survey_feet": 1200 / 3937, "ftus": 1200 / 3937,
-    "yard": 0.9144, "mile": 1609.344, "international_mile": 1609.344, "nautical_mile": 1852.0,
+    "micron": 1e-6, "yard": 0.9144, "mile": 1609.344, "international_mile": 1609.344, "nautical_mile": 1852.0,
 }  # fmt: skip
 RADIANS = {
     "rad": 1.0, "radian": 1.0, "1": 1.0,
@@ -39,12 +39,12 @@ TERM = re.compile(r"(?:([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*[ *·]\s*)?(\S+)"
 
 
 def length_of(units: str) -> float | None:
-    """Metres in a unit; None where it is none of length."""
+    """How many metres a unit is; None where it is no unit of length."""
     return _measure(units, METRES)
 
 
 def angle_of(units: str) -> float | None:
-    """Radians in a unit; None where it is none of angle."""
+    """How many radians a unit is; None where it is no unit of angle."""
     return _measure(units, RADIANS)
 
 

@@ -1,12 +1,7 @@
-"""What the values of one array mean, as CF attributes: nodata, packing, names, flags.
-
-xarray stores `_FillValue` of a Zarr v3 float array as the base64 of its little-endian float64, because JSON
-has no NaN; Zarr v2 arrays take a plain number. `missing_value`, a number in both, says it to everybody else.
-"""
+"""What the values of one array mean, as CF attributes: nodata, packing, names, flags."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +11,7 @@ import numpy as np
 
 from zstore.conventions.base import ArrayNode, Finding
 from zstore.conventions.content.bands import listed_bands
-from zstore.conventions.decoding import check_packing, decode_fill, encode_fill, fit_nodata, packing_number
+from zstore.conventions.decoding import check_packing, decode_fill, fit_nodata, packing_number, render_nodata
 from zstore.conventions.model import Variable
 from zstore.conventions.nodes import plain_name
 from zstore.errors import MetadataError
@@ -53,7 +48,10 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
             check_packing(name, number)
             attributes[name] = float(number)
     if variable.nodata is not None:
-        attributes |= _render_nodata(variable, zarr_format)
+        dtype = variable.dtype
+        if dtype is None:
+            raise MetadataError(f"nodata is {variable.nodata!r}; expected the dtype of the array with it")
+        attributes |= render_nodata(fit_nodata(variable.nodata, dtype), dtype, zarr_format)
     for name in ("valid_range", "flag_values", "flag_masks"):
         if getattr(variable, name) is not None:
             attributes[name] = list(getattr(variable, name))
@@ -71,20 +69,8 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
     return attributes
 
 
-def _render_nodata(variable: Variable, zarr_format: int) -> dict[str, Any]:
-    if variable.dtype is None:
-        raise MetadataError(f"nodata is {variable.nodata!r} of an array of unknown dtype; expected the dtype")
-    nodata = fit_nodata(variable.nodata, variable.dtype)
-    fill = encode_fill(nodata, variable.dtype, zarr_format)
-    if fill is None:
-        return {}
-    if isinstance(fill, str) and math.isfinite(nodata):
-        return {"_FillValue": fill, "missing_value": nodata}
-    return {"_FillValue": fill}
-
-
 def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable, list[Finding]]:
-    """What the array's attributes say of its values, from the first that says it.
+    """What an array's attributes say of its values; of each fact, the first attribute that states it counts.
 
     Nodata: `_FillValue`, then `missing_value`, odc-geo's `nodata`, and the array's `fill_value` as far as it
     means nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone
@@ -200,7 +186,7 @@ def _wrong(node: ArrayNode, rule: str, name: str, expected: str) -> Finding:
 
 
 def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:
-    """The colours of values, red to alpha; {} where none are stated, or not as bytes."""
+    """(red, green, blue, alpha) by value, 0 to 255 each; {} where no colours are stated in that form."""
     stated = variable.attributes.get("color_table")
     if not isinstance(stated, Mapping):
         return {}

@@ -141,7 +141,7 @@ class ZarrConventions(Convention):
 
 
 def render_groups(geo: GeoModel, multiscales: Mapping[str, Any] | None) -> Documents:
-    """The groups with what `proj` and `spatial` say of them, the outermost with `multiscales`."""
+    """The documents of all groups with their `proj:` and `spatial:`, the outermost with `multiscales`."""
     place = ["spatial"] if geo.crs is None else ["proj", "spatial"]
     attributes: dict[str, Any] = {"zarr_conventions": declare(place), **_render_place(geo, geo.grids[0])}
     if multiscales is not None:
@@ -255,7 +255,7 @@ def _parse_item(
 
 
 def asset_path(item: Any) -> str | None:
-    """Where an item of a layout or a list of datasets is; None where it is no path below the group."""
+    """The path of a level that an item of a layout or a list of datasets names; None outside of the group."""
     if not isinstance(item, Mapping):
         return None
     path = item.get("asset", item.get("path", item.get("id")))
@@ -265,7 +265,7 @@ def asset_path(item: Any) -> str | None:
 
 
 def _scales(items: list[Mapping[str, Any]]) -> dict[str, tuple[float, float] | None]:
-    """How many cells of the first level that is derived of none one cell of every asset is."""
+    """By asset, the (y, x) size of its cells in cells of the first level that is derived from none."""
     by_asset = {asset: item for item in reversed(items) if (asset := asset_path(item)) is not None}
     first = next((item for item in items if "derived_from" not in item), items[0] if items else None)
     found: dict[str, tuple[float, float] | None] = {}
@@ -408,14 +408,13 @@ def _parse_transform(node: Node, findings: list[Finding]) -> tuple[tuple[str, Af
             continue
         if name == "spatial:transform" and node.attrs.get("spatial:registration") == "node":
             # The origin is the centre of the first cell then.
-            x, y = affine.at(-0.5, -0.5)
-            affine = affine._replace(c=x, f=y)
+            affine = affine.moved(-0.5, -0.5)
         found.append((name, affine))
     return tuple(found)
 
 
 def _is_of_this_shape(node: Node, findings: list[Finding]) -> bool:
-    """Whether STAC's `proj:shape`, where it is stated, is the array's: overviews inherit the finest's."""
+    """Whether STAC's `proj:shape`, where it is stated, is the array's: levels inherit the finest's."""
     shape = parse_numbers(node.attrs.get("proj:shape"), 2)
     if shape is None or not is_array(node) or set(shape) <= set(node.shape):
         return True

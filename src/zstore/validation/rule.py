@@ -1,4 +1,4 @@
-"""What a rule is: the facts of one requirement, and a function that finds what breaks it."""
+"""Rules: each is the facts of one requirement, and a check that finds what breaks it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Rule:
     same_as    the rule that says the same, which stands for both where no profile is asked for
     is_read    whether reading the georeference finds what breaks it, too
     is_deep    whether it needs more than metadata and coordinates
-    is_general whether it is looked at where no profile is asked for
-    each       what of a hierarchy the check is given one after the other; "": the hierarchy itself
+    is_general whether it applies where no profile is asked for
+    each       the nodes of a hierarchy that the check gets one by one; "": it gets the hierarchy itself
     check      finds what breaks it; None where reading finds all of that
     """
 
@@ -93,11 +93,11 @@ class Rule:
             yield from self.check(subject) if self.check is not None else ()
 
     def severity_under(self, profile: Profile | str | None) -> Severity:
-        """How bad a finding of this rule is under a profile, or under none."""
+        """The severity of this rule's findings under a profile, or under none."""
         return self.severity if profile is not None or self.general is None else self.general
 
     def is_in(self, profile: Profile | None) -> bool:
-        """Whether the rule is looked at under a profile, or under none."""
+        """Whether the rule applies under a profile, or under none."""
         if profile is None:
             return self.same_as is None and self.is_general
         if profile.rules is not None:

@@ -1,4 +1,4 @@
-"""Validation: a hierarchy is held against every rule that applies."""
+"""Validation: a hierarchy is checked by every rule that applies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from zstore.validation.verdict import ClassVerdict, State, Verdict
 from zstore.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy
 
 Target = str | os.PathLike[str] | Store | Array | Group
-# What a projected CRS makes part of its class too.
+# The rules that belong to the class "projected" too, where a CRS is projected.
 PROJECTED = frozenset(("MS-07", "MS-08", "OC-05", "GZ-40"))
 BAND_NAMES = ("band", "bands", "wavelength", "spectral")
 
@@ -57,7 +57,7 @@ def validate(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """Whether what a hierarchy says of itself is right, and what readers will make of it.
+    """The verdict on a hierarchy: whether its documents are right, and what readers will make of them.
 
     profile  "geozarr-draft", "geozarr-mini", "geozarr-1.0", "multiscale-arrays", "ome", "ome-0.6" or
              "gdal": the rules of that document, as severe as it has them. "auto": of the document that the
@@ -67,7 +67,7 @@ def validate(
              projected, bands; under "geozarr-1.0" core, proj, spatial, multiscales
     deep     look at values too: samples of levels are made anew, stored chunks listed, units compared
 
-    Whatever the store holds comes out as a finding; nothing is written.
+    Whatever is wrong in the store becomes a finding; nothing is written.
 
     Raises
         NotFoundError: there is neither an array nor a group.
@@ -135,7 +135,7 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
     """The verdict on a hierarchy."""
     rules = all_rules()
     is_projected = _is_projected(hierarchy)
-    looked_at = [
+    applied = [
         rule
         for rule in rules.values()
         if rule.is_in(hierarchy.profile)
@@ -144,10 +144,10 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
     ]
     if hierarchy.profile is not None:
         # Where two rules say the same, the profile's own stands.
-        stood_for = {rule.same_as for rule in looked_at}
-        looked_at = [rule for rule in looked_at if rule.id not in stood_for]
+        stood_for = {rule.same_as for rule in applied}
+        applied = [rule for rule in applied if rule.id not in stood_for]
     kept: dict[str, Finding] = {}
-    for finding in _findings(hierarchy, {rule.id: rule for rule in looked_at}, rules):
+    for finding in _findings(hierarchy, {rule.id: rule for rule in applied}, rules):
         kept.setdefault(repr((finding.rule, finding.path, finding.message)), finding)
     findings = sorted(kept.values(), key=lambda f: (SEVERITIES.index(f.severity), f.rule, f.path))
     failed = {
@@ -163,33 +163,33 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
     has_own = hierarchy.profile is not None and hierarchy.profile.rules is not None
     names = CANDIDATE_CLASSES if has_own else CLASSES
     states = [ClassVerdict(name, _state(hierarchy, name, failed, classes)) for name in names]
-    findings += _hold_to_claims(hierarchy, states, looked_at)
+    findings += _check_claims(hierarchy, states, applied)
     where = place(hierarchy.store, hierarchy.root.path)
-    ids = tuple(rule.id for rule in looked_at)
+    ids = tuple(rule.id for rule in applied)
     profile = None if hierarchy.profile is None else hierarchy.profile.name
     return Verdict(where, tuple(findings), ids, tuple(states), profile, hierarchy.is_deep)
 
 
 def _findings(
-    hierarchy: Hierarchy, looked_at: Mapping[str, Rule], rules: Mapping[str, Rule]
+    hierarchy: Hierarchy, applied: Mapping[str, Rule], rules: Mapping[str, Rule]
 ) -> Iterator[Finding]:
     # Reading the georeference first: what it cannot read shows in the nodes' troubles.
     read = list(_readings(hierarchy))
     damaged = {array.path for array in hierarchy.arrays if array.is_damaged}
     # Under a profile, its own rule stands for the one that says the same.
-    own = {rule.same_as: rule.id for rule in looked_at.values() if hierarchy.profile is not None}
+    own = {rule.same_as: rule.id for rule in applied.values() if hierarchy.profile is not None}
     for finding in (replace(finding, rule=own.get(finding.rule, finding.rule)) for finding in read):
         if finding.rule == "GZ-29" and finding.path in damaged:
             # ZS-03 says so.
             continue
-        rule = looked_at.get(finding.rule)
+        rule = applied.get(finding.rule)
         if rule is None and finding.rule not in rules:
             # A convention that came with a plugin has rules of its own.
             yield finding
         elif rule is not None and rule.is_read:
             severity = milder(rule.severity_under(hierarchy.profile), finding.severity)
             yield replace(finding, severity=severity)
-    for rule in looked_at.values():
+    for rule in applied.values():
         try:
             for found in rule.find(hierarchy):
                 severity = milder(rule.severity_under(hierarchy.profile), found.severity)
@@ -198,8 +198,8 @@ def _findings(
         except (StoreError, UnsupportedError):
             raise
         except Exception as error:
-            # What a store holds never ends the looking at the rest of it.
-            message = f"rule {rule.id} could not be looked at to its end: {type(error).__name__}: {error}"
+            # Whatever a store holds, the other rules are checked.
+            message = f"rule {rule.id} could not be checked to its end: {type(error).__name__}: {error}"
             yield Finding("ZS-01", "error", hierarchy.root.path, message)
 
 
@@ -238,6 +238,7 @@ def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
 
 
 def _classes_of(rule: Rule, profile: Profile | None, is_projected: bool) -> set[str]:
+    """The requirements classes that a rule is part of."""
     if profile is not None and profile.rules is not None:
         return {profile.rules.get(rule.id, "core")}
     more = {"projected"} if is_projected and rule.id in PROJECTED else set()
@@ -260,6 +261,7 @@ def _state(hierarchy: Hierarchy, name: str, failed: set[str], classes: tuple[str
 
 
 def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
+    """Whether a hierarchy has anything that a requirements class is about."""
     held = hierarchy.grids.values()
     if name == "time":
         coordinates = (hierarchy.roles(group).coordinates.values() for group in hierarchy.groups)
@@ -282,11 +284,12 @@ def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
     return True
 
 
-def _hold_to_claims(
-    hierarchy: Hierarchy, states: Iterable[ClassVerdict], looked_at: Iterable[Rule]
+def _check_claims(
+    hierarchy: Hierarchy, states: Iterable[ClassVerdict], applied: Iterable[Rule]
 ) -> Iterator[Finding]:
+    """Find classes that `conformsTo` claims and that are not met."""
     claimed = hierarchy.root.attrs.get("conformsTo")
-    if not isinstance(claimed, list) or not any(rule.id == "GZ-01" for rule in looked_at):
+    if not isinstance(claimed, list) or not any(rule.id == "GZ-01" for rule in applied):
         return
     by_uri = {verdict.uri: verdict for verdict in states}
     for uri in claimed:

@@ -1,6 +1,6 @@
-"""What kind of quantity a unit is of, as UDUNITS writes units; enough of it to compare two.
+"""The physical dimension of units, written as UDUNITS writes them, so that two units can be compared.
 
-Multiples and prefixes do not count here, only the dimension: km and m are alike, m and s are not.
+Multiples and prefixes do not count: km and m have the same dimension, m and s have not.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class ClassVerdict:
 class Verdict:
     """What validation found at `place`, the worst first.
 
-    rules    ids of the rules that were looked at
-    classes  the eight requirements classes
+    rules    ids of the rules that were checked
+    classes  the state of each requirements class
     """
 
     place: str
@@ -65,7 +65,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_text(verdict: Verdict, *, most: int | None = 10) -> str:
-    """What is wrong, where, what was expected and how to fix it, rule by rule, the worst first.
+    """The verdict as text: what is wrong, where, what was expected, how to fix it; the worst rule first.
 
     `most` findings of a rule are shown; None shows all.
     """
@@ -87,8 +87,8 @@ def _lines(verdict: Verdict, most: int | None) -> Iterator[str]:
         if rule is not None:
             yield f"    fix: {rule.fix}"
         yield ""
-    looked = ", ".join(f"{verdict_.name} {verdict_.state}" for verdict_ in verdict.classes)
-    yield f"classes: {looked}"
+    states = ", ".join(f"{verdict_.name} {verdict_.state}" for verdict_ in verdict.classes)
+    yield f"classes: {states}"
     counts = [_count(verdict.count(severity), severity) for severity in ("error", "warning", "note")]
     profile = f"profile {verdict.profile}" if verdict.profile else "no profile"
     depth = "values too" if verdict.is_deep else "metadata and coordinates"
@@ -107,7 +107,7 @@ def _count(number: int, word: str) -> str:
 
 
 def clean(text: str) -> str:
-    """The text on one line, not too long, with characters that a terminal would act upon escaped."""
+    """The text on one line, shortened, with characters that a terminal would act upon escaped."""
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     return shown if len(shown) <= 4 * LONGEST else shown[: 4 * LONGEST] + "..."
 

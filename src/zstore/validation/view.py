@@ -1,6 +1,6 @@
-"""A hierarchy as it is stored: every node's documents as written, and what zstore reads in them.
+"""A hierarchy as it is stored: each node's documents as written, and what zstore reads in them.
 
-A node that cannot be read is there all the same, with the reason; nothing that a store holds makes this fail.
+A node that cannot be read is part of it, with the reason; no content of a store makes this fail.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class GroupView(NodeView, HeldGroup):
 
 @dataclass(eq=False)
 class Hierarchy:
-    """All nodes at and below a root, the root first, and what rules ask of them."""
+    """All nodes at and below a root, the root first, and their meaning."""
 
     store: Store
     root: NodeView
@@ -185,7 +185,7 @@ class Hierarchy:
 
 
 def mapping_of(array: HeldNode) -> tuple[str | None, Any]:
-    """(the name in `grid_mapping`, the array of that name beside it or in a group above)."""
+    """(name in `grid_mapping` of an array, the array of that name beside it or in a group above)."""
     return find_mapping(array, array.parent)
 
 
@@ -223,7 +223,7 @@ def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
 
 
 def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView:
-    """The group that a place without a document stands for, because nodes lie in it or one is being made."""
+    """The group that a place without a document is, because it holds nodes or one is being made there."""
     names = store.list_children(path)
     found = read_documents(store, [join_key(path, name) for name in names])
     kinds = {kind for documents in found if (kind := node_kind(documents)) is not None}
@@ -236,6 +236,7 @@ def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView
 
 
 def _list(group: GroupView) -> None:
+    """Fill in the children of a group, and the names in it that are no nodes."""
     store = group.store
     try:
         names = [name for name in store.list_children(group.path) if name not in METADATA_NAMES]
@@ -265,7 +266,7 @@ def _consolidated_names(group: GroupView) -> list[str]:
 
 
 def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
-    """The documents by key name of every node that a group's consolidated metadata has, by path below it."""
+    """The documents, by path below a group and key name, that its consolidated metadata has of its nodes."""
     is_v3 = node.zarr_format == 3
     block = node.document.get("consolidated_metadata") if is_v3 else node.documents.get(v2.CONSOLIDATED_KEY)
     metadata = block.get("metadata") if isinstance(block, dict) else None
@@ -277,6 +278,7 @@ def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
 
 
 def _view(store: Store, path: str, documents: Documents, parent: GroupView | None) -> NodeView:
+    """The node of these documents, with what is wrong where they cannot be read."""
     raw = {name: bytes(data) for name, data in documents.items()}
     parsed: dict[str, Any] = {}
     troubles: list[tuple[str, str]] = []
@@ -299,6 +301,6 @@ def _view(store: Store, path: str, documents: Documents, parent: GroupView | Non
     except RecursionError:
         troubles.append((kind, "nested too deep"))
     except Exception as error:
-        # Nothing that a store holds ends the looking at the rest of it.
+        # Whatever a store holds, its other nodes are read.
         troubles.append((kind, f"{type(error).__name__}: {error}"))
     return NodeView(*fields)

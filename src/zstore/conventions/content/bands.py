@@ -1,4 +1,4 @@
-"""Which spectral bands an array holds: identifiers, common names and wavelengths.
+"""The spectral bands that an array holds: their names, common names and wavelengths.
 
 The array's attribute `bands` lists them in STAC 1.1's words, one object per band: one for an array that is a
 band, as many as items for one with a dimension of bands. Read as well: STAC 1.0's `eo:bands`, either list on
@@ -29,7 +29,9 @@ from zstore.conventions.base import (
 from zstore.conventions.decoding import read_values
 from zstore.conventions.model import Band, GeoModel, Variable
 from zstore.conventions.nodes import arrays_of
+from zstore.conventions.units import length_of
 from zstore.conventions.zarr_conventions import is_number
+from zstore.storage.base import join_key
 
 LISTS = ("bands", "eo:bands")
 # Member of Band -> its name in STAC 1.1, then in `eo:bands` of STAC 1.0.
@@ -43,15 +45,12 @@ MEMBERS = {
 NUMBERS = ("wavelength", "width")
 BAND_NAMES = frozenset(("band", "bands", "wavelength", "wavelengths"))
 WAVELENGTHS = frozenset(("sensor_band_central_radiation_wavelength", "radiation_wavelength"))
-MICROMETRES = {
-    "um": 1.0, "µm": 1.0, "μm": 1.0, "micron": 1.0, "microns": 1.0, "micrometer": 1.0, "micrometre": 1.0,
-    "micrometers": 1.0, "micrometres": 1.0, "nm": 1e-3, "nanometer": 1e-3, "nanometre": 1e-3,
-    "nanometers": 1e-3, "nanometres": 1e-3, "m": 1e6, "metre": 1e6, "meter": 1e6,
-}  # fmt: skip
+# In a metre.
+MICROMETRES = 1e6
 
 
 class Bands(Convention):
-    """Spectral bands."""
+    """Spectral bands: which part of the spectrum an array, or each item of it, holds."""
 
     name = "bands"
 
@@ -69,7 +68,7 @@ class Bands(Convention):
     def render(self, geo: GeoModel, zarr_format: int) -> Documents:
         """The attribute `bands` of every array that has any."""
         return {
-            f"{grid.path}/{name}".lstrip("/"): Document(
+            join_key(grid.path, name): Document(
                 attributes={"bands": [_render_band(band) for band in variable.bands]}
             )
             for grid in geo.grids
@@ -124,7 +123,7 @@ def _render_band(band: Band) -> dict[str, Any]:
 
 
 def listed_bands(node: ArrayNode) -> tuple[str, tuple[Band, ...]] | None:
-    """(the attribute, the bands) of the first list of an array's own that is one and fits its shape."""
+    """(attribute, bands) of the first list among an array's attributes that is valid and fits its shape."""
     for name in LISTS:
         bands = parse_bands(node.attrs.get(name))
         if bands is not None and len(bands) in (1, _count(node)):
@@ -171,15 +170,15 @@ def _of_wavelengths(
             if coordinate.dims != (dim,) or not _is_wavelength(name, coordinate) or 0 in coordinate.shape:
                 continue
             units = coordinate.attrs.get("units")
-            factor = MICROMETRES.get(units) if isinstance(units, str) else None
-            if factor is None:
+            metres = length_of(units) if isinstance(units, str) else None
+            if metres is None:
                 message = f"units of wavelengths {name!r} are {units!r}; expected a length; they are not used"
                 findings.append(Finding("BANDS", "warning", coordinate.path, message, "um", units))
                 continue
             values = read_values(coordinate, findings)
             if values is None:
                 continue
-            numbers = values.astype(np.float64) * factor
+            numbers = values.astype(np.float64) * (metres * MICROMETRES)
             if np.isfinite(numbers).all():
                 return tuple(Band(wavelength=number) for number in numbers.tolist())
     return ()

@@ -19,7 +19,7 @@ TYPES = {"item": "Feature", "collection": "Collection"}
 
 
 class StacConvention(Convention):
-    """What a catalogue says of the data."""
+    """STAC's item or collection of a group, embedded or linked."""
 
     name = "stac"
 

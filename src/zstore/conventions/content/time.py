@@ -27,13 +27,14 @@ from zstore.conventions.decoding import PACKING, read_values
 from zstore.conventions.model import GeoModel
 from zstore.conventions.nodes import arrays_along, plain_name
 from zstore.errors import MetadataError
+from zstore.storage.base import join_key
 
 NAMES = ("time", "t")
 OWN = frozenset(("units", "calendar", "standard_name", "axis", "_ARRAY_DIMENSIONS", *PACKING))
 
 
 class Time(Convention):
-    """When the data are of: a coordinate of one dimension, or a single moment beside the data."""
+    """The time of the data: a coordinate of one dimension, or a single moment beside the data."""
 
     name = "time"
 
@@ -64,7 +65,7 @@ class Time(Convention):
         blank = blanks.get(axis.values.dtype.kind)
         fill: Any = None if blank is None else np.array(blank, axis.values.dtype)[()]
         return {
-            f"{grid.path}/{axis.name}".lstrip("/"): Document(
+            join_key(grid.path, axis.name): Document(
                 kind="array",
                 attributes=dict(attributes),
                 dimension_names=() if is_single else (axis.name,),
@@ -75,7 +76,7 @@ class Time(Convention):
         }
 
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where the array's time coordinate is none, lacks its name, or is another than the model's."""
+        """Where the array's time coordinate cannot be read, lacks its name, or is not the model's."""
         facts = self.parse(node, parent)
         findings = list(facts.findings)
         if facts.time is None or parent is None:

@@ -1,4 +1,4 @@
-"""A time coordinate: numbers counted from a moment in some calendar, and the dates that they are."""
+"""Time coordinates: numbers counted from a moment in a calendar, and the dates they stand for."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MOMENT = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class TimeAxis:
-    """When the items of a dimension are; of no dimension where there is one moment.
+    """The moments of the items along a dimension, or one moment for all of the data.
 
     values      as stored: numbers counted in `units`, or datetime64, which has no units
     units       "hours since 2020-01-01" and the like
@@ -121,7 +121,7 @@ class TimeAxis:
         return cls(name, counts // size, f"{unit} since 1970-01-01", "proleptic_gregorian")
 
     def dates(self) -> Values:
-        """The dates, NaT where there is none; objects of cftime's in calendars that are not numpy's.
+        """The dates, NaT where a value is missing; cftime's objects in calendars that numpy does not have.
 
         Shapes
             as `values`; datetime64[us], or object.
@@ -199,7 +199,7 @@ class TimeAxis:
 
 
 def parse_units(units: Any, calendar: Any = "standard") -> tuple[int, np.datetime64 | str]:
-    """(microseconds in a unit, the moment that counts from, as text where it is not one of numpy's).
+    """(microseconds in the unit, the moment that is counted from; text where numpy has no such date).
 
     Raises
         MetadataError: it is not "<unit> since <date>", or counts in months or years, which differ in length

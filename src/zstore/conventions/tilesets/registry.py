@@ -1,4 +1,4 @@
-"""Tile matrix sets by their names, as OGC's registry has them.
+"""The tile matrix sets of OGC's registry, by name.
 
 Spec: OGC 17-083r4 (TileMatrixSet 2.0), annex D.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from zstore.conventions.model import Affine
 from zstore.errors import NotFoundError
 
-Y_FIRST = frozenset(("y", "n", "lat", "northing", "latitude"))
+Y_FIRST_AXES = frozenset(("y", "n", "lat", "northing", "latitude"))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _registry() -> dict[str, Any]:
 @lru_cache(maxsize=32)
 def _loaded(name: str) -> TileMatrixSet:
     stated = _registry()[name]
-    is_y_first = stated["orderedAxes"][0].lower() in Y_FIRST
+    is_y_first = stated["orderedAxes"][0].lower() in Y_FIRST_AXES
     first, second = stated["pointOfOrigin"]
     origin = (float(second), float(first)) if is_y_first else (float(first), float(second))
     matrices = {row[0]: _matrix(row, origin) for row in stated["tileMatrices"]}

@@ -1,4 +1,4 @@
-"""Fixing the encodings of the CRS: the grid mapping variable, `_CRS`, and `proj:`."""
+"""Fixes of the CRS in each dialect: the grid mapping variable, `_CRS`, and `proj:`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from zstore.conventions.crs import Crs
+from zstore.conventions.decoding import render_nodata
 from zstore.conventions.gdal import CRS_VARIABLE
 from zstore.conventions.levels import Grid
 from zstore.conventions.meaning import Pyramid
@@ -15,14 +16,14 @@ from zstore.conventions.zarr_conventions import CRS_MEMBERS, declare, declared, 
 from zstore.errors import MetadataError
 from zstore.nodes.open import create_array
 from zstore.storage.base import join_key
-from zstore.validation.fixing.documents import implied_nodata, nodata_attributes
+from zstore.validation.fixing.documents import implied_nodata
 from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.declared import IDENTIFIERS
 from zstore.validation.view import ArrayView, GroupView, mapping_of
 
 
 def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
-    """The CRS of a grid: what the user says, else the one that all statements agree on.
+    """The CRS of a grid: the user's, else the one that all statements agree on; None without.
 
     Those of the array itself and of its group first; where there is none, those of the groups above and of
     the tile matrix set. Of a pyramid, where they disagree, the one that outweighs all others at all levels.
@@ -42,7 +43,7 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
             return weightiest
     if any(not crs.is_same(stated[0]) for crs in stated[1:]):
         if refuses:
-            names = sorted({crs.code or crs.wkt.partition(",")[0] for crs in stated})
+            names = sorted({crs.label for crs in stated})
             message = f"the array's CRS is stated as {' and '.join(names)}; expected --crs"
             draft.refuse("OC-08", grid.node, message)
         return None
@@ -50,7 +51,7 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
 
 
 def _parsed(value: Any) -> Crs | None:
-    """The CRS that a value says; None where it says none."""
+    """The CRS that a value states; None where it states none."""
     try:
         return None if value is None else Crs.from_user(value)
     except MetadataError:
@@ -108,7 +109,7 @@ def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
     nodata = implied_nodata(grid.node)
     if nodata is not None:
         # With a grid mapping, the array is no longer GDAL's alone, and its fill value no longer nodata.
-        changes |= nodata_attributes(nodata, grid.node.dtype, 3)
+        changes |= render_nodata(nodata, grid.node.dtype, 3)
     draft.update("MS-05", grid.node, f"{', '.join(changes)}: {name!r} holds the CRS", changes)
 
 
@@ -116,7 +117,7 @@ def _mapping_there(draft: Draft, group: GroupView, crs: Crs) -> ArrayView | None
     """The group's one grid mapping variable, if it states that CRS."""
     mappings: list[ArrayView] = list(draft.hierarchy.roles(group).mappings.values())
     says = len(mappings) == 1 and any(
-        _means(mappings[0].attrs.get(n), crs) for n in ("crs_wkt", "spatial_ref")
+        _states(mappings[0].attrs.get(n), crs) for n in ("crs_wkt", "spatial_ref")
     )
     return mappings[0] if says else None
 
@@ -147,7 +148,7 @@ def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
     stated = draft.attributes(mapping)
     changes: dict[str, Any] = {}
     for member in ("crs_wkt", "spatial_ref"):
-        if not _means(stated.get(member), crs):
+        if not _states(stated.get(member), crs):
             changes[member] = crs.wkt
     for name, expected in crs.cf.items():
         found = stated.get(name)
@@ -167,7 +168,8 @@ def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
     draft.update("OC-05", mapping, f"{', '.join(sorted(others))} say the CRS", others)
 
 
-def _means(value: Any, crs: Crs) -> bool:
+def _states(value: Any, crs: Crs) -> bool:
+    """Whether a value states that CRS."""
     found = _parsed(value)
     return found is not None and found.is_same(crs)
 
@@ -177,7 +179,7 @@ def _fix_gdal(draft: Draft, grid: Grid, crs: Crs) -> None:
     members = {"url": crs.url, "wkt": crs.wkt, "projjson": dict(crs.projjson)}
     wanted = {name: value for name, value in members.items() if value is not None}
     if isinstance(stated, dict) and stated:
-        kept = {name: value for name, value in stated.items() if name not in members or _means(value, crs)}
+        kept = {name: value for name, value in stated.items() if name not in members or _states(value, crs)}
         wanted = {**kept, **{n: wanted[n] for n in stated if n in wanted and n not in kept}}
         if not set(wanted) & set(members):
             wanted = {"wkt": crs.wkt, **wanted}
@@ -222,7 +224,7 @@ def _repeat(draft: Draft, pyramid: Pyramid, held: Mapping[str, tuple[GroupView, 
 
 def _fix_proj(draft: Draft, group: GroupView, crs: Crs) -> None:
     attributes = draft.attributes(group)
-    wrong = [name for name in CRS_MEMBERS if name in attributes and not _means(attributes[name], crs)]
+    wrong = [name for name in CRS_MEMBERS if name in attributes and not _states(attributes[name], crs)]
     if isinstance(attributes.get("proj:code"), str) and ":" not in attributes["proj:code"]:
         wrong.append("proj:code")
     is_empty = "proj" in declared(group) and not any(name in attributes for name in CRS_MEMBERS)

@@ -1,4 +1,4 @@
-"""Fixing the names of dimensions, where other levels, neighbours or lengths tell them."""
+"""Fixes of the names of dimensions, which other levels, neighbours or lengths tell."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fix_dimensions(draft: Draft) -> None:
 
 
 def _candidates(draft: Draft, array: ArrayView) -> Iterator[tuple[str, ...]]:
-    """What the dimensions may be called, the likeliest first."""
+    """The names that the dimensions of an array may have, the likeliest first."""
     group = array.parent
     written = array.stored.get(DIMENSIONS)
     if isinstance(written, list) and all(isinstance(name, str) for name in written):
@@ -80,13 +80,14 @@ def _twins(draft: Draft, array: ArrayView, group: GroupView) -> Iterator[ArrayVi
 
 
 def _whole(array: ArrayView) -> Iterator[tuple[str, ...]]:
+    """The names of an array's dimensions, if all of them have one that was not made up."""
     names = array.dims
     if names is not None and all(name and not MADE_UP.fullmatch(name) for name in names):
         yield tuple(str(name) for name in names)
 
 
 def _fits(array: ArrayView, names: tuple[str, ...], kept: Sequence[str | None]) -> bool:
-    """Whether an array may have dimensions of these names: by lengths elsewhere, and the names it has."""
+    """Whether these may be an array's dimensions: by the names it has, and their lengths in other arrays."""
     if len(names) != len(array.shape) or len(set(names)) != len(names) or not all(names):
         return False
     if any(known is not None and known != name for known, name in zip(kept, names, strict=False)):

@@ -1,13 +1,11 @@
-"""Fixing documents that no georeference is needed for: their form, attributes, fill values."""
+"""Fixes that need no georeference: the form of documents, attributes, fill values, names of methods."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import numpy as np
-
-from zstore.conventions.decoding import decode_fill, encode_fill, fit_nodata
+from zstore.conventions.decoding import decode_fill, fit_nodata, render_nodata
 from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.conventions.zarr_conventions import METHOD_NAMES, layout_items, member_of
 from zstore.errors import MetadataError
@@ -90,14 +88,6 @@ def _with_method(item: Any) -> Any:
     return item if right is None else {**item, "resampling_method": right}
 
 
-def nodata_attributes(nodata: int | float, dtype: np.dtype[Any], zarr_format: int) -> dict[str, Any]:
-    """`_FillValue` as xarray reads it: base64 for floats in Zarr v3, beside a plain `missing_value`."""
-    encoded = encode_fill(nodata, dtype, zarr_format)
-    if encoded is None:
-        return {}
-    return {"_FillValue": encoded} | ({"missing_value": nodata} if isinstance(encoded, str) else {})
-
-
 def implied_nodata(array: ArrayView) -> int | float | None:
     """The nodata of a Zarr v3 array that GDAL alone described: its fill value, which nobody else reads so."""
     stated = ("_FillValue", "missing_value", "grid_mapping")
@@ -125,7 +115,7 @@ def fix_fill_values(draft: Draft) -> None:
         except MetadataError as error:
             draft.refuse("GZ-16", array, error.message)
             continue
-        changes = nodata_attributes(nodata, array.dtype, array.zarr_format)
+        changes = render_nodata(nodata, array.dtype, array.zarr_format)
         if not changes:
             draft.refuse("GZ-16", array, f"_FillValue {stated!r} has no other spelling")
             continue

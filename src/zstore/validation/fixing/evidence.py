@@ -1,4 +1,4 @@
-"""Where grids lie when statements contradict each other, settled by their weight and by the cells.
+"""The place of grids whose statements contradict each other, decided by their number and by the cells.
 
 Every axis of a grid is judged by itself. Coordinates, transforms, the layout, tile matrices and bounding
 boxes of all levels of a pyramid are statements about one line: the edge of the finest level's first cell, and
@@ -30,7 +30,7 @@ COORDINATES = "coordinates"
 
 
 def outweighs(supporting: int, contrary: int) -> bool:
-    """Whether so many statements settle a contradiction with so many others."""
+    """Whether so many statements decide a contradiction with so many others."""
     return contrary == 0 or supporting >= WEIGHT * contrary
 
 
@@ -57,7 +57,11 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Statement:
-    """What one place says of an axis of one level; `lines` are the ways to read it, the plain one first."""
+    """What one attribute states of an axis of one level.
+
+    lines   the ways to read it, the usual one first
+    is_box  whether it is a bounding box, which does not tell which way the cells run
+    """
 
     level: int
     source: str
@@ -65,7 +69,7 @@ class Statement:
     is_box: bool = False
 
     def says(self, line: Line, count: int) -> bool:
-        """Whether that is the line of this level."""
+        """Whether the statement agrees with a line of its level."""
         if self.is_box:
             return any(line.is_at(own, count) or line.is_turned(own, count) for own in self.lines)
         return any(line.is_at(own, count) for own in self.lines)
@@ -73,7 +77,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Settled:
-    """Where a grid lies; where statements disagree and nothing settles it, None and the reason."""
+    """The affine of a grid; None with the reason, where statements disagree and nothing decides."""
 
     affine: Affine | None
     trouble: str | None = None
@@ -81,7 +85,7 @@ class Settled:
 
 @dataclass
 class Evidence:
-    """Where grids lie and which CRS they have by all that a hierarchy states, each worked out once."""
+    """The affines and CRSs of grids by all that a hierarchy states, each decided once."""
 
     hierarchy: Hierarchy
     _places: dict[str, Settled] = field(default_factory=dict)
@@ -96,14 +100,14 @@ class Evidence:
         return None
 
     def settle(self, grid: Grid) -> Settled:
-        """Where a grid lies."""
+        """The affine of a grid by all statements about it, and those about its pyramid."""
         path = grid.node.path
         if path not in self._places:
             self._places[path] = self._settle(grid)
         return self._places[path]
 
     def settle_finest(self, grid: Grid) -> Settled:
-        """Where the finest level's grid lies: where levels contradict each other, by its own statements."""
+        """The affine of the finest level's grid; by its own statements where levels disagree."""
         settled = self.settle(grid)
         if settled.trouble is None or min(len(list(_own_statements(grid, 0, axis))) for axis in (0, 1)) < 2:
             return settled
@@ -140,7 +144,7 @@ class Evidence:
 
 
 def _stated_crs(hierarchy: Hierarchy, pyramid: Pyramid) -> Iterator[tuple[str, Crs]]:
-    """(the place that says it, a CRS) of everything about a pyramid that says one."""
+    """(source, CRS) of each statement of a CRS about a pyramid or its levels."""
     for level in pyramid.levels:
         for grid in level.grids.values():
             for source, crs in grid.stated_crs:
@@ -155,7 +159,7 @@ def _stated_crs(hierarchy: Hierarchy, pyramid: Pyramid) -> Iterator[tuple[str, C
 
 
 def fit_line(coordinate: ArrayView, values: np.ndarray[Any, Any] | None) -> Line | None:
-    """The line whose centres a coordinate's decoded values are; None where they are not regular."""
+    """The line of which a coordinate's decoded values are the centres; None where they are not regular."""
     if values is None or values.ndim != 1 or len(values) < 2 or values.dtype.kind not in "iuf":
         return None
     centres = values.astype(np.float64)
@@ -174,7 +178,7 @@ def _line_of(affine: Affine, axis: int) -> Line:
 
 
 def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
-    """What the coordinates of an axis say: as they are read, then as their bare numbers are."""
+    """The lines of an axis by its coordinates: as they are read, then by their bare numbers."""
     read = next((f.coordinate_affine for f in grid.facts if f.coordinate_affine is not None), None)
     coordinate = coordinate_of(grid.node, grid.dimensions[axis])
     lines = [] if read is None else [_line_of(read, axis)]
@@ -186,7 +190,7 @@ def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
 
 
 def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
-    """What coordinates, transforms and bounding boxes say of an axis of one grid."""
+    """What coordinates, transforms and bounding boxes state of an axis of one grid."""
     lines = _coordinate_lines(grid, axis)
     if lines:
         yield Statement(level, COORDINATES, lines)
@@ -218,7 +222,7 @@ def _box_line(bbox: tuple[float, float, float, float], axis: int, count: int) ->
 
 
 def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
-    """Where a raster without levels lies: as it is read, unless its rows or columns may run either way.
+    """The affine of a raster without levels: as it is read, unless its rows or columns may run either way.
 
     Coordinates that contradict transforms count, as those of a raster that was cut do: the transforms were
     left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own content
@@ -299,7 +303,7 @@ def _settle_axis(
 
 
 def _exact(line: Line, read: Line | None, count: int) -> Line:
-    """The line as reading has it, where that is the same: coordinates may be rounded, transforms are not."""
+    """The line as it was read, if that is the same: coordinates may be rounded, transforms are not."""
     return read if read is not None and read.is_at(line, count) else line
 
 
@@ -329,7 +333,7 @@ def _half_off(
 
 
 def _disagreement(statements: Sequence[Statement], supports: Any, best: Line) -> str:
-    """What stands against what, in words."""
+    """The statements for and against a line, in words."""
     sides: dict[bool, dict[str, None]] = {True: {}, False: {}}
     for statement in statements:
         sides[supports(best, statement)][f"{statement.source} of level {statement.level}"] = None
@@ -338,7 +342,7 @@ def _disagreement(statements: Sequence[Statement], supports: Any, best: Line) ->
 
 
 def _factors(base: LevelPlace, level: LevelPlace, axis: int, entry: LevelEntry | None) -> tuple[float, ...]:
-    """How many cells of the finest level one of this may be, along an axis."""
+    """The lengths, in cells of the finest level, that a cell of a level may have along an axis."""
     if base.shape is None or level.shape is None or not level.shape[axis]:
         return ()
     n, m = base.shape[axis], level.shape[axis]
@@ -354,7 +358,7 @@ def _factors(base: LevelPlace, level: LevelPlace, axis: int, entry: LevelEntry |
 
 
 def _settle_pyramid(meaning: Meaning, pyramid: Pyramid) -> dict[str, Settled]:
-    """Where every level of a pyramid lies."""
+    """The affine of each level of a pyramid, by path."""
     levels = [level for level in pyramid.levels if level.shape is not None and 0 not in level.shape]
     # Their cells may be told wrongly; how many there are is a fact.
     levels.sort(key=lambda level: -cell_count(level.shape))
@@ -410,7 +414,7 @@ def _pyramid_statements(
     said: dict[str, LevelEntry],
     axis: int,
 ) -> Iterator[Statement]:
-    """What the multiscale group says of an axis: its own transform, the layout's, the tile matrices'."""
+    """What the multiscale group states of an axis: by its own transform, the layout, the tile matrices."""
     for n, (level, grid) in enumerate(zip(levels, grids, strict=True)):
         entry = said.get(level.path)
         if entry is None:
@@ -440,7 +444,7 @@ def _pixels_against(
     rewritten: set[int],
     factors: Sequence[Sequence[float]],
 ) -> str | None:
-    """Why a level's cells contradict its place: they are the finest level's in another order."""
+    """Why a level's cells contradict its affine: they are the finest level's in another order; else None."""
     if number == 0 or not rewritten & {0, number}:
         return None
     found = compare_pixels(pyramid, levels[number], levels[0], (factors[0][number], factors[1][number]))

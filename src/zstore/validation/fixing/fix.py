@@ -1,4 +1,4 @@
-"""`zstore.fix`: find what can be fixed in a hierarchy without touching its data, and fix it."""
+"""`zstore.fix`: what can be fixed in a hierarchy without touching its data, planned and written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan_fix(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """What would fix a hierarchy without touching the chunks of its data. Nothing is written.
+    """The plan of what fixes a hierarchy without touching the chunks of its data. Nothing is written.
 
     profile  convert `multiscales` to what this document wants, too
     crs      the CRS to write everywhere, where several are stated
@@ -69,7 +69,9 @@ def fix(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Plan, Path | None]:
-    """Fix a hierarchy; give what was done, and where the copy of what was replaced is (None: nothing to do).
+    """Fix a hierarchy; gives (the plan that was carried out, the backup of what it replaced).
+
+    The backup is None where there is nothing to fix.
 
     `backup` is a new directory; by default one beside the store's, where that is a directory.
 

@@ -1,4 +1,4 @@
-"""Fixing `multiscales`: tile matrices, limits, the layout, and lists of other dialects."""
+"""Fixes of `multiscales`: tile matrices, limits, the layout, and lists of other dialects."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from zstore.conventions.model import GeoModel, Level
 from zstore.conventions.zarr_conventions import asset_path, is_number, member_of, parse_numbers, render_layout
 from zstore.errors import MetadataError
 from zstore.validation.fixing.crs import crs_of
-from zstore.validation.fixing.places import affine_of
+from zstore.validation.fixing.places import affine_of, is_near
 from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.declared import unlisted_levels
 from zstore.validation.rules.levels import find_unnamed_levels
 from zstore.validation.rules.tiles import tile_offset
 from zstore.validation.view import GroupView
 
-# What is said of a pyramid that is written by another convention, and under which rule.
+# The rule and the message of a pyramid that is written in another convention.
 CONVERSIONS = {
     "geozarr": ("GZ-37", "multiscales written as GeoZarr's object"),
     "multiscales": ("OC-10", "multiscales written as a list"),
@@ -49,14 +49,14 @@ def fix_levels(draft: Draft) -> None:
         geo = _model(draft, pyramid)
         if geo is None:
             draft.refuse("GZ-37", pyramid.group, "where the levels lie is not known")
-        elif draft.levels_in is not None and not _is_said(draft.levels_in, pyramid):
+        elif draft.levels_in is not None and not _is_in(draft.levels_in, pyramid):
             _convert(draft, pyramid, geo, draft.levels_in)
         elif pyramid.is_object:
             _fix_object(draft, pyramid, geo)
 
 
 def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
-    """The pyramid as fixed: each level's own affine and tiles, and one CRS."""
+    """The model of a pyramid as fixed: each level's own affine and tiles, and one CRS."""
     geo, levels = pyramid.geo, []
     if geo is None or not pyramid.levels:
         return None
@@ -80,8 +80,8 @@ def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
     return replace(geo, crs=crs, affine=base.affine, levels=tuple(levels), resampling=method)
 
 
-def _is_said(convention: Convention, pyramid: Pyramid) -> bool:
-    """Whether the convention says the levels already; a list is not made another one."""
+def _is_in(convention: Convention, pyramid: Pyramid) -> bool:
+    """Whether a pyramid's levels are written in a convention already; no list is made another list."""
     is_listed = isinstance(pyramid.stated, list) and isinstance(convention, Multiscales)
     return is_listed or bool(convention.parse(pyramid.group, pyramid.group.parent).levels)
 
@@ -107,7 +107,7 @@ def _convert(draft: Draft, pyramid: Pyramid, geo: GeoModel, convention: Conventi
 
 
 def _why_no_object(pyramid: Pyramid, geo: GeoModel) -> str | None:
-    """What keeps a pyramid from being said in GeoZarr's object."""
+    """Why a pyramid cannot be written as GeoZarr's object; None where it can."""
     reason = why_no_tiles(geo)
     if geo.resampling is None:
         return "nothing says how the levels were made; expected --method"
@@ -133,7 +133,7 @@ def _fix_object(draft: Draft, pyramid: Pyramid, geo: GeoModel) -> None:
 
 
 def _fix_layout(layout: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
-    """The layout with every level that there is, the finest first, each item saying what its level is."""
+    """The layout with an item for each level, the finest first, each with its level's own numbers."""
     rendered = {item["asset"]: item for item in render_layout(geo)["layout"]}
     if not isinstance(layout, list) or not layout:
         return list(rendered.values())
@@ -154,9 +154,9 @@ def _with_asset(item: Any, pyramid: Pyramid) -> Any:
 
 
 def _with_unlisted(items: list[Any], pyramid: Pyramid, geo: GeoModel) -> list[Any]:
-    """The items, with those levels that have a tile matrix and are not listed.
+    """The items, and one for each level that has a tile matrix and is not listed.
 
-    What else there is to say of them is known once they are read as levels.
+    Its other members are added in the next round, when it is read as a level.
     """
     listed = {asset_path(item) for item in items}
     unlisted = [name for name in unlisted_levels(pyramid) if name not in listed]
@@ -184,11 +184,9 @@ def _fix_item(item: Any, geo: GeoModel) -> Any:
         return changed
     if "spatial:shape" in item and item["spatial:shape"] != list(level.shape):
         changed["spatial:shape"] = list(level.shape)
-    if "spatial:transform" in item and level.affine is not None:
-        found = parse_numbers(item["spatial:transform"], 6)
-        small = 1e-6 * min(level.affine.cell)
-        if found is None or any(abs(a - b) > small for a, b in zip(found, level.affine, strict=True)):
-            changed["spatial:transform"] = list(level.affine)
+    affine, stated = level.affine, parse_numbers(item.get("spatial:transform"), 6)
+    if "spatial:transform" in item and affine is not None and not is_near(stated, affine, affine):
+        changed["spatial:transform"] = list(affine)
     source = next((s for s in geo.levels if s.path == str(item.get("derived_from", "")).strip("/")), None)
     if "derived_from" in item and (source is None or source is level):
         source = geo.levels[0]
@@ -197,7 +195,7 @@ def _fix_item(item: Any, geo: GeoModel) -> Any:
 
 
 def _fix_scale(item: dict[str, Any], level: Level, source: Level, is_derived: bool) -> dict[str, Any]:
-    """The `transform` of an item of a layout, where it is not what leads from the source to the level."""
+    """The corrected `transform` of an item of a layout, which leads from the source to the level."""
     transform = item.get("transform")
     wanted = [mine / theirs for mine, theirs in zip(level.factors, source.factors, strict=True)]
     if not isinstance(transform, dict):

@@ -1,9 +1,9 @@
-"""Fixing where grids lie: coordinates, GeoTransform and `spatial:`, out of one affine per grid."""
+"""Fixes of where grids lie: coordinates, GeoTransform and `spatial:`, from one affine per grid."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from zstore.conventions.levels import Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.model import Affine
 from zstore.conventions.units import angle_of
-from zstore.conventions.zarr_conventions import parse_numbers
+from zstore.conventions.zarr_conventions import member_of, parse_numbers
 from zstore.errors import MetadataError
 from zstore.model.array import ZarrFormat
 from zstore.nodes.open import create_array, open_array
@@ -34,7 +34,7 @@ NEAR = 0.02
 
 
 def affine_of(draft: Draft, grid: Grid) -> Affine | None:
-    """Where a grid lies by the weight of all statements; None, with the reason noted, where none wins."""
+    """The affine that most statements about a grid support; None, with the reason noted, where none wins."""
     place = draft.evidence.pyramid_of(grid)
     settled = draft.evidence.settle(grid)
     if place is None or place[1] is place[0].levels[0] or grid.shape != place[1].shape:
@@ -49,7 +49,7 @@ def affine_of(draft: Draft, grid: Grid) -> Affine | None:
 def _level_affine(
     draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid, found: Affine | None
 ) -> Affine | None:
-    """Where a coarser level lies, whose coordinates may be edges, or every so many of the finest level's."""
+    """The affine of a coarser level, whose coordinates may be edges, or a selection of the finest level's."""
     base = pyramid.levels[0]
     base_grid = next((held for held in base.grids.values() if held.shape == base.shape), None)
     settled = None if base_grid is None else draft.evidence.settle_finest(base_grid)
@@ -79,7 +79,7 @@ def _level_affine(
     if set(kinds) <= {"right", "edges"} and "edges" in kinds:
         return expected
     if set(kinds) <= {"right", "every"} and "every" in kinds:
-        method = pyramid.stated.get("resampling_method") if isinstance(pyramid.stated, Mapping) else None
+        method = member_of(pyramid.stated, "resampling_method")
         if method in (None, "nearest"):
             message = "coordinates are every so many of the finest level's, as picking cells would have it"
             draft.refuse("MS-14", grid.node, message)
@@ -89,7 +89,10 @@ def _level_affine(
 
 
 def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
-    """What is wrong with an axis that begins `shift` cells off and whose steps are `stretch` too long."""
+    """What is wrong with an axis: "right", "every", "edges" or "other".
+
+    It begins `shift` cells off, and its steps are `stretch` of a cell too long.
+    """
     if abs(stretch) < 1e-6 and abs(shift) < NEAR:
         return "right"
     if abs(stretch) < 1e-6 and abs(shift + 0.5 - 0.5 / factor) < NEAR:
@@ -99,7 +102,7 @@ def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
 
 
 def fix_time(draft: Draft) -> None:
-    """Add what CF asks of time coordinates, where their units show that they are such."""
+    """Add the attributes that CF asks of time coordinates, where their units show that they are such."""
     for group in draft.hierarchy.groups:
         for coordinate in draft.hierarchy.roles(group).coordinates.values():
             units = coordinate.attrs.get("units")
@@ -215,35 +218,33 @@ def _fix_description(
     wrong = {
         name: wanted[name]
         for name in found
-        if name in wanted and found[name] is not None and not _is_said(name, found[name], wanted[name])
+        if name in wanted and found[name] is not None and not _is_right(name, found[name], wanted[name])
     }
     values = coordinate.numbers()
-    is_borne = values is not None and _is_near(coordinate, values, centres)
+    is_confirmed = values is not None and _are_centres(coordinate, values, centres)
     projection = None if grid.crs is None else grid.crs.cf.get("grid_mapping_name")
     is_view = projection == "geostationary" and angle_of(str(found["units"])) is not None
-    if not is_borne and (is_view or is_length(found["units"], str(wanted.get("units")))):
+    if not is_confirmed and (is_view or is_length(found["units"], str(wanted.get("units")))):
         # Readers convert them.
         wrong.pop("units", None)
     if not wrong:
         return
-    if is_borne and not grid.stated_affines and draft.evidence.pyramid_of(grid) is None:
+    if is_confirmed and not grid.stated_affines and draft.evidence.pyramid_of(grid) is None:
         # The numbers are all there is: they may be in the units that are stated.
-        is_borne = dimension_of(str(found["units"])) in (None, dimension_of(str(wanted.get("units"))))
+        is_confirmed = dimension_of(str(found["units"])) in (None, dimension_of(str(wanted.get("units"))))
     rule = "MS-08" if "units" in wrong else "MS-07"
     if values is not None and {"standard_name", "units"} <= set(wrong) and not _is_impossible(found, values):
         # Both say another kind of CRS, and the numbers allow it.
         message = f"standard_name {found['standard_name']!r} and units {found['units']!r} are another CRS's"
         draft.refuse(rule, coordinate, f"{message}; expected --crs, or the attributes corrected")
-    elif is_borne or (values is not None and _is_impossible(found, values)) or rule == "MS-07":
+    elif is_confirmed or (values is not None and _is_impossible(found, values)) or rule == "MS-07":
         draft.update(rule, coordinate, f"{', '.join(sorted(wrong))} are the CRS's", wrong)
     else:
-        draft.refuse(
-            rule, coordinate, f"units are {found['units']!r}, and no transform bears the numbers out"
-        )
+        draft.refuse(rule, coordinate, f"units are {found['units']!r}, and no transform confirms the numbers")
 
 
-def _is_said(name: str, found: Any, wanted: str) -> bool:
-    """Whether an attribute of a coordinate says what is wanted, in any spelling."""
+def _is_right(name: str, found: Any, wanted: str) -> bool:
+    """Whether an attribute of a coordinate says what is wanted, in any of the forms in use."""
     if name == "units":
         return found in SYNONYMS.get(wanted, (wanted,))
     return found in (wanted, wanted.replace("_coordinate", "_angular_coordinate"))
@@ -257,29 +258,27 @@ def _is_impossible(found: Mapping[str, Any], values: np.ndarray[Any, Any]) -> bo
 
 
 def _axis_attributes(draft: Draft, grid: Grid, axis: int) -> dict[str, Any]:
+    """The attributes that the coordinate of an axis should have under the grid's CRS."""
     letter = "YX"[axis]
     stated = coordinate_attributes(grid.crs if crs_of(draft, grid) is not None else None, letter)
     return {name: value for name, value in stated.items() if name != "long_name"}
 
 
-def _is_near(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: np.ndarray[Any, Any]) -> bool:
-    return values.shape == centres.shape and _off(coordinate, values, centres) <= 1.0
-
-
-def _off(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: np.ndarray[Any, Any]) -> float:
-    """How far values are off the centres, in what is small enough not to matter."""
+def _are_centres(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: np.ndarray[Any, Any]) -> bool:
+    """Whether a coordinate's values are the centres, as far as it can store them."""
+    if values.shape != centres.shape:
+        return False
     step = abs(float(centres[-1] - centres[0])) / max(len(centres) - 1, 1) or 1.0
     packed = min(quantum(coordinate.attrs, coordinate.dtype), CLOSE * step)
     rounding = rounding_of(coordinate, centres) + packed
-    off = np.abs(values - centres).max(initial=0.0) / (CLOSE * step + rounding)
-    return float("inf") if np.isnan(off) else float(off)
+    return bool(np.abs(values - centres).max(initial=0.0) <= CLOSE * step + rounding)
 
 
 def _fix_values(
     draft: Draft, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
 ) -> None:
     values = coordinate.numbers()
-    if values is None or values.shape != centres.shape or _is_near(coordinate, values, centres):
+    if values is None or values.shape != centres.shape or _are_centres(coordinate, values, centres):
         return
     units = draft.attributes(coordinate).get("units", wanted.get("units"))
     if units not in SYNONYMS.get(str(wanted.get("units")), (wanted.get("units"),)):
@@ -316,7 +315,7 @@ def _fix_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
             numbers: Any = list(parse_geotransform(stated))
         except MetadataError:
             numbers = None
-        if not _is_close(numbers, affine):
+        if not is_near(numbers, affine, affine):
             value = render_geotransform(affine)
             draft.update("MS-28", node, "GeoTransform is the grid's own", {"GeoTransform": value})
     group = grid.node.parent
@@ -335,11 +334,10 @@ def _is_alone(draft: Draft, grid: Grid, node: NodeView) -> bool:
     return False
 
 
-def _is_close(numbers: Any, affine: Affine) -> bool:
+def is_near(numbers: Sequence[float] | None, wanted: Sequence[float], affine: Affine) -> bool:
+    """Whether stated numbers are those that are wanted, within a millionth of a cell."""
     small = 1e-6 * min(affine.cell)
-    return numbers is not None and all(
-        abs(one - other) <= small for one, other in zip(numbers, affine, strict=True)
-    )
+    return numbers is not None and all(abs(a - b) <= small for a, b in zip(numbers, wanted, strict=True))
 
 
 def _fix_spatial(draft: Draft, grid: Grid, node: NodeView, affine: Affine) -> None:
@@ -351,16 +349,13 @@ def _fix_spatial(draft: Draft, grid: Grid, node: NodeView, affine: Affine) -> No
         node.parent, "attrs", {}
     ):
         changes["spatial:dimensions"] = list(grid.dimensions)
-    if "spatial:transform" in attributes:
-        numbers = parse_numbers(attributes["spatial:transform"], 6)
-        if not _is_close(numbers, affine):
-            changes["spatial:transform"] = list(affine)
+    stated = parse_numbers(attributes.get("spatial:transform"), 6)
+    if "spatial:transform" in attributes and not is_near(stated, affine, affine):
+        changes["spatial:transform"] = list(affine)
     if "spatial:shape" in attributes and attributes["spatial:shape"] != list(grid.shape):
         changes["spatial:shape"] = list(grid.shape)
     if "spatial:bbox" in attributes:
         bounds = affine.bounds(grid.shape)
-        found = parse_numbers(attributes["spatial:bbox"], 4)
-        small = 1e-6 * min(affine.cell)
-        if found is None or any(abs(a - b) > small for a, b in zip(found, bounds, strict=True)):
+        if not is_near(parse_numbers(attributes["spatial:bbox"], 4), bounds, affine):
             changes["spatial:bbox"] = list(bounds)
     draft.update("ZC-05", node, f"{', '.join(changes)} are the grid's own", changes)

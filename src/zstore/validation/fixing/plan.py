@@ -1,4 +1,4 @@
-"""The plan of a fix: what would change in a hierarchy, and what is left; nothing is written."""
+"""The plan of a fix: what it changes in a hierarchy, and what it leaves; nothing is written here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from zstore.validation.view import (
 
 
 class OverlayStore(Store):
-    """What is put and deleted here shows here only; `base` is read where nothing was changed.
+    """A store over `base` that keeps all changes to itself; what was not changed is read from `base`.
 
     `version` counts the changes.
     """
@@ -51,7 +51,7 @@ class OverlayStore(Store):
         return self.base.url
 
     def changes(self) -> dict[str, bytes | None]:
-        """By key, the value put, or None where the key was deleted; what is as before is left out."""
+        """The changes by key: the new value, or None where the key was deleted."""
         changed: dict[str, bytes | None] = {}
         for key in self._put.list():
             value = bytes(self._put.get(key) or b"")
@@ -101,12 +101,12 @@ class OverlayStore(Store):
         return nullcontext()
 
 
-# Each round sees what the last one fixed: a group that can be read now, a CRS that is stated now.
+# Each round starts from what the last one fixed: a group that can be read, a CRS that is stated.
 ROUNDS = 4
 
 
 class Fix(NamedTuple):
-    """One thing that is fixed, or one that is left, with the reason."""
+    """One fix that was made, or one that was refused with the reason."""
 
     rule: str
     path: str
@@ -115,9 +115,9 @@ class Fix(NamedTuple):
 
 @dataclass
 class Draft:
-    """Changes in the making, over one reading of the hierarchy.
+    """The changes that fixes make, and one reading of the hierarchy for them to work on.
 
-    crs, method, fill_value  what the user says, where the hierarchy does not say it, or says two things
+    crs, method, fill_value  the user's word, where the hierarchy states none, or several
     """
 
     hierarchy: Hierarchy
@@ -145,15 +145,18 @@ class Draft:
         return None if name is None else load_conventions([name])[0]
 
     def note(self, rule: str, node: NodeView | str, message: str) -> None:
-        """Note what was fixed."""
+        """Record what was fixed."""
         self.fixed.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
     def refuse(self, rule: str, node: NodeView | str, message: str) -> None:
-        """Note what is left, and why."""
+        """Record what is left, and why."""
         self.refused.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
     def is_occupied(self, rule: str, path: str) -> bool:
-        """Whether something lies where no node is, which an array made there would show as cells; noted."""
+        """Whether values lie at a path that has no node: an array made there would have them as cells.
+
+        It is recorded as refused then.
+        """
         found = next(iter(self.store.list(path)), None)
         if found is not None:
             message = f"{found!r} is there, without a node; expected nothing, to write an array"
@@ -205,7 +208,7 @@ class Plan:
     """What a fix would change, and what it would leave.
 
     changes    by key, what would be stored there; None where the key would be deleted
-    fixed     what that fixes; `refused` what is left because it is not mechanical
+    fixed      what that fixes; `refused` what is left because it is not mechanical
     before, after  the verdicts on the hierarchy as it is, and as it would be
     path       of the hierarchy's root
     is_left    whether an earlier fix was interrupted there
@@ -257,9 +260,9 @@ def make_plan(
     method: str | None = None,
     fill_value: int | float | None = None,
 ) -> Plan:
-    """The plan that `fixes` come to, one after the other, until they find nothing more.
+    """The plan of all `fixes`, made one after the other until they find nothing more.
 
-    The last of them are left out as long as something would be wrong after them that was right before.
+    The last ones are left out as long as they would make something wrong that was right before.
     """
     path, before = hierarchy.root.path, check_hierarchy(hierarchy)
     is_left = any(work.work == "fix" and work.path == path for work in hierarchy.unfinished)
@@ -279,7 +282,7 @@ def make_plan(
 
 
 def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing: Plan) -> Plan:
-    """The plan that all of the fixes come to; `nothing` is the one that changes nothing."""
+    """The plan of all of the fixes; `nothing` is the plan that changes nothing."""
     hierarchy, store = blank.hierarchy, blank.store
     fixed: dict[Fix, None] = {}
     refused: dict[Fix, None] = {}

@@ -1,12 +1,12 @@
-"""Fixing what attributes of arrays say: their spelling, their types, and what all levels must say alike."""
+"""Fixes of attributes: their spelling and types, and what has to be the same at all levels."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from zstore.conventions.decoding import render_nodata
 from zstore.conventions.levels import SHARED, Grid, LevelPlace
 from zstore.conventions.meaning import Pyramid
-from zstore.validation.fixing.documents import nodata_attributes
 from zstore.validation.fixing.plan import Draft
 from zstore.validation.rules.documents import STANDARD_SPELLINGS, parse_text
 from zstore.validation.rules.values import is_made_of_finer
@@ -53,10 +53,10 @@ def _fix_types(draft: Draft, array: ArrayView) -> None:
 
 
 def fix_shared(draft: Draft) -> None:
-    """Make the levels of a pyramid say the same of a variable, where one of them says something else.
+    """Give a variable the same attributes at all levels, where one of them has others.
 
-    The cells must bear it out: those of the level have to be what its method makes of the finer ones, as they
-    are stored.
+    The cells must confirm it: as they are stored, those of the level have to be what its method makes of the
+    finer ones.
     """
     for pyramid in draft.hierarchy.pyramids:
         for name in pyramid.levels[0].grids if pyramid.levels else ():
@@ -86,9 +86,9 @@ def _fix_member(
         return
     nodata = donor.variable.nodata
     # Where the finest level is the odd one, the next coarser is what tells.
-    looked_at = {id(level): level for level, _ in odd if level is not pyramid.levels[0]}
-    looked_at = looked_at or {id(level): level for level in pyramid.levels[1:2]}
-    if not all(is_made_of_finer(pyramid, level, name, nodata) for level in looked_at.values()):
+    checked = {id(level): level for level, _ in odd if level is not pyramid.levels[0]}
+    checked = checked or {id(level): level for level in pyramid.levels[1:2]}
+    if not all(is_made_of_finer(pyramid, level, name, nodata) for level in checked.values()):
         for _, grid in odd:
             message = f"{member} differs, and the cells are not those that the finer level comes to"
             draft.refuse("GZ-22", grid.node, message)
@@ -96,9 +96,7 @@ def _fix_member(
     for _, grid in odd:
         if member == "nodata":
             changes = (
-                nodata_attributes(nodata, grid.node.dtype, grid.node.zarr_format)
-                if nodata is not None
-                else {}
+                render_nodata(nodata, grid.node.dtype, grid.node.zarr_format) if nodata is not None else {}
             )
         else:
             changes = {member: donor.node.attrs[member]} if member in donor.node.attrs else {}

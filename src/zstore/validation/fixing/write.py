@@ -1,4 +1,4 @@
-"""Carrying a plan out, with a copy of what it replaces, and taking it back.
+"""Writing of a plan with a backup of what it replaces, and restoring of that backup.
 
 A backup is a directory: `manifest.json` lists the keys that were written or deleted, and `before/` holds what
 was stored under them, each as a file of its key's name. It is whole before anything is changed, and
@@ -24,7 +24,7 @@ VERSION = 1
 
 
 def backup_place(store: Store) -> Path:
-    """Where the next backup of a store goes: beside a directory, named by the time.
+    """The directory for the next backup of a store: beside it, named by the time.
 
     Raises
         StoreError: the store is no directory: expected a place for the backup.
@@ -102,8 +102,8 @@ def _make_backup(backup: Path, plan: Plan, store: Store, before: dict[str, Any])
 def _left_by_another_run(place: LocalStore, plan: Plan, url: str, before: dict[str, Any]) -> dict[str, Any]:
     """The keys that an interrupted run has copied to a directory that is there already.
 
-    Without a manifest nothing was changed yet. With one, what is fixed may be half new: its copies are the
-    older ones.
+    Without a manifest, nothing had been changed. With one, the store may be changed in part, and the copies
+    are what was there before.
 
     Raises
         StoreError: anything else is there.
@@ -145,7 +145,7 @@ def _parse_manifest(data: bytes, where: Path) -> dict[str, Any]:
 
 
 def restore_backup(store: Store, backup: Path) -> int:
-    """Put back what a backup holds and delete what was added; how many keys that were.
+    """Put back what a backup holds and delete what was added; gives the number of keys.
 
     Raises
         NotFoundError: there is no backup.

@@ -1,4 +1,4 @@
-"""Rules of GeoZarr 1.0's release candidate: what it asks of each convention that it pins."""
+"""Rules of GeoZarr 1.0's release candidate, about each convention that it pins to a version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_root(hierarchy: Hierarchy) -> Iterator[Found]:
         yield Found(hierarchy.root, "the root declares none of the conventions", list(PINNED), stated)
 
 
-def is_pinned(node: NodeView, name: str) -> bool:
+def _is_pinned(node: NodeView, name: str) -> bool:
     """Whether a node has the convention's entry exactly as version 0.1's schema pins it."""
     wanted = declare([name])[0]
     entries = [e for e in objects(node.attrs.get("zarr_conventions")) if e.get("uuid") == wanted["uuid"]]
@@ -50,7 +50,7 @@ def _undeclared(hierarchy: Hierarchy, name: str) -> Iterator[Found]:
         near = [node] if isinstance(node, GroupView) or node.parent is None else [node, node.parent]
         if not any(is_declared(place, name) for place in near):
             yield Found(node, f"{name} is used, and not declared by its UUID", declare([name])[0], None)
-        elif is_declared(node, name) and not is_pinned(node, name):
+        elif is_declared(node, name) and not _is_pinned(node, name):
             message = f"the entry of {name} is not that of version 0.1"
             yield Found(node, message, declare([name])[0], node.attrs.get("zarr_conventions"), "warning")
 

@@ -17,13 +17,8 @@ from zstore.validation.view import ArrayView, GroupView, Hierarchy, coordinate_o
 LARGEST_CHUNK = 100 * 1000 * 1000
 
 
-def _pairs(pyramid: Pyramid) -> Iterator[tuple[LevelPlace, LevelPlace]]:
-    """(the finest level, another) of a pyramid."""
-    for level in pyramid.levels[1:]:
-        yield pyramid.levels[0], level
-
-
 def _twins(base: LevelPlace, level: LevelPlace) -> Iterator[tuple[Grid, Grid]]:
+    """The grids of the same name at two levels."""
     for name, grid in level.grids.items():
         if name in base.grids:
             yield base.grids[name], grid
@@ -54,7 +49,7 @@ def check_factors(pyramid: Pyramid) -> Iterator[Found]:
 
 
 def coordinate_corner(grid: Grid) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """((y, x) of the outer corner, (y, x) steps) by the coordinates; None where they do not say it."""
+    """((y, x) of the outer corner, (y, x) steps) by a grid's coordinates; None where they tell none."""
     corners, steps = [], []
     for dimension in grid.dimensions:
         coordinate = coordinate_of(grid.node, dimension)
@@ -82,8 +77,8 @@ def check_coordinates(pyramid: Pyramid) -> Iterator[Found]:
                 steps = np.diff(values)
                 if not (np.all(steps > 0) or np.all(steps < 0)):
                     yield Found(coordinate, "the coordinates are not in order")
-    for base, level in _pairs(pyramid):
-        for one, other in list(_twins(base, level))[:1]:
+    for level in pyramid.levels[1:]:
+        for one, other in list(_twins(pyramid.levels[0], level))[:1]:
             yield from _check_corner(one, other)
 
 
@@ -155,5 +150,6 @@ def check_cuts(pyramid: Pyramid) -> Iterator[Found]:
 
 
 def _is_multiple(one: float, other: float) -> bool:
+    """Whether the larger of two lengths is a whole number of times the smaller."""
     small, large = sorted((one, other))
     return small > 0 and abs(large / small - round(large / small)) < 1e-6

@@ -1,4 +1,4 @@
-"""Rules about what zarr-conventions declare, Multiscale Arrays' lists, and embedded STAC."""
+"""Rules about zarr-conventions and their declarations, Multiscale Arrays' lists, and embedded STAC."""
 
 from __future__ import annotations
 

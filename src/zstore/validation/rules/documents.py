@@ -1,4 +1,4 @@
-"""Rules about documents and attributes as such: their text, types and links; and work that has not ended."""
+"""Rules about documents and attributes as such: their text, types and links; and about unfinished work."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def check_v3_members(node: NodeView) -> Iterator[Found]:
         yield Found(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
 
 
-def explained(node: NodeView) -> bool:
+def _is_explained(node: NodeView) -> bool:
     """Whether another rule says why the node cannot be read."""
     if any(not _is_text(data) for data in node.raw.values()):
         return True
@@ -157,18 +157,11 @@ def _names(document: Any) -> list[str]:
     return [*document, *(attributes if isinstance(attributes, dict) else ())]
 
 
-@Rule(
-    "ZS-01",
-    "error",
-    "core",
-    "Zarr v2, v3",
-    "Every document can be read.",
-    "write the document anew",
-    each="nodes",
-)
+@Rule("ZS-01", "error", "core", "Zarr v2, v3", "Every document can be read.", "write the document anew",
+      each="nodes")  # fmt: skip
 def check_readable(node: NodeView) -> Iterator[Found]:
     is_array = isinstance(node, ArrayView)
-    for name, reason in node.troubles if is_array or not explained(node) else ():
+    for name, reason in node.troubles if is_array or not _is_explained(node) else ():
         if not (is_array and name == "values"):
             yield Found(node, f"{name}: {reason}", "a document of the format")
 
@@ -177,12 +170,6 @@ def check_readable(node: NodeView) -> Iterator[Found]:
       "Consolidated metadata says what the documents say.",
       "consolidate anew (zstore consolidate)")  # fmt: skip
 def check_consolidated(hierarchy: Hierarchy) -> Iterator[Found]:
-    for group, message in stale_consolidated(hierarchy):
-        yield Found(group, message)
-
-
-def stale_consolidated(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
-    """(group, what is out of date) of every group that has consolidated metadata."""
     by_path = {node.path: node for node in hierarchy.nodes}
     for group in hierarchy.groups:
         known = consolidated_documents(group)
@@ -193,15 +180,15 @@ def stale_consolidated(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
         for path, documents in inside.items():
             node = by_path.get(prefix + path)
             if node is None:
-                yield group, f"consolidated metadata has {path!r}, which is not there"
+                yield Found(group, f"consolidated metadata has {path!r}, which is not there")
                 continue
             for key, document in documents.items():
                 if _differs(node.documents.get(key), document):
-                    yield group, f"consolidated metadata of {path!r} differs from its {key}"
+                    yield Found(group, f"consolidated metadata of {path!r} differs from its {key}")
         has_listing = not any(name == "listing" for name, _ in group.troubles)
         for path in by_path if has_listing else ():
             if path.startswith(prefix) and path != group.path and path[len(prefix) :] not in inside:
-                yield group, f"consolidated metadata lacks {path[len(prefix) :]!r}"
+                yield Found(group, f"consolidated metadata lacks {path[len(prefix) :]!r}")
 
 
 def _differs(stored: Any, consolidated: Any) -> bool:
@@ -217,15 +204,8 @@ def _differs(stored: Any, consolidated: Any) -> bool:
     return plain({} if stored is None else stored) != plain({} if consolidated is None else consolidated)
 
 
-@Rule(
-    "ZS-03",
-    "error",
-    "core",
-    "Zarr v2, v3",
-    "Values of coordinates can be read.",
-    "write the chunk anew",
-    each="arrays",
-)
+@Rule("ZS-03", "error", "core", "Zarr v2, v3", "Values of coordinates can be read.", "write the chunk anew",
+      each="arrays")  # fmt: skip
 def check_values(node: ArrayView) -> Iterator[Found]:
     for name, reason in node.troubles:
         if name == "values":
@@ -248,7 +228,7 @@ def check_codecs(array: ArrayView) -> Iterator[Found]:
     except ZstoreError as error:
         yield Found(array, str(error))
     except Exception as error:
-        # Whatever it is, it ends the looking at no other array.
+        # Whatever it is, the other arrays are checked.
         yield Found(array, f"{type(error).__name__}: {error}")
 
 
@@ -388,7 +368,7 @@ def check_json_text(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def parse_text(value: Any) -> Any:
-    """The object or the list that a text is as JSON; None where it is none of both, or no text."""
+    """The object or list that a text is as JSON; None for anything else."""
     try:
         is_likely = isinstance(value, str) and value.lstrip()[:1] in ("{", "[")
         return json.loads(value) if is_likely else None
@@ -426,7 +406,7 @@ def check_resizeable(node: NodeView) -> Iterator[Found]:
 @Rule("ZS-09", "error", "core", "zstore, interrupted work", "No work is unfinished.",
       "go on with it as the finding says, or wait where it is under way")  # fmt: skip
 def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
-    """What is unfinished at or below the root, and as what is expected, how it goes on."""
+    """Work that is unfinished at or below the root; what is expected says how it goes on."""
     by_path = {node.path: node for node in hierarchy.nodes}
     for work in hierarchy.unfinished:
         node = by_path.get(work.path, hierarchy.root)

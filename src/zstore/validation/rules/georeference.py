@@ -1,4 +1,4 @@
-"""Rules about where things lie: CRS and affine in every dialect that says them, and coordinates."""
+"""Rules about the georeference: CRS and affine in every dialect that states them, and coordinates."""
 
 from __future__ import annotations
 
@@ -82,9 +82,8 @@ def check_one_crs(hierarchy: Hierarchy) -> Iterator[Found]:
         for source, crs in grid.stated_crs[1:]:
             first, other = grid.stated_crs[0]
             if not crs.is_same(other):
-                names = [found.code or found.wkt.partition(",")[0] for found in (crs, other)]
-                message = f"{source} is {names[0]}, {first} is {names[1]}"
-                yield Found(grid.node, message, names[1], names[0])
+                message = f"{source} is {crs.label}, {first} is {other.label}"
+                yield Found(grid.node, message, other.label, crs.label)
 
 
 @Rule("OC-09", "note", "crs", "OGC Zarr 2.0 4.4",
@@ -261,7 +260,7 @@ def check_names(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("MS-08", "error", "crs", "mini spec, Dataset, CF compliance; CF 4",
       "Coordinates have the units of their CRS, or others of length, which readers convert.",
-      "correct units (zstore fix does, where the numbers are borne out)")  # fmt: skip
+      "correct units (zstore fix does, where the numbers are confirmed)")  # fmt: skip
 def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid, axis, coordinate in _spatial(hierarchy):
         expected = coordinate_attributes(grid.crs, axis).get("units")

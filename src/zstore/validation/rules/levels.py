@@ -8,7 +8,7 @@ from typing import Any
 from zstore.conventions.geozarr import known_set
 from zstore.conventions.meaning import Pyramid
 from zstore.conventions.profiles import DRAFT, MINI
-from zstore.conventions.zarr_conventions import layout_items, objects
+from zstore.conventions.zarr_conventions import layout_items, member_of, objects
 from zstore.validation.rule import Found, Rule
 from zstore.validation.view import ArrayView, GroupView, Hierarchy
 
@@ -128,7 +128,7 @@ def check_unnamed(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def find_unnamed_levels(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, list[str]]]:
-    """(group, names) of groups whose groups of numbers hold the same variables in falling sizes."""
+    """(group, names) of groups whose numbered groups hold the same variables in different sizes."""
     known = {id(pyramid.group) for pyramid in hierarchy.pyramids}
     for group in hierarchy.groups:
         numbered = {n: g for n, g in group.groups.items() if n.isdecimal()}
@@ -162,7 +162,7 @@ def check_mini_set(hierarchy: Hierarchy) -> Iterator[Found]:
 def _check_ids(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
         group, known = pyramid.group, known_set(pyramid.tile_matrix_set)
-        limits = pyramid.stated.get("tile_matrix_set_limits") if pyramid.is_object else None
+        limits = member_of(pyramid.stated, "tile_matrix_set_limits")
         wanted = (
             set(limits) if isinstance(limits, Mapping) and not pyramid.matrices else set(pyramid.matrices)
         )
@@ -201,7 +201,7 @@ Rule("MS-16", "error", "overviews", "mini spec, MultiscaleMetadata",
 @Rule("GZ-48", "error", "overviews", "draft 8.2.6", "All levels are made by the same method.",
       "make the levels anew, or state what was done", general="warning", each="pyramids")  # fmt: skip
 def check_one_method(pyramid: Pyramid) -> Iterator[Found]:
-    top = pyramid.stated.get("resampling_method") if isinstance(pyramid.stated, Mapping) else None
+    top = member_of(pyramid.stated, "resampling_method")
     items = layout_items(pyramid.stated)
     methods = [item["resampling_method"] for item in items if "resampling_method" in item]
     wanted = top if top is not None else methods[0] if methods else None

@@ -1,4 +1,4 @@
-"""Rules about the tile matrix set: its numbers, and whether the levels are cut and placed as it says."""
+"""Rules about the tile matrix set: its numbers, and whether levels lie and are chunked as it states."""
 
 from __future__ import annotations
 
@@ -44,14 +44,11 @@ def _check_crs(hierarchy: Hierarchy) -> Iterator[Found]:
             grids = (grid for level in pyramid.levels for grid in level.grids.values())
             other = next((g for g in grids if g.crs is not None and not g.crs.is_same(crs)), None)
             if other is not None and other.crs is not None:
-                names = [_name(crs), _name(other.crs)]
-                where = f"the CRS of {other.node.path!r}"
-                message = f"{source} of the tile matrix set is {names[0]}, {where} {names[1]}"
-                yield Found(pyramid.group, message, names[1], names[0])
-
-
-def _name(crs: Crs) -> str:
-    return crs.code or crs.wkt.partition(",")[0]
+                stated_crs, own = crs.label, other.crs.label
+                message = (
+                    f"{source} of the tile matrix set is {stated_crs}, the CRS of {other.node.path!r} {own}"
+                )
+                yield Found(pyramid.group, message, own, stated_crs)
 
 
 Rule("GZ-40", "error", "overviews", "draft 8.2.3",
@@ -76,7 +73,7 @@ def _placed(pyramid: Pyramid) -> Iterator[tuple[str, Mapping[str, Any], Grid, An
 
 
 def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
-    """(columns, rows) of tiles from the corner of a tile matrix to that of its level; None where unknown."""
+    """(columns, rows) of tiles from a tile matrix's corner to that of its level; None if not known."""
     for name, matrix, grid, affine in _placed(pyramid):
         level = next(level for level in pyramid.levels if level.path == name)
         sizes = parse_numbers([matrix.get("tileWidth"), matrix.get("tileHeight")], 2)
@@ -197,7 +194,7 @@ Rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
 
 def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
     group = pyramid.group
-    stated = pyramid.stated.get(member) if pyramid.is_object else None
+    stated = member_of(pyramid.stated, member)
     if stated is None:
         return
     if not isinstance(stated, Mapping):
@@ -234,7 +231,7 @@ def check_limits(pyramid: Pyramid) -> Iterator[Found]:
       each="pyramids")  # fmt: skip
 def check_mini_limits(pyramid: Pyramid) -> Iterator[Found]:
     yield from _check_limits(pyramid, "tile_matrix_limits")
-    stated = pyramid.stated.get("tile_matrix_limits") if pyramid.is_object else None
+    stated = member_of(pyramid.stated, "tile_matrix_limits")
     for path, limits in stated.items() if isinstance(stated, Mapping) else ():
         if isinstance(limits, Mapping) and limits.get("tileMatrix") != path:
             message = f"tileMatrix of {path!r} is {limits.get('tileMatrix')!r}"

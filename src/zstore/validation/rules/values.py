@@ -1,4 +1,4 @@
-"""Rules that need values, or a list of what is stored: levels and what they are made of, units, chunks."""
+"""Rules that need values or a list of stored chunks: how levels were made, units, chunks outside."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _check_level(
 
 def _try(source: Grid, grid: Grid, factors: tuple[int, int], method: str, nodata: Any) -> float | None:
     try:
-        return compare_level(source, grid, factors, method, nodata)
+        return _compare_level(source, grid, factors, method, nodata)
     except (TypeError, ValueError, UnsupportedError) as error:
         if isinstance(error, MetadataError):
             raise
@@ -82,7 +82,7 @@ def _try(source: Grid, grid: Grid, factors: tuple[int, int], method: str, nodata
 
 
 def _factors(source: LevelPlace, level: LevelPlace, name: str) -> list[tuple[int, int]]:
-    """The whole factors that can lead from one level to another: by their cells, and by their shapes."""
+    """(y, x) whole factors that may lead from one level to another, by their cells and by their shapes."""
     finer, coarser = source.grids[name].shape, level.grids[name].shape
     ratios = [
         tuple(b / a for a, b in zip(source.factors, level.factors, strict=True)),
@@ -93,7 +93,7 @@ def _factors(source: LevelPlace, level: LevelPlace, name: str) -> list[tuple[int
 
 
 def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
-    """The method that is stated of a level, and for classes, which have no average, those in its place."""
+    """The methods that a level may be made by: the stated one; for classes, those in place of an average."""
     stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
     item = next((i for i in layout_items(stated) if i.get("asset") == level.path), {})
     name = "resampling_method"
@@ -104,7 +104,7 @@ def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
     return methods
 
 
-def compare_level(
+def _compare_level(
     source: Grid, level: Grid, factors: tuple[int, int], method: str, nodata: Any
 ) -> float | None:
     """The share of sampled cells of `level` that `method` does not make of `source`; None where it cannot.
@@ -256,8 +256,8 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
 MOST_KEYS = 200_000
 
 
-def stored_chunks(array: ArrayView) -> Iterator[tuple[int, ...]]:
-    """The place in the grid of every chunk (or shard) that is stored."""
+def _stored_chunks(array: ArrayView) -> Iterator[tuple[int, ...]]:
+    """The grid coordinates of every stored chunk, or shard."""
     keys = array.node.model.keys
     inside = f"{array.path}/" if array.path else ""
     for key in islice(array.store.list(array.path), MOST_KEYS):
@@ -283,7 +283,7 @@ def check_stored_within(pyramid: Pyramid) -> Iterator[Found]:
 def _outside(grid: Grid, limits: Limits) -> Iterator[tuple[int, ...]]:
     # A shard holds several tiles: it is outside where none of them can be inside.
     cut = grid.node.node.model.grid
-    for place in stored_chunks(grid.node):
+    for place in _stored_chunks(grid.node):
         for axis, low, high in ((grid.y, limits[0], limits[1]), (grid.x, limits[2], limits[3])):
             tile = grid.node.chunks[axis]
             if place[axis] >= cut.count(grid.node.shape)[axis]:
@@ -300,7 +300,7 @@ def _outside(grid: Grid, limits: Limits) -> Iterator[tuple[int, ...]]:
       "delete the chunks: no reader sees them", general="warning", is_deep=True, each="arrays")  # fmt: skip
 def check_stored_in_shape(array: ArrayView) -> Iterator[Found]:
     counts = array.node.model.grid.count(array.shape)
-    outside = [p for p in stored_chunks(array) if any(i >= n for i, n in zip(p, counts, strict=True))]
+    outside = [p for p in _stored_chunks(array) if any(i >= n for i, n in zip(p, counts, strict=True))]
     if outside:
         message = f"{len(outside)} chunks are beyond {counts} chunks, such as {min(outside)}"
         yield Found(array, message, counts, sorted(outside)[:10])

@@ -1,4 +1,4 @@
-"""Rules about arrays: their dimensions, what their values mean, what they refer to."""
+"""Rules about arrays: their dimensions, the meaning of their values, the arrays that they refer to."""
 
 from __future__ import annotations
 
