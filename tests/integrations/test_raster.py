@@ -271,6 +271,26 @@ def test_a_third_dimension_gives_bands(tmp_path: Path) -> None:
             np.testing.assert_array_equal(raster.read(), data.transpose(2, 1, 0))
 
 
+def test_levels_that_are_arrays_become_overviews(tmp_path: Path) -> None:
+    """Those of OME-Zarr, which differ in their names."""
+    data, datasets = cells((1024, 1024), "u2"), []
+    group = zstore.create_group(tmp_path / "z")
+    for name, step in (("0", 1), ("1", 2)):
+        group.create_array(name, data=data[::step, ::step], chunks=256, dimension_names=("y", "x"))
+        scale = {"type": "scale", "scale": [10.0 * step] * 2}
+        centre = {"type": "translation", "translation": [5.0 * step] * 2}
+        datasets.append({"path": name, "coordinateTransformations": [scale, centre]})
+    axes = [{"name": name, "type": "space"} for name in "yx"]
+    image = {"name": "image", "axes": axes, "datasets": datasets}
+    group.attrs.put({"ome": {"version": "0.5", "multiscales": [image]}})
+    made = zarr_to_raster(group, tmp_path / "made.tif", driver="COG")
+    with rasterio.open(made) as raster:
+        assert raster.overviews(1) == [2]
+        np.testing.assert_array_equal(raster.read(1), data)
+    with rasterio.open(made, overview_level=0) as overview:
+        np.testing.assert_array_equal(overview.read(1), data[::2, ::2])
+
+
 def test_refusals_name_what_is_wrong(tmp_path: Path) -> None:
     path = make_raster(tmp_path / "a.tif", cells((1, 30, 20), "u1"))
     (tmp_path / "text.tif").write_text("this is no raster")

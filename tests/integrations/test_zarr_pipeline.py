@@ -24,7 +24,7 @@ import zstore
 from zstore.errors import ChangedError, ChecksumError, CodecError
 from zstore.integrations.zarr_python import ZstoreStore
 from zstore.integrations.zarr_python.arrays import ArrayBinding
-from zstore.integrations.zarr_python.selection import Cells
+from zstore.integrations.zarr_python.selection import KeyParser
 from zstore.storage import base
 from zstore.storage.memory import MemoryStore as Memory
 
@@ -475,15 +475,15 @@ def test_pipelines_compare_and_pickle():
 
 
 def test_keys_are_read_as_they_are_written():
-    assert Cells("default", "/", 2).prefix("a/c/c/1/2") == "a/c/"
-    assert Cells("default", "/", 2).parse("a/", ["a/c/1/2", "a/c/10/0"]) == [(1, 2), (10, 0)]
-    assert Cells("default", ".", 2).prefix("c.1.2") == ""
-    assert Cells("v2", ".", 3).parse("x/", ["x/0.1.2"]) == [(0, 1, 2)]
-    assert Cells("v2", "/", 1).prefix("x/y/7") == "x/y/"
-    assert Cells("default", "/", 0).parse("x/", ["x/c"]) == [()]
-    assert Cells("v2", ".", 0).parse("", ["0"]) == [()]
+    assert KeyParser("default", "/", 2).prefix("a/c/c/1/2") == "a/c/"
+    assert KeyParser("default", "/", 2).parse("a/", ["a/c/1/2", "a/c/10/0"]) == [(1, 2), (10, 0)]
+    assert KeyParser("default", ".", 2).prefix("c.1.2") == ""
+    assert KeyParser("v2", ".", 3).parse("x/", ["x/0.1.2"]) == [(0, 1, 2)]
+    assert KeyParser("v2", "/", 1).prefix("x/y/7") == "x/y/"
+    assert KeyParser("default", "/", 0).parse("x/", ["x/c"]) == [()]
+    assert KeyParser("v2", ".", 0).parse("", ["0"]) == [()]
     for keys in (["b/c/1/2"], ["a/c/1"], ["a/c/1/2/3"], ["a/c/x/2"], ["a/zarr.json"]):
-        assert Cells("default", "/", 2).parse("a/", keys) is None
+        assert KeyParser("default", "/", 2).parse("a/", keys) is None
 
 
 def test_results_say_which_chunks_are_missing(tmp_path):

@@ -1,1 +1,1 @@
-"""What a hierarchy means: CF, GDAL and GeoZarr, each parsed onto and rendered from one `GeoModel`."""
+"""The meaning of a hierarchy: CF, GDAL, GeoZarr and others, each parsed onto and rendered from a `GeoModel`."""

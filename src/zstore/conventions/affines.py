@@ -87,7 +87,7 @@ def _is_confirmed(
 
 
 def _shifts(affine: Affine, other: Affine, shape: tuple[int, int]) -> list[tuple[float, float]]:
-    """How far another affine is from one, in cells, at the centres of the first cell and of the last."""
+    """(right, down) distances of another affine in cells, at the centres of the first and the last cell."""
     height, width = affine.cell
     shifts = []
     for column, row in ((0.5, 0.5), (shape[1] - 0.5, shape[0] - 0.5)):

@@ -43,7 +43,7 @@ class Finding:
 
 
 class Node(Protocol):
-    """What conventions read of an array or a group."""
+    """An array or a group, as conventions read it."""
 
     @property
     def attrs(self) -> Mapping[str, Any]: ...
@@ -54,7 +54,7 @@ class Node(Protocol):
 
 
 class ArrayNode(Node, Protocol):
-    """What conventions read of an array; `dims` is None where no dimension has a name."""
+    """An array, as conventions read it; `dims` is None where no dimension has a name."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -68,7 +68,7 @@ class ArrayNode(Node, Protocol):
 
 
 class GroupNode(Node, Protocol):
-    """What conventions read of a group: its direct children by name."""
+    """A group, as conventions read it: its direct children by name."""
 
     def members(self) -> Iterable[tuple[str, Any]]: ...
 
@@ -85,7 +85,7 @@ def is_array(node: Any) -> TypeGuard[ArrayNode]:
 
 @dataclass(frozen=True)
 class LevelEntry:
-    """What one dialect says of one level: where it is, and as much geometry as it gives.
+    """One level as a dialect lists it: its path, and what geometry is given.
 
     path             relative to the multiscale group
     affine           the level's own, as stated
@@ -108,7 +108,7 @@ class LevelEntry:
 
 @dataclass(frozen=True)
 class Facts:
-    """What one convention says of one node; everything may be missing.
+    """The facts that one convention states of one node; any of them may be missing.
 
     crs, affines  candidates, the most trustworthy first, each with the name of what says it
     dimensions    names of the y and the x dimension, as stated
@@ -165,5 +165,5 @@ class Convention(Protocol):
     def render(self, geo: GeoModel, zarr_format: int) -> Documents: ...
 
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """What parsing the node finds."""
+        """The findings of parsing the node."""
         return list(self.parse(node, parent).findings)

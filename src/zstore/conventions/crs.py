@@ -126,7 +126,7 @@ class Crs:
 
     @property
     def label(self) -> str:
-        """What people know the CRS by: its code, or where it has none the beginning of its WKT."""
+        """A short name of the CRS for people: its code, or where it has none the beginning of its WKT."""
         return self.code or self.wkt.partition(",")[0]
 
     @property
@@ -136,7 +136,7 @@ class Crs:
 
     @property
     def radians_per_unit(self) -> float:
-        """What one unit of a geographic CRS is in radians."""
+        """The unit of a geographic CRS in radians."""
         return self.metres_per_unit / METRES_PER_RADIAN
 
     def transform(self, other: Crs, x: Points, y: Points) -> tuple[Points, Points]:

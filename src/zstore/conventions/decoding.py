@@ -139,7 +139,7 @@ def quantum(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> float:
 
 
 def rounding_of(coordinate: ArrayNode, values: np.ndarray[Any, Any]) -> float:
-    """How far a coordinate's values may be off because its floats are rounded; 0 for integers."""
+    """The error of a coordinate's values from the rounding of floats; 0 for integers."""
     dtype = np.dtype(coordinate.dtype)
     return float(np.finfo(dtype).eps * np.abs(values).max(initial=0.0) * 4) if dtype.kind == "f" else 0.0
 

@@ -224,7 +224,7 @@ def _to_06(image: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_systems(image: Mapping[str, Any], path: str) -> Iterator[Finding]:
-    """What is wrong with an image that has coordinate systems, as OME-Zarr 0.6 has them."""
+    """Findings about an image that has coordinate systems, by OME-Zarr 0.6."""
 
     def wrong(message: str, expected: Any = None, found: Any = None) -> Finding:
         return Finding("OME", "error", path, message, expected, found)
@@ -323,7 +323,7 @@ def _variables(geo: GeoModel) -> dict[str, Variable]:
 
 
 def _paths(geo: GeoModel, name: str) -> list[str]:
-    """Where the levels of one array are."""
+    """The paths of the levels of one array."""
     return [f"{level.path}/{name}" for level in geo.levels]
 
 
@@ -419,7 +419,7 @@ def _steps(dataset: Mapping[str, Any], axes: Any) -> Any:
 
 
 def _axis_places(axes: Any) -> tuple[int, int]:
-    """Which numbers of a transformation are y's and x's."""
+    """The indices of y and x among the numbers of a transformation."""
     names = [
         axis.get("name") if isinstance(axis, Mapping) else axis
         for axis in (axes if isinstance(axes, (list, tuple)) else ())

@@ -1,6 +1,6 @@
-"""What the nodes of a hierarchy mean: roles, grids, levels and pyramids, resolved once for everybody above.
+"""The meaning of a hierarchy's nodes: roles, grids, levels and pyramids, resolved once for all that ask.
 
-Reading, reports, pyramids, validation, fixing, xarray and rasters all ask here, and so get one answer. Every
+Reading, reports, pyramids, validation, fixing, xarray and rasters all ask here, and so agree. Every
 convention is asked once about every node, in one order (`order_conventions`).
 """
 
@@ -90,7 +90,7 @@ class Pyramid:
 
 
 class Meaning:
-    """What the nodes of a hierarchy mean. Each node is parsed once, however often it is asked about."""
+    """The meaning of the nodes of a hierarchy. Each node is parsed once, however often it is asked about."""
 
     def __init__(self, conventions: Sequence[str] | None = None) -> None:
         self.conventions: list[Convention] = load_conventions(conventions)
@@ -103,7 +103,7 @@ class Meaning:
         self._plugins: dict[str, None] = {}
 
     def facts(self, node: Any) -> tuple[Facts, ...]:
-        """What each convention says of a held node."""
+        """The facts that each convention states of a held node, in the order of the conventions."""
         if node not in self._facts:
             self._facts[node] = tuple(_ask(convention, node) for convention in self.conventions)
             said = zip(self.conventions, self._facts[node], strict=True)
@@ -111,13 +111,13 @@ class Meaning:
         return self._facts[node]
 
     def said(self, group: Any) -> Facts:
-        """What all conventions together say of a held group: of each fact, the first that one states."""
+        """The facts that all conventions together state of a held group: of each, the first."""
         if group not in self._said:
             self._said[group] = _merged(self.facts(group))
         return self._said[group]
 
     def roles(self, group: Any) -> Roles:
-        """What the arrays of a held group are."""
+        """The arrays of a held group by role."""
         if group not in self._roles:
             self._roles[group] = _find_roles(group)
         return self._roles[group]
@@ -156,9 +156,9 @@ class Meaning:
         found = {name: self.grid(array) for name, array in self.roles(group).data.items()}
         return {name: grid for name, grid in found.items() if grid is not None and grid.is_known}
 
-    def is_pyramid(self, node: Any, parent: Any = None) -> bool:
+    def is_pyramid(self, node: Any) -> bool:
         """Whether a group states levels, readable or not."""
-        held = self.hold(node, parent)
+        held = self.hold(node)
         return isinstance(held, HeldGroup) and any(f.levels is not None for f in self.facts(held))
 
     def pyramid(self, group: Any) -> Pyramid | None:
@@ -168,7 +168,7 @@ class Meaning:
         return self._pyramids[group]
 
     def read(self, node: Any, parent: Any = None) -> Reading:
-        """What an array, a group of arrays or a multiscale group is on the ground.
+        """The model of an array, a group of arrays or a multiscale group, with findings.
 
         `parent` is the group that holds it; of an array of a store it is looked for.
         """
@@ -329,7 +329,7 @@ def words(value: Any) -> list[str]:
 
 
 def _ask(convention: Convention, node: Any) -> Facts:
-    """What a convention says of a node; where a plugin's fails, a finding that says so."""
+    """The facts that a convention states of a node; where a plugin's fails, a finding that says so."""
     try:
         return convention.parse(node, node.parent)
     except MetadataError as error:

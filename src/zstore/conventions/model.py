@@ -1,4 +1,4 @@
-"""What a raster or a pyramid of rasters is on the ground: one affine, one CRS, and what the values mean."""
+"""The model of a raster or a pyramid on the ground: one affine, one CRS, and the meaning of the values."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Stac:
-    """What a catalogue says of the data.
+    """The data's entry in a STAC catalogue, or a reference to it.
 
     kind     "item" or "collection": `content` is the object; "link": it is a link object, with an `href`;
              "key": it is the key of a JSON value in the store
@@ -157,7 +157,7 @@ class Stac:
 
 @dataclass(frozen=True)
 class Variable:
-    """What the values of one array mean.
+    """The meaning of the values of one array.
 
     dtype         the stored numpy dtype; None where it is not known
     dimensions    all of the array's dimension names; () stands for the model's two

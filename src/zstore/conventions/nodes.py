@@ -67,7 +67,7 @@ class HeldArray(HeldNode):
 
     @property
     def fill_value(self) -> Any:
-        """What the array holds where no chunk is stored."""
+        """The value of cells where no chunk is stored."""
         return self.node.fill_value
 
     @property

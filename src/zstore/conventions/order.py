@@ -1,4 +1,4 @@
-"""Which conventions are asked, and in which order: an earlier one counts before later ones.
+"""The choice and the order of conventions: what an earlier one states counts before later ones.
 
 By default zstore's own come first, then those of plugins by name. Another order is chosen for one call
 (`read_geo(..., conventions=...)`), for a stretch of a program (`use_conventions`), or for a process (the

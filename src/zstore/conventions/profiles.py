@@ -21,20 +21,18 @@ DEFAULT = ("geozarr", "cf", "gdal", "time", "bands", "stac")
 
 @dataclass(frozen=True)
 class Profile:
-    """Which conventions are written, and what is changed in their documents afterwards.
+    """A choice of conventions to write, and of changes to their documents.
 
-    summary       one line for people who choose
-    levels_in     the convention that says the levels, where only one of them will do
-    needs_levels  whether it says more than the default only of a pyramid
+    levels_in     the convention that has to state the levels; None: any of them
+    needs_levels  whether it differs from the default only for pyramids
     has_tiles     whether a tile matrix set is written
     has_mapping   whether there is a grid mapping variable
-    wants_all     whether it wants all that it has a word for: coordinates however long, every attribute
-    rules         the ids of the rules that it has, each with its conformance class; None: all rules that are
-                  not another profile's, in the classes of GeoZarr's draft
+    wants_all     whether it requires all that it describes: coordinates however long, every attribute
+    rules         the ids of its rules, each with its conformance class; None: all rules that are not another
+                  profile's, in the classes of GeoZarr's draft
     """
 
     name: str
-    summary: str
     conventions: tuple[str, ...] = DEFAULT
     finish: Callable[[GeoModel, int, Documents], None] | None = None
     levels_in: str | None = None
@@ -103,48 +101,29 @@ def _finish_ome_06(geo: GeoModel, zarr_format: int, documents: Documents) -> Non
         attributes["ome"] = to_06(attributes["ome"])
 
 
-DEFAULT_PROFILE = Profile("default", "what all readers take together")
-DRAFT = Profile(
-    "geozarr-draft",
-    "GeoZarr's draft to the letter: supportedCRS, too",
-    finish=_finish_draft,
-    levels_in="geozarr",
-)
-MINI = Profile(
-    "geozarr-mini",
-    "GeoZarr's mini spec to the letter: _ARRAY_DIMENSIONS in Zarr v3, grid_mapping of groups",
-    finish=_finish_mini,
-    levels_in="geozarr",
-    wants_all=True,
-)
+# What all readers take together.
+DEFAULT_PROFILE = Profile("default")
+# GeoZarr's draft to the letter: supportedCRS, too.
+DRAFT = Profile("geozarr-draft", finish=_finish_draft, levels_in="geozarr")
+# GeoZarr's mini spec to the letter: _ARRAY_DIMENSIONS in Zarr v3, grid_mapping of groups.
+MINI = Profile("geozarr-mini", finish=_finish_mini, levels_in="geozarr", wants_all=True)
+# Multiscale Arrays' list as `multiscales`, in place of GeoZarr's object.
 ARRAYS = Profile(
-    "multiscale-arrays",
-    "multiscales as Multiscale Arrays' list, in place of GeoZarr's object",
-    finish=_finish_list,
-    levels_in="multiscales",
-    needs_levels=True,
-    has_tiles=False,
+    "multiscale-arrays", finish=_finish_list, levels_in="multiscales", needs_levels=True, has_tiles=False
 )
-OME = Profile(
-    "ome", "OME-Zarr 0.5 as well; Zarr v3 only", (*DEFAULT, "ome"), levels_in="ome", needs_levels=True
-)
-OME_06 = Profile(
-    "ome-0.6",
-    "OME-Zarr 0.6 as well, with coordinateSystems; Zarr v3 only",
-    (*DEFAULT, "ome"),
-    _finish_ome_06,
-    levels_in="ome",
-    needs_levels=True,
-)
+# OME-Zarr 0.5 as well; Zarr v3 only.
+OME = Profile("ome", (*DEFAULT, "ome"), levels_in="ome", needs_levels=True)
+# OME-Zarr 0.6 as well, with coordinateSystems; Zarr v3 only.
+OME_06 = Profile("ome-0.6", (*DEFAULT, "ome"), _finish_ome_06, levels_in="ome", needs_levels=True)
+# What GDAL writes itself: _CRS and coordinates, no grid mapping, no tile matrix set.
 GDAL = Profile(
     "gdal",
-    "what GDAL writes itself: _CRS and coordinates, no grid mapping, no tile matrix set",
     ("zarr_conventions", "cf", "gdal", "time", "bands", "stac"),
     _finish_gdal,
     has_tiles=False,
     has_mapping=False,
 )
-# What each of the three conventions wants, and what any Zarr does.
+# The rules of each of the three conventions, and those of any Zarr.
 CANDIDATE_RULES = {
     "proj": ("GC-02", "ZC-07", "OC-08"),
     "spatial": ("GC-03", "ZC-05"),
@@ -153,9 +132,9 @@ CANDIDATE_RULES = {
         "GC-01", "ZC-01", "GZ-04", "GZ-05", "GZ-06", "GZ-07", "GZ-20", "ZS-01", "ZS-02", "ZS-03", "ZS-04",
     ),
 }  # fmt: skip
+# GeoZarr 1.0's release candidate: the conventions proj, spatial and multiscales v0.1, no tile matrix set.
 CANDIDATE = Profile(
     "geozarr-1.0",
-    "GeoZarr 1.0's release candidate: the conventions proj, spatial and multiscales v0.1, no tile matrix set",
     ("zarr_conventions", "cf", "gdal", "time", "bands", "stac"),
     levels_in="zarr_conventions",
     has_tiles=False,

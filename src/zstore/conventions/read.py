@@ -1,4 +1,4 @@
-"""Where a raster or a pyramid lies and what its values mean, whichever dialects say so."""
+"""Reading of a raster's or a pyramid's georeference and meaning, whichever dialects state them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zstore.errors import MetadataError
 def read_geo(
     node: Node, parent: Node | None = None, conventions: Sequence[str] | None = None
 ) -> tuple[GeoModel, list[Finding]]:
-    """What an array, a group of arrays, or a multiscale group is on the ground, and what is wrong with it.
+    """(model, findings) of an array, a group of arrays, or a multiscale group.
 
     Every fact comes from the first place that has it; one that is broken or contradicted gives a finding and
     falls through to the next. `docs/conventions.md` lists these places; where two conventions say the same

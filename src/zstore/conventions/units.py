@@ -39,12 +39,12 @@ TERM = re.compile(r"(?:([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*[ *·]\s*)?(\S+)"
 
 
 def length_of(units: str) -> float | None:
-    """How many metres a unit is; None where it is no unit of length."""
+    """The metres in a unit; None where it is no unit of length."""
     return _measure(units, METRES)
 
 
 def angle_of(units: str) -> float | None:
-    """How many radians a unit is; None where it is no unit of angle."""
+    """The radians in a unit; None where it is no unit of angle."""
     return _measure(units, RADIANS)
 
 

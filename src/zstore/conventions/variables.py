@@ -1,4 +1,4 @@
-"""What the values of one array mean, as CF attributes: nodata, packing, names, flags."""
+"""The meaning of one array's values as CF attributes: nodata, packing, names, flags."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
 
 
 def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable, list[Finding]]:
-    """What an array's attributes say of its values; of each fact, the first attribute that states it counts.
+    """(variable, findings) of an array's attributes; of each fact, the first attribute that states it counts.
 
     Nodata: `_FillValue`, then `missing_value`, odc-geo's `nodata`, and the array's `fill_value` as far as it
     means nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone

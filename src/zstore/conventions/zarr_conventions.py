@@ -313,7 +313,7 @@ def _render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
 
 
 def _parse_place(node: Node, parent: GroupNode | None) -> Facts:
-    """What `proj:` and `spatial:` say of a node: its own attributes, then what its direct parent hands down.
+    """The facts of `proj:` and `spatial:`: those of the node itself, then those inherited from its parent.
 
     A parent's transform is another grid's where the shapes differ, and is left alone then.
     """

@@ -1,4 +1,4 @@
-"""Attributes of other formats as JSON: numpy's items, bytes, numbers that JSON has not, `_FillValue`.
+"""Attributes of other formats as JSON: numpy items, bytes, numbers that JSON does not have, `_FillValue`.
 
 Spec
     xarray, "Zarr Encoding Specification": in Zarr v3 an attribute `_FillValue` holds floats as the base64 of
@@ -23,7 +23,7 @@ BASE64_SIZE = 12  # of eight bytes
 
 
 class AttributeWarning(UserWarning):
-    """An attribute is written in other words than it had, because JSON has none for it."""
+    """An attribute is written in another form than it had, because JSON cannot hold it."""
 
 
 def render_attributes(attributes: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _render(value: Any, where: str) -> Any:
 def parse_fill(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     """The value that the attribute `_FillValue` of a Zarr v3 array states.
 
-    Beside what xarray writes, plain numbers and "NaN" as other writers leave them.
+    In the form that xarray writes, and as a plain number or "NaN", which other writers leave.
 
     Raises
         MetadataError: it is no value of the dtype.

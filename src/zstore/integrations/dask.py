@@ -1,4 +1,4 @@
-"""dask: arrays in a store as dask arrays, cut along the stored objects, and dask arrays into a store.
+"""dask: stored arrays as dask arrays, chunked along the stored objects, and dask arrays written to a store.
 
 Every task then reads or writes whole stored objects (shards, where there are), so that none is fetched twice
 and no two tasks meet in one. Nothing is locked: writes that do meet wait for each other in the engine.
@@ -128,7 +128,7 @@ def _default_size() -> int:
 
 
 def even_chunks(lengths: Sequence[Lengths], name: str) -> Lengths:
-    """The shape of Zarr chunks that dask's chunks are: all of one length but for a shorter last one.
+    """The chunk shape for Zarr of dask's chunks, which are of one length but for a shorter last one.
 
     Raises
         MetadataError: they are of several lengths.
@@ -184,13 +184,13 @@ def fit_chunks(
     remedy: str,
     is_shared: bool = False,
 ) -> tuple[Lengths, ...]:
-    """dask's chunks of what goes to these places, so that they meet where stored objects do.
+    """dask's chunks of the data for these places, whose edges are edges of stored objects.
 
-    cuts       cut them anew where they do not
-    is_shared  there are several writers at once: neither do both ends lie within a stored object
+    cuts       whether to divide the data anew where they are not
+    is_shared  whether there are several writers at once, so that both ends have to be such edges, too
 
     Raises
-        MetadataError: they would have to be cut.
+        MetadataError: they are not, and `cuts` is False.
     """
     fitting = []
     for axis, (lengths, place) in enumerate(zip(chunks, places, strict=True)):

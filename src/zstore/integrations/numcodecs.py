@@ -1,4 +1,4 @@
-"""zstore's native codecs as codecs of numcodecs: the same ids, options and bytes.
+"""zstore's native codecs as codecs of numcodecs, with the same ids, options and bytes.
 
     from zstore.integrations.numcodecs import Zstd, register
 

@@ -1,4 +1,4 @@
-"""Boxes of cells: how large they are, where they meet, how one lies in another."""
+"""Boxes of cells: their shape and volume, intersections, hulls, and windows to read rasters by."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-# What a window of `windows` should come to: enough for every thread, and little beside a machine's memory.
+# Bytes of a window of `windows`: enough for every thread, and little beside a machine's memory.
 BLOCK_SIZE = 16 << 20
 
 Items = np.ndarray[Any, np.dtype[Any]]
@@ -17,7 +17,7 @@ Box: TypeAlias = tuple[slice, ...]
 
 
 def whole(shape: Shape) -> Box:
-    """All of an array."""
+    """The box of a whole array."""
     return tuple(slice(0, length) for length in shape)
 
 
@@ -27,8 +27,8 @@ def lengths(box: Box) -> Shape:
 
 
 def volume(box: Box) -> int:
-    """How many cells a box has."""
-    return prod(side.stop - side.start for side in box)
+    """The number of cells in a box."""
+    return prod(lengths(box))
 
 
 def inside(box: Box, outer: Box) -> Box:
@@ -37,7 +37,7 @@ def inside(box: Box, outer: Box) -> Box:
 
 
 def meet(one: Box, other: Box) -> Box:
-    """The cells that two boxes share, which have some in common."""
+    """The box that two boxes share; they have to overlap."""
     return tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Passes cut into units that a memory budget holds: as large as it allows, and of whole chunks."""
+"""Passes divided into units that fit in a memory budget, of whole chunks and as large as it allows."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ REREAD = 1.5
 
 @dataclass(frozen=True)
 class Budget:
-    """How many bytes a build may hold at once.
+    """The bytes of memory that a build may hold at once.
 
     size     what units grow to
     limit    what they may take where less would cut chunks or shards into parts
-    is_firm  whether that is the caller's word
+    is_firm  whether the caller set the limit, so that it is never exceeded
     """
 
     size: int
@@ -43,7 +43,7 @@ class Budget:
 
     @classmethod
     def of(cls, memory: int | None) -> Budget:
-        """The budget of that many bytes; the default one for None.
+        """The budget of so many bytes; None: the default.
 
         Raises
             MetadataError: no such number of bytes.
@@ -56,7 +56,7 @@ class Budget:
 
 
 def direct_depth(source: Array, factors: Shape) -> int:
-    """How many levels to make from one and the same finer level, before windows outgrow memory."""
+    """The number of levels that can be made from one finer level before windows outgrow memory."""
     depth = 1
     while True:
         lengths = zip(factors, source.shape, source.chunks, strict=True)
@@ -68,7 +68,7 @@ def direct_depth(source: Array, factors: Shape) -> int:
 
 
 def _trace(recipe: Recipe, levels: Sequence[Array], box: Box) -> tuple[Box, ...]:
-    """The box of the recipe's source, and the boxes of the levels in which it shows."""
+    """The box of the recipe's source, and for each level the box that depends on it."""
     boxes, factors = [box], recipe.factors
     for number, level in enumerate(levels):
         finer = number if recipe.is_chained else number // recipe.depth * recipe.depth
@@ -90,7 +90,7 @@ def plan_passes(
     box: Box | None = None,
     masks: Sequence[Array] = (),
 ) -> list[Pass]:
-    """The passes that make what depends on a box of a recipe's source, in `levels` and its copy; None: all.
+    """The passes that make what depends on `box` of a recipe's source, in `copy` and `levels`; None: all.
 
     Each makes its levels from the last one of the pass before. Where there is no nodata, that needs the
     levels of the mask, `masks`.
@@ -165,7 +165,7 @@ def _cut(work: Pass, budget: Budget, *, can_split: bool) -> Pass | None:
 
 
 def _tiled(work: Pass) -> Pass:
-    """The pass with tiles: whole chunks and windows, grown as far as caches go; else its units are the tiles.
+    """The pass with tiles of whole chunks and windows that fit in caches; else its units are its tiles.
 
     Windows that overlap would be read again with every tile.
     """
@@ -185,7 +185,7 @@ def _tiled(work: Pass) -> Pass:
 
 
 def _candidates(work: Pass) -> list[Shape]:
-    """Units to choose from, the best first: nothing read twice, nothing shared; then less of that."""
+    """Units to choose from, the best first: those that read nothing twice and share no chunk with others."""
     none = tuple(1 for _ in work.recipe.factors)
     copied = none if work.copy is None else outer_chunks(work.copy)
     made = none
@@ -210,13 +210,13 @@ def _candidates(work: Pass) -> list[Shape]:
 
 
 def _reads(work: Pass) -> float:
-    """How many cells a unit reads for each of its own."""
+    """The number of cells that a unit reads for each cell it owns."""
     own = prod(min(n, u) for n, u in zip(work.source.shape, work.unit, strict=True))
     return volume(_most_needs(work)[0]) / max(own, 1)
 
 
 def _cost(work: Pass) -> int:
-    """How many bytes a build in these units holds at once."""
+    """The bytes that a build in these units holds at once."""
     needs = _most_needs(work)
     cells = sum(volume(need) for need in needs[1:])
     read = tile = volume(needs[0])
@@ -230,7 +230,7 @@ def _cost(work: Pass) -> int:
 
 
 def _most_needs(work: Pass, steps: Shape | None = None) -> list[Box]:
-    """What a unit about the middle needs, where all of every level is made; units count in `steps`.
+    """The boxes that a unit near the middle needs, all levels being made; units begin each `steps`.
 
     It is one in which a cell of the last level begins: that cell's window may be larger than a unit.
     """

@@ -19,7 +19,7 @@ from zstore.pyramid.builder import RunOptions, build, open_target
 from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
 from zstore.pyramid.grids import FactorGrid, pair_of
 from zstore.pyramid.layers import CellOptions, Layer, make_layer, name_resampling
-from zstore.pyramid.levels import Encoding, Pyramid
+from zstore.pyramid.levels import Encoding, PyramidPlan
 from zstore.pyramid.tile_grid import TileGrid
 from zstore.pyramid.transform import TOLERANCE
 from zstore.resampling.grid import GRIDS
@@ -29,7 +29,7 @@ from zstore.storage.url import with_storage_options
 
 Lengths: TypeAlias = int | Sequence[int]
 
-# What a class, or the least or greatest of some cells, is not between two of them.
+# Methods that pick a cell's value: sampling must not mix such values.
 UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
 
@@ -131,7 +131,9 @@ def build_pyramid(
     )
     stored = shards if shards is None or shards == "auto" else pair_of(shards, "shards")
     encoding = Encoding(stored, compressors, overall)
-    pyramid = Pyramid.plan(dataset, levels_grid, layers, encoding, profile, name_resampling(layers, method))
+    pyramid = PyramidPlan.make(
+        dataset, levels_grid, layers, encoding, profile, name_resampling(layers, method)
+    )
     return build(pyramid, root, run, overwrite=overwrite, resume=resume)
 
 
@@ -212,7 +214,7 @@ def build_tile_pyramid(
         layer = make_layer(dataset, name, options, grid.factors)
         layers.append(replace(layer, sampling=_sampling(layer, sampling)))
     _check_empty(layers, dataset.place)
-    pyramid = Pyramid.plan(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
+    pyramid = PyramidPlan.make(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
     return build(
         pyramid, root, RunOptions(memory, executor, progress, durable), overwrite=overwrite, resume=resume
     )

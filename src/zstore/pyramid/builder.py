@@ -1,4 +1,4 @@
-"""What builds a pyramid and brings it up to date, of either kind: one way, with other units to make."""
+"""Building and updating pyramids of either kind: one sequence of steps, whatever units they consist of."""
 
 from __future__ import annotations
 
@@ -25,24 +25,22 @@ from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import Box
 from zstore.pyramid.budget import Budget
 from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
-from zstore.pyramid.levels import Pyramid
+from zstore.pyramid.levels import PyramidPlan
 from zstore.pyramid.passes import run_step
 from zstore.pyramid.record import MEMBER, Record, join_member, mark_levels, name_build, read_record
 from zstore.storage.base import join_key
 from zstore.storage.url import open_store
 
-# What a record of how a pyramid was made holds beside that.
-BESIDE = frozenset(("build",))
 # A level's or an array's name that is no path.
 PLAIN = re.compile(r"\w[\w.-]*")
 
-# By the arrays' names, what of the source has changed; None: all is to be made.
+# The boxes of the source that have changed, by the arrays' names; None: all is to be made.
 Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the caller wants cells made: within how many bytes, by what, told to whom, surviving what."""
+    """The caller's options for running a build: memory in bytes, executor, progress, durability."""
 
     memory: int | None
     executor: Executor | None
@@ -70,7 +68,7 @@ def open_target(
 
 
 def build(
-    pyramid: Pyramid, target: Group | PlaceLike, options: RunOptions, *, overwrite: bool, resume: bool
+    pyramid: PyramidPlan, target: Group | PlaceLike, options: RunOptions, *, overwrite: bool, resume: bool
 ) -> Group:
     """The group at `target` with the pyramid's levels.
 
@@ -89,7 +87,8 @@ def build(
     work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
     left = recorded(group.store, group.path)
     taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
-    if resume and left is None and len(taken) == len(pyramid.made) and _says(former, record):
+    is_same = former is not None and {**former, "build": None} == {**record, "build": None}
+    if resume and left is None and len(taken) == len(pyramid.made) and is_same:
         return group
     check_begun(group.store, group.path, work)
     if taken and not overwrite:
@@ -127,7 +126,7 @@ def build(
 
 
 def update(
-    pyramid: Pyramid,
+    pyramid: PyramidPlan,
     group: Group,
     former: Record,
     boxes: Mapping[str, Sequence[Box]],
@@ -135,12 +134,12 @@ def update(
     *,
     is_reshaped: bool,
 ) -> Group:
-    """The pyramid's group, with what depends on the boxes made again.
+    """The pyramid's group, after what depends on the boxes was made again.
 
     Each chunk of the levels is the old one or the new one meanwhile; levels grow when their new cells are
     there.
 
-    former       what it says of how it was made
+    former       the pyramid's record
     is_reshaped  whether levels have other lengths or tiles now
 
     Raises
@@ -170,14 +169,14 @@ def update(
 
 
 def _target(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Group, bool]:
-    """The group there, and whether it is new, so that nothing of it is stored yet."""
+    """The target's group, and whether it is new, so that nothing of it is stored yet."""
     if isinstance(target, Group):
         return target, False
     return Group(open_store(target), "", GroupModel(zarr_format)), True
 
 
-def _record(pyramid: Pyramid) -> Record:
-    """What the pyramid will say of how it was made."""
+def _record(pyramid: PyramidPlan) -> Record:
+    """The record that the pyramid will hold of how it was made."""
     grid, affine = pyramid.grid, pyramid.dataset.geo.affine
     return {
         "source": pyramid.dataset.place,
@@ -194,28 +193,17 @@ def _record(pyramid: Pyramid) -> Record:
     }
 
 
-def _updated_record(pyramid: Pyramid, former: Record) -> Record:
-    """What the pyramid said of how it was made, of its source as it is now."""
+def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
+    """The former record with the shapes, the place and the affine that its source has now."""
     now, said = _record(pyramid), former["variables"]
-    kept = {key: value for key, value in former.items() if key not in BESIDE}
+    kept = {key: value for key, value in former.items() if key != "build"}
     if not pyramid.dataset.level:
         kept |= {"source": now["source"], "affine": now["affine"]}
     shapes = {name: {**said[name], "shape": entry["shape"]} for name, entry in now["variables"].items()}
     return {**kept, "variables": shapes}
 
 
-def _says(former: Record | None, record: Record) -> bool:
-    """Whether what a group says of its pyramid is that record."""
-    if former is None:
-        return False
-    variables = {name: {"nodata": None, **entry} for name, entry in record["variables"].items()}
-    return {key: value for key, value in former.items() if key != "build"} == {
-        **record,
-        "variables": variables,
-    }
-
-
-def _clear(pyramid: Pyramid, group: Group, taken: Sequence[str], left: JobRecord | None) -> None:
+def _clear(pyramid: PyramidPlan, group: Group, taken: Sequence[str], left: JobRecord | None) -> None:
     """Remove the levels `taken` and all others that the group lists, and chunks that no document describes.
 
     Those are where levels are to be made, and where an interrupted build that is given up was to make some.
@@ -253,7 +241,7 @@ def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
 
 
 def _fill(
-    pyramid: Pyramid,
+    pyramid: PyramidPlan,
     arrays: Mapping[str, Sequence[Array]],
     boxes: Boxes,
     journal: Journal | None,
@@ -274,7 +262,7 @@ def _fill(
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:
-    """Say what the group is, now that its levels are there."""
+    """Write the group's own document, now that its levels are there."""
     member = join_member(group.attrs.get(MEMBER), {"pyramid": record})
     attributes = {**attributes, MEMBER: member}
     if is_new:

@@ -1,4 +1,4 @@
-"""Which tiles of a tile matrix a raster covers, and which tile matrix has cells of about its size."""
+"""The tiles of a tile matrix that a raster covers, and the tile matrix whose cells suit its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDE = 5
 
 
 def cover(transform: GridTransform, matrix: TileMatrix) -> Tiles:
-    """The tiles that the source may show in; none that it certainly does not.
+    """The tiles that the source may lie in, without those that it certainly does not.
 
     Places of the source are laid out so densely that neighbours are at most a tile apart in the target. Their
     tiles, and the tiles around, are all that can hold anything; of those, tiles that lie beside the source
@@ -63,9 +63,10 @@ def _tile_places(
 
 
 def _jump(rows: Floats, columns: Floats, axis: int, matrix: TileMatrix) -> float:
-    """How many tiles neighbours along an axis are apart at most; across the antimeridian, none.
+    """The greatest distance of neighbours along an axis, in tiles.
 
-    Nor are those that lie beyond the same edge: around a pole they are as far apart as the matrix is wide.
+    Those on two sides of the antimeridian do not count, nor those beyond the same edge of the matrix: around
+    a pole they are as far apart as the matrix is wide.
     """
     steps = np.stack([np.abs(np.diff(rows, axis=axis)), np.abs(np.diff(columns, axis=axis))])
     steps[1][steps[1] > matrix.matrix_shape[1] / 2] = 0
@@ -76,6 +77,7 @@ def _jump(rows: Floats, columns: Floats, axis: int, matrix: TileMatrix) -> float
 
 
 def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Tiles:
+    """The tiles at these places and up to `near` tiles around them."""
     height, width = matrix.matrix_shape
     codes = np.unique((rows.astype(np.int64) + near) * (width + 4 * near) + columns.astype(np.int64) + near)
     found = np.stack(np.divmod(codes, width + 4 * near), axis=-1) - near
@@ -89,7 +91,7 @@ def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Til
 def _is_near(
     transform: GridTransform, matrix: TileMatrix, tiles: Tiles
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether the hull of a tile's places in the source, and a little more, meets the source."""
+    """For each tile, whether the hull of its places in the source, and a margin, overlaps the source."""
     steps = np.linspace(0, 1, SIDE)
     rows = (tiles[:, 0, None, None] + steps[:, None]) * matrix.tile_shape[0]
     columns = (tiles[:, 1, None, None] + steps) * matrix.tile_shape[1]
@@ -107,7 +109,7 @@ def _is_near(
 
 
 def tiles_by_level(finest: Sequence[Tiles], factor: int, count: int) -> list[Tiles]:
-    """All of the finest level's tiles, and those of coarser ones, each by that factor, that hold them."""
+    """The tiles of each level: those of the finest, then those that hold them at `factor` times the size."""
     levels = [np.unique(np.concatenate(finest), axis=0)]
     while len(levels) < count:
         levels.append(np.unique(levels[-1] // factor, axis=0))
@@ -120,10 +122,12 @@ def limits_of(tiles: Tiles) -> tuple[int, int, int, int]:
     return top, bottom, left, right
 
 
-def finder(tiles: Tiles, axes: tuple[int, int], tile: tuple[int, int]) -> Callable[[Sequence[slice]], bool]:
-    """What tells whether a box of cells, whose y and x are `axes`, has cells of any of the tiles.
+def tile_finder(
+    tiles: Tiles, axes: tuple[int, int], tile: tuple[int, int]
+) -> Callable[[Sequence[slice]], bool]:
+    """A function that tells whether a box of cells, whose y and x are `axes`, overlaps any of the tiles.
 
-    It looks at the rows of tiles that the box has, however many tiles there are.
+    Its cost is that of the rows of tiles in the box, however many tiles there are.
     """
     width = 2 + int(tiles[:, 1].max(initial=0))
     codes = np.unique(tiles @ [width, 1])
@@ -151,7 +155,7 @@ def split_at_gap(tiles: Tiles) -> list[Tiles]:
 
 
 def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> TileMatrix:
-    """The tile matrix whose cells are the nearest in size to the source's; `transform` is from the last one.
+    """The tile matrix whose cells are nearest in size to the source's; `transform` is from the last matrix.
 
     Raises
         MetadataError: the source lies nowhere in the set.
@@ -186,7 +190,7 @@ def common_tiles(one: Tiles, other: Tiles) -> Tiles:
 
 
 def rectangles(tiles: Tiles) -> Iterator[tuple[int, int, int, int]]:
-    """(first row, last row, first column, last column) of rectangles that come to just those tiles."""
+    """(first row, last row, first column, last column) of rectangles that make up the tiles exactly."""
     open_runs: dict[tuple[int, int], int] = {}
     last = -1
     for row in np.unique(tiles[:, 0]).tolist():

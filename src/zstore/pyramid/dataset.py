@@ -1,4 +1,4 @@
-"""What a pyramid is made from: the arrays of one grid, what lies beside them, and where on the ground."""
+"""The source of a pyramid: the arrays on one grid, the arrays beside them, and the grid's model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
-# Attributes, beside those that a Variable holds, that are told in stored integers.
+# Attributes, beside the members of a Variable, whose values are stored integers.
 STORED = frozenset(("missing_value", "valid_min", "valid_max"))
 
 
@@ -63,12 +63,27 @@ class Dataset:
         return list(order if is_whole and order is not None else self.arrays)
 
     def axes(self, name: str) -> tuple[int, int]:
-        """Which dimensions of the array are y and x."""
+        """The indices of the array's y and x dimension."""
         array = self.arrays[name]
         dims = [plain_name(dim or "") for dim in array.dims or ()]
         if set(self.geo.dimensions) <= set(dims):
             return dims.index(self.geo.dimensions[0]), dims.index(self.geo.dimensions[1])
         return array.ndim - 2, array.ndim - 1
+
+    def read(
+        self, name: str, window: tuple[slice, slice], item: int | None = None, step: int = 1
+    ) -> np.ndarray[Any, Any]:
+        """Every `step`-th cell of a (y, x) window of an array, at `item` of its other dimensions.
+
+        Shapes
+            result (y, x), whichever of them comes first in the array.
+        """
+        array, axes = self.arrays[name], self.axes(name)
+        region: list[Any] = [item or 0] * array.ndim
+        for axis, side in zip(axes, window, strict=True):
+            region[axis] = slice(side.start, side.stop, step)
+        found: np.ndarray[Any, Any] = array[tuple(region)]
+        return found if axes[0] < axes[1] else found.T
 
     def dimensions(self, name: str) -> tuple[str, ...]:
         """The names of the array's dimensions, with one for those that have none."""
@@ -80,7 +95,7 @@ class Dataset:
 
 
 def place_of(node: Array | Group | PlaceLike) -> str:
-    """The URL of an array or group, or of what will be at a path; one of its own for a nameless store."""
+    """The URL of an array, a group or a target; stores without a name get one that nothing else has."""
     store, path = (node.store, node.path) if isinstance(node, Array | Group) else (open_store(node), "")
     url = f"{store.url}{id(store):x}" if store.url.endswith("://") else store.url.rstrip("/")
     return join_key(url, path)
@@ -116,7 +131,7 @@ def open_dataset(source: Array | Group | PlaceLike, expected: Container[str] = (
 
 
 def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
-    """One of the levels.
+    """The level of that number, 0 for the finest.
 
     Raises
         NotFoundError: there is none of that number.
@@ -128,7 +143,7 @@ def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
 
 
 def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> list[Dataset]:
-    """The levels of a pyramid, the finest first; of what is none, the one dataset that it is.
+    """The levels of a pyramid, the finest first; the one dataset where there is no pyramid.
 
     Raises, warns
         as `open_dataset`.
@@ -155,7 +170,7 @@ def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()
 
 
 def free_extras(dataset: Dataset) -> dict[str, Array]:
-    """What lies beside the data and does not lie on their grid."""
+    """The extras that do not lie on the grid of the data, by name."""
     return {
         name: array
         for name, array in dataset.extras.items()
@@ -197,7 +212,7 @@ def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
 
 
 def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
-    """The array and what its values mean, as the integers that `_Unsigned` says they are.
+    """The array and its variable with the integers that `_Unsigned` says its items are.
 
     Raises
         UnsupportedError: they are stored by a codec that knows them as what they are not.

@@ -1,4 +1,4 @@
-"""Where the levels of a pyramid lie, and what makes their cells: by whole factors on the source's grid."""
+"""The grids of a pyramid's levels, and the steps that make their cells: by whole factors of the source's."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TILE_LENGTH = 512
 
 @dataclass(frozen=True)
 class Wanted:
-    """Cells of the levels of a layer that are to be made, within a budget.
+    """A request for cells of a layer's levels, to be made within a budget.
 
-    arrays  the levels, the finest first
+    arrays  the arrays of the levels, the finest first
     masks   those of the layer's mask, where it is in the pyramid
-    box     of the layer's source, on which the cells depend; None: all
+    box     the box of the layer's source on which the cells depend; None: all
     """
 
     layer: Layer
@@ -38,13 +38,13 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelGrid:
-    """One kind of grid for the levels of a pyramid; all else, a builder does for every kind alike.
+    """The grid of a pyramid's levels, of one kind or another; building is the same for all kinds.
 
     names      of the levels, the finest first
     factors    (y, x) cells of a level that make one of the next
     tile       (y, x) cells of a tile
     kind       how the levels' windows lie: "aligned" or "gdal"
-    is_copied  whether the finest level is made, too; else it is there already, or not wanted
+    is_copied  whether the finest level is made too; else it is there already, or not wanted
     is_absent  whether there is no finest level in the pyramid
     has_moved  whether the source lies elsewhere than it did, so that all cells are to be made
     """
@@ -62,7 +62,7 @@ class LevelGrid:
         raise NotImplementedError
 
     def steps(self, wanted: Wanted) -> list[Step]:
-        """What makes the cells that are wanted, in order; progress is counted in those of the first step.
+        """The steps that make the wanted cells, in order; progress counts the cells of the first step.
 
         Raises
             MetadataError: the budget does not hold one unit.
@@ -70,14 +70,14 @@ class LevelGrid:
         raise NotImplementedError
 
     def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
-        """Put what only this kind knows into the rendered documents."""
+        """Complete the rendered documents by what only this kind of grid knows."""
 
     def record(self) -> dict[str, Any]:
-        """What the pyramid's record says of this kind alone."""
+        """The members of the pyramid's record that only this kind of grid has."""
         return {}
 
     def pending(self) -> dict[str, Any]:
-        """What the record is to hold until an update has ended."""
+        """The members that the job's record of an update has, beside its boxes."""
         return {}
 
 
@@ -103,7 +103,7 @@ class FactorGrid(LevelGrid):
         finest: str,
         is_copied: bool,
     ) -> FactorGrid:
-        """The levels of a source of that shape, which has tiles of its own.
+        """The grid of the levels of a source of that shape, whose own tiles are `own_tile`.
 
         chunks     the tiles; None: the source's own, where they suit
         count      how many coarser levels; None: until one tile holds the coarsest
@@ -165,7 +165,7 @@ class FactorGrid(LevelGrid):
 
 
 def pair_of(value: Any, name: str) -> tuple[int, int]:
-    """(y, x) of what a caller gives for both at once, or for each.
+    """(y, x) of a number that a caller gives for both, or of a pair.
 
     Raises
         MetadataError: it is no such number, or pair.
@@ -179,7 +179,7 @@ def pair_of(value: Any, name: str) -> tuple[int, int]:
 
 
 def _count_levels(shape: tuple[int, int], factors: tuple[int, int], tile: tuple[int, int]) -> int:
-    """How many times the grid is made smaller until it fits into a tile."""
+    """The number of levels until the coarsest fits into a tile."""
     (rows, columns), (y, x), count = shape, factors, 0
     while (rows > tile[0] and y > 1) or (columns > tile[1] and x > 1):
         rows, columns, count = -(-rows // y), -(-columns // x), count + 1

@@ -1,4 +1,4 @@
-"""The arrays that levels are made of, and how: settled before anything is written."""
+"""The layers of a pyramid: its arrays of data and how their levels are made, decided before any writing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from zstore.pyramid.record import number_from, number_of
 from zstore.resampling.methods import Resampler, plan_part
 
 DERIVATIONS = ("auto", "base", "cascade")
-# Those whose levels differ when made from a level instead of the finest: rounded or chosen twice.
+# Methods whose levels differ when made from a level instead of the finest: rounded or chosen twice.
 DIRECT = frozenset(("average", "rms", "sum", "mode", "med", "q1", "q3", "nearest"))
-# Those of the rest, and of these, that give the same either way where windows are whole.
+# Methods that give the same either way, as long as windows are whole.
 COMPOSING = frozenset(("max", "min", "nearest"))
-# What only means the same for stored values as for those meant where there is no offset, or a positive scale.
+# Methods that give the same of stored as of decoded values only without an offset, or with a positive scale.
 SENSITIVE_TO_OFFSET = frozenset(("rms", "sum"))
 SENSITIVE_TO_SIGN = frozenset(("rms", "max", "min", "med", "q1", "q3"))
 
@@ -37,7 +37,7 @@ CLASS_HINTS = ("categories", "category_names", "classification:classes", "raster
 
 @dataclass(frozen=True)
 class CellOptions:
-    """How cells of levels are to be made; each for all arrays, or by their names."""
+    """The caller's options for the cells of levels; each is for all arrays, or by the arrays' names."""
 
     method: str | Mapping[str, str] = "average"
     nodata: Any = "auto"
@@ -56,8 +56,8 @@ class Layer:
     axes       which of its dimensions are y and x
     variable   what the levels' arrays are to say
     recipe     how they are made; its nodata is what resampling leaves out, the variable's may say more
-    mask_name  how the record names the mask
-    is_mask    whether it says of the others where they are valid: where it is not 0
+    mask_name  the mask's name in the record
+    is_mask    whether it is the mask of the others: they are valid where it is not 0
     sampling   how the finest level of a tile pyramid is made of the array
     """
 
@@ -75,7 +75,7 @@ class Layer:
         return array.chunks[y], array.chunks[x]
 
     def describe(self) -> dict[str, Any]:
-        """What the pyramid's record says of the array."""
+        """The entry of the array in the pyramid's record."""
         recipe = self.recipe
         said = {
             "method": recipe.method,
@@ -91,7 +91,7 @@ class Layer:
 def make_layer(
     dataset: Dataset, name: str, options: CellOptions, factors: tuple[int, int], grid: str = "aligned"
 ) -> Layer:
-    """How the levels of one array are made, tried on one cell so that nothing fails half-way.
+    """The layer of one array; its method is tried on one cell, so that nothing fails half-way.
 
     Raises
         MetadataError: nodata that the type cannot hold, a mask on another grid.
@@ -147,7 +147,7 @@ def recorded_layer(
 
 
 def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) -> str | None:
-    """What the pyramid says of how its levels are made; None where GeoZarr has no name for it."""
+    """The resampling method that the pyramid states; None where GeoZarr has no name for it."""
     used = {layer.recipe.method for layer in layers}
     general = method.get("", "average") if isinstance(method, Mapping) else method
     named = used.pop() if len(used) == 1 else general
@@ -155,6 +155,7 @@ def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) ->
 
 
 def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
+    """The method for one array; in place of an average, `of_classes` for values that have none."""
     if isinstance(method, Mapping):
         if name in method:
             return str(method[name])
@@ -165,7 +166,7 @@ def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
 
 
 def _is_class(variable: Variable) -> bool:
-    """Whether values are names of something: flags, truths, colours of a table, or what has categories."""
+    """Whether values are classes: flags, booleans, indices of a colour table, or values with categories."""
     flags = (variable.flag_values, variable.flag_masks, variable.flag_meanings)
     if any(flags) or (variable.dtype is not None and variable.dtype.kind == "b"):
         return True
@@ -176,6 +177,7 @@ def _is_class(variable: Variable) -> bool:
 
 
 def _is_chained(method: str, derive: str, grid: str) -> bool:
+    """Whether each level is made from the one before, and not from the finest."""
     if derive == "cascade":
         return True
     if grid == "aligned" and method in COMPOSING:
@@ -185,6 +187,7 @@ def _is_chained(method: str, derive: str, grid: str) -> bool:
 
 
 def _check_packing(name: str, variable: Variable, method: str, where: str) -> None:
+    """Refuse a method that gives something else of packed values than of those they stand for."""
     if variable.add_offset and method in SENSITIVE_TO_OFFSET:
         fact, expected = f"add_offset {variable.add_offset}", "expected none"
     elif (variable.scale_factor or 1) < 0 and method in SENSITIVE_TO_SIGN:
@@ -199,7 +202,7 @@ def _check_packing(name: str, variable: Variable, method: str, where: str) -> No
 
 
 def _own_mask(dataset: Dataset, name: str, nodata: Any) -> tuple[Mask | None, str | None]:
-    """The mask that the data came with, where this array can be masked."""
+    """(the mask that the data came with, its name), where there is one and this array can be masked."""
     found, array = find_mask(dataset), dataset.arrays[name]
     if found in (None, name) or is_alpha(dataset.geo.variables[name]):
         return None, None
@@ -211,7 +214,7 @@ def _own_mask(dataset: Dataset, name: str, nodata: Any) -> tuple[Mask | None, st
 
 
 def _mask(dataset: Dataset, name: str, given: Any, hole: Any) -> tuple[Mask | None, str | None]:
-    """The mask of an array, and how the record names it."""
+    """(the mask of an array, its name in the record)."""
     if isinstance(given, Mapping):
         given = given.get(name)
     if isinstance(given, str) and given == "auto":

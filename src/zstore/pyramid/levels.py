@@ -1,4 +1,4 @@
-"""The groups and arrays of a pyramid's levels: made, described, cut and encoded, still without data."""
+"""The groups and arrays of a pyramid's levels: how they are created, described and encoded, without data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from zstore.storage.memory import MemoryStore
 
 @dataclass(frozen=True)
 class Encoding:
-    """How levels' arrays are stored; `shards`, (y, x), and `compressors` may be "auto"."""
+    """How arrays of levels are stored; `shards`, (y, x), and `compressors` may be "auto"."""
 
     shards: tuple[int, int] | str | None
     compressors: Any
@@ -43,8 +43,11 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Pyramid:
-    """A pyramid to be made or brought up to date: all that is settled before anything is written."""
+class PyramidPlan:
+    """A pyramid to be built or updated: everything that is decided before anything is written.
+
+    geo, documents  the model and the documents of all levels
+    """
 
     dataset: Dataset
     grid: LevelGrid
@@ -55,7 +58,7 @@ class Pyramid:
     documents: Documents
 
     @classmethod
-    def plan(
+    def make(
         cls,
         dataset: Dataset,
         grid: LevelGrid,
@@ -63,8 +66,8 @@ class Pyramid:
         encoding: Encoding,
         profile: str | None,
         resampling: str | None,
-    ) -> Pyramid:
-        """The pyramid with the documents of all its levels.
+    ) -> PyramidPlan:
+        """The plan of a pyramid, with the documents of all its levels rendered.
 
         Raises
             MetadataError: what is to be said contradicts itself, or no such profile.
@@ -82,9 +85,9 @@ class Pyramid:
         return self.grid.names[0 if self.grid.is_copied else 1 :]
 
     def rehearse(self, budget: Budget, group: Group | None = None) -> None:
-        """Make what nobody keeps, so that nothing fails half-way that could have failed before.
+        """Create all arrays in memory and plan all units, so that what can fail fails before work begins.
 
-        Arrays that `group` holds keep how they are cut.
+        Arrays that `group` holds keep their chunks and shards.
 
         Raises
             As `rehearse`; MetadataError: the caller's memory does not hold one unit.
@@ -105,7 +108,7 @@ class Pyramid:
     def steps(
         self, layer: Layer, arrays: Mapping[str, Sequence[Array]], budget: Budget, box: Box | None
     ) -> list[Step]:
-        """What makes a layer's cells that depend on a box of its source; None: all.
+        """The steps that make a layer's cells, as far as they depend on `box` of its source; None: all.
 
         Masks are made before what they mask: coarser levels are made of what the finer ones' masks leave.
         """
@@ -131,12 +134,12 @@ class Pyramid:
         return arrays
 
     def held(self, group: Group) -> dict[str, list[Array]]:
-        """The arrays of every layer that are there to be written anew, as long as the source is now."""
+        """The stored arrays of every layer, the finest first, with the shapes that the source has now."""
         arrays: dict[str, list[Array]] = {}
         levels = [level for level in self.geo.levels if level.path in self.made]
         for layer in self.layers:
             arrays[layer.name] = [
-                reshaped(group[f"{level.path}/{layer.name}"], self._shape(level, layer)) for level in levels
+                _reshaped(group[f"{level.path}/{layer.name}"], self._shape(level, layer)) for level in levels
             ]
         return arrays
 
@@ -163,18 +166,18 @@ class Pyramid:
                 if level.path in self.made:
                     grow(array, self._shape(level, layer))
                 array.attrs.update(self.documents[f"{level.path}/{layer.name}"]["attributes"])
-            for name, document in auxiliaries(self.documents, level.path):
+            for name, document in _auxiliaries(self.documents, level.path):
                 found = held.get(name)
                 if isinstance(found, Array) and found.shape == document["data"].shape:
                     found.attrs.update(document["attributes"])
 
     def replace_beside(self, group: Group) -> None:
-        """What lies beside the data of levels that are there, as long as the data are now."""
+        """Write anew what lies beside the data of the levels, in the lengths that the data have now."""
         nodes = NewNodes(group.store, group.path, group.zarr_format)
         for level in self.geo.levels:
             held = group[level.path]
             assert isinstance(held, Group)
-            for name, document in auxiliaries(self.documents, level.path):
+            for name, document in _auxiliaries(self.documents, level.path):
                 found = held.get(name)
                 is_along = isinstance(found, Array) and tuple(document["dimension_names"] or ()) == (name,)
                 if is_along and found.shape != document["data"].shape:
@@ -183,10 +186,10 @@ class Pyramid:
         nodes.publish()
 
     def _draft_beside(self, group: Group, nodes: NewNodes, level: Level) -> None:
-        """What lies beside the data of a level, but for what is there and as it should be.
+        """Draft what lies beside the data of a level, as far as it is not there yet.
 
-        All extras at the finest level, what does not depend on the grid at others. Coordinates that no affine
-        can say are the means of the windows' own.
+        The finest level has all extras, others those that do not lie on the grid. Coordinates that no affine
+        gives are averaged over the windows.
         """
         draft_auxiliaries(None if level.path in nodes else group, nodes, self.documents, level.path)
         if level.path == self.dataset.level:
@@ -220,7 +223,7 @@ class Pyramid:
         return tuple(shape)
 
     def _array_options(self, level: Level, layer: Layer) -> dict[str, Any]:
-        """What `create_array` takes for one array of a level."""
+        """The arguments of `create_array` for one array of a level."""
         document, source = self.documents[f"{level.path}/{layer.name}"], layer.recipe.source
         # In Zarr v2 a fill value means nodata to most readers: without nodata there is none.
         is_bare = layer.variable.nodata is None and self.encoding.zarr_format == 3
@@ -257,7 +260,7 @@ class Pyramid:
 
 
 def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
-    """An array of those options that nobody keeps, so that what is wrong with it shows before work begins.
+    """An array of those options in memory, to find out what is wrong with them before work begins.
 
     Raises
         MetadataError, UnsupportedError: they make no array.
@@ -269,8 +272,8 @@ def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
     return array
 
 
-def auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Document]]:
-    """The coordinates and the CRS's variable that the documents hold for a level, by name."""
+def _auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Document]]:
+    """(name, document) of the coordinates and the CRS variable that the documents hold for a level."""
     for path, document in documents.items():
         above, _, name = path.rpartition("/")
         if above == level and "data" in document:
@@ -280,35 +283,35 @@ def auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Documen
 def draft_auxiliaries(
     group: Group | None, nodes: NewNodes, documents: Documents, level: str, below: str | None = None
 ) -> None:
-    """Make new nodes of a level's coordinates and the CRS's variable, but for those that the group has.
+    """Add a level's coordinates and CRS variable to the new nodes, unless the group has them.
 
-    below  where they come to be, if not at the level's own path
+    below  the path to add them at, if not the level's own
 
     Raises
         MetadataError: something else has one of their names.
     """
-    for name, document in auxiliaries(documents, level):
+    for name, document in _auxiliaries(documents, level):
         path = join_key(level if below is None else below, name)
         if group is None or _auxiliary(group, path, document) is None:
-            nodes.add_array(path, **auxiliary_options(document))
+            nodes.add_array(path, **_auxiliary_options(document))
 
 
 def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
-    """The coordinates and the CRS's variable that the documents hold for a level; those there are kept.
+    """Create the coordinates and the CRS variable that the documents hold for a level; update those there.
 
     Raises
         MetadataError: something else has one of their names.
     """
-    for name, document in auxiliaries(documents, level):
+    for name, document in _auxiliaries(documents, level):
         found = _auxiliary(group, name, document)
         if found is None:
-            group.create_array(name, **auxiliary_options(document))
+            group.create_array(name, **_auxiliary_options(document))
         else:
             found.attrs.update(document["attributes"])
 
 
 def _auxiliary(group: Group, path: str, document: Document) -> Array | None:
-    """The array that is there of such a document; None where there is nothing.
+    """The array at `path`, if it is what the document describes; None where there is nothing.
 
     Raises
         MetadataError: there is something else.
@@ -321,8 +324,8 @@ def _auxiliary(group: Group, path: str, document: Document) -> Array | None:
     raise MetadataError(f"{name!r} is {found!r}; {expected}", path=where)
 
 
-def auxiliary_options(document: Document) -> dict[str, Any]:
-    """What `create_array` takes for a coordinate, or the CRS's variable."""
+def _auxiliary_options(document: Document) -> dict[str, Any]:
+    """The arguments of `create_array` for a coordinate or the CRS variable."""
     data = document["data"]
     return {
         "data": data,
@@ -333,21 +336,21 @@ def auxiliary_options(document: Document) -> dict[str, Any]:
     }
 
 
-def reshaped(array: Any, shape: tuple[int, ...]) -> Array:
-    """The array as it will be with another shape: what is written beyond the present one, nobody sees yet."""
+def _reshaped(array: Any, shape: tuple[int, ...]) -> Array:
+    """The array with the shape that it will have: what is written beyond the stored one is not seen yet."""
     assert isinstance(array, Array)
     return array if array.shape == shape else Array(array.store, array.path, array.model.with_shape(shape))
 
 
 def cut(array: Array, shape: tuple[int, ...]) -> None:
-    """Make the array no longer than that in any dimension."""
+    """Shrink the array where it is longer than `shape`."""
     least = tuple(map(min, array.shape, shape))
     if least != array.shape:
         array.resize(least)
 
 
 def grow(array: Array, shape: tuple[int, ...]) -> None:
-    """Say that the array has that shape, whose cells are there."""
+    """Give the array that shape, whose cells are stored already."""
     if array.shape == shape:
         return
     key = join_key(array.path, ARRAY_KEYS[array.zarr_format])
@@ -362,7 +365,7 @@ def grow(array: Array, shape: tuple[int, ...]) -> None:
 
 
 def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, Any]:
-    """What `create_array` takes to encode as `model` does; {} where the formats differ."""
+    """The arguments of `create_array` to encode as `model` does; {} where the formats differ."""
     if model.zarr_format != zarr_format:
         return {}
     chain: list[Any] = list(model.codecs)
@@ -383,7 +386,7 @@ def _copy_array(array: Array, found: Any, nodes: NewNodes, path: str, zarr_forma
     """A copy of an array; one that was found is brought up to date, unless it is of another kind."""
     if isinstance(found, Array) and found.ndim == array.ndim and found.dtype == array.dtype:
         cut(found, array.shape)
-        made = reshaped(found, array.shape)
+        made = _reshaped(found, array.shape)
     else:
         found = None
         made = nodes.add_array(

@@ -1,4 +1,4 @@
-"""Cells that a mask leaves out, hidden from resampling and put back afterwards."""
+"""Masks: cells that they leave out are hidden from resampling, as nodata, and shown again afterwards."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.pyramid.dataset import Dataset
 
-# What the array of a raster's mask says of its values.
+# The flags of the array that a raster's mask becomes.
 MASK_VALUES = (0, 255)
 MASK_MEANINGS = ("invalid", "valid")
 Items = np.ndarray[Any, np.dtype[Any]]
 
-# Integers of twice the size, which there are of these, hold all values and one more, and round as they do.
+# Types with integers of twice the size, which hold all their values and one more, and round alike.
 WIDENED = frozenset(("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32"))
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Where an array of data is valid: where the mask's cells are not 0.
+    """The mask of an array of data, which is valid where the mask is not 0.
 
     axes  the dimensions of the data that are the mask's
     """
@@ -61,7 +61,7 @@ class Masking:
         return hidden
 
     def bound(self, cells: Items) -> Items:
-        """What was made of hidden cells, still hidden, no further out than the data's type goes."""
+        """Cells that were made of hidden ones, clipped to the data's type; hidden ones stay hidden."""
         if self._wide == self._dtype or self._dtype.kind == "b":
             return cells
         limits = np.iinfo(self._dtype)
@@ -70,7 +70,7 @@ class Masking:
         return bounded
 
     def reveal(self, cells: Items) -> Items:
-        """What was made of hidden cells, in the data's type; 0 where nothing was valid and nodata is none."""
+        """Cells that were made of hidden ones, in the data's type; hidden ones are nodata, or 0 without."""
         if self._wide == self._dtype:
             return cells
         if self._dtype.kind == "b":
@@ -81,7 +81,7 @@ class Masking:
 
 
 def find_mask(dataset: Dataset) -> str | None:
-    """The name of the array that says of all others where they are valid: a raster's mask, or its alpha."""
+    """The name of the array that is the mask of all others, a raster's mask or its alpha; None without."""
     for name, variable in dataset.geo.variables.items():
         is_mask = (variable.flag_values, variable.flag_meanings) == (MASK_VALUES, MASK_MEANINGS)
         if dataset.arrays[name].ndim == 2 and (is_mask or is_alpha(variable)):
@@ -90,7 +90,7 @@ def find_mask(dataset: Dataset) -> str | None:
 
 
 def is_alpha(variable: Variable) -> bool:
-    """Whether values are how opaque a cell is."""
+    """Whether a variable is an alpha band: how opaque each cell is."""
     return variable.attributes.get("color_interpretation") == "alpha"
 
 

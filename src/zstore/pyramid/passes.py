@@ -1,4 +1,4 @@
-"""An array and the smaller versions of it, made unit by unit from one reading of the array."""
+"""Passes: from one reading of an array, unit by unit, a copy of it and coarser levels."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from zstore.pyramid.masks import Mask, Masking
 from zstore.resampling.grid import WEIGHTED
 from zstore.resampling.methods import Part, Resampler, plan_part
 
-# What these make lies between the least and the greatest cell, rounded as it may be.
+# Methods whose results lie between the least and the greatest cell, even rounded.
 BETWEEN = frozenset(("average", "mode", "med", "q1", "q3", "max", "min"))
-# The most that a thread keeps to read its next tile into.
+# The most bytes that a thread keeps, to read its next tile into.
 KEPT_SIZE = 8 << 20
 _memory = threading.local()
 
@@ -37,7 +37,7 @@ Resample: TypeAlias = Callable[..., Items]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How coarser levels are made of an array.
+    """The way in which coarser levels are made of an array.
 
     factors     from each level to the next, per dimension
     nodata      what resampling leaves out
@@ -57,9 +57,9 @@ class Recipe:
 
 
 class Share(NamedTuple):
-    """The part `box` of an array that a unit owns, where others own parts of the same chunks.
+    """The part `box` of an array that one unit owns, where other units own parts of the same chunks.
 
-    limits  what is to be written of the array
+    limits  the box of the array that is written at all
     """
 
     array: Array
@@ -69,17 +69,17 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Pass:
-    """What one reading of a recipe's source makes: a copy of it, and levels.
+    """One reading of a recipe's source, and what is made of it: a copy, and levels.
 
-    The source is cut into units. A unit owns a part of every level, the cells whose place times the factors
-    lies in it; so every cell has one owner. It reads what those cells are made of, beyond its own cells too
-    where windows reach further, and thus can be made without any other, anywhere, and again.
+    The source is divided into units. A unit owns a part of every level: the cells whose place times the
+    factors lies in it, so that every cell has one owner. It reads all that those cells are made of, also
+    beyond its own cells where windows reach further. So it can be made without other units, anywhere, twice.
 
     copy    an array to copy the source to
     levels  arrays ceil(n / factors ** i) long, i = 1, 2, ...
-    boxes   what is to be written of the copy and of each level
-    unit    cells of the source, per dimension
-    tile    as many of them as are read, and made into cells of every level, at a time
+    boxes   the boxes of the copy and of each level that are written
+    unit    lengths of a unit in cells of the source
+    tile    lengths of the part of a unit that is read, and made into cells of every level, at a time
     most    how many units memory holds at a time; None: as many as keep the threads busy
     """
 
@@ -93,11 +93,11 @@ class Pass:
 
     @property
     def source(self) -> Array:
-        """What is read."""
+        """The array that is read."""
         return self.recipe.source
 
     def shape(self, level: int) -> Shape:
-        """Of the source (level 0) or of a level."""
+        """The shape of the source (level 0) or of a level."""
         return self.levels[level - 1].shape if level else self.source.shape
 
     def targets(self) -> list[int]:
@@ -105,13 +105,13 @@ class Pass:
         return list(range(0 if self.copy is not None else 1, len(self.levels) + 1))
 
     def scale(self, level: int) -> Shape:
-        """How many cells of the source make one of that level."""
+        """The number of cells of the source, per dimension, that make one of that level."""
         return tuple(factor**level for factor in self.recipe.factors)
 
     # Units
 
     def own(self, unit: Shape, level: int) -> Box:
-        """What the unit that begins there owns of a level, as far as it is to be written."""
+        """The box of a level that the unit which begins at `unit` owns, as far as it is written."""
         sides = []
         sizes = zip(self.unit, self.source.shape, self.scale(level), self.shape(level), strict=True)
         for begin, box, (length, size, factor, cells) in zip(unit, self.boxes[level], sizes, strict=True):
@@ -121,13 +121,13 @@ class Pass:
         return tuple(sides)
 
     def units(self) -> Iterator[Shape]:
-        """Where the units that own something begin, so that few shared chunks are unfinished at a time."""
+        """Where the units that own something begin, ordered so that few shared chunks are open at a time."""
         for unit in self._nested(self._ranges(), range(len(self.levels), self.whole_count, -1)):
             if any(volume(self.own(unit, level)) for level in self.targets()):
                 yield unit
 
     def _ranges(self) -> list[range]:
-        """Where units begin, per dimension, as far as something is to be written."""
+        """Where units begin, per dimension, as far as anything is written."""
         ranges = []
         for axis, (size, length) in enumerate(zip(self.source.shape, self.unit, strict=True)):
             sides = [(self.boxes[level][axis], self.scale(level)[axis]) for level in self.targets()]
@@ -137,18 +137,18 @@ class Pass:
         return ranges
 
     def _nested(self, ranges: Sequence[Sequence[int]], levels: range) -> Iterator[Shape]:
-        """The units that begin there, shared chunk by shared chunk, those of the coarsest level outermost."""
+        """The units that begin in `ranges`, by shared chunk, those of the coarsest level outermost."""
         if not levels:
             yield from product(*ranges)
             return
         scale, chunks = self.scale(levels[0]), outer_chunks(self.levels[levels[0] - 1])
         sizes = [factor * length for factor, length in zip(scale, chunks, strict=True)]
-        parts = [_cut_at(begins, size) for begins, size in zip(ranges, sizes, strict=True)]
+        parts = [_group_by_length(begins, size) for begins, size in zip(ranges, sizes, strict=True)]
         for chosen in product(*parts):
             yield from self._nested(chosen, levels[1:])
 
     def total_count(self) -> int:
-        """How many cells of the source lie in all units."""
+        """The number of cells of the source in all units."""
         first = self.targets()[0] if self.targets() else 0
         is_all = self.boxes[first] == whole(self.shape(first))
         if is_all and not any(n % f for n, f in zip(self.unit, self.scale(first), strict=True)):
@@ -157,18 +157,18 @@ class Pass:
         return sum(map(self.cell_count, self.units()))
 
     def cell_count(self, unit: Shape) -> int:
-        """How many cells of the source lie in a unit."""
+        """The number of cells of the source in a unit."""
         sides = zip(unit, self.unit, self.source.shape, strict=True)
         return prod(min(length, size - begin) for begin, length, size in sides)
 
     @once
     def unit_count(self) -> int:
-        """How many units the source comes to."""
+        """The number of units that the whole source is divided into."""
         return prod(-(-n // u) for n, u in zip(self.source.shape, self.unit, strict=True))
 
     @once
     def is_apart(self) -> bool:
-        """Whether windows lie side by side, as those of plugins' methods all do."""
+        """Whether windows do not overlap; those of plugins' methods never do."""
         if not is_built_in(self.recipe.method):
             return True
         # The method may be named by an alias.
@@ -177,7 +177,7 @@ class Pass:
 
     @once
     def whole_count(self) -> int:
-        """How many levels, from the first on, have no chunk (or shard) that two units own parts of."""
+        """The number of levels, from the first on, without a chunk (or shard) that two units own parts of."""
         count = 0
         for level, array in enumerate(self.levels, 1):
             sides = zip(self.unit, self.source.shape, self.scale(level), outer_chunks(array), strict=True)
@@ -187,7 +187,7 @@ class Pass:
         return count
 
     def shared(self, unit: Shape) -> list[Share]:
-        """What a unit gives back: its parts of the levels whose chunks are put together, level by level."""
+        """The shares that a unit gives back, level by level: its parts of chunks that several units own."""
         levels = range(self.whole_count + 1, len(self.levels) + 1)
         owned = [Share(self.levels[n - 1], self.boxes[n], self.own(unit, n)) for n in levels]
         return [share for share in owned if volume(share.box)]
@@ -205,7 +205,7 @@ class Pass:
         return [part.reshape(lengths(box)) for part, box in zip(parts, boxes, strict=True)]
 
     def holds(self, unit: Shape) -> bool:
-        """Whether every chunk that the unit owns is stored: others are all fill value, or were lost."""
+        """Whether all chunks that the unit owns are stored; others are all fill value, or were lost."""
         own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
         own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
         return all(is_stored(array.store, array.path, array.model, box) for array, box in own)
@@ -213,7 +213,7 @@ class Pass:
     # What a unit is made of
 
     def needs(self, unit: Shape) -> list[Box]:
-        """What is read of the source, and made of each level, so that the unit has all it owns."""
+        """The boxes of the source to read, and of each level to make, for all that the unit owns."""
         boxes = [self.own(unit, level) for level in range(len(self.levels) + 1)]
         if self.copy is None:
             boxes[0] = tuple(slice(0, 0) for _ in unit)
@@ -223,7 +223,7 @@ class Pass:
         return boxes
 
     def _part(self, box: Box, level: int) -> Part:
-        """What the box of a level is made of: cells of the level before, or of the source."""
+        """The part of the level before, or of the source, that the box of a level is made of."""
         shape, steps = self.shape(level - 1 if self.recipe.is_chained else 0), self._steps(level)
         if not self.is_apart:
             return plan_part(shape, steps, self.recipe.method, box, grid=self.recipe.grid)
@@ -236,7 +236,7 @@ class Pass:
     # Making one
 
     def make(self, unit: Shape) -> list[Items]:
-        """Make the unit's part of everything: chunks that it owns whole are written, the rest is given back.
+        """Make all that the unit owns: whole chunks are written, the rest is given back.
 
         Tile by tile, so that what is read is still in the processor's caches when levels are made of it.
         """
@@ -262,7 +262,7 @@ class Pass:
         return given_back
 
     def _copy(self, unit: Shape) -> tuple[Box, Items | None]:
-        """What was read of the source to be copied, with all that the unit's levels are made of."""
+        """Copy the unit, if there is a copy; gives (the box that was read for it, its cells)."""
         if self.copy is None:
             return (), None
         held, box = self.needs(unit)[0], self.own(unit, 0)
@@ -285,9 +285,9 @@ class Pass:
         owned: list[Box],
         made: list[Items],
     ) -> None:
-        """Put the cells of every level that the tile owns into `made`, which are the boxes `owned`.
+        """Put the cells of every level that the tile owns into `made`, the arrays of the boxes `owned`.
 
-        `cells` are what it `needs` of the source.
+        `cells` are those of the source in the box `needs[0]`.
         """
         recipe = self.recipe
         is_plain = recipe.mask is None and is_built_in(recipe.method)
@@ -313,7 +313,7 @@ class Pass:
                 cells = masking.bound(result)
 
     def _has_no_nodata(self, cells: Items) -> bool:
-        """Whether no cell is nodata and nothing made of them can be: one look spares the kernels theirs."""
+        """Whether no cell is nodata, and none made of them can be: then kernels need not look at each."""
         dtype, nodata = self.source.dtype, self.recipe.nodata
         is_between = self.recipe.method in BETWEEN and dtype.kind in "iu" and dtype.itemsize <= 4
         if nodata is None or not is_between or not cells.size:
@@ -324,24 +324,24 @@ class Pass:
         return bool(nodata == limits.max and cells.max() != limits.max)
 
 
-def _cut_at(begins: Sequence[int], size: int) -> list[list[int]]:
-    """Where units begin, by the stretch of that size in which they do."""
+def _group_by_length(begins: Sequence[int], size: int) -> list[list[int]]:
+    """Where units begin, grouped by the stretch of that length that they begin in."""
     return [[*part] for _, part in groupby(begins, key=size.__rfloordiv__)]
 
 
 def is_built_in(method: str) -> bool:
-    """Whether a method is no plugin's."""
+    """Whether a method is zstore's own, and no plugin's."""
     found = resamplers.resolve(method)
     return isinstance(found, type) and issubclass(found, Resampler)
 
 
 def outer_chunks(array: Array) -> Shape:
-    """The shape of what is put into a store as one value."""
+    """The shape of an array's stored objects: shards, or chunks where there are none."""
     return array.shards or array.chunks
 
 
 def _read(source: Array, box: Box) -> Items:
-    """A box of the source, in memory that the thread reads the next one into."""
+    """A box of the source, in memory that this thread uses again for the next one."""
     size = volume(box) * source.dtype.itemsize
     if source.dtype.kind not in "iufcb" or size > KEPT_SIZE:
         cells: Items = source[box]
@@ -357,7 +357,7 @@ def _read(source: Array, box: Box) -> Items:
 
 
 class LevelPlan(Plan[list[Items]], Protocol):
-    """What makes cells of levels: a `Pass`, or what makes the finest level of a tile pyramid."""
+    """A plan that makes cells of levels: a `Pass`, or a `Reprojection`."""
 
     @property
     def unit(self) -> Shape: ...
@@ -369,19 +369,19 @@ class LevelPlan(Plan[list[Items]], Protocol):
 
 
 class Step(NamedTuple):
-    """A plan, and which of its units read nothing but nodata, so that they need not be made."""
+    """A plan, and a function that tells which of its units read nothing but nodata, and are not made."""
 
     plan: LevelPlan
     is_blank: Callable[[Shape], bool] | None = None
 
 
 def run_step(runner: Runner, step: Step, label: str, tick: Callable[[int], None] | None = None) -> None:
-    """Make a step's cells. Each unit writes the chunks that it owns whole; what they share is written here.
+    """Make a step's cells: units write the chunks that they own whole, those of several are written here.
 
-    So every chunk is written once, and no two workers touch one.
+    So every chunk is written once, and no two workers touch the same one.
 
-    label  sets the step apart from others in the journal
-    tick   hears how many cells have been dealt with
+    label  the step's name in the journal, which no other step has
+    tick   called with the number of cells of each unit that is done
     """
     plan, is_blank = step
     shared = _SharedChunks()

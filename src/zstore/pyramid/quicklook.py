@@ -1,4 +1,4 @@
-"""A picture of a raster or a pyramid: the level that fits, stretched, north up, as an 8-bit image."""
+"""8-bit pictures of a raster or a pyramid: the level that fits, stretched, north up; and PNG files."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Se
     names = _choose_bands(dataset, bands)
     step = max(1, *(-(-length // size) for length in lengths(window)))
     read = [_read(dataset, name, window, step) for name in names]
-    valid = np.logical_and.reduce([_valid(values, dataset.geo.variables[n]) for n, values in read])
+    valid = _all_valid(dataset, names, read)
     mask = find_mask(dataset)
     if mask is not None and mask not in names:
-        valid &= _read(dataset, mask, window, step)[1] != 0
+        valid &= _read(dataset, mask, window, step) != 0
     table = colours_of(dataset.geo.variables[names[0]]) if len(names) == 1 else {}
-    if table and read[0][1].dtype.kind in "iu":
-        image, valid = _coloured(read[0][1], table, valid)
+    if table and read[0].dtype.kind in "iu":
+        image, valid = _coloured(read[0], table, valid)
     else:
-        image = np.stack([_stretched(values, valid) for _, values in read], axis=-1)
+        image = np.stack([_stretched(values, valid) for values in read], axis=-1)
     if lengths(window) != dataset.geo.shape:
         image, valid = _cropped(image, valid)
     affine = dataset.geo.affine
@@ -158,7 +158,7 @@ def _opaque(image: Image) -> Image:
 
 
 def _windows(levels: Sequence[Dataset], bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
-    """The (y, x) to show of each level: all of it, or of a tile matrix about the part that holds data."""
+    """The (y, x) window of each level to show: all of it, or the part of a tile matrix that holds data."""
     shapes, root = [level.geo.shape for level in levels], levels[0].root
     whole = [(slice(0, rows), slice(0, columns)) for rows, columns in shapes]
     stated = None if root is None else root.attrs.get("multiscales")
@@ -171,8 +171,8 @@ def _windows(levels: Sequence[Dataset], bands: Sequence[str] | None) -> list[tup
     # Limits are whole tiles: where the data lie in them shows in a level that is quickly read.
     number = next((n for n, w in enumerate(windows) if max(lengths(w)) <= PROBE), len(windows) - 1)
     probe, window = levels[number], windows[number]
-    read = [_read(probe, name, window, 1) for name in _choose_bands(probe, bands)]
-    valid = np.logical_and.reduce([_valid(values, probe.geo.variables[name]) for name, values in read])
+    names = _choose_bands(probe, bands)
+    valid = _all_valid(probe, names, [_read(probe, name, window, 1) for name in names])
     if not valid.any():
         return windows
     sides = zip((_span(valid, 1), _span(valid, 0)), window, strict=True)
@@ -195,7 +195,7 @@ def _scaled(
 
 
 def _span(valid: np.ndarray[Any, Any], axis: int) -> slice:
-    """The stretch along the other axis that holds anything."""
+    """The span along the other axis that holds valid cells."""
     found = np.flatnonzero(valid.any(axis=axis))
     return slice(int(found[0]), int(found[-1]) + 1)
 
@@ -226,7 +226,7 @@ def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
 
 
 def _band_of(dataset: Dataset, colour: str) -> str | None:
-    """The array that says it is of a colour: by its interpretation, its one band, or its name."""
+    """The name of the array of a colour, by its interpretation, its one band, or its name; None without."""
     variables = dataset.geo.variables
     tests: tuple[Callable[[str, Variable], Any], ...] = (
         lambda _, variable: variable.attributes.get("color_interpretation"),
@@ -241,24 +241,22 @@ def _band_of(dataset: Dataset, colour: str) -> str | None:
     return None
 
 
-def _read(
-    dataset: Dataset, name: str, window: tuple[slice, slice], step: int
-) -> tuple[str, np.ndarray[Any, Any]]:
-    """Every `step`-th cell of the array's window, or of the first item of its other dimensions."""
-    array, axes = dataset.arrays[name], dataset.axes(name)
-    if array.dtype.kind not in "iufb":
-        raise UnsupportedError(f"{name!r} of data type {array.dtype} makes no picture", path=dataset.place)
-    region: list[Any] = [0] * array.ndim
-    for axis, side in zip(axes, window, strict=True):
-        region[axis] = slice(side.start, side.stop, step)
-    values: np.ndarray[Any, Any] = array[tuple(region)]
-    return name, values if axes[0] < axes[1] else values.T
+def _read(dataset: Dataset, name: str, window: tuple[slice, slice], step: int) -> np.ndarray[Any, Any]:
+    """Every `step`-th cell of the array's window, at the first item of its other dimensions."""
+    dtype = dataset.arrays[name].dtype
+    if dtype.kind not in "iufb":
+        raise UnsupportedError(f"{name!r} of data type {dtype} makes no picture", path=dataset.place)
+    return dataset.read(name, window, step=step)
 
 
-def _valid(values: np.ndarray[Any, Any], variable: Variable) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    valid: np.ndarray[Any, np.dtype[np.bool_]] = np.isfinite(values)
-    if variable.nodata is not None:
-        valid &= values != variable.nodata
+def _all_valid(
+    dataset: Dataset, names: Sequence[str], read: Sequence[np.ndarray[Any, Any]]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether the cells of all these arrays are finite and not nodata."""
+    valid: np.ndarray[Any, np.dtype[np.bool_]] = np.ones(read[0].shape, bool)
+    for name, values in zip(names, read, strict=True):
+        nodata = dataset.geo.variables[name].nodata
+        valid &= np.isfinite(values) & (True if nodata is None else values != nodata)
     return valid
 
 

@@ -23,7 +23,7 @@ Record = dict[str, Any]
 
 
 def read_record(group: Group) -> Record | None:
-    """How the pyramid was built, as a build wrote it; None where nothing says so.
+    """The record of how a pyramid was built; None where it has none.
 
     Raises
         MetadataError: there is something else in its place.
@@ -54,7 +54,7 @@ def join_member(held: Any, added: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mark_levels(group: Group, levels: Sequence[str], build: str, state: str | None) -> None:
-    """Say in every level which build its cells are of; `state` while they are not all of that build yet."""
+    """Write into every level which build its cells are of, and `state` while that build is not complete."""
     for level in levels:
         attributes = group[level].attrs
         held = attributes.get(MEMBER)
@@ -63,17 +63,17 @@ def mark_levels(group: Group, levels: Sequence[str], build: str, state: str | No
 
 
 def name_build(plan: Any, former: str) -> str:
-    """A name for what a build makes: another one for another plan, or after another build."""
+    """The name of a build: another one for another plan, or after another build."""
     text = json.dumps([plan, former], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def number_of(value: Any) -> Any:
-    """A number as JSON can hold it."""
+    """A number in a form that JSON can hold."""
     plain = value.item() if isinstance(value, np.generic | np.ndarray) else value
     return str(plain) if isinstance(plain, float) and not isfinite(plain) else plain
 
 
 def number_from(value: Any) -> Any:
-    """What `number_of` was given."""
+    """The number that `number_of` made this of."""
     return float(value) if isinstance(value, str) else value

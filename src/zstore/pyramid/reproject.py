@@ -23,7 +23,7 @@ from zstore.pyramid.passes import Share, outer_chunks
 from zstore.pyramid.transform import Floats, GridTransform
 from zstore.resampling.sample import reach_of, sample
 
-# What a cell of a tile takes beside the result (places, flags, sums), and one of a window beside its item.
+# Bytes that a cell of a tile takes beside the result (places, flags, sums), one of a window beside its item.
 TILE_CELL_SIZE = 64
 WINDOW_CELL_SIZE = 10
 # The fewest cells of the source that one reading should be able to hold.
@@ -32,18 +32,18 @@ LEAST_WINDOW = 1 << 14
 
 @dataclass(frozen=True)
 class Reprojection:
-    """What makes the finest level: one unit for each of its chunks, or shards, that the data may show in.
+    """The plan of a tile pyramid's finest level: a unit for each chunk, or shard, that the data may lie in.
 
-    A `LevelPlan`, whose units share nothing.
+    A `LevelPlan` whose units share nothing.
 
-    source  what is sampled; `axes` are its y and x
-    nodata  what sampling leaves out; None: nothing but what the mask does
+    source  the array that is sampled; `axes` are its y and x
+    nodata  the value that sampling leaves out; None: only what the mask leaves out
     scale   (y, x) cells of the level per cell of the source
     window  how many cells of the source are read at a time
     most    how many units memory holds at a time; None: as many as keep the threads busy
-    within  what of the dimensions beside y and x is to be made
-    clears  whether units that nothing of the source lies in are written, too: they may hold what did
-    tiles   those to make; they stay at home when a unit travels
+    within  the box of the dimensions beside y and x that is made
+    clears  whether units without any of the source are written too: they may hold cells that once had some
+    tiles   the tiles to make; they are not pickled with the plan
     """
 
     source: Array
@@ -65,16 +65,16 @@ class Reprojection:
 
     @property
     def empty(self) -> Any:
-        """What cells outside the data hold: nodata, or 0 where a mask says that they do."""
+        """The value of cells outside the data: nodata, or 0 where a mask tells them."""
         return 0 if self.nodata is None else self.nodata
 
     @property
     def unit(self) -> Shape:
-        """Cells of the level, per dimension."""
+        """The lengths of a unit, in cells of the level."""
         return outer_chunks(self.target)
 
     def own(self, unit: Shape) -> Box:
-        """What the unit that begins there makes."""
+        """The box of the level that the unit which begins at `unit` makes."""
         sides = zip(unit, self.unit, self.target.shape, strict=True)
         return tuple(slice(begin, min(begin + length, size)) for begin, length, size in sides)
 
@@ -93,11 +93,11 @@ class Reprojection:
         return found
 
     def cell_count(self, unit: Shape) -> int:
-        """How many cells of the level a unit makes."""
+        """The number of cells of the level that a unit makes."""
         return volume(self.own(unit))
 
     def total_count(self) -> int:
-        """How many cells of the level all units make."""
+        """The number of cells of the level that all units make."""
         return sum(map(self.cell_count, self.units()))
 
     def shared(self, unit: Shape) -> list[Share]:
@@ -120,7 +120,7 @@ class Reprojection:
         return is_stored(target.store, target.path, target.model, self.own(unit))
 
     def make(self, unit: Shape) -> list[Items]:
-        """Make a unit and write it, where anything shows in it; nothing is given back."""
+        """Make a unit, and write it if any of the source lies in it; nothing is given back."""
         box = self.own(unit)
         made = np.full(lengths(box), self.empty, self.target.dtype)
         rows, columns = box[self.axes[0]], box[self.axes[1]]
@@ -135,7 +135,7 @@ class Reprojection:
         return []
 
     def _fill_tile(self, box: Box, row: int, column: int, tile: Items) -> bool:
-        """Put the cells of a tile of the unit `box` into `tile`, which is empty; whether any show."""
+        """Fill `tile`, a tile of the unit `box`; gives whether any of the source lies in it."""
         is_average, shape = self.sampling == "average", (tile.shape[-2], tile.shape[-1])
         places = self.transform.under_block(row, column, shape, corners=is_average)
         is_seen = self._fill(box, *places, tile)
@@ -151,7 +151,7 @@ class Reprojection:
         return is_seen
 
     def _fill(self, box: Box, columns: Floats, rows: Floats, cells: Items) -> bool:
-        """Put what is at those places into `cells` (..., y, x); whether anything of the source lies there."""
+        """Sample the source at these places into `cells` (..., y, x); gives whether any of it lies there."""
         window = self._window(columns, rows)
         if window is None:
             return False
@@ -181,7 +181,7 @@ class Reprojection:
         return True
 
     def _window(self, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
-        """(y, x) of the source that cells at those places are made of; None where nothing of it lies."""
+        """The (y, x) window of the source for cells at these places; None where none of it lies there."""
         height, width = self.transform.source_shape
         with np.errstate(invalid="ignore"):
             inside = np.isfinite(columns) & np.isfinite(rows)
@@ -200,10 +200,10 @@ class Reprojection:
         return sides[0], sides[1]
 
     def tiles_of(self, matrix: TileMatrix, box: Box) -> Tiles:
-        """Those of the tiles that a box of the source shows in.
+        """The tiles, as (row, column), that depend on a box of the source.
 
         Tiles near the box are found as those of a whole source are; of them, those are kept whose cells are
-        made of cells of the box, as the very places that the sampling uses have it.
+        sampled from the box, by the same places that the sampling uses.
         """
         region, sides = (box[self.axes[0]], box[self.axes[1]]), []
         for side, size, scale in zip(region, self.transform.source_shape, self.scale, strict=True):
@@ -211,10 +211,11 @@ class Reprojection:
             reach = reach_of(self.sampling, scale) + math.ceil(self.transform.tolerance) + 1
             sides.append(slice(max(0, side.start - reach), min(size, side.stop + reach)))
         near = common_tiles(cover(self.transform.crop(sides[0], sides[1]), matrix), self.tiles)
-        kept = [tile for tile in near.tolist() if self._shows(matrix, tile, region)]
+        kept = [tile for tile in near.tolist() if self._depends(matrix, tile, region)]
         return np.array(kept, np.int64).reshape(-1, 2)
 
-    def _shows(self, matrix: TileMatrix, tile: list[int], region: tuple[slice, slice]) -> bool:
+    def _depends(self, matrix: TileMatrix, tile: list[int], region: tuple[slice, slice]) -> bool:
+        """Whether cells of a tile are sampled from a (y, x) region of the source."""
         row, column = (place * length for place, length in zip(tile, matrix.tile_shape, strict=True))
         corners = self.sampling == "average"
         window = self._window(*self.transform.under_block(row, column, matrix.tile_shape, corners=corners))
@@ -225,7 +226,7 @@ class Reprojection:
 
 
 def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> tuple[int, int | None]:
-    """(how many cells of the source a unit may read at a time, how many units memory holds; None: enough).
+    """(cells of the source that a unit may read at a time, units that memory holds; None: enough).
 
     Raises
         MetadataError: the caller's memory does not hold one unit.

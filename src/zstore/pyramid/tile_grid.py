@@ -1,4 +1,4 @@
-"""Levels on the grids of a well-known tile matrix set: which they are, which tiles, what makes them."""
+"""Levels on the grids of a tile matrix set: which matrices and tiles, and the steps that make them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from zstore.pyramid.coverage import (
     Tiles,
     choose_matrix,
     cover,
-    finder,
     limits_of,
     rectangles,
     split_at_gap,
+    tile_finder,
     tiles_by_level,
 )
 from zstore.pyramid.dataset import Dataset
@@ -114,7 +114,7 @@ class TileGrid(LevelGrid):
         )
 
     def after(self, grids: Sequence[Sequence[float]]) -> TileGrid:
-        """The same for a source that lay on those grids, too, when tiles were made of it."""
+        """The same grid for a source that lay on those grids, too, when tiles were made of it."""
         sources, covered = list(self.sources), [self.tiles[0]]
         for grid in grids:
             if list(grid) not in sources:
@@ -155,7 +155,7 @@ class TileGrid(LevelGrid):
         return {"grids": [list(grid) for grid in self.sources]}
 
     def steps(self, wanted: Wanted) -> list[Step]:
-        """What samples the finest level from the source, then the passes that make the others of it."""
+        """The step that samples the finest level from the source, then the passes that make the others."""
         layer, arrays, masks, box = wanted.layer, wanted.arrays, wanted.masks, wanted.box
         budget = wanted.budget
         axes, recipe, finest, mask = layer.axes, layer.recipe, arrays[0], layer.recipe.mask
@@ -196,7 +196,7 @@ class TileGrid(LevelGrid):
         return steps
 
     def _box(self, within: Box, axes: tuple[int, int], tiles: tuple[int, int, int, int]) -> Box:
-        """Of an array on the finest matrix, what a rectangle of its tiles holds."""
+        """The box of an array on the finest matrix that a rectangle of tiles covers."""
         (height, width), (top, bottom, left, right) = self.tile, tiles
         box = list(within)
         box[axes[0]] = slice(top * height, (bottom + 1) * height)
@@ -204,9 +204,9 @@ class TileGrid(LevelGrid):
         return tuple(box)
 
     def _blanks(self, arrays: Sequence[Array], work: Pass, axes: tuple[int, int]) -> Callable[[Shape], bool]:
-        """Whether a unit reads none of the tiles outside which nothing is stored."""
+        """A function that tells whether a unit reads only tiles that nothing is stored of."""
         tiles = self.every[next(n for n, array in enumerate(arrays) if array is work.source)]
-        shows = finder(tiles, axes, self.tile)
+        shows = tile_finder(tiles, axes, self.tile)
         return lambda unit: not shows(work.needs(unit)[0])
 
 
@@ -220,7 +220,7 @@ def _transform(dataset: Dataset, known: TileMatrixSet, matrix: TileMatrix, toler
 
 
 def _count_times(known: TileMatrixSet, length: int | None) -> int:
-    """How many times as long as the set's own tiles are those asked for."""
+    """The length of the tiles that are asked for, in lengths of the set's own."""
     height, width = next(iter(known.tile_matrices.values())).tile_shape
     if length is None:
         return 1
@@ -240,7 +240,7 @@ def _named(matrices: Sequence[TileMatrix], name: Any, known: TileMatrixSet) -> T
 
 
 def _factor(known: TileMatrixSet, matrices: Sequence[TileMatrix]) -> int:
-    """How many cells of a matrix make one of the next coarser, which is the same all the way.
+    """The factor from each matrix to the next coarser one, which all of them share.
 
     Raises
         UnsupportedError: it is not, or rows of tiles are of different lengths.

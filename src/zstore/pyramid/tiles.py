@@ -1,4 +1,4 @@
-"""Tiles of a pyramid by their tile matrix, column and row, each out of one chunk."""
+"""Reading of a pyramid's tiles by tile matrix, column and row, each from one chunk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Items = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class _Grid:
-    """One level: its group or array, and where on its tile matrix that begins, in cells."""
+    """One level: its group or array, its tile matrix, and where on that it begins, in cells."""
 
     node: Group | Array
     tile_shape: tuple[int, int]
@@ -50,7 +50,7 @@ class TileReader:
         return list(self._grids)
 
     def window(self, z: int | str, shape: tuple[int, int]) -> tuple[slice, slice]:
-        """(y, x) of a level of that shape that its limits hold; all, where none are stated."""
+        """The (y, x) window of a level of that shape within its limits; all of it, where none are stated."""
         grid = self._grids.get(str(z))
         if grid is None or grid.limits is None:
             return slice(0, shape[0]), slice(0, shape[1])
@@ -115,7 +115,7 @@ class TileReader:
 
 @with_storage_options
 def open_tiles(pyramid: Group | PlaceLike, *, storage_options: Mapping[str, Any] | None = None) -> TileReader:
-    """What reads tiles of the pyramid; for more than one, that is quicker than `read_tile`.
+    """A reader of the pyramid's tiles, for more than one quicker than `read_tile`.
 
     Raises
         NotFoundError: there is nothing.
@@ -243,7 +243,7 @@ def _index(value: Any, name: str, shape: tuple[int, int] | None, axis: int, leve
 def _region(
     array: Array, axes: tuple[int, int], indexers: Mapping[str, Any], place: str
 ) -> tuple[list[slice], list[int]]:
-    """(the slices to read, the dimensions that stay), but for y and x."""
+    """(slices to read along the dimensions beside y and x, dimensions that the result has)."""
     dims = array.dims or (None,) * array.ndim
     free = {name: axis for axis, name in enumerate(dims) if name is not None and axis not in axes}
     unknown = set(indexers) - set(free)

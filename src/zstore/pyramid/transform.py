@@ -1,4 +1,4 @@
-"""Where the cells of one grid lie in another one, in another CRS: exactly, or within a bound."""
+"""Transforms between two grids in different CRSs: exact, or within a bound of cells."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.crs import Crs
+from zstore.conventions.crs import METRES_PER_RADIAN, Crs
 from zstore.conventions.model import Affine
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 # In cells of the source: how far an approximated place may be off, as for gdalwarp.
 TOLERANCE = 0.125
-# Tiles are transformed at places so many cells apart at first.
+# Places of a tile that are transformed exactly at first, in cells from each other.
 FIRST_STEP = 64
-RADIUS = 6378137.0
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,18 @@ class GridTransform:
     def to_source(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(columns, rows) of the source at those of the target; not finite where there are none."""
         x, y = self._project(columns, rows)
-        return self._turned(*_invert(self.source_affine, x, y))
+        return self._turned(*_cells_at(self.source_affine, x, y))
 
     def to_target(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(columns, rows) of the target at those of the source."""
         x, y = self.source_affine.at(columns, rows)
-        return _invert(self.target_affine, *self.source_crs.transform(self.target_crs, x, y))
+        return _cells_at(self.target_affine, *self.source_crs.transform(self.target_crs, x, y))
 
     def crop(self, rows: slice, columns: slice) -> GridTransform:
         """The transform to those cells of the source alone."""
-        x, y = self.source_affine.at(columns.start, rows.start)
         return replace(
             self,
-            source_affine=self.source_affine._replace(c=x, f=y),
+            source_affine=self.source_affine.moved(columns.start, rows.start),
             source_shape=(rows.stop - rows.start, columns.stop - columns.start),
         )
 
@@ -85,7 +83,7 @@ class GridTransform:
         return y, x
 
     def across_cut(self, columns: Floats, rows: Floats) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Which cells have corners on both sides of where the globe is cut open; None where none have.
+        """Whether each cell has corners on both sides of the source's first meridian; None where none has.
 
         `columns` and `rows` are the places of the corners, (H + 1, W + 1); the result is (H, W).
         """
@@ -100,7 +98,7 @@ class GridTransform:
         return found if found.any() else None
 
     def beside_cut(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
-        """The same places twice, on either side of that cut, so that no cell lies across it."""
+        """The same places twice, all on one side of that meridian and all on the other."""
         right, down = self._turn()
         places = columns * right + rows * down
         with np.errstate(invalid="ignore"):
@@ -113,9 +111,12 @@ class GridTransform:
 
     def _turn(self) -> tuple[float, float]:
         """(columns, rows) of the source once round the globe eastwards."""
-        turn = 2 * math.pi * RADIUS / self.source_crs.metres_per_unit
-        right, down = _invert(self.source_affine._replace(c=0, f=0), turn, 0.0)
-        return float(right), float(down)
+        right, down = self.source_affine._replace(c=0, f=0).cell_at(self._circle(), 0.0)
+        return right, down
+
+    def _circle(self) -> float:
+        """Once round the globe along the equator, in the source's unit."""
+        return 2 * math.pi * METRES_PER_RADIAN / self.source_crs.metres_per_unit
 
     def _project(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
         """(x, y) in the source's CRS."""
@@ -126,13 +127,12 @@ class GridTransform:
         if not self.source_crs.is_geographic:
             return columns, rows
         # A grid may begin at any meridian; degrees are for counting round the globe.
-        turn = 2 * math.pi * RADIUS / self.source_crs.metres_per_unit
         affine = self.source_affine
         edge = affine.bounds(self.source_shape)[0] - affine.c
         right, down = self._turn()
         with np.errstate(invalid="ignore"):
             east = affine.a * columns - edge
-            turns = np.floor((east + affine.b * rows if affine.is_rotated else east) / turn)
+            turns = np.floor((east + affine.b * rows if affine.is_rotated else east) / self._circle())
             if turns.any():
                 columns = np.where(turns == 0, columns, columns - right * turns)
                 rows = np.where(turns == 0, rows, rows - down * turns) if affine.is_rotated else rows
@@ -141,14 +141,14 @@ class GridTransform:
     def _approximate(
         self, row: int, column: int, shape: tuple[int, int], step: int, rows: Floats, columns: Floats
     ) -> tuple[Floats, Floats] | None:
-        """(columns, rows) between places `step` cells apart; None where that is too far off half-way."""
+        """(columns, rows) interpolated between places `step` cells apart; None where that is too inexact."""
         knots = [np.arange(-(-size // step) * 2 + 1) * (step / 2) for size in shape]
         grid = np.meshgrid(column + knots[1], row + knots[0])
         exact = self._project(grid[0], grid[1])
         if not all(np.isfinite(part).all() for part in exact):
             return None
-        # Cells lie evenly, so that it is the same between them as between what they stand for.
-        exact = _invert(self.source_affine, *exact)
+        # Cells are regular, so that interpolating them is the same as interpolating coordinates.
+        exact = _cells_at(self.source_affine, *exact)
         coarse = [part[::2, ::2] for part in exact]
         between = [_interpolate(part, knots[0] / step, knots[1] / step) for part in coarse]
         off = max(float(np.abs(one - other).max()) for one, other in zip(between, exact, strict=True))
@@ -174,10 +174,7 @@ def _interpolate(knots: Floats, rows: Floats, columns: Floats) -> Floats:
     return made
 
 
-def _invert(affine: Affine, x: Any, y: Any) -> tuple[Any, Any]:
-    east, north = x - affine.c, y - affine.f
-    size = affine.a * affine.e - affine.b * affine.d
+def _cells_at(affine: Affine, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """(columns, rows) of places, some of which may be nowhere."""
     with np.errstate(invalid="ignore", over="ignore"):
-        columns = east / affine.a if not affine.is_rotated else (affine.e * east - affine.b * north) / size
-        rows = north / affine.e if not affine.is_rotated else (affine.a * north - affine.d * east) / size
-    return columns, rows
+        return affine.cell_at(x, y)

@@ -1,4 +1,4 @@
-"""A pyramid brought up to date: what depends on cells that have changed is made again, at every level."""
+"""Updates of pyramids: what depends on changed cells is made again, at every level."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zstore.pyramid.builder import RunOptions, update
 from zstore.pyramid.dataset import Dataset, PlaceLike, free_extras, node_within, open_dataset, place_of
 from zstore.pyramid.grids import FactorGrid
 from zstore.pyramid.layers import Layer, recorded_layer
-from zstore.pyramid.levels import Encoding, Pyramid
+from zstore.pyramid.levels import Encoding, PyramidPlan
 from zstore.pyramid.record import Record, read_record
 from zstore.pyramid.tile_grid import TileGrid
 from zstore.storage.base import Store
@@ -92,7 +92,7 @@ def update_pyramid(
 
 
 class _Left(NamedTuple):
-    """What an update that was interrupted has left: boxes by the arrays' names, and grids of the source."""
+    """The work that an interrupted update has left: boxes by the arrays' names, and grids of the source."""
 
     boxes: Mapping[str, Sequence[Any]]
     grids: Sequence[Sequence[float]]
@@ -122,7 +122,7 @@ def _checked(group: Group) -> tuple[Record, _Left]:
 
 
 def _is_sound(left: _Left) -> bool:
-    """Whether what an update has left is made of lists of numbers, as an update writes it."""
+    """Whether the left work consists of lists of numbers, as an update writes it."""
     boxes, grids = left
     if not isinstance(boxes, dict) or not isinstance(grids, list | tuple):
         return False
@@ -140,7 +140,7 @@ def _is_sound(left: _Left) -> bool:
 def _find_source(
     group: Group, record: Record, source: Array | Group | PlaceLike | None, arrays: Sequence[str] | None
 ) -> Dataset:
-    """What the levels are made of now.
+    """The dataset that the levels are made of now.
 
     Raises
         MetadataError: an array that is named, or that the pyramid was built of, is not there.
@@ -183,7 +183,7 @@ def _recorded_node(group: Group, address: Any, argument: str, *others: Store) ->
 def _with_masks(
     group: Group, record: Record, dataset: Dataset, mask: Array | str | None
 ) -> dict[str, dict[str, Any]]:
-    """What the record says of each array, with the masks that lie outside of the dataset found."""
+    """The record's entries of the arrays, with the masks that lie outside of the dataset opened."""
     found = {}
     for name, entry in record["variables"].items():
         said = entry.get("mask")
@@ -195,7 +195,7 @@ def _with_masks(
     return found
 
 
-def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> Pyramid:
+def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> PyramidPlan:
     dataset, (y, x), said = _placed(dataset, record), record["factors"], record["variables"].items()
     layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in said]
     tile, own, first = (1, 1), None, layers[0]
@@ -215,11 +215,11 @@ def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> 
         own_tile=own,
     )
     encoding = Encoding("auto", "auto", group.zarr_format)
-    return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
+    return PyramidPlan.make(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
 
 def _placed(dataset: Dataset, record: Record) -> Dataset:
-    """The dataset where it was, if its coordinates have not grown with it."""
+    """The dataset, with the affine of the record if its coordinates have not grown with it."""
     geo, extras = dataset.geo, dict(dataset.extras)
     if geo.affine is None and record["affine"] is not None:
         geo = replace(geo, affine=Affine(*record["affine"]))
@@ -236,7 +236,7 @@ def _placed(dataset: Dataset, record: Record) -> Dataset:
 
 def _plan_on_tiles(
     group: Group, record: Record, dataset: Dataset, left: Sequence[Sequence[float]]
-) -> Pyramid:
+) -> PyramidPlan:
     dataset, said = replace(dataset, extras=free_extras(dataset)), record["variables"]
     levels, length = [record["finest"], *record["levels"]], record["tile"][0]
     grid = TileGrid.choose(
@@ -249,21 +249,21 @@ def _plan_on_tiles(
     grid = grid.after([*places, *left])
     layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said.items()]
     encoding = Encoding(None, "auto", group.zarr_format)
-    return Pyramid.plan(dataset, grid, layers, encoding, record["profile"], record["resampling"])
+    return PyramidPlan.make(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
 
 # What has changed
 
 
 def _former_shape(record: Record, name: str) -> Shape:
-    """How long an array was when the pyramid was built."""
+    """The shape of an array when the pyramid was built."""
     return tuple(record["variables"][name]["shape"])
 
 
 def _changed_boxes(
     layer: Layer, record: Record, left: _Left, asked: Sequence[Box], *, is_all: bool
 ) -> list[Box]:
-    """What has changed of a layer's source, or may have: as asked for, as found, as left undone."""
+    """The boxes of a layer's source that have changed: as asked for, by its growth, and as left undone."""
     recipe, former = layer.recipe, _former_shape(record, layer.name)
     shape = recipe.source.shape
     grown = [
@@ -285,9 +285,9 @@ def _changed_boxes(
 
 
 def _asked_boxes(region: Region, layer: Layer, place: str, *, is_all: bool) -> list[Box]:
-    """The region in one array; nothing where it names only dimensions that the array does not have.
+    """The boxes of one array that a region asks for; [] where it names none of the array's dimensions.
 
-    is_all  what no region means: everything, or nothing
+    is_all  whether no region means everything; else nothing
     """
     shape, names = layer.recipe.source.shape, layer.variable.dimensions
     if region is None:

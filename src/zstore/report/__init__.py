@@ -1,1 +1,1 @@
-"""Descriptions of a node for people: on a terminal, in a notebook, and which programs can read it."""
+"""Reports on a node for people: a summary, a notebook view, and which programs can read it."""

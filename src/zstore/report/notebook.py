@@ -1,4 +1,4 @@
-"""Arrays and groups as notebooks show them: what they are, what is folded below, and a small picture."""
+"""The HTML by which notebooks show arrays and groups: facts, folded tables, and a small picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PICTURE_SIZE = 160
 # More is not decoded for the sake of a picture, nor of a coordinate's ends.
 PICTURE_BYTES = 32 << 20
 ENDS_BYTES = 1 << 20
-# Nor are the documents of more nodes read, here and a level below.
+# Documents of more nodes, here and a level below, are not read either.
 MOST_NODES = 1000
 MOST_ROWS = 20
 MOST_ATTRIBUTES = 100
@@ -48,8 +48,9 @@ STYLE = """<style>
 def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
     """A fragment of HTML that shows an array or a group, with a picture if few bytes make one.
 
-    picture   False: none. None: one of what is on this machine; of what is far away it says what is known
-              already, and fetches nothing. True: that is asked too. None is made that takes more than 32 MiB.
+    picture   None: a picture of what is on this machine; of a node elsewhere, only what is known already is
+              shown, and nothing is fetched. True: of that too. False: no picture. In no case one that takes
+              more than 32 MiB to decode
     """
     is_near = node.store.local_path() is not None or isinstance(node.store, MemoryStore)
     is_large = is_near and picture is not True and _is_large(node)
@@ -87,7 +88,7 @@ def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
 
 
 def _is_large(node: Array | Group) -> bool:
-    """Whether a group and those in it hold too many nodes for all their documents to be read in a moment."""
+    """Whether a group and the groups in it hold too many nodes to read all of their documents."""
     if isinstance(node, Array):
         return False
     count = len(list(node.store.list_children(node.path)))
@@ -123,7 +124,7 @@ def _codec(name: str, configuration: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value in a line that is not long, as JSON where that has words for it."""
+    """A value as text of limited length, as JSON where JSON can hold it."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
@@ -177,7 +178,7 @@ def _attributes(attributes: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def _folded(
     name: str, rows: Sequence[Sequence[str]], header: Sequence[str] = (), *, is_open: bool = False
 ) -> str:
-    """A table under its name, to be opened; nothing where it has no rows."""
+    """A table that opens under its name; "" where it has no rows."""
     if not rows:
         return ""
     state = " open" if is_open else ""
@@ -194,7 +195,7 @@ def _table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
 
 
 def _said(text: str) -> str:
-    """A text in a cell: not long, and without halves of characters, which JSON can state and no page show."""
+    """The HTML of a text: shortened, and without surrogates, which JSON can hold and no page can show."""
     cut = text if len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text)} characters)"
     return escape(cut.encode("utf-8", "replace").decode("utf-8"))
 

@@ -1,6 +1,6 @@
-"""Which programs can open an array or group, and what keeps the others from it.
+"""The programs that can open an array or a group, and what keeps others from it.
 
-Told by the documents alone, from what these programs' versions were seen to want; nothing is run.
+Judged by the documents alone, from what these versions of the programs were seen to need; nothing is run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ GDAL_CODECS = frozenset((
 
 @dataclass(frozen=True)
 class Reader:
-    """A program, and what keeps it from opening the data where they are, or what it would misread.
+    """A program, what keeps it from opening the data (`obstacle`), and what it misreads (`mistake`).
 
-    Both are "" where nothing is known of it.
+    Both are "" where there is nothing of the kind.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What readers are judged by: the node, its finest level, an array of data there, and its codecs."""
+    """The facts that readers are judged by: a node, its finest level, an array of data there, its codecs."""
 
     node: Array | Group
     geo: GeoModel
@@ -61,7 +61,7 @@ class _Seen:
 
 
 def judge_readers(node: Array | Group, report: Report) -> list[Reader]:
-    """Every program that zstore knows of; [] where there is no raster."""
+    """The judgement on every program that zstore knows of; [] where there is no raster."""
     seen = _look(node, report)
     if seen is None:
         return []

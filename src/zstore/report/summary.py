@@ -1,4 +1,4 @@
-"""An array or group at a glance: its shape, chunks and codecs, its place, and the bytes it takes."""
+"""A summary of an array or a group: where it is, its grid and levels, time, bands, dialects, codecs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True)
 class Report:
-    """The arrays at and below a node by path, and their geography, where anything states it.
+    """The arrays at and below a node by path, the model of the node, and the findings about it.
 
-    time      the earliest and the latest date
-    dialects  the names of those that the node, its finest level and their arrays speak
-    below     where the node lies nowhere itself, the first pyramids below it, by path
-    unfinished  work that is under way at or below the node, or was interrupted
+    geo         None where the node is no grid
+    time        the earliest and the latest date
+    dialects    the names of those that the node, its finest level and their arrays are written in
+    below       where the node is no grid, the first pyramids below it, by path
+    unfinished  jobs that are under way at or below the node, or were interrupted
     unreadable  by path, why a member cannot be read
     """
 
@@ -43,7 +44,7 @@ class Report:
 
 
 class _Readable(HeldGroup):
-    """A group without what cannot be read of it."""
+    """A group without those of its members that cannot be read."""
 
     @once
     def children(self) -> Mapping[str, Any]:
@@ -55,7 +56,7 @@ class _Readable(HeldGroup):
 
 
 def make_report(node: Array | Group, depth: int | None = None) -> Report:
-    """What there is to say of `node`, with the arrays down to `depth` levels below it; None: all of them."""
+    """The report on `node`, with the arrays down to `depth` levels below it; None: all of them."""
     unreadable: dict[str, ZstoreError] = {}
     if isinstance(node, Array):
         arrays, groups = {node.basename: node}, {}
@@ -94,7 +95,7 @@ def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
 
 
 def list_facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]:
-    """(name, value) of each fact about the node, as people read them, the most important first."""
+    """(name, value) of each fact about the node, as text, the most important first."""
     kind = "array" if isinstance(node, Array) else "group"
     yield "what", f"{kind}, Zarr v{node.zarr_format}"
     yield "where", "/".join(filter(None, (without_secrets(node.store.url), node.path)))
@@ -119,7 +120,7 @@ def list_facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]
 
 
 def _crs(geo: GeoModel) -> str:
-    return "none" if geo.crs is None else geo.crs.code or geo.crs.wkt.partition(",")[0]
+    return "none" if geo.crs is None else geo.crs.label
 
 
 def _grid(geo: GeoModel) -> str:
@@ -152,7 +153,7 @@ def _band(band: Band) -> str:
 
 
 def list_codecs(array: Array) -> list[str]:
-    """The names of the codecs in the order of encoding, those within shards after "sharding_indexed"."""
+    """The names of an array's codecs in the order of encoding, those in shards after "sharding_indexed"."""
     names: list[str] = []
     chain: list[Any] = [{"name": c.name, "configuration": c.configuration} for c in array.model.codecs]
     while chain:
@@ -166,22 +167,22 @@ def list_codecs(array: Array) -> list[str]:
 
 
 def describe_codecs(array: Array) -> str:
-    """The codecs as people read them."""
+    """The names of an array's codecs in one line."""
     return ", ".join(list_codecs(array))
 
 
 def format_lengths(shape: Iterable[int]) -> str:
-    """A shape as people read it."""
+    """A shape as text: "512 × 1024"."""
     return " × ".join(map(str, shape))
 
 
 def format_cell(level: Level) -> str:
-    """The width and the height of a level's cells as people read them; "" where nothing says them."""
+    """The width and height of a level's cells as text: "10 × 10"; "" where nothing states them."""
     return "" if level.affine is None else " × ".join(f"{n:.12g}" for n in reversed(level.affine.cell))
 
 
 def format_size(size: int) -> str:
-    """A number of bytes as people read it."""
+    """A number of bytes as text: "1.5 MiB"."""
     number, unit = float(size), 0
     while number >= 1024 and unit < len(UNITS) - 1:
         number, unit = number / 1024, unit + 1

@@ -119,7 +119,7 @@ def _substitute(hole: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def count_threads(threads: int | None, source: Array, shape: tuple[int, ...], method: str) -> int:
-    """How many threads to use: what was asked for, or what pays.
+    """The number of threads to use: as asked for, else as many as pay.
 
     Raises
         ValueError: fewer than one were asked for.

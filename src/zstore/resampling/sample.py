@@ -16,7 +16,7 @@ FINE = 0.95
 
 
 def reach_of(sampling: str, scale: float) -> int:
-    """How many cells around a place are read; `scale` is in cells of the result per cell of the source."""
+    """The number of cells read around a place; `scale` is in cells of the result per cell of the source."""
     return int(np.ceil(REACHES[sampling] / (1 if scale >= FINE else scale))) + 1
 
 
@@ -104,7 +104,7 @@ def sample(
 
 
 def _valid(stack: Array, skip: int, nodata: Any, valid: Array | None) -> Array | None:
-    """Which cells count, as bytes; None where all do."""
+    """1 for each cell that counts, 0 for others; None where all count."""
     kept = None if valid is None else np.broadcast_to(valid, stack.shape).astype(np.uint8)
     if skip != PLAIN:
         found = ~np.isnan(stack) if skip == SKIP_NAN else stack != np.asarray(nodata).astype(stack.dtype)

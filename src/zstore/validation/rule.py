@@ -30,7 +30,7 @@ THEMES = (
 
 
 class Found(NamedTuple):
-    """What a check found at one node; `severity` where it is milder than the rule's own."""
+    """One thing that a check found at a node; `severity` where it is milder than the rule's."""
 
     node: Any
     message: str
@@ -88,7 +88,7 @@ class Rule:
         return check
 
     def find(self, hierarchy: Hierarchy) -> Iterator[Found]:
-        """What the check finds in a hierarchy."""
+        """All that the check finds in a hierarchy."""
         for subject in getattr(hierarchy, self.each) if self.each else (hierarchy,):
             yield from self.check(subject) if self.check is not None else ()
 

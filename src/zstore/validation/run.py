@@ -204,7 +204,7 @@ def _findings(
 
 
 def _readings(hierarchy: Hierarchy) -> Iterator[Finding]:
-    """What reading the georeference and the conventions' own checks find, node by node."""
+    """The findings of reading the georeference, and of the conventions' own checks, node by node."""
     meaning = hierarchy.meaning
     inner = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels}
     for node in hierarchy.nodes:
@@ -234,7 +234,7 @@ def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
         for place in places:
             if isinstance(place, GroupView):
                 yield from [] if place is node else [place]
-                yield from (grid.node for grid in hierarchy.grids_of(place).values())
+                yield from (grid.node for grid in hierarchy.meaning.grids(place).values())
 
 
 def _classes_of(rule: Rule, profile: Profile | None, is_projected: bool) -> set[str]:
@@ -264,7 +264,7 @@ def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
     """Whether a hierarchy has anything that a requirements class is about."""
     held = hierarchy.grids.values()
     if name == "time":
-        coordinates = (hierarchy.roles(group).coordinates.values() for group in hierarchy.groups)
+        coordinates = (hierarchy.meaning.roles(group).coordinates.values() for group in hierarchy.groups)
         return any(is_time(coordinate) for found in coordinates for coordinate in found)
     if name == "crs":
         return any(grid.stated_crs for grid in held)

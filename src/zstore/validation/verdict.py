@@ -31,7 +31,7 @@ class ClassVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What validation found at `place`, the worst first.
+    """The result of a validation at `place`: its findings, the worst first.
 
     rules    ids of the rules that were checked
     classes  the state of each requirements class
@@ -45,7 +45,7 @@ class Verdict:
     is_deep: bool = False
 
     def count(self, severity: Severity) -> int:
-        """How many findings are that severe."""
+        """The number of findings of that severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
     def is_valid(self, *, strict: bool = False) -> bool:

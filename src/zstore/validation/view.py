@@ -16,7 +16,7 @@ from zstore.base.once import once
 from zstore.conventions.cf import find_mapping
 from zstore.conventions.decoding import read_values
 from zstore.conventions.levels import Grid
-from zstore.conventions.meaning import Meaning, Pyramid, Roles
+from zstore.conventions.meaning import Meaning, Pyramid
 from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold_group
 from zstore.conventions.profiles import Profile
 from zstore.engine.documents import (
@@ -143,12 +143,12 @@ class Hierarchy:
 
     @property
     def wants_all(self) -> bool:
-        """Whether the profile wants all that it has a word for."""
+        """Whether the profile requires all that it describes."""
         return self.profile is not None and self.profile.wants_all
 
     @once
     def meaning(self) -> Meaning:
-        """What the nodes mean."""
+        """The meaning of the nodes."""
         return Meaning()
 
     @property
@@ -160,14 +160,6 @@ class Hierarchy:
     def groups(self) -> list[GroupView]:
         """Every group that can be read."""
         return [node for node in self.nodes if isinstance(node, GroupView)]
-
-    def roles(self, group: Any) -> Roles:
-        """What the arrays of a group are."""
-        return self.meaning.roles(group)
-
-    def grids_of(self, group: Any) -> dict[str, Grid]:
-        """The arrays of data of a group that have a y and an x dimension, by name."""
-        return self.meaning.grids(group)
 
     @once
     def grids(self) -> dict[str, Grid]:

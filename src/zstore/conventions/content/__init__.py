@@ -1,1 +1,1 @@
-"""What the data are of, beside where they lie: when, in which bands, and what a catalogue says of them."""
+"""Facts about the data beside their place: their time, their spectral bands, their entry in a catalogue."""

@@ -155,7 +155,7 @@ def _of_attributes(node: ArrayNode, parent: GroupNode | None, findings: list[Fin
 
 
 def _count(node: ArrayNode) -> int:
-    """How many bands an array holds along its dimension of bands; 1 where it has none."""
+    """The number of bands along an array's dimension of bands; 1 where it has none."""
     for name, length in zip(node.dims or (), node.shape, strict=False):
         if str(name).lower() in BAND_NAMES:
             return length

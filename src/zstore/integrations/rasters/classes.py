@@ -1,4 +1,4 @@
-"""Classes of a band in GDAL's XML, from it and to it: category names, attribute tables, colours.
+"""The classes of a band in GDAL's XML, read and written: category names, attribute tables, colours.
 
 A GeoTIFF holds the colours of its first band only; GDAL reads all else from `.aux.xml` beside the file.
 """
@@ -22,15 +22,15 @@ COUNT, NAME, VALUE, COLOURS = "1", "2", "5", ("6", "7", "8", "9")
 INTEGER, TEXT = "0", "2"
 # Category names are a list from 0 on; of more than these, a table says fewer.
 MOST_NAMES = 256
-# What XML has no way to say; GDAL leaves it out, too.
-UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Characters that XML cannot hold; GDAL leaves them out, too.
+NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse_table(band: ElementTree.Element) -> list[dict[str, Any]]:
     """The columns of a band's attribute table, each with its name, type, usage and values; [] without.
 
-    One of names or colours, that is: others hold what was measured. Counts of cells are left out, as they go
-    stale with the first write.
+    Only of a table with names or colours: others hold measurements. Counts of cells are left out, as they
+    are wrong after the first write.
     """
     table = band.find("GDALRasterAttributeTable")
     if table is None:
@@ -62,7 +62,7 @@ def _pairs(table: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, Any]]:
 
 
 def _named(pairs: Iterable[tuple[Any, Any]]) -> dict[int, str]:
-    """The names that say anything, of values that are integers."""
+    """The names that are not blank, by value, of values that are integers."""
     found: dict[int, str] = {}
     for value, name in pairs:
         with suppress(ValueError):
@@ -72,7 +72,7 @@ def _named(pairs: Iterable[tuple[Any, Any]]) -> dict[int, str]:
 
 
 def write_classes(path: Path, variables: Sequence[Variable]) -> None:
-    """Put what the bands' variables say of classes beside the raster at `path`, to what GDAL wrote there."""
+    """Add the classes of the bands' variables to the `.aux.xml` beside the raster at `path`."""
     beside = path.with_name(f"{path.name}.aux.xml")
     root = ElementTree.parse(beside).getroot() if beside.exists() else ElementTree.Element("PAMDataset")
     said = [(str(number), list(_render(number, said))) for number, said in enumerate(variables, 1)]
@@ -153,4 +153,4 @@ def _render_table(columns: Sequence[Mapping[str, Any]]) -> ElementTree.Element:
 
 
 def _word(value: Any) -> str:
-    return "" if value is None else UNSPEAKABLE.sub("", str(value))
+    return "" if value is None else NOT_XML.sub("", str(value))

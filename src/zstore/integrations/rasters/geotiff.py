@@ -1,4 +1,4 @@
-"""GeoTIFFs made of arrays: their bands, profile and tags, and their data window by window."""
+"""GeoTIFFs written from arrays: their bands, profile and tags, and the data window by window."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from zstore.conventions.variables import colours_of
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.integrations.rasters.classes import write_classes
+from zstore.jobs.plan import Progress
+from zstore.jobs.runner import counter
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.pyramid.boxes import windows
@@ -57,7 +59,7 @@ def zarr_to_raster(
     arrays: Sequence[str] | None = None,
     compress: str | None = "deflate",
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
@@ -87,22 +89,13 @@ def zarr_to_raster(
     dataset = pick_level(levels, level)
     files = [_File.plan(rasterio, dataset, arrays, compress)]
     if driver == "COG":
-        files += [
-            _File.plan(
-                rasterio, coarser, [*dict.fromkeys(b.array.basename for b in files[0].bands)], compress
-            )
-            for coarser in _overviews(dataset, levels[level + 1 :])
-        ]
+        # Levels that are arrays have names of their own.
+        names = [*dict.fromkeys(band.name for band in files[0].bands)] if dataset.is_group else None
+        for coarser in _overviews(dataset, levels[level + 1 :]):
+            files.append(_File.plan(rasterio, coarser, names, compress))
     if not target.parent.is_dir():
         raise StoreError("no directory to write a raster to", path=str(target.parent))
-    total, done = sum(file.cell_count for file in files), 0
-
-    def tell(cells: int) -> None:
-        nonlocal done
-        done += cells
-        if progress is not None:
-            progress(done, total)
-
+    tell = counter(sum(file.cell_count for file in files), progress)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
         try:
             made = [Path(scratch) / f"{number}.tif" for number in range(len(files))]
@@ -153,7 +146,7 @@ class _File:
 
 
 def _overviews(dataset: Dataset, coarser: Sequence[Dataset]) -> Sequence[Dataset]:
-    """The coarser levels, if all of them are of the same ground; the last cells may reach beyond it."""
+    """The coarser levels, if all of them cover the same ground; their last cells may reach beyond it."""
     fine = dataset.geo.affine
     for level in coarser:
         coarse = level.geo.affine
@@ -192,25 +185,28 @@ def _make_cog(rasterio: ModuleType, made: Sequence[Path], file: _File, compress:
 
 
 def usual_colours(count: int) -> list[str]:
-    """What the bands of a file are where nothing says that they are colours."""
+    """The colour interpretations of a file's bands where nothing states others."""
     return ["gray", *["undefined"] * (count - 1)][:count]
 
 
 @dataclass(frozen=True)
 class _Band:
-    """One band to write: the array, and the item of its third dimension, if it has one."""
+    """One band to write: an array of a dataset, and the item of its third dimension, if it has one."""
 
-    array: Array
-    axes: tuple[int, int]
-    item: int | None
-    variable: Variable
+    dataset: Dataset
+    name: str
+    item: int | None = None
+
+    @property
+    def array(self) -> Array:
+        return self.dataset.arrays[self.name]
+
+    @property
+    def variable(self) -> Variable:
+        return self.dataset.geo.variables[self.name]
 
     def read(self, window: tuple[slice, slice]) -> np.ndarray[Any, Any]:
-        region: list[Any] = [self.item] * self.array.ndim
-        for axis, part in zip(self.axes, window, strict=True):
-            region[axis] = part
-        found: np.ndarray[Any, Any] = self.array[tuple(region)]
-        return found if self.axes[0] < self.axes[1] else found.T
+        return self.dataset.read(self.name, window, self.item)
 
 
 def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
@@ -227,7 +223,7 @@ def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
             raise UnsupportedError(f"{name!r} has {array.ndim} dimensions; {expected}", path=dataset.place)
         third = [n for axis, n in enumerate(array.shape) if axis not in axes]
         items: list[int | None] = list(range(third[0])) if third else [None]
-        bands += [_Band(array, axes, item, dataset.geo.variables[name]) for item in items]
+        bands += [_Band(dataset, name, item) for item in items]
     return bands
 
 
@@ -236,18 +232,15 @@ def _find_mask(dataset: Dataset, bands: Sequence[_Band]) -> _Band | None:
     name = find_mask(dataset)
     if name is None or is_alpha(dataset.geo.variables[name]):
         return None
-    array = dataset.arrays[name]
-    if array.basename in {band.array.basename for band in bands}:
-        return None
-    return _Band(array, dataset.axes(name), None, dataset.geo.variables[name])
+    return None if name in {band.name for band in bands} else _Band(dataset, name)
 
 
 def _plan_file(
     rasterio: ModuleType, dataset: Dataset, bands: Sequence[_Band], compress: str | None
 ) -> dict[str, Any]:
-    """What the file as a whole is: one data type, one nodata, one place."""
-    kinds = {band.array.dtype.name: band.array.basename for band in bands}
-    holes = {repr(band.variable.nodata): band.array.basename for band in bands}
+    """The profile of the whole file for rasterio: one data type, one nodata, one place."""
+    kinds = {band.array.dtype.name: band.name for band in bands}
+    holes = {repr(band.variable.nodata): band.name for band in bands}
     for what, found in (("data types", kinds), ("nodata values", holes)):
         if len(found) != 1:
             listed = ", ".join(f"{value} ({name})" for value, name in found.items())
@@ -289,7 +282,7 @@ def _plan_file(
 
 
 def _check_compression(rasterio: ModuleType, profile: Mapping[str, Any], place: str) -> None:
-    """Try the compression on one cell: one that GDAL does not know it leaves out, with a line in its log."""
+    """Check the compression on one cell: of one that it does not know, GDAL only writes a line in its log."""
     compress = str(profile["compress"])
     kept = ("count", "dtype", "compress", "photometric")
     one = {"driver": "GTiff", "width": 1, "height": 1, **{k: profile[k] for k in kept if k in profile}}
@@ -338,7 +331,7 @@ def _is_palette(bands: Sequence[_Band]) -> bool:
 
 
 def _colours(bands: Sequence[_Band]) -> list[str]:
-    """What each band is to whoever shows it: its own word, where GDAL has that, or the usual."""
+    """The colour interpretation of each band: the stated one, where GDAL has it, or the usual."""
     import rasterio.enums
 
     known = rasterio.enums.ColorInterp.__members__
@@ -358,7 +351,7 @@ def _copy_bands(raster: Any, bands: Sequence[_Band], mask: _Band | None, tell: C
     unit = (TILE_LENGTH, TILE_LENGTH)
     for band in bands:
         lengths = band.array.shards or band.array.chunks
-        y, x = (lengths[axis] for axis in band.axes)
+        y, x = (lengths[axis] for axis in band.dataset.axes(band.name))
         unit = (lcm(unit[0], y), lcm(unit[1], x)) if max(y, x) <= CHUNK_LENGTH else unit
     for window in windows(
         (raster.height, raster.width), unit, sum(band.array.dtype.itemsize for band in bands)

@@ -1,4 +1,4 @@
-"""When a raster is of: by its name, by one of its tags, or as the caller says."""
+"""The time of a raster: by its name, by one of its tags, or as the caller says."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def read_moments(
     if isinstance(times, str):
         pattern = _pattern(times) if "%" in times else None
         found = [
-            _by_tag(name, held, times) if pattern is None else _by_names(name, (pattern,), times)
+            _by_tag(name, held, times) if pattern is None else _by_name(name, (pattern,), times)
             for name, held in zip(names, tags, strict=True)
         ]
     elif times is None:
-        found = [_by_names(name, USUAL, None) for name in names]
+        found = [_by_name(name, USUAL, None) for name in names]
     else:
         if len(times) != len(names):
             raise MetadataError(f"{len(times)} times are given; expected {len(names)}, one for each raster")
@@ -72,6 +72,7 @@ def read_moments(
 
 
 def _pattern(text: str) -> re.Pattern[str]:
+    """The regular expression of a pattern with strptime's directives, "*" and "?"."""
     made, at = "", 0
     while at < len(text):
         character = text[at]
@@ -90,7 +91,8 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(made)
 
 
-def _by_names(name: str, patterns: Sequence[re.Pattern[str]], stated: str | None) -> np.datetime64:
+def _by_name(name: str, patterns: Sequence[re.Pattern[str]], stated: str | None) -> np.datetime64:
+    """The one date in a name; `stated` is the pattern as the caller wrote it, for the message."""
     found: dict[np.datetime64, str] = {}
     for pattern in patterns:
         for match in pattern.finditer(name):
@@ -121,6 +123,7 @@ def _moment(parts: Mapping[str, str | None]) -> np.datetime64 | None:
 
 
 def _by_tag(name: str, tags: Mapping[str, str], tag: str) -> np.datetime64:
+    """The date that a tag of the raster states."""
     if tag not in tags:
         known = ", ".join(sorted(tags)) or "none"
         raise MetadataError(f"raster {name!r} has no tag {tag!r}; it has {known}")
@@ -128,6 +131,7 @@ def _by_tag(name: str, tags: Mapping[str, str], tag: str) -> np.datetime64:
 
 
 def _by_value(value: Any, what: str) -> np.datetime64:
+    """The date that a value is; `what` names it in the message."""
     if isinstance(value, str) and (match := TIFF_DATE.fullmatch(value)):
         value = f"{match[1]}-{match[2]}-{match[3]}T{match[4] or '00:00:00'}"
     elif isinstance(value, str):

@@ -1,4 +1,4 @@
-"""NetCDF and HDF5 files turned into Zarr: every variable as it is stored, window by window.
+"""Conversion of NetCDF and HDF5 files into Zarr: every variable as it is stored, window by window.
 
 Values stay packed, times stay numbers, attributes stay as they are; groups become groups, dimensions names.
 What xarray then decodes of the Zarr is what it decodes of the file.
@@ -22,7 +22,9 @@ from zstore.extensions.extras import optional
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
 from zstore.integrations.rasters.targets import begin_in, open_place
+from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
+from zstore.jobs.runner import counter
 from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
@@ -33,7 +35,6 @@ from zstore.pyramid.levels import rehearse
 from zstore.storage.base import Store
 from zstore.storage.url import with_storage_options
 
-Progress: TypeAlias = Callable[[int, int], None]
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -102,27 +103,14 @@ def netcdf_to_zarr(
         store, base, held = open_place(target, zarr_format)
         said = {"source": os.fspath(source)}
         job = begin_in(
-            store,
-            base,
-            held,
-            zarr_format,
-            "netcdf_to_zarr",
-            said,
-            sources=[said["source"]],
+            store, base, held, zarr_format, "netcdf_to_zarr", said, sources=[said["source"]],
             overwrite=overwrite,
-        )
+        )  # fmt: skip
         nodes = NewNodes(store, base, zarr_format)
         for path in filter(None, groups):
             if held is not None and path in held:
                 held.require_group(path)
-        total, done = sum(prod(plan["shape"]) for plan in plans.values()), 0
-
-        def tell(count: int) -> None:
-            nonlocal done
-            done += count
-            if progress is not None:
-                progress(done, total)
-
+        tell = counter(sum(prod(plan["shape"]) for plan in plans.values()), progress)
         for path, plan in plans.items():
             variable = groups[path.rpartition("/")[0]].variables[path.rpartition("/")[2]]
             if held is not None and path in held:
@@ -243,7 +231,7 @@ def _attribute(found: Mapping[str, Any], name: str, where: str) -> Any:
 def plan_variable(
     variable: Any, where: str, zarr_format: ZarrFormat, chunks: Lengths, shards: Lengths, compressors: Any
 ) -> dict[str, Any]:
-    """What `create_array` takes for a variable.
+    """The arguments of `create_array` for a variable.
 
     Raises
         UnsupportedError: a type that Zarr has not.
@@ -283,7 +271,7 @@ def plan_variable(
 
 
 def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
-    """The dtype of a variable's items, and what attributes say of it."""
+    """(dtype of a variable's items, attributes that go with it: the flags of an enumeration)."""
     if isinstance(variable, ClassicVariable):
         return variable.dtype, {}
     import h5py
@@ -319,6 +307,7 @@ def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _own_chunks(variable: Any, dtype: Any) -> Any:
+    """The file's own chunks, where Zarr stores chunks of that size well; else "auto"."""
     own = variable.chunks
     if own is None:
         return "auto"

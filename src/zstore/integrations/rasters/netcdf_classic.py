@@ -39,7 +39,7 @@ _library = threading.Lock()
 
 @dataclass(frozen=True)
 class ClassicVariable:
-    """One variable: what the file says of it, and its items by window, as they are stored."""
+    """One variable of a file: its shape, dimensions, dtype and attributes, and its stored items by window."""
 
     shape: tuple[int, ...]
     dimensions: tuple[str, ...]
@@ -110,7 +110,7 @@ class ClassicFile:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the values of a file lie.
+    """The places of a file's values.
 
     record_count, record_step  how many records there are, and how many bytes lie from one to the next
     places                     of each variable, in the file's order: where its items begin, the bytes of all
@@ -127,7 +127,7 @@ class Layout:
 
 
 def measure(path: str) -> Layout:
-    """Where the values lie in a file that holds all that its header announces.
+    """The layout of a file, which is checked to hold all that its header announces.
 
     Raises
         StoreError: the file is cut short, or its header damaged.
@@ -150,7 +150,7 @@ def measure(path: str) -> Layout:
 
 
 class _Header:
-    """Where values lie, by the beginning of a file; whether all else in it is right, the library says.
+    """The header of a file, read as far as it says where values lie; the library checks all else.
 
     Raises
         ValueError, IndexError: it ends too early, or says what no header can.
@@ -204,7 +204,7 @@ class _Header:
         return range(self._count())
 
     def _skip(self, item_size: int = 1) -> None:
-        """Pass over a count, and so many items."""
+        """Skip a count, and as many items."""
         size = self._count() * item_size
         self.at += -(-size // ALIGNMENT) * ALIGNMENT
 

@@ -1,4 +1,4 @@
-"""Rasters that GDAL reads, turned into Zarr window by window."""
+"""Conversion of a raster that GDAL reads into Zarr."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.integrations.rasters.classes import parse_categories, parse_table
 from zstore.integrations.rasters.geotiff import WIDE, usual_colours
 from zstore.integrations.rasters.writing import (
-    Described,
-    Part,
-    Progress,
+    Description,
+    PlacedRaster,
     RasterPath,
     RasterWarning,
+    WriteOptions,
     open_raster,
     write_rasters,
 )
+from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
@@ -66,8 +67,7 @@ def raster_to_zarr(
 
     levels     0: a plain group; a number or None: a pyramid, with the raster as level "0" (`build_pyramid`)
     bands      from 1; None for all
-    profile    what the documents are for, where it is not all readers together: one of
-               `zstore.conventions.profiles.PROFILES`
+    profile    one of `zstore.conventions.profiles.PROFILES`; None: for all readers together
     packing    "codecs": bands with a scale and an offset become floats that codecs pack (`scale_offset` and
                `cast_value`, Zarr v3), nodata NaN among them; what is stored is as small
     progress   called with (cells done, cells to do)
@@ -83,24 +83,14 @@ def raster_to_zarr(
     """
     with open_raster(source) as raster:
         found = describe_raster(raster, os.fspath(source), bands)
-    return write_rasters(
-        found,
-        target,
-        zarr_format=zarr_format,
-        chunks=chunks,
-        shards=shards,
-        compressors=compressors,
-        levels=levels,
-        method=method,
-        overwrite=overwrite,
-        profile=profile,
-        packing=packing,
-        progress=progress,
+    options = WriteOptions(
+        zarr_format, chunks, shards, compressors, levels, method, overwrite, profile, packing, progress
     )
+    return write_rasters(found, target, options)
 
 
-def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) -> Described:
-    """What an open raster says of itself.
+def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) -> Description:
+    """The description of one open raster.
 
     Raises, warns
         as `raster_to_zarr`.
@@ -137,7 +127,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
     attributes: dict[str, Any] = {"bands": names, **({"tags": tags} if tags else {})}
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
-    return Described(geo, (Part(path, geo.shape, tuple(pairs)),), attributes)
+    return Description(geo, (PlacedRaster(path, geo.shape, tuple(pairs)),), attributes)
 
 
 def _affine(raster: Any, path: str) -> Affine | None:
@@ -155,7 +145,7 @@ def _affine(raster: Any, path: str) -> Affine | None:
 
 
 def choose_names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str]:
-    """One name per band: its description as far as it makes a name, and one of its own."""
+    """A name for each band that no other has: its description where that makes a name, else its number."""
     names: list[str] = []
     for description, band in zip(wanted, bands, strict=True):
         name = re.sub(r"[^\w.-]+", "_", description or "").strip("_.-")
@@ -217,7 +207,7 @@ def _variable(raster: Any, band: int, path: str, usual_colour: str, vrt: Element
 
 
 def _vrt_bands(raster: Any) -> list[ElementTree.Element]:
-    """What GDAL says of each band and rasterio has no word for, as GDAL's XML."""
+    """GDAL's XML of each band, which has what rasterio does not give."""
     from rasterio import shutil
     from rasterio.io import MemoryFile
 

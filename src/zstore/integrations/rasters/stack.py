@@ -1,4 +1,4 @@
-"""Many rasters as one group: stacked along time, band beside band, or laid side by side on one grid."""
+"""Conversion of many rasters into one group: along time, band beside band, or as a mosaic on one grid."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from zstore.conventions.content.timeaxis import TimeAxis
-from zstore.conventions.model import Affine, Variable
+from zstore.conventions.model import Variable
 from zstore.conventions.packing import Packing
 from zstore.errors import MetadataError
 from zstore.integrations.rasters.moments import Times, read_moments
 from zstore.integrations.rasters.raster import TILE_LENGTH, choose_names, describe_raster
 from zstore.integrations.rasters.writing import (
-    Described,
-    Part,
-    Progress,
+    Description,
+    PlacedRaster,
     RasterPath,
+    WriteOptions,
     open_raster,
     write_rasters,
 )
+from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
@@ -92,44 +93,34 @@ def rasters_to_zarr(
         joined = _along_time(found, tags, times)
     else:
         joined = _beside(found) if stack == "bands" else _mosaic(found)
-    return write_rasters(
-        joined,
-        target,
-        zarr_format=zarr_format,
-        chunks=chunks,
-        shards=shards,
-        compressors=compressors,
-        levels=levels,
-        method=method,
-        overwrite=overwrite,
-        profile=profile,
-        packing=packing,
-        progress=progress,
+    options = WriteOptions(
+        zarr_format, chunks, shards, compressors, levels, method, overwrite, profile, packing, progress
     )
+    return write_rasters(joined, target, options)
 
 
-def _along_time(found: Sequence[Described], tags: Sequence[Mapping[str, str]], times: Times) -> Described:
+def _along_time(found: Sequence[Description], tags: Sequence[Mapping[str, str]], times: Times) -> Description:
     first = found[0]
     for other in found[1:]:
         _check_place(first, other)
         _check_bands(first, other)
-    moments = read_moments([PurePath(part.path).name for part in _parts(found)], tags, times)
+    moments = read_moments([PurePath(part.path).name for part in _rasters(found)], tags, times)
     order = np.argsort(moments)
     axis = TimeAxis.from_dates(moments[order])
-    parts = _parts(found)
+    parts = _rasters(found)
     placed = tuple(replace(parts[old], place=(new,)) for new, old in enumerate(order))
     dimensions = (axis.name, *first.geo.dimensions)
     variables = {name: replace(v, dimensions=dimensions) for name, v in _common_variables(found).items()}
-    return Described(replace(first.geo, variables=variables, time=axis), placed, _common_attributes(found))
+    return Description(replace(first.geo, variables=variables, time=axis), placed, _common_attributes(found))
 
 
-def _beside(found: Sequence[Described]) -> Described:
+def _beside(found: Sequence[Description]) -> Description:
     first = found[0]
     variables: dict[str, Variable] = {}
-    parts: list[Part] = []
+    parts: list[PlacedRaster] = []
     for index, described in enumerate(found):
         _check_place(first, described)
-        (part,) = described.parts
+        (part,) = described.rasters
         stem = PurePath(part.path).stem
         named = [described.geo.variables[name].long_name or "" for _, name in part.bands]
         own = [
@@ -148,10 +139,10 @@ def _beside(found: Sequence[Described]) -> Described:
         **_common_attributes(found),
         "bands": [n for part in parts for band, n in part.bands if band],
     }
-    return Described(replace(first.geo, variables=variables), tuple(parts), attributes)
+    return Description(replace(first.geo, variables=variables), tuple(parts), attributes)
 
 
-def _mosaic(found: Sequence[Described]) -> Described:
+def _mosaic(found: Sequence[Description]) -> Description:
     first = found[0]
     corners = []
     for described in found:
@@ -160,44 +151,39 @@ def _mosaic(found: Sequence[Described]) -> Described:
     top, left = (min(corner[axis] for corner in corners) for axis in (0, 1))
     parts = tuple(
         replace(part, corner=(row - top, column - left))
-        for part, (row, column) in zip(_parts(found), corners, strict=True)
+        for part, (row, column) in zip(_rasters(found), corners, strict=True)
     )
     shape = tuple(max(p.corner[axis] + p.shape[axis] for p in parts) for axis in (0, 1))
-    affine = first.geo.affine
-    if affine is not None:
-        affine = affine._replace(
-            c=affine.c + affine.a * left + affine.b * top, f=affine.f + affine.d * left + affine.e * top
-        )
+    affine = None if first.geo.affine is None else first.geo.affine.moved(left, top)
     variables = _common_variables(found)
-    has_mask = any(band == 0 for band, _ in first.parts[0].bands)
+    has_mask = any(band == 0 for band, _ in first.rasters[0].bands)
     if not has_mask and any(v.nodata is None for v in variables.values()) and not _covers(parts, shape):
         # Without a nodata value, a mask says which cells no raster covers.
         (name,) = choose_names([*variables, "mask"], [0] * len(variables) + [1])[len(variables) :]
         variables[name] = Variable(np.dtype("u1"), flag_values=MASK_VALUES, flag_meanings=MASK_MEANINGS)
         parts = tuple(replace(part, bands=(*part.bands, (0, name))) for part in parts)
     geo = replace(first.geo, affine=affine, shape=(shape[0], shape[1]), variables=variables)
-    return Described(geo, parts, _common_attributes(found))
+    return Description(geo, parts, _common_attributes(found))
 
 
-def _parts(found: Sequence[Described]) -> list[Part]:
-    return [part for described in found for part in described.parts]
+def _rasters(found: Sequence[Description]) -> list[PlacedRaster]:
+    return [raster for described in found for raster in described.rasters]
 
 
-def _corner(first: Described, other: Described) -> tuple[int, int]:
-    """Where the raster's first cell lies, in rows and columns of the first raster."""
+def _corner(first: Description, other: Description) -> tuple[int, int]:
+    """(row, column) of the first raster at which another one begins."""
     a, b = first.geo.affine, other.geo.affine
     if first.geo.crs != other.geo.crs:
         raise _differ(first, other, "CRSs", first.geo.crs, other.geo.crs)
     if a is None or b is None:
         raise MetadataError(
             "a raster without an affine has no place in a mosaic",
-            path=(first if a is None else other).parts[0].path,
+            path=(first if a is None else other).rasters[0].path,
         )
-    column, row = _cell_of(a, b.c, b.f)
+    column, row = a.cell_at(b.c, b.f)
     # The opposite corner as well: cells of nearly the same size drift apart.
     height, width = other.geo.shape
-    x, y = b.a * width + b.b * height + b.c, b.d * width + b.e * height + b.f
-    far_column, far_row = _cell_of(a, x, y)
+    far_column, far_row = a.cell_at(*b.at(width, height))
     whole = (round(row), round(column))
     drift = max(
         abs(row - whole[0]),
@@ -207,24 +193,15 @@ def _corner(first: Described, other: Described) -> tuple[int, int]:
     )
     if drift > ALIGNMENT:
         raise MetadataError(
-            f"cells of the raster are {drift:.4g} of a cell away from those of {first.parts[0].path!r}; "
+            f"cells of the raster are {drift:.4g} of a cell away from those of {first.rasters[0].path!r}; "
             "expected one grid (gdalwarp -tap -tr gives rasters one)",
-            path=other.parts[0].path,
+            path=other.rasters[0].path,
         )
     return whole
 
 
-def _cell_of(affine: Affine, x: float, y: float) -> tuple[float, float]:
-    """(column, row) of a place on the ground."""
-    determinant = affine.a * affine.e - affine.b * affine.d
-    east, south = x - affine.c, y - affine.f
-    return (affine.e * east - affine.b * south) / determinant, (
-        affine.a * south - affine.d * east
-    ) / determinant
-
-
-def _covers(parts: Sequence[Part], shape: Sequence[int]) -> bool:
-    """Whether every cell lies in some part: looked at in the rectangles that the parts' edges cut."""
+def _covers(parts: Sequence[PlacedRaster], shape: Sequence[int]) -> bool:
+    """Whether the rasters cover all cells: of every rectangle between their edges, one look is enough."""
     edges = [
         sorted(
             {
@@ -248,8 +225,8 @@ def _covers(parts: Sequence[Part], shape: Sequence[int]) -> bool:
     return bool(covered.all())
 
 
-def _check_place(first: Described, other: Described) -> None:
-    """Refuse a raster that does not lie cell upon cell with the first."""
+def _check_place(first: Description, other: Description) -> None:
+    """Refuse a raster whose cells are not those of the first one."""
     if first.geo.shape != other.geo.shape:
         raise _differ(first, other, "shapes", first.geo.shape, other.geo.shape)
     if first.geo.crs != other.geo.crs:
@@ -260,10 +237,10 @@ def _check_place(first: Described, other: Described) -> None:
         raise _differ(first, other, "affines", tuple(first.geo.affine), other.geo.affine)
 
 
-def _check_bands(first: Described, other: Described) -> None:
+def _check_bands(first: Description, other: Description) -> None:
     """Refuse a raster whose bands are not those of the first."""
-    if first.parts[0].bands != other.parts[0].bands:
-        names = [[name for _, name in described.parts[0].bands] for described in (first, other)]
+    if first.rasters[0].bands != other.rasters[0].bands:
+        names = [[name for _, name in described.rasters[0].bands] for described in (first, other)]
         raise _differ(first, other, "bands", *names)
     for name, mine in first.geo.variables.items():
         theirs = other.geo.variables[name]
@@ -273,14 +250,14 @@ def _check_bands(first: Described, other: Described) -> None:
                 raise _differ(first, other, f"{what.replace('_', ' ')}s of {name!r}", a, b)
 
 
-def _differ(first: Described, other: Described, what: str, a: Any, b: Any) -> MetadataError:
+def _differ(first: Description, other: Description, what: str, a: Any, b: Any) -> MetadataError:
     return MetadataError(
-        f"rasters have different {what}: {b} here, {a} in {first.parts[0].path!r}; expected the same",
-        path=other.parts[0].path,
+        f"rasters have different {what}: {b} here, {a} in {first.rasters[0].path!r}; expected the same",
+        path=other.rasters[0].path,
     )
 
 
-def _common_variables(found: Sequence[Described]) -> dict[str, Variable]:
+def _common_variables(found: Sequence[Description]) -> dict[str, Variable]:
     """The first raster's variables, with those attributes that all of them have alike."""
     first, *others = [described.geo.variables for described in found]
     return {
@@ -292,13 +269,13 @@ def _common_variables(found: Sequence[Described]) -> dict[str, Variable]:
     }
 
 
-def _common_attributes(found: Sequence[Described]) -> dict[str, Any]:
+def _common_attributes(found: Sequence[Description]) -> dict[str, Any]:
     first, *others = [described.attributes for described in found]
     return _common(first, others)
 
 
 def _common(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The members that are in all mappings with the same value; of tags, each for itself."""
+    """The members that all mappings have with the same value; `tags` are compared one by one."""
     kept = {}
     for name, value in first.items():
         if name == "tags":

@@ -1,4 +1,4 @@
-"""Where files become Zarr: a new group, or one that is there and takes what they hold."""
+"""The targets of conversions from files: a new group, or one that is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zstore.storage.url import open_store
 
 
 def open_place(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Store, str, Group | None]:
-    """(the store, the path in it, the group that is given).
+    """(store, path in it, the group if one was given).
 
     Raises
         MetadataError: that group has another format.
@@ -42,7 +42,7 @@ def begin_in(
     sources: Sequence[str],
     overwrite: bool,
 ) -> Job:
-    """Say that the work begins, in the group that is held, or in place of what is there (with `overwrite`).
+    """Record that a job begins, in the given group, or in place of what is there (with `overwrite`).
 
     Raises
         StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be

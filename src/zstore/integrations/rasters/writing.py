@@ -1,11 +1,11 @@
-"""Rasters written to Zarr: one or many, window by window, into the arrays of one group."""
+"""Writing of rasters to Zarr: one or many, window by window, into the arrays of one group."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -23,6 +23,8 @@ from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
 from zstore.integrations.rasters.geotiff import import_rasterio
 from zstore.integrations.rasters.targets import begin_in, open_place
+from zstore.jobs.plan import Progress
+from zstore.jobs.runner import counter
 from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
@@ -34,7 +36,6 @@ from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
 from zstore.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
 from zstore.storage.base import join_key
 
-Progress: TypeAlias = Callable[[int, int], None]
 RasterPath: TypeAlias = str | os.PathLike[str]
 Window: TypeAlias = tuple[slice, slice]
 
@@ -44,8 +45,8 @@ class RasterWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Part:
-    """One raster of those that are written together.
+class PlacedRaster:
+    """One of the rasters that are written together, and its place in their arrays.
 
     shape    (y, x) of the raster itself
     bands    (band number, array name), 0 for the mask
@@ -61,15 +62,15 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Described:
-    """What rasters say of themselves together: geography, the group's attributes, and where each one goes."""
+class Description:
+    """Rasters as one group: their model, the attributes of the group, and each raster's place."""
 
     geo: GeoModel
-    parts: tuple[Part, ...]
+    rasters: tuple[PlacedRaster, ...]
     attributes: dict[str, Any]
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """Of an array: that of the grid, behind the length of the time axis where it has one."""
+        """The shape of an array: that of the grid, behind the length of the time axis where it has one."""
         time = self.geo.time
         is_stacked = time is not None and time.name in self.geo.variables[name].dimensions
         return (len(time.values), *self.geo.shape) if time is not None and is_stacked else self.geo.shape
@@ -111,38 +112,41 @@ def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
             raise StoreError(f"raster cannot be read: {reason}", path=path) from error
 
 
-def write_rasters(
-    found: Described,
-    target: Group | PlaceLike,
-    *,
-    zarr_format: ZarrFormat,
-    chunks: int | tuple[int, int],
-    shards: int | tuple[int, int] | None,
-    compressors: Any,
-    levels: int | None,
-    method: str,
-    overwrite: bool,
-    profile: str | None,
-    packing: Packing,
-    progress: Progress | None,
-) -> Group:
-    """The group at `target` with all that was described; the parameters are those of `raster_to_zarr`."""
-    check_packing_kind(packing, zarr_format)
+@dataclass(frozen=True)
+class WriteOptions:
+    """The options of writing rasters, which are the parameters of `raster_to_zarr`."""
+
+    zarr_format: ZarrFormat
+    chunks: int | tuple[int, int]
+    shards: int | tuple[int, int] | None
+    compressors: Any
+    levels: int | None
+    method: str
+    overwrite: bool
+    profile: str | None
+    packing: Packing
+    progress: Progress | None
+
+
+def write_rasters(found: Description, target: Group | PlaceLike, options: WriteOptions) -> Group:
+    """The group at `target` with all rasters that are described."""
+    zarr_format, levels = options.zarr_format, options.levels
+    check_packing_kind(options.packing, zarr_format)
     by_codecs = {
         name: packed
-        for name, variable in (found.geo.variables if packing == "codecs" else {}).items()
+        for name, variable in (found.geo.variables if options.packing == "codecs" else {}).items()
         if (packed := pack_by_codecs(variable)) is not None
     }
     variables = {**found.geo.variables, **{name: packed.variable for name, packed in by_codecs.items()}}
     found = replace(found, geo=replace(found.geo, variables=variables))
-    documents, _ = render_geo(found.geo, zarr_format, profile=profile)
+    documents, _ = render_geo(found.geo, zarr_format, profile=options.profile)
     plans: dict[str, dict[str, Any]] = {
         name: {
             "shape": found.shape_of(name),
             "dtype": variable.dtype,
-            "chunks": _cut(chunks, variable.dimensions),
-            "shards": _cut(shards, variable.dimensions),
-            "compressors": compressors,
+            "chunks": _lengths(options.chunks, variable.dimensions),
+            "shards": _lengths(options.shards, variable.dimensions),
+            "compressors": options.compressors,
             "fill_value": documents[name]["fill_value"],
             "attributes": documents[name]["attributes"],
             "dimension_names": variable.dimensions or found.geo.dimensions,
@@ -153,7 +157,7 @@ def write_rasters(
         plans[name] |= {"filters": packed.filters, "fill_value": packed.fill_value}
     for plan in plans.values():
         rehearse(zarr_format, plan)
-    resamplers.resolve(method)
+    resamplers.resolve(options.method)
     store, base, held = open_place(target, zarr_format)
     below = "" if levels == 0 else "0"
     names = [below] if below else list(plans)
@@ -161,25 +165,25 @@ def write_rasters(
     if taken and held is not None:
         expected = "expected a group without them"
         raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=place_of(held))
-    said = {"sources": [part.path for part in found.parts]}
+    said = {"sources": [raster.path for raster in found.rasters]}
     job = begin_in(
-        store, base, held, zarr_format, "raster_to_zarr", said, sources=said["sources"], overwrite=overwrite
-    )
+        store, base, held, zarr_format, "raster_to_zarr", said, sources=said["sources"],
+        overwrite=options.overwrite,
+    )  # fmt: skip
     share = 1 if levels == 0 else 2
-    total = share * sum(prod(part.shape) * len(part.bands) for part in found.parts)
-    tell = progress or (lambda done, total: None)
+    total = share * sum(prod(raster.shape) * len(raster.bands) for raster in found.rasters)
+    tell = counter(total, options.progress)
     nodes = NewNodes(store, base, zarr_format)
     draft_auxiliaries(None if below else held, nodes, documents, "", below)
     arrays = {name: nodes.add_array(join_key(below, name), **plan) for name, plan in plans.items()}
-    bands = {name for part in found.parts for band, name in part.bands if band}
+    bands = {name for raster in found.rasters for band, name in raster.bands if band}
     bare = {name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format)}
-    done, filled = 0, dict[str, Array]()
-    laid = defaultdict[tuple[int, ...], list[Part]](list)
-    for part in found.parts:
-        for cells in _write_part(part, laid[part.place], arrays, by_codecs, bare, filled):
-            done += cells
-            tell(done, total)
-        laid[part.place].append(part)
+    filled = dict[str, Array]()
+    laid = defaultdict[tuple[int, ...], list[PlacedRaster]](list)
+    for raster in found.rasters:
+        for cells in _write_raster(raster, laid[raster.place], arrays, by_codecs, bare, filled):
+            tell(cells)
+        laid[raster.place].append(raster)
     _warn_of_gdal(found, filled)
     placed = documents[""]["attributes"]
     if held is None or below:
@@ -193,14 +197,14 @@ def write_rasters(
         create_auxiliaries(root, documents, "")
         root.attrs.put(join_attributes({**root.attrs, **found.attributes}, placed))
     if below:
-        half = total // share
+        half, progress = total // share, options.progress
         root = build_pyramid(
             root["0"],
             root,
             levels=levels,
-            method=method,
-            profile=profile,
-            progress=lambda done, of: tell(half + half * done // of, total),
+            method=options.method,
+            profile=options.profile,
+            progress=None if progress is None else lambda done, of: progress(half + half * done // of, total),
         )
     else:
         root = root.consolidate()
@@ -208,17 +212,17 @@ def write_rasters(
     return root
 
 
-def _cut(lengths: Any, dimensions: Sequence[str]) -> Any:
-    """Chunks of one item along every dimension before y and x."""
+def _lengths(lengths: Any, dimensions: Sequence[str]) -> Any:
+    """Lengths of chunks or shards along all dimensions: 1 along those before y and x."""
     if lengths is None or not dimensions:
         return lengths
     pair = (lengths, lengths) if isinstance(lengths, int) else tuple(lengths)
     return (*(1 for _ in dimensions[:-2]), *pair)
 
 
-def _warn_of_gdal(found: Described, filled: Mapping[str, Array]) -> None:
-    """Tell of what GDAL, which could read the raster, will read otherwise as Zarr."""
-    path = found.parts[0].path
+def _warn_of_gdal(found: Description, filled: Mapping[str, Array]) -> None:
+    """Warn of what GDAL reads differently in the Zarr than in the raster."""
+    path = found.rasters[0].path
     if filled:
         fills = ", ".join(f"{filled[name].fill_value} of {name!r}" for name in sorted(filled))
         text = f"raster {path!r} has no nodata: in Zarr v3, GDAL takes the fill value for it ({fills})"
@@ -228,27 +232,27 @@ def _warn_of_gdal(found: Described, filled: Mapping[str, Array]) -> None:
         warnings.warn(RasterWarning(text), stacklevel=4)
 
 
-def _write_part(
-    part: Part,
-    earlier: Sequence[Part],
+def _write_raster(
+    placed: PlacedRaster,
+    earlier: Sequence[PlacedRaster],
     arrays: Mapping[str, Array],
     by_codecs: Mapping[str, Packed],
     bare: Container[str],
     filled: dict[str, Array],
 ) -> Iterator[int]:
-    """Write one raster over the `earlier` ones of its place, and give how many cells each step wrote.
+    """Write one raster over the `earlier` ones of its place; gives the number of cells of each window.
 
     Into `filled` go those of the `bare` arrays, which have no nodata, that have cells of their fill value.
     """
-    packed = [by_codecs.get(name) for _, name in part.bands]
-    mine = [(band, arrays[name]) for band, name in part.bands]
+    packed = [by_codecs.get(name) for _, name in placed.bands]
+    mine = [(band, arrays[name]) for band, name in placed.bands]
     first = mine[0][1]
     unit = (first.shards or first.chunks)[-2:]
-    below = [other for other in earlier if _meet(other, part)]
-    with open_raster(part.path) as raster:
+    below = [other for other in earlier if _overlap(other, placed)]
+    with open_raster(placed.path) as raster:
 
         def read() -> Iterator[tuple[Window, list[Any], list[Any]]]:
-            for window in _windows(part, unit, sum(array.dtype.itemsize for _, array in mine)):
+            for window in _windows(placed, unit, sum(array.dtype.itemsize for _, array in mine)):
                 place = tuple((piece.start, piece.stop) for piece in window)
                 blocks = [
                     raster.read(b, window=place) if b else raster.dataset_mask(window=place) for b, _ in mine
@@ -265,32 +269,32 @@ def _write_part(
             for window, blocks, valid in found:
                 region = tuple(
                     slice(piece.start + at, piece.stop + at)
-                    for piece, at in zip(window, part.corner, strict=True)
+                    for piece, at in zip(window, placed.corner, strict=True)
                 )
                 for index, ((_, array), block) in enumerate(zip(mine, blocks, strict=True)):
                     if (codecs := packed[index]) is not None:
                         block = codecs.unpack(block)
-                    where = (*(part.place if array.ndim > 2 else ()), *region)
+                    where = (*(placed.place if array.ndim > 2 else ()), *region)
                     if valid and not valid[index].all():
                         block = np.where(valid[index], block, array[where])
                     array[where] = block
-                    name = part.bands[index][1]
+                    name = placed.bands[index][1]
                     if name in bare and name not in filled and (block == array.fill_value).any():
                         filled[name] = array
                 yield sum(block.size for block in blocks)
 
 
-def _meet(a: Part, b: Part) -> bool:
+def _overlap(a: PlacedRaster, b: PlacedRaster) -> bool:
     return all(
         at < other + size and other < at + length
         for at, length, other, size in zip(a.corner, a.shape, b.corner, b.shape, strict=True)
     )
 
 
-def _windows(part: Part, unit: tuple[int, ...], item_size: int) -> Iterator[Window]:
+def _windows(placed: PlacedRaster, unit: tuple[int, ...], item_size: int) -> Iterator[Window]:
     """Windows of the raster that end where the chunks of the arrays do."""
-    skip = (part.corner[0] % unit[0], part.corner[1] % unit[1])
-    shape = (part.shape[0] + skip[0], part.shape[1] + skip[1])
+    skip = (placed.corner[0] % unit[0], placed.corner[1] % unit[1])
+    shape = (placed.shape[0] + skip[0], placed.shape[1] + skip[1])
     for window in windows(shape, (unit[0], unit[1]), item_size):
         y, x = (
             slice(max(piece.start - before, 0), piece.stop - before)

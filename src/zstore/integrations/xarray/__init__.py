@@ -46,7 +46,7 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
     )  # fmt: skip
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether it is called .zarr, is a directory that holds Zarr, or is one of zstore's objects."""
+        """Whether the source is called .zarr, is a directory that holds Zarr, or an object of zstore."""
         if isinstance(filename_or_obj, Group | Store):
             return True
         if not isinstance(filename_or_obj, str | os.PathLike):
@@ -226,7 +226,7 @@ def _as_dataset(data: Any) -> xr.Dataset:
 
 
 class _Accessor:
-    """Writing, as methods of xarray's objects."""
+    """The accessor `zstore` of xarray's objects: methods that write them."""
 
     def __init__(self, data: Any) -> None:
         self._data = data

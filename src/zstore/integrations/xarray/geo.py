@@ -1,7 +1,7 @@
-"""Datasets into GeoZarr: written as Zarr, then given the words of every dialect, or a pyramid.
+"""Writing of datasets as GeoZarr: as Zarr, then with the attributes of every dialect, or as a pyramid.
 
-All of it is done in memory first, without the values of the data: a dataset that is no grid, a name that is
-taken, a method that nobody offers show before the store is touched.
+Everything is tried in memory first, without the values of the data: a dataset that is no grid, a name that is
+taken, a method that nobody offers are refused before the store is touched.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from zstore.conventions.write import render_geo
 from zstore.engine.documents import ancestors
 from zstore.engine.making import create_node
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
+from zstore.integrations.xarray.variables import PACKING
 from zstore.integrations.xarray.write import (
     Options,
     Place,
@@ -41,19 +42,15 @@ from zstore.pyramid.levels import create_auxiliaries
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
-# What says that numbers are packed, and what goes with it.
-WORDS = ("scale_factor", "add_offset")
-UNPACKED = ("_FillValue", "missing_value", "dtype", "_Unsigned")
-
 
 class GeoWarning(UserWarning):
-    """Something that a dataset does not say of its place on the ground."""
+    """A dataset does not state its CRS, or its affine."""
 
 
 def pack_dataset(
     dataset: xr.Dataset, options: Options, packing: str, zarr_format: int
 ) -> tuple[xr.Dataset, Options]:
-    """The dataset, and how it is written, with the packing of its variables in codecs.
+    """The dataset and its options with the packing of its variables in codecs.
 
     Raises
         MetadataError: no such packing, or none in that format; packing that no float holds.
@@ -62,14 +59,14 @@ def pack_dataset(
     packed, encodings = dataset.copy(), dict(options.encoding or {})
     for name, variable in dataset.data_vars.items():
         stated = {**encodings[name]} if name in encodings else {**variable.encoding}
-        if any(word in variable.attrs for word in WORDS):
+        if set(PACKING) & set(variable.attrs):
             # Numbers as they are stored, which say themselves how they are packed.
             one = dataset[[name]]
             variable = xr.decode_cf(one, decode_times=False, decode_coords=False, decode_timedelta=False)[
                 name
             ]
             stated = {**variable.encoding, **stated}
-        if not any(word in stated for word in WORDS):
+        if not set(PACKING) & set(stated):
             continue
         nodata = stated.get("_FillValue", stated.get("missing_value"))
         dtype = np.dtype(stated.get("dtype", variable.dtype))
@@ -82,11 +79,10 @@ def pack_dataset(
         made = pack_by_codecs(said)
         if made is None:
             continue
-        kept = {word: value for word, value in stated.items() if word not in (*WORDS, *UNPACKED)}
         packed[name] = variable.astype(made.variable.dtype)
         packed[name].encoding = {}
         encodings[name] = {
-            **{word: value for word, value in kept.items() if word in ("chunks", "shards", "compressors")},
+            **{word: stated[word] for word in ("chunks", "shards", "compressors") if word in stated},
             "filters": made.filters,
             "fill_value": made.fill_value,
         }
@@ -153,7 +149,7 @@ def _copy_above(place: Place) -> MemoryStore:
 
 
 def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
-    """The group as it will be, in memory: all metadata, and the values of what has one dimension at most."""
+    """The group as it will be, in memory: all metadata, and the values of arrays of one dimension at most."""
     there = prepared.group
     stated = {**({} if there is None else there.attrs.asdict()), **prepared.attributes}
     group = create_group(memory, path, zarr_format=prepared.zarr_format, attributes=stated)
@@ -175,7 +171,7 @@ def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
 
 
 def _describe(group: Group, profile: str | None) -> Documents:
-    """The geography of the group: CRS, affine and variables, as a model.
+    """The documents of a group: its CRS, affine and variables in every dialect.
 
     Warns
         GeoWarning: the dataset says nothing of a CRS, or of a grid.
@@ -189,7 +185,7 @@ def _describe(group: Group, profile: str | None) -> Documents:
 
 
 def _state(group: Group, documents: Documents) -> None:
-    """Write the geography into the attributes of the group and of its arrays."""
+    """Write the documents into the attributes of the group and of its arrays."""
     create_auxiliaries(group, documents, "")
     for name, array in group.arrays():
         stated = {} if "data" in documents.get(name, {}) else documents.get(name, {}).get("attributes", {})

@@ -1,4 +1,4 @@
-"""What xarray reads: arrays as lazy variables with their encodings, groups as its data stores.
+"""Reading for xarray: arrays as lazy variables with their encodings, groups as data stores.
 
 Spec
     xarray, "Zarr Encoding Specification": dimension names, `_ARRAY_DIMENSIONS`, NCZarr's `dimrefs`.
@@ -35,11 +35,11 @@ NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
 
 
 class DatasetNotFoundError(NotFoundError, FileNotFoundError):
-    """There is no group to open; xarray's engines raise FileNotFoundError then."""
+    """There is no group to open; also a FileNotFoundError, as of xarray's own engines."""
 
 
 class LazyArray(BackendArray):
-    """An array that xarray reads from when values are needed; selections go down to the chunks."""
+    """An array that xarray reads when values are needed, and of that only the chunks of a selection."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -57,7 +57,7 @@ class LazyArray(BackendArray):
         )
 
     async def async_getitem(self, key: Any) -> Any:
-        """The same, while the event loop goes on."""
+        """The same as `__getitem__`, without blocking the event loop."""
         read: Callable[[Any], Awaitable[Any]] = self._array.read_async
         if isinstance(key, indexing.OuterIndexer):
             read = self._array.oindex.read_async
@@ -105,7 +105,7 @@ class StatedCodec(dict[str, Any]):
     """
 
     def get_config(self) -> dict[str, Any]:
-        """As a plain dictionary, which is also what numcodecs' codecs compare."""
+        """The same as a plain dictionary, which is what numcodecs' codecs compare."""
         return dict(self)
 
     def __eq__(self, other: object) -> bool:
@@ -124,7 +124,7 @@ class StatedCodec(dict[str, Any]):
 
 
 def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names of the array's dimensions, and its attributes as far as they are the user's.
+    """(names of the array's dimensions, its attributes without those that only say names).
 
     Raises
         MetadataError: a dimension has no name.
@@ -152,7 +152,7 @@ def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 
 def _nczarr_dimensions(array: Array, attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """NCZarr refers to dimensions by their paths, in `.zarray` or, of late, in the attributes."""
+    """The names of dimensions that NCZarr refers to by path, in `.zarray` or, of late, in the attributes."""
     for name in NCZARR_ARRAY:
         stated = attributes.get(name, array.model.extra.get(name))
         if isinstance(stated, Mapping):
@@ -163,7 +163,7 @@ def _nczarr_dimensions(array: Array, attributes: Mapping[str, Any]) -> tuple[str
 
 
 def _describe_encoding(array: Array) -> dict[str, Any]:
-    """How the array is stored, under the names that xarray's Zarr backend uses."""
+    """The encoding of an array: how it is stored, under the names that xarray's Zarr backend uses."""
     encoding: dict[str, Any] = {"chunks": _compact(array.read_chunk_sizes, array.chunks)}
     encoding["shards"] = None if array.shards is None else _compact(array.write_chunk_sizes, array.shards)
     if array.dtype.kind == "T":
@@ -202,7 +202,7 @@ def _describe_chain(array: Array) -> dict[str, Any]:
 
 
 def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """One length per dimension that is cut evenly, all lengths of one that is not."""
+    """Per dimension, the one length of its chunks, or all lengths where they differ."""
     return tuple(
         length if all(part == length for part in parts[:-1]) and (not parts or parts[-1] <= length) else parts
         for parts, length in zip(sizes, shape, strict=True)
@@ -210,7 +210,7 @@ def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tupl
 
 
 def _preferred_chunks(array: Array, dimensions: tuple[str, ...]) -> dict[str, Any]:
-    """What `chunks={}` cuts by: the stored objects, so that every one is fetched and written once."""
+    """The chunks that `chunks={}` gives: the stored objects, so that each is fetched and written once."""
     sizes = _compact(array.write_chunk_sizes, array.model.grid.chunk_shape)
     return dict(zip(dimensions, sizes, strict=True))
 
@@ -232,7 +232,7 @@ class GroupDataStore(AbstractDataStore):
         self.owned = owned
 
     def get_variables(self) -> dict[str, xr.Variable]:
-        """The group's arrays; what is dropped is not even looked at."""
+        """The group's arrays as variables; those that are dropped are not opened."""
         names = [name for name in self.group.array_keys() if name not in self.dropped]
         found = {}
         for name in names:

@@ -1,4 +1,4 @@
-"""One variable on its way into Zarr: a new array's arguments, or a place in an array that there is."""
+"""Plans for writing one variable: the arguments of a new array, or a place in an existing one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
-# What says how an array is stored; the rest of an encoding is CF's, and xarray's encoders take it.
+# The words of an encoding that say how an array is stored; xarray's encoders take all others, which are CF's.
 STORED = ("chunks", "shards", "compressors", "filters", "serializer", "chunk_key_encoding", "order")
-# Left by whatever file a variable was read from.
+# Words that stay from the file that a variable was read from, and mean nothing for Zarr.
 CARRIED = ("source", "original_shape", "preferred_chunks", "cache_metadata", "write_empty_chunks")
 PACKING = ("scale_factor", "add_offset")
 TIMES = ("units", "calendar")
@@ -44,6 +44,7 @@ class VariablePlan(NamedTuple):
 
 
 def _encode(variable: xr.Variable, name: str, zarr_format: ZarrFormat) -> xr.Variable:
+    """The variable encoded by xarray, as for its own engine "zarr"."""
     known = inspect.signature(encode_zarr_variable).parameters
     # As v3 to xarray, which would load strings of any length to make them fixed ones in v2.
     as_format = 3 if variable.dtype.kind == "T" else zarr_format
@@ -117,7 +118,7 @@ def _without_nan(attributes: dict[str, Any]) -> dict[str, Any]:
 def _stored_options(
     carried: Mapping[str, Any], encoded: xr.Variable, name: str, zarr_format: ZarrFormat, *, is_given: bool
 ) -> dict[str, Any]:
-    """How to cut and encode it; what a variable carries from another Zarr format is left to the defaults."""
+    """Chunks, shards and codecs for `create_array`; what a variable has from another format is left out."""
     options = {key: carried[key] for key in STORED if carried.get(key) is not None}
     if not is_given:
         codecs = ("compressors", "filters", "serializer")
@@ -162,7 +163,7 @@ def _is_v2(codec: Any) -> bool:
 def plan_onto(
     name: str, variable: xr.Variable, array: Array, append_dim: Any, region: Mapping[str, slice]
 ) -> VariablePlan:
-    """The variable as values for an existing array, packed and in units as that array has them.
+    """The variable as values for an existing array, packed and in the units of that array.
 
     Raises
         MetadataError: other dimensions or lengths, or values that the array cannot hold as it is.
@@ -302,6 +303,7 @@ def resolve_region(dataset: xr.Dataset, group: Group, region: Any) -> tuple[xr.D
 
 
 def _find_place(dataset: xr.Dataset, group: Group, dim: str) -> slice:
+    """The slice of a stored dimension whose coordinates are those of the dataset."""
     array = group.get(dim)
     if dim not in dataset.indexes or not isinstance(array, Array):
         lengths = {

@@ -1,8 +1,8 @@
-"""Datasets into Zarr: encoded by xarray as for its engine "zarr", cut, checked and written by zstore.
+"""Writing of datasets to Zarr: encoded by xarray as for its engine "zarr", checked and written by zstore.
 
-What can be known beforehand is known before the store is touched (`prepare`): names, encodings, codecs,
-attributes, units, places, and where dask's chunks meet. Then metadata is written, what is in memory, and what
-dask computes, chunk by chunk, which fails only where a store or a computation does.
+`prepare` checks all that can be checked before the store is touched: names, encodings, codecs, attributes,
+units, places, and the edges of dask's chunks. Then metadata is written, what is in memory, and what dask
+computes, chunk by chunk; that fails only where a store or a computation does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DOCUMENT_NAMES = frozenset(name for names in KEYS.values() for name in names)
 
 @dataclass(frozen=True)
 class Options:
-    """How a dataset is written; `zstore.integrations.xarray.to_zarr` says what they mean."""
+    """The options of writing a dataset, which `zstore.integrations.xarray.to_zarr` explains."""
 
     mode: str | None = None
     encoding: Mapping[Any, Mapping[str, Any]] | None = None
@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
     @property
     def url(self) -> str:
-        """How messages name it."""
+        """The place's URL, for messages."""
         return join_key(self.store.url, self.path)
 
     def below(self, path: str) -> Place:
@@ -87,9 +87,9 @@ class Place(NamedTuple):
 def open_place(
     store: Any, group: str | None, zarr_format: ZarrFormat | None, storage_options: Mapping[str, Any] | None
 ) -> Iterator[Place]:
-    """The store and the path that are meant by a path, URL, `Store` or `Group`, and a group below it.
+    """The place of the group `group` in a store that is given as a path, URL, `Store` or `Group`.
 
-    A store that is opened here is closed if the writing fails; else whoever has the result needs it.
+    A store that is opened here is closed if the writing fails; else whoever has the result needs it open.
     """
     path = check_path(group)
     if isinstance(store, Group):
@@ -193,7 +193,7 @@ def prepare(dataset: xr.Dataset, place: Place, options: Options) -> Prepared:
 
 @contextmanager
 def located(path: str) -> Iterator[None]:
-    """Let errors of what is tried in memory name the place that is meant."""
+    """Have errors of what is tried in memory name `path`, where it would be written."""
     try:
         yield
     except ZstoreError as error:
@@ -257,7 +257,7 @@ def _check_source(dataset: xr.Dataset, place: Place) -> None:
 def _plan(
     variables: Mapping[Any, xr.Variable], prepared: Prepared, options: Options, places: Mapping[str, slice]
 ) -> Iterator[VariablePlan]:
-    """Where each variable goes: a new array, or a part of one that there is."""
+    """The plan of each variable: a new array, or a part of one that there is."""
     place, mode, group, zarr_format, *_ = prepared
     encoding, append_dim = options.encoding or {}, options.append_dim
     members = {} if group is None else dict(group.members())
@@ -289,7 +289,7 @@ def _plan(
 
 
 def _cut(plan: VariablePlan, array: Array, options: Options, *, is_shared: bool) -> VariablePlan:
-    """The plan with dask's chunks cut along the array's stored objects, or found to lie so."""
+    """The plan with dask's chunks along the array's stored objects, divided anew if that is asked for."""
     variable = plan.variable
     if variable.chunks is None or not (options.safe_chunks or options.align_chunks):
         return plan

@@ -26,7 +26,7 @@ from zarr.registry import register_pipeline
 from zarr.storage._common import StorePath
 
 from zstore.errors import ChangedError, CodecError, NotFoundError, StoreError
-from zstore.integrations.zarr_python.arrays import ArrayBinding, Fit, Place
+from zstore.integrations.zarr_python.arrays import ArrayBinding, ArrayPlace, Fit
 from zstore.integrations.zarr_python.selection import Batch, Recovered
 from zstore.integrations.zarr_python.stores import CODING, ZarrStore, ZstoreStore
 
@@ -35,11 +35,11 @@ __all__ = ["ZarrStore", "ZstoreCodecPipeline", "ZstoreStore"]
 T = TypeVar("T")
 Memory = np.ndarray[Any, Any]
 
-# Older versions do it while they parse the metadata, and cannot do it here.
+# Whether codecs are adapted to the array here; older versions do it while they parse the metadata.
 EVOLVES = find_spec("zarr.core.chunk_utils") is not None
 
-# Codecs that refuse some values, as zarr-python's do, whose own errors its users know.
-CHOOSY = ("cast_value", "scale_offset")
+# Codecs that refuse some values: zarr-python's own then raise the errors that its users know.
+REFUSING = ("cast_value", "scale_offset")
 
 
 class ZstoreCodecPipeline(CodecPipeline):
@@ -52,7 +52,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         self.plain = plain
         self._metadata = metadata
         self._binding = None if metadata is None else ArrayBinding(metadata)
-        self._place: Place | None = None
+        self._place: ArrayPlace | None = None
 
     # What zarr-python asks of a pipeline
 
@@ -132,7 +132,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> Any:
-        """Fill `out`; what newer versions of zarr-python are told of each chunk is given back.
+        """Fill `out`; gives the status of each chunk, which newer versions of zarr-python ask for.
 
         Raises
             CodecError: a chunk is damaged.
@@ -186,7 +186,7 @@ class ZstoreCodecPipeline(CodecPipeline):
             return None
         if fit.is_converted:
             memory[...] = items
-        return place.answers(batch)
+        return place.statuses(batch)
 
     def _write(self, batch: Batch, memory: Memory, *where: Any) -> bool:
         batch[0][0].store._check_writable()
@@ -206,7 +206,7 @@ class ZstoreCodecPipeline(CodecPipeline):
 
     def _find(
         self, batch: Batch, memory: Memory, drop_axes: tuple[int, ...], loop: asyncio.AbstractEventLoop
-    ) -> tuple[Fit, Place, Recovered] | None:
+    ) -> tuple[Fit, ArrayPlace, Recovered] | None:
         """The dtype's fit, the array's place and the selection of a batch; None where one is unknown."""
         assert self._binding is not None
         fit = self._binding.fit(memory.dtype)
@@ -216,23 +216,23 @@ class ZstoreCodecPipeline(CodecPipeline):
         selected = self._binding.recover(batch, place.prefix, drop_axes)
         return None if selected is None else (fit, place, selected)
 
-    def _at(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> Place:
+    def _at(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> ArrayPlace:
         """The place of the array that a batch belongs to; nearly always that of the batch before."""
         assert self._binding is not None
         getter, place = batch[0][0], self._place
-        prefix = self._binding.cells.prefix(getter.path)
+        prefix = self._binding.keys.prefix(getter.path)
         if (
             place is None
             or place.source is not getter.store
             or place.loop is not loop
             or place.prefix != prefix
         ):
-            place = self._place = Place(getter.store, prefix, loop)
+            place = self._place = ArrayPlace(getter.store, prefix, loop)
         return place
 
 
 def _memory(batch: Batch, buffer: NDBuffer) -> np.ndarray[Any, Any] | None:
-    """The caller's memory; None where the batch is not for the engine to see."""
+    """The caller's memory; None where the engine cannot take the batch."""
     getter = batch[0][0]
     # Not isinstance, which a stand-in for a store can answer as it likes.
     if type(getter) is not StorePath or not issubclass(type(getter.store), Store):
@@ -244,7 +244,7 @@ def _memory(batch: Batch, buffer: NDBuffer) -> np.ndarray[Any, Any] | None:
     return memory if type(memory) is np.ndarray else None
 
 
-def _is_done(place: Place, work: Callable[[], None]) -> bool:
+def _is_done(place: ArrayPlace, work: Callable[[], None]) -> bool:
     """Whether the engine could do the work; else zarr-python's own pipeline does it, or says what is wrong.
 
     Raises
@@ -262,7 +262,7 @@ def _is_done(place: Place, work: Callable[[], None]) -> bool:
             raise error.__cause__  # noqa: B904 - as zarr-python's store raised it
         return False  # a store of zstore's may refuse what zarr-python's takes
     except CodecError as error:
-        if error.codec not in CHOOSY:
+        if error.codec not in REFUSING:
             raise
         return False
     return True

@@ -1,4 +1,4 @@
-"""One of zarr-python's arrays as the engine knows it: its model, and its chunks in a store."""
+"""Arrays of zarr-python as the engine takes them: their model, and their chunks in a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zstore.codecs.chain import make_codec
 from zstore.engine.layout import bind_layout
 from zstore.engine.regular import RegularChunks
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError
-from zstore.integrations.zarr_python.selection import Batch, Cells, Recovered, recover
+from zstore.integrations.zarr_python.selection import Batch, KeyParser, Recovered, recover
 from zstore.integrations.zarr_python.stores import ZarrStore, adopt
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, CodecModel
@@ -27,13 +27,13 @@ from zstore.storage.base import Store
 PRESENT = {"status": "present"}
 MISSING = {"status": "missing"}
 
-# Codecs whose bytes are known; anybody else's may do anything under the same name.
+# Modules of codecs whose bytes are known; others may do anything under the same name.
 KNOWN = ("zarr.codecs.", "numcodecs.")
-# Chunks of one array are kept for so many shapes that its plans were made for.
+# For how many shapes of one array its chunks are kept.
 KEPT = 8
-# Arrays whose metadata differs in nothing but attributes share a model; so many are remembered.
+# How many models are kept; arrays whose metadata differs in attributes only share one.
 KEPT_MODELS = 128
-# What is known of keys that are not there is forgotten beyond so many.
+# How many keys that are not there are remembered.
 NOTED = 100_000
 
 
@@ -54,8 +54,8 @@ class Fit(NamedTuple):
         return memory.view(self.model.dtype) if self.is_swapped else memory
 
 
-class Place:
-    """Where one array's chunks are: its store, as the engine knows it, and what was bound there."""
+class ArrayPlace:
+    """The place of one array: its store, as the engine takes it, and the chunks bound there."""
 
     def __init__(self, source: abc.Store, prefix: str, loop: asyncio.AbstractEventLoop) -> None:
         self.source = source
@@ -76,10 +76,10 @@ class Place:
             self._chunks[name] = found
         return found
 
-    def answers(self, batch: Batch) -> Sequence[dict[str, str]]:
-        """Of each chunk that was read just now, whether it is there."""
+    def statuses(self, batch: Batch) -> Sequence[dict[str, str]]:
+        """For each chunk of the batch that was read last, whether it is stored."""
         if not isinstance(self.store, ZarrStore):
-            return Answers(self.store, batch)
+            return ChunkStatuses(self.store, batch)
         absent = self.store.absent
         if not absent:
             return (PRESENT,) * len(batch)
@@ -89,8 +89,8 @@ class Place:
         return found
 
 
-class Answers(Sequence[dict[str, str]]):
-    """Whether chunks are in a store, looked up only when somebody asks."""
+class ChunkStatuses(Sequence[dict[str, str]]):
+    """For each chunk of a batch, whether it is stored; looked up when an item is read."""
 
     def __init__(self, store: Store, batch: Batch) -> None:
         self._store = store
@@ -106,14 +106,14 @@ class Answers(Sequence[dict[str, str]]):
 
 
 class ArrayBinding:
-    """What is known of an array from zarr-python's metadata alone."""
+    """An array by zarr-python's metadata alone: its model, and the selections behind its batches."""
 
     def __init__(self, metadata: Any) -> None:
         self._metadata = metadata
 
     @once
     def model(self) -> ArrayModel | None:
-        """The array's model; None where zstore doesn't know all of it, or codecs of it are somebody's own."""
+        """The array's model; None where zstore does not know all of it, or some codec is somebody's own."""
         metadata = self._metadata
         if metadata.zarr_format == 2:
             codecs = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]
@@ -144,10 +144,10 @@ class ArrayBinding:
         return replace(model, codecs=tuple(map(_swapped, model.codecs)), fill_value=fill)
 
     @once
-    def cells(self) -> Cells:
-        """The reader of this array's chunk keys."""
+    def keys(self) -> KeyParser:
+        """The parser of this array's chunk keys."""
         assert self.model is not None
-        return Cells(self.model.keys.name, self.model.keys.separator, self.model.ndim)
+        return KeyParser(self.model.keys.name, self.model.keys.separator, self.model.ndim)
 
     def recover(self, batch: Batch, prefix: str, drop_axes: tuple[int, ...]) -> Recovered | None:
         """The selection that a batch came from; None where it is no selection of this array's."""
@@ -159,7 +159,7 @@ class ArrayBinding:
         for getter, other, *_ in batch:
             if getter.store is not source or (other is not spec and other.shape != chunk_shape):
                 return None
-        cells = self.cells.parse(prefix, [item[0].path for item in batch])
+        cells = self.keys.parse(prefix, [item[0].path for item in batch])
         return None if cells is None else recover(batch, cells, chunk_shape, drop_axes)
 
     def fit(self, dtype: np.dtype[Any]) -> Fit | None:
@@ -178,7 +178,7 @@ class ArrayBinding:
 
 @lru_cache(KEPT_MODELS)
 def _parse(zarr_format: int, text: str) -> ArrayModel | None:
-    """The model that a document says; None where zstore doesn't know all of it."""
+    """The model that a document describes; None where zstore does not know all of it."""
     document = json.loads(text)
     try:
         if zarr_format == 2:

@@ -1,8 +1,8 @@
-"""The selection that zarr-python made its list of chunks from, found out again and planned.
+"""The selection behind zarr-python's list of chunks, recovered from it and planned.
 
-A pipeline is handed one entry per chunk: which part of it is wanted, and where that lands. All entries
+A pipeline gets one entry per chunk: the part of it that is wanted, and its place in the result. All entries
 together are either a choice per dimension (basic, orthogonal and block selections) or points (coordinates and
-masks); found out again, the kernels take it whole. Anything that is neither is left to the caller.
+masks); once recovered, the kernels take it as a whole. Anything else is left to the caller.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Axis = tuple[int, int, int] | Index  # (start, count, step), or positions
 Batch = Sequence[tuple[Any, Any, Any, Any, bool]]
 
 
-class Cells:
-    """How the keys of one array's chunks are read: "default" or "v2" encoding, separator, dimensions."""
+class KeyParser:
+    """Parses the keys of one array's chunks: in "default" or "v2" encoding, with a separator."""
 
     def __init__(self, encoding: str, separator: str, ndim: int) -> None:
         self._head = "c" if encoding == "default" else ""
@@ -94,7 +94,7 @@ class Recovered:
 def recover(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
-    """The selection behind a batch."""
+    """The selection behind a batch, whose chunks have these grid coordinates; None where it is unknown."""
     if isinstance(batch[0][3], tuple):
         return _recover_axes(batch, cells, chunk_shape, drop_axes)
     return _recover_points(batch, cells, chunk_shape)
@@ -103,6 +103,7 @@ def recover(
 def _recover_axes(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
+    """The choice per dimension behind a batch; None where it is none."""
     ndim = len(chunk_shape)
     first = batch[0][2]
     if len(first) != ndim:
@@ -143,7 +144,7 @@ def _recover_axes(
 def _tables(
     batch: Batch, cells: Sequence[tuple[int, ...]], dims: Sequence[int]
 ) -> list[dict[int, tuple[Any, Any]]] | None:
-    """Per dimension, what is selected of the chunks at each coordinate, and where it lands."""
+    """Per dimension and grid coordinate, (what is selected of the chunks there, its place in the result)."""
     kept = sum(r >= 0 for r in dims)
     tables: list[dict[int, tuple[Any, Any]]] = [{} for _ in dims]
     columns = [*zip(tables, dims, range(len(dims)), strict=True)]
@@ -169,7 +170,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Axis | None:
-    """What is selected along one dimension: (start, count, step), or positions."""
+    """The selection along one dimension: (start, count, step), or positions; None where it is neither."""
     if not is_kept:
         (cell, (inside, _)), *more = table.items()
         position = np.asarray(inside).reshape(-1)
@@ -184,7 +185,7 @@ def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Ax
 
 
 def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, int] | None:
-    """The one slice that its parts in each chunk make; None where they make none."""
+    """(start, count, step) of the one slice that the parts in all chunks form; None where they form none."""
     start: int | None = None
     at, step = 0, 1
     for cell, (inside, outside) in table.items():
@@ -234,6 +235,7 @@ def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
 def _recover_points(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...]
 ) -> Recovered | None:
+    """The points behind a batch; None where it has none."""
     counts = []
     for _, _, inside, outside, _ in batch:
         if (
@@ -251,7 +253,7 @@ def _recover_points(
         if not index.size or index.dtype.kind not in "iu" or not 0 <= index.min() <= index.max() < chunk:
             return None
         index = index.astype(np.int64) + np.repeat([cell[d] * chunk for cell in cells], counts)
-        positions = _land(index, [item[3] for item in batch], counts)
+        positions = _place_points(index, [item[3] for item in batch], counts)
         if positions is None:
             return None
         axes.append(positions)
@@ -259,8 +261,8 @@ def _recover_points(
     return Recovered(axes, None, (len(index),), tuple(needed), (False,) * len(axes))
 
 
-def _land(index: Index, places: Sequence[Any], counts: Sequence[int]) -> Index | None:
-    """The positions of all chunks, one after the other, where each chunk's land in the result."""
+def _place_points(index: Index, places: Sequence[Any], counts: Sequence[int]) -> Index | None:
+    """The positions in the order of the result; None where the places leave one out or take one twice."""
     at, is_in_order = 0, True
     for place, count in zip(places, counts, strict=True):
         is_in_order &= isinstance(place, slice) and (place.start, place.stop) == (at, at + count)

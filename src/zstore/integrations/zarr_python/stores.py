@@ -1,4 +1,4 @@
-"""Stores both ways: zarr-python's as zstore's, zstore's (SQLite, LMDB, zip, Redis, …) as zarr-python's."""
+"""Adapters of stores: zarr-python's as zstore's, zstore's (SQLite, LMDB, zip, Redis, …) as zarr-python's."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ T = TypeVar("T")
 
 # Each waits for another thread most of the time, or runs kernels, which have threads of their own.
 THREADS = 32
-
-
-# Chunks are decoded on the one, which may wait for a store that works on the other.
+# Chunks are decoded on the first, which may wait for a store that works on the second.
 CODING = LazyPool("zstore-coding", lambda: THREADS)
 STORING = LazyPool("zstore-storing", lambda: THREADS)
 
@@ -36,7 +34,7 @@ STORING = LazyPool("zstore-storing", lambda: THREADS)
 def adopt(
     store: abc.Store, *, read_only: bool = False, loop: asyncio.AbstractEventLoop | None = None
 ) -> Store:
-    """zstore's own store for the same values where there is one, else the given store behind a `ZarrStore`.
+    """The store of zstore with the same values, where there is one; else a `ZarrStore` around the given one.
 
     `loop` is the running event loop that the store belongs to; None: zarr-python's own.
     """
@@ -48,7 +46,7 @@ def adopt(
 
 
 class ZarrStore(Store):
-    """What a zarr-python store holds. It stays open when this is closed: it belongs to whoever made it."""
+    """A store of zarr-python as one of zstore. Closing this leaves it open: it belongs to whoever made it."""
 
     def __init__(
         self, store: abc.Store, *, read_only: bool = False, loop: asyncio.AbstractEventLoop | None = None
@@ -65,7 +63,7 @@ class ZarrStore(Store):
 
     @classmethod
     def from_object(cls, store: Any, *, read_only: bool = False) -> Store:
-        """What `zstore.open` makes of a zarr-python store."""
+        """The store that `zstore.open` makes of a zarr-python store."""
         return adopt(store, read_only=read_only)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,7 +71,7 @@ class ZarrStore(Store):
 
     @property
     def url(self) -> str:
-        """What the store calls itself, which often is a URL."""
+        """The store's own name, which often is a URL."""
         return str(self.store)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> memoryview | None:
@@ -100,10 +98,10 @@ class ZarrStore(Store):
         if self.in_memory:
             return super().get_parts(requests)
         wanted = [*map(self._size, keys), *(self._get(*request) for request in requests)]
-        answers = self._run(self._gather(wanted), "read", requests)
-        sizes = dict(zip(keys, answers, strict=False))
+        found = self._run(self._gather(wanted), "read", requests)
+        sizes = dict(zip(keys, found, strict=False))
         parts: Parts = []
-        for (key, _), value in zip(requests, answers[len(keys) :], strict=True):
+        for (key, _), value in zip(requests, found[len(keys) :], strict=True):
             size = sizes[key]
             parts.append(None if value is None or size is None else Part(value, size))
             self._note(key, value)
@@ -185,7 +183,8 @@ class ZarrStore(Store):
             value = _view(await self.store.get(key, prototype))
             begin, end = byte_range.resolve(0 if value is None else len(value))
             return None if value is None else value[begin:end]
-        return _first(value, byte_range)
+        # A suffix is asked for as a whole, of which this may want the beginning.
+        return value if value is None or byte_range.size is None else value[: byte_range.size]
 
     async def _size(self, key: str) -> int | None:
         try:
@@ -207,7 +206,7 @@ class ZarrStore(Store):
         return await asyncio.gather(*map(one, wanted))
 
     def _run(self, coroutine: Coroutine[Any, Any, T], action: str, key: Any) -> T:
-        """What the coroutine gives, on the loop that the store belongs to."""
+        """The result of a coroutine, run on the loop that the store belongs to."""
 
         async def opened() -> T:
             if not self.store._is_open:
@@ -243,19 +242,14 @@ def _request(byte_range: ByteRange) -> abc.ByteRequest:
     return abc.RangeByteRequest(byte_range.start, byte_range.start + byte_range.size)
 
 
-def _first(found: memoryview | None, byte_range: ByteRange) -> memoryview | None:
-    """A suffix is asked for as a whole; this is the part of it that was wanted."""
-    if found is None or byte_range.size is None:
-        return found
-    return found[: byte_range.size]
-
-
 def _view(buffer: Any) -> memoryview | None:
     return None if buffer is None else memoryview(buffer.as_numpy_array()).cast("B").toreadonly()
 
 
 class ZstoreStore(abc.Store):
-    """What a store of zstore's holds, or the one at a path or URL: `ZstoreStore("sqlite:///a.db")`.
+    """A store of zstore, given or opened by its path or URL, as one of zarr-python.
+
+        ZstoreStore("sqlite:///a.db")
 
     Requests run beside the event loop, or on the calling thread where zarr-python asks without a loop. A
     store opened here by its URL is closed with this; one that was given is not.

@@ -115,7 +115,7 @@ def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
 
 def _mapping_there(draft: Draft, group: GroupView, crs: Crs) -> ArrayView | None:
     """The group's one grid mapping variable, if it states that CRS."""
-    mappings: list[ArrayView] = list(draft.hierarchy.roles(group).mappings.values())
+    mappings: list[ArrayView] = list(draft.hierarchy.meaning.roles(group).mappings.values())
     says = len(mappings) == 1 and any(
         _states(mappings[0].attrs.get(n), crs) for n in ("crs_wkt", "spatial_ref")
     )

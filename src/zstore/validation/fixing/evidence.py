@@ -57,7 +57,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Statement:
-    """What one attribute states of an axis of one level.
+    """A statement of one attribute about an axis of one level.
 
     lines   the ways to read it, the usual one first
     is_box  whether it is a bounding box, which does not tell which way the cells run
@@ -190,7 +190,7 @@ def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
 
 
 def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
-    """What coordinates, transforms and bounding boxes state of an axis of one grid."""
+    """The statements of coordinates, transforms and bounding boxes about an axis of one grid."""
     lines = _coordinate_lines(grid, axis)
     if lines:
         yield Statement(level, COORDINATES, lines)
@@ -414,7 +414,7 @@ def _pyramid_statements(
     said: dict[str, LevelEntry],
     axis: int,
 ) -> Iterator[Statement]:
-    """What the multiscale group states of an axis: by its own transform, the layout, the tile matrices."""
+    """The statements of the multiscale group about an axis: its transform, the layout, the tile matrices."""
     for n, (level, grid) in enumerate(zip(levels, grids, strict=True)):
         entry = said.get(level.path)
         if entry is None:

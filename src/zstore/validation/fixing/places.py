@@ -104,7 +104,7 @@ def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
 def fix_time(draft: Draft) -> None:
     """Add the attributes that CF asks of time coordinates, where their units show that they are such."""
     for group in draft.hierarchy.groups:
-        for coordinate in draft.hierarchy.roles(group).coordinates.values():
+        for coordinate in draft.hierarchy.meaning.roles(group).coordinates.values():
             units = coordinate.attrs.get("units")
             if not isinstance(units, str) or not TIME_UNITS.fullmatch(units):
                 continue

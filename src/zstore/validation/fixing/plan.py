@@ -205,7 +205,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fix would change, and what it would leave.
+    """The changes of a fix, and what it would leave.
 
     changes    by key, what would be stored there; None where the key would be deleted
     fixed      what that fixes; `refused` what is left because it is not mechanical
@@ -315,7 +315,7 @@ def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing
 
 
 def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
-    """What is not fixed, with the reason: what was refused, then all other errors that remain."""
+    """All that is left, with the reason: what was refused, then every other error that remains."""
     named = dict.fromkeys((*plan.refused, *broken))
     yield from named
     places = {(fix.rule, fix.path) for fix in named}

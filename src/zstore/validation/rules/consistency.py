@@ -116,7 +116,7 @@ def check_members(hierarchy: Hierarchy) -> Iterator[Found]:
         places = [(level, level.node) for level in pyramid.levels if isinstance(level.node, GroupView)]
         members = []
         for _, node in places:
-            data = {} if hierarchy.wants_all else hierarchy.roles(node).data
+            data = {} if hierarchy.wants_all else hierarchy.meaning.roles(node).data
             members.append(set(node.arrays) - set(data))
         wanted = set().union(*members) if members else set()
         for (level, node), names in zip(places, members, strict=True):

@@ -143,7 +143,7 @@ def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Found]:
         if stated is None or any(node.path.startswith(inside) for node in [*unreadable, *unknown]):
             continue
         below = [grid for path, grid in hierarchy.grids.items() if path.startswith(inside)]
-        held = list(hierarchy.grids_of(group).values()) or below
+        held = list(hierarchy.meaning.grids(group).values()) or below
         shapes = {grid.shape for grid in held}
         if shapes and tuple(stated) not in shapes:
             message = f"spatial:shape is {list(stated)}; the grids are {sorted(shapes)}"
@@ -231,7 +231,7 @@ def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> It
             yield Found(pyramid.group, f"dataset {path!r} is not there", "an array", path)
             continue
         if isinstance(node, GroupView):
-            held = hierarchy.grids_of(node)
+            held = hierarchy.meaning.grids(node)
             yield Found(pyramid.group, f"dataset {path!r} is a group", "an array", "a group", "warning")
             sizes += [(str(path), max(g.shape[0] * g.shape[1] for g in held.values()))] if held else []
         elif hasattr(node, "shape"):

@@ -248,21 +248,21 @@ NAMED_BASE64 = ("_FillValue", "missing_value")
 CONVENTIONS = re.compile(r"CF-\d+\.\d+")
 
 
-def walk(value: Any, place: str = "") -> Iterator[tuple[str, str, Any]]:
-    """(place, name, value) of everything in a JSON value, itself first; not deeper than Python goes."""
-    waiting = [(place, place.rpartition(".")[2], value)]
+def _walk(value: Any) -> Iterator[tuple[str, str, Any]]:
+    """(place, name, value) of everything in a JSON value, itself first, however deep."""
+    waiting = [("", "", value)]
     while waiting:
         where, name, found = waiting.pop()
         yield where, name, found
         if isinstance(found, dict):
             waiting += [(f"{where}.{key}" if where else key, key, item) for key, item in found.items()]
         elif isinstance(found, list):
-            waiting += [(f"{where}[{place}]", name, item) for place, item in enumerate(found)]
+            waiting += [(f"{where}[{index}]", name, item) for index, item in enumerate(found)]
 
 
 def _attributes(hierarchy: Hierarchy) -> Iterator[tuple[NodeView, str, str, Any]]:
     for node in hierarchy.nodes:
-        for place, name, value in walk(dict(node.stored)):
+        for place, name, value in _walk(dict(node.stored)):
             yield node, place, name, value
 
 
@@ -298,7 +298,7 @@ def check_conventions(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
         found = group.attrs.get("Conventions")
         if found is None:
-            if _is_described(hierarchy.roles(group)):
+            if _is_described(hierarchy.meaning.roles(group)):
                 yield Found(group, "there is no Conventions", "CF-1.11", None, "warning")
         elif not isinstance(found, str):
             yield Found(group, f"Conventions is {found!r}", "a string such as CF-1.11", found)
@@ -339,7 +339,7 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
             if key == v2.CONSOLIDATED_KEY or not isinstance(document, dict):
                 continue
             own = {name: value for name, value in document.items() if name != "consolidated_metadata"}
-            for place, _, value in walk(own):
+            for place, _, value in _walk(own):
                 if isinstance(value, float) and not math.isfinite(value):
                     message = f"{place} is {value}, which JSON has no number for"
                     # netCDF writes those as they are, and Python reads them; browsers do not.

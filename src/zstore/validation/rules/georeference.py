@@ -96,7 +96,7 @@ def check_assumed_crs(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def _has_mapping(hierarchy: Hierarchy, group: GroupView) -> bool:
-    named = [mapping_of(array)[1] for array in hierarchy.roles(group).data.values()]
+    named = [mapping_of(array)[1] for array in hierarchy.meaning.roles(group).data.values()]
     return any(mapping is not None and _carries_crs(mapping.attrs) for mapping in named)
 
 
@@ -110,7 +110,7 @@ def _carries_crs(attributes: Mapping[str, Any]) -> bool:
       general="warning")  # fmt: skip
 def check_has_crs(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
-        held = hierarchy.grids_of(group)
+        held = hierarchy.meaning.grids(group)
         if not held or _has_mapping(hierarchy, group) or is_image(group):
             continue
         if hierarchy.wants_all:
@@ -159,7 +159,7 @@ SYNONYMS = {
       "make the array 1-D over its own dimension, or rename it")  # fmt: skip
 def check_shape(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
-        for name, array in hierarchy.roles(group).coordinates.items():
+        for name, array in hierarchy.meaning.roles(group).coordinates.items():
             if (
                 array.shape == ()
                 or len(array.shape) > 1
@@ -174,7 +174,7 @@ def check_shape(hierarchy: Hierarchy) -> Iterator[Found]:
       "write the coordinates (zstore fix does, where the affine is known)")  # fmt: skip
 def check_presence(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
-        found = hierarchy.roles(group)
+        found = hierarchy.meaning.roles(group)
         sought: dict[str, tuple[ArrayView, int]] = {}
         for array in found.data.values():
             for dimension, length in zip(array.dims or (), array.shape, strict=False):
@@ -228,7 +228,9 @@ def _spatial(hierarchy: Hierarchy) -> Iterator[tuple[Grid, str, ArrayView]]:
       "Coordinates of space and time say standard_name, units and axis.", "add the attributes")  # fmt: skip
 def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
     described = [coordinate for _, _, coordinate in _spatial(hierarchy)]
-    coordinates = [c for group in hierarchy.groups for c in hierarchy.roles(group).coordinates.values()]
+    coordinates = [
+        c for group in hierarchy.groups for c in hierarchy.meaning.roles(group).coordinates.values()
+    ]
     described += [coordinate for coordinate in coordinates if is_time(coordinate)]
     for coordinate in described:
         wanted = ("standard_name", "units", "axis")
@@ -290,7 +292,7 @@ def is_length(units: Any, other: str) -> bool:
 def check_time(hierarchy: Hierarchy) -> Iterator[Found]:
     spatial = {coordinate.path for _, _, coordinate in _spatial(hierarchy)}
     for group in hierarchy.groups:
-        for coordinate in hierarchy.roles(group).coordinates.values():
+        for coordinate in hierarchy.meaning.roles(group).coordinates.values():
             if is_time(coordinate):
                 yield from _check_time(hierarchy, coordinate)
             elif hierarchy.wants_all and not (
@@ -320,7 +322,7 @@ def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Found]:
       "give the other axis a dimension of its own", general="warning")  # fmt: skip
 def check_one_axis(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
-        found = hierarchy.roles(group)
+        found = hierarchy.meaning.roles(group)
         for array in found.data.values():
             for name in words(array.attrs.get("coordinates")):
                 other = group.arrays.get(name)

@@ -30,7 +30,7 @@ def check_level_groups(hierarchy: Hierarchy) -> Iterator[Found]:
             if isinstance(node, ArrayView):
                 yield Found(pyramid.group, f"level {name!r} is an array", "a group", "an array")
         wanted = set(pyramid.matrices)
-        found = sorted(n for n, inner in pyramid.group.groups.items() if hierarchy.grids_of(inner))
+        found = sorted(n for n, inner in pyramid.group.groups.items() if hierarchy.meaning.grids(inner))
         if wanted and found and not wanted & set(pyramid.group.children):
             message = f"none of the tile matrices {sorted(wanted)} is there; the groups are {found}"
             yield Found(pyramid.group, message, sorted(wanted), found)
@@ -132,7 +132,7 @@ def find_unnamed_levels(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, list[
     known = {id(pyramid.group) for pyramid in hierarchy.pyramids}
     for group in hierarchy.groups:
         numbered = {n: g for n, g in group.groups.items() if n.isdecimal()}
-        held = [hierarchy.grids_of(inner) for inner in numbered.values()]
+        held = [hierarchy.meaning.grids(inner) for inner in numbered.values()]
         if id(group) in known or len(held) < 2 or not held[0]:
             continue
         shapes = {tuple(sorted((n, g.shape) for n, g in inner.items())) for inner in held}
@@ -166,7 +166,7 @@ def _check_ids(hierarchy: Hierarchy) -> Iterator[Found]:
         wanted = (
             set(limits) if isinstance(limits, Mapping) and not pyramid.matrices else set(pyramid.matrices)
         )
-        present = {name for name, inner in group.groups.items() if hierarchy.grids_of(inner)}
+        present = {name for name, inner in group.groups.items() if hierarchy.meaning.grids(inner)}
         if known is not None:
             levels = sorted(wanted or present)
             odd = [name for name in levels if name not in known.tile_matrices]

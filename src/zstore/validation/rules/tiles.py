@@ -155,7 +155,7 @@ def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
         if len(array.shape) < 2 or array.path in known:
             continue
         if group is not None and (
-            array.name not in hierarchy.roles(group).data
+            array.name not in hierarchy.meaning.roles(group).data
             or any(other.is_damaged for other in group.arrays.values())
         ):
             continue

@@ -201,7 +201,7 @@ def _share(source: Grid, level: Grid, factors: Sequence[int], method: str, nodat
 
 
 def _rounding_of(node: Any) -> float:
-    """How far codecs that pack floats into integers may move them."""
+    """The error of floats that codecs pack into integers; 0 without such codecs."""
     chain = getattr(getattr(getattr(node, "node", None), "model", None), "codecs", ())
     names = [codec.name for codec in chain]
     if "cast_value" not in names:

@@ -114,7 +114,7 @@ def check_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
     # Levels that are arrays of one group differ in their lengths, and in nothing else.
     coarser = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels[1:]}
     for group in hierarchy.groups:
-        found = hierarchy.roles(group)
+        found = hierarchy.meaning.roles(group)
         first: dict[str, tuple[int, str]] = {}
         for name, array in {**found.data, **found.auxiliary}.items():
             if id(array) in coarser:
@@ -211,7 +211,7 @@ def check_standard_names(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def _is_data(hierarchy: Hierarchy, array: ArrayView) -> bool:
-    return array.parent is not None and array.name in hierarchy.roles(array.parent).data
+    return array.parent is not None and array.name in hierarchy.meaning.roles(array.parent).data
 
 
 def _check_name(array: ArrayView, found: str) -> Iterator[Found]:

@@ -134,8 +134,8 @@ def _add_levels(
     drop: frozenset[str],
 ) -> None:
     path = origin.address
-    bands = [name for number, name in found.parts[0].bands if number]
-    mask = next((name for number, name in found.parts[0].bands if not number), None)
+    bands = [name for number, name in found.rasters[0].bands if number]
+    mask = next((name for number, name in found.rasters[0].bands if not number), None)
     is_together = images[0].planarconfig == 1 and len(bands) > 1
     variables: dict[str, Variable] = dict(found.geo.variables)
     attributes = dict(found.attributes)
