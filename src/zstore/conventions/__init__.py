@@ -1,1 +1,1 @@
-"""The meaning of a hierarchy: CF, GDAL, GeoZarr and others, each parsed onto and rendered from a `GeoModel`."""
+"""The meaning of a hierarchy: CF, GDAL, GeoZarr and more, each parsed onto and rendered from a `GeoModel`."""

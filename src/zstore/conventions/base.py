@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict, TypeGuard
 
@@ -11,6 +11,7 @@ import numpy as np
 from zstore.conventions.content.timeaxis import TimeAxis
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Stac, Variable
+from zstore.errors import MetadataError
 
 __all__ = [
     "ArrayNode",
@@ -25,6 +26,8 @@ __all__ = [
     "Severity",
     "is_array",
     "is_group",
+    "parse_crs",
+    "unused_attribute",
 ]
 
 Severity = Literal["error", "warning", "note"]
@@ -146,6 +149,23 @@ class Document(TypedDict, total=False):
 
 
 Documents = dict[str, Document]
+
+
+def unused_attribute(node: Node, rule: str, name: str, expected: str) -> Finding:
+    """The finding that an attribute of a node is not what it should be, and is not used."""
+    found = node.attrs[name]
+    message = f"{name} is {found!r}; expected {expected}; it is not used"
+    return Finding(rule, "error", node.path, message, expected, found)
+
+
+def parse_crs(
+    source: str, stated: Any, rule: str, path: str, findings: list[Finding]
+) -> Iterator[tuple[str, Crs]]:
+    """(source, CRS) of what a document states; nothing, with a finding, where that is no CRS."""
+    try:
+        yield source, Crs.from_user(stated)
+    except MetadataError as error:
+        findings.append(Finding(rule, "error", path, f"{source}: {error.message}", None, stated))
 
 
 class Convention(Protocol):

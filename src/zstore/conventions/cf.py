@@ -22,11 +22,12 @@ from zstore.conventions.base import (
     Node,
     Severity,
     is_array,
+    parse_crs,
 )
 from zstore.conventions.bounds import check_bounds, read_bounds
 from zstore.conventions.crs import Crs, cf_number
 from zstore.conventions.decoding import quantum, read_values, rounding_of
-from zstore.conventions.gdal import CRS_VARIABLE, parse_geotransform
+from zstore.conventions.gdal import CRS_VARIABLE, stated_geotransform
 from zstore.conventions.levels import Grid
 from zstore.conventions.model import Affine, GeoModel, Level
 from zstore.conventions.nodes import arrays_along, arrays_of, group_outside, plain_name
@@ -86,13 +87,8 @@ class Cf(Convention):
         dimensions = _spatial_dimensions(node, siblings)
         units = [_units_of(siblings.get(name)) for name in dimensions or ()]
         crs: list[tuple[str, Crs]] = [] if mapping is None else _parse_mapping(mapping, units, findings)
-        affines: list[tuple[str, Affine]] = []
         # One that lies in a group above carries the CRS alone: the grids below it may be several.
-        if mapping is not None and name in siblings and "GeoTransform" in mapping.attrs:
-            try:
-                affines.append((f"{name}.GeoTransform", parse_geotransform(mapping.attrs["GeoTransform"])))
-            except MetadataError as error:
-                findings.append(Finding("GZ-28", "error", mapping.path, error.message))
+        affines = stated_geotransform(mapping, f"{name}.", findings) if name in siblings else ()
         coordinate_affine = None
         if dimensions is not None:
             first_crs = crs[0][1] if crs else None
@@ -101,7 +97,7 @@ class Cf(Convention):
                 coordinate_affine = Affine(x[1], 0.0, x[0] - x[1] / 2, 0.0, y[1], y[0] - y[1] / 2)
         return Facts(
             crs=tuple(crs),
-            affines=tuple(affines),
+            affines=affines,
             coordinate_affine=coordinate_affine,
             coordinate_dimensions=dimensions,
             variable=variable,
@@ -257,10 +253,7 @@ def _parse_mapping(
     found: list[tuple[str, Crs]] = []
     for member in ("crs_wkt", "spatial_ref"):
         if member in mapping.attrs:
-            try:
-                found.append((f"{name}.{member}", Crs.from_user(mapping.attrs[member])))
-            except MetadataError as error:
-                findings.append(Finding("OC-05", "error", mapping.path, f"{member}: {error.message}"))
+            found += parse_crs(f"{name}.{member}", mapping.attrs[member], "OC-05", mapping.path, findings)
     parameters = {key: value for key, value in mapping.attrs.items() if key not in ("crs_wkt", "spatial_ref")}
     if "grid_mapping_name" in parameters and not found:
         try:

@@ -19,6 +19,7 @@ from zstore.conventions.base import (
     GroupNode,
     Node,
     is_array,
+    parse_crs,
 )
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
@@ -43,6 +44,16 @@ def parse_geotransform(value: Any) -> Affine:
     if not isinstance(numbers, (list, tuple)):
         raise MetadataError(f"GeoTransform is {value!r}; expected six numbers")
     return Affine.from_geotransform(numbers)
+
+
+def stated_geotransform(node: Node, prefix: str, findings: list[Finding]) -> tuple[tuple[str, Affine], ...]:
+    """((source, affine),) of a node's `GeoTransform`; () without, and with a finding where it is none."""
+    if "GeoTransform" in node.attrs:
+        try:
+            return ((f"{prefix}GeoTransform", parse_geotransform(node.attrs["GeoTransform"])),)
+        except MetadataError as error:
+            findings.append(Finding("GZ-28", "error", node.path, error.message))
+    return ()
 
 
 def render_geotransform(affine: Affine) -> str:
@@ -73,12 +84,7 @@ class Gdal(Convention):
                 findings.append(Finding("OC-06", "warning", node.path, message))
             return Facts(findings=tuple(findings))
         crs = _parse_crs(node, findings)
-        affines: tuple[tuple[str, Affine], ...] = ()
-        if "GeoTransform" in node.attrs:
-            try:
-                affines = (("GeoTransform", parse_geotransform(node.attrs["GeoTransform"])),)
-            except MetadataError as error:
-                findings.append(Finding("GZ-28", "error", node.path, error.message))
+        affines = stated_geotransform(node, "", findings)
         area_or_point = node.attrs.get("AREA_OR_POINT")
         if area_or_point not in (None, "Area", "Point"):
             message = f"AREA_OR_POINT is {area_or_point!r}; expected 'Area' or 'Point'; it is not used"
@@ -124,18 +130,11 @@ def _parse_crs(node: ArrayNode, findings: list[Finding]) -> tuple[tuple[str, Crs
             message = f"_CRS has the members {sorted(stated)}; expected url, wkt or projjson"
             findings.append(Finding("OC-06", "error", node.path, message))
         for member in ("url", "wkt", "projjson"):
-            if stated.get(member) is None:
-                continue
-            try:
-                found.append((f"_CRS.{member}", Crs.from_user(stated[member])))
-            except MetadataError as error:
-                findings.append(Finding("OC-07", "error", node.path, f"_CRS.{member}: {error.message}"))
+            if stated.get(member) is not None:
+                found += parse_crs(f"_CRS.{member}", stated[member], "OC-07", node.path, findings)
     elif stated is not None:
         message = f"_CRS is {stated!r}; expected an object with url, wkt or projjson; it is not used"
         findings.append(Finding("OC-06", "error", node.path, message, "object", stated))
     if "spatial_ref" in node.attrs:
-        try:
-            found.append(("spatial_ref", Crs.from_user(node.attrs["spatial_ref"])))
-        except MetadataError as error:
-            findings.append(Finding("GZ-28", "error", node.path, f"spatial_ref: {error.message}"))
+        found += parse_crs("spatial_ref", node.attrs["spatial_ref"], "GZ-28", node.path, findings)
     return tuple(found)

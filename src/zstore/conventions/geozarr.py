@@ -22,6 +22,7 @@ from zstore.conventions.base import (
     Node,
     Severity,
     is_group,
+    parse_crs,
 )
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Level
@@ -264,10 +265,8 @@ def parse_tile_matrix_crs(
             stated = stated.get("uri", stated.get("wkt", stated))
         if stated is None:
             continue
-        try:
-            return Crs.from_user(stated)
-        except MetadataError as error:
-            findings.append(Finding("GZ-40", "error", path, f"tile_matrix_set {member}: {error.message}"))
+        for _, crs in parse_crs(f"tile_matrix_set {member}", stated, "GZ-40", path, findings):
+            return crs
     return None
 
 

@@ -23,6 +23,7 @@ from zstore.conventions.base import (
     LevelEntry,
     Node,
     is_group,
+    parse_crs,
 )
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level, Variable
@@ -109,13 +110,7 @@ def _parse_crs(first: Mapping[str, Any], node: Node, findings: list[Finding]) ->
         stated = next((d["crs"] for d in objects(first.get("datasets")) if "crs" in d), None)
     if stated is None:
         return ()
-    try:
-        return (("multiscales.crs", Crs.from_user(stated)),)
-    except MetadataError as error:
-        findings.append(
-            Finding("OC-10", "error", node.path, f"crs of a dataset: {error.message}", None, stated)
-        )
-        return ()
+    return tuple(parse_crs("multiscales.crs", stated, "OC-10", node.path, findings))
 
 
 class Ome(Convention):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.base import ArrayNode, Finding
+from zstore.conventions.base import ArrayNode, Finding, unused_attribute
 from zstore.conventions.content.bands import listed_bands
 from zstore.conventions.decoding import check_packing, decode_fill, fit_nodata, packing_number, render_nodata
 from zstore.conventions.model import Variable
@@ -85,12 +85,14 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
         if isinstance(attributes.get(name), str):
             values[name] = attributes[name]
         elif name in attributes:
-            findings.append(_wrong(node, "GZ-16", name, "a string"))
+            findings.append(unused_attribute(node, "GZ-16", name, "a string"))
     for name in ("scale_factor", "add_offset"):
         try:
             values[name] = packing_number(attributes, name)
         except MetadataError:
-            findings.append(_wrong(node, "GZ-16", name, "a finite number, and a scale other than 0"))
+            findings.append(
+                unused_attribute(node, "GZ-16", name, "a finite number, and a scale other than 0")
+            )
     values["nodata"], found = _parse_nodata(node, dtype)
     findings += found
     values |= _parse_flags(node, findings)
@@ -107,7 +109,7 @@ def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | 
         try:
             stated[name] = decode_fill(node.attrs[name], dtype)
         except MetadataError:
-            findings.append(_wrong(node, "GZ-16", name, f"a value of {dtype.name}"))
+            findings.append(unused_attribute(node, "GZ-16", name, f"a value of {dtype.name}"))
     if len({repr(value) for value in stated.values()}) == 2:
         message = "_FillValue and missing_value differ; the first one is taken for nodata"
         findings.append(
@@ -138,7 +140,7 @@ def _parse_flags(node: ArrayNode, findings: list[Finding]) -> dict[str, Any]:
         numbers = found if isinstance(found, (list, tuple)) else [found]
         is_right = all(isinstance(n, (int, float)) and not isinstance(n, bool) for n in numbers)
         if not is_right or (name == "valid_range" and len(numbers) != 2):
-            findings.append(_wrong(node, "GZ-16", name, "numbers"))
+            findings.append(unused_attribute(node, "GZ-16", name, "numbers"))
         else:
             values[name] = tuple(numbers)
     meanings = attributes.get("flag_meanings")
@@ -150,7 +152,7 @@ def _parse_flags(node: ArrayNode, findings: list[Finding]) -> dict[str, Any]:
     if isinstance(meanings, str) and len(meanings.split()) == len(flags):
         values["flag_meanings"] = tuple(meanings.split())
     elif meanings is not None:
-        findings.append(_wrong(node, "GZ-16", "flag_meanings", f"{len(flags)} words, one per flag"))
+        findings.append(unused_attribute(node, "GZ-16", "flag_meanings", f"{len(flags)} words, one per flag"))
     return values
 
 
@@ -177,12 +179,6 @@ def _others(node: ArrayNode, grid_mapping: str | None, values: Mapping[str, Any]
         if names:
             others["coordinates"] = " ".join(names)
     return others
-
-
-def _wrong(node: ArrayNode, rule: str, name: str, expected: str) -> Finding:
-    found = node.attrs[name]
-    message = f"{name} is {found!r}; expected {expected}; it is not used"
-    return Finding(rule, "error", node.path, message, expected, found)
 
 
 def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:

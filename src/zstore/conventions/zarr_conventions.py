@@ -26,6 +26,8 @@ from zstore.conventions.base import (
     Severity,
     is_array,
     is_group,
+    parse_crs,
+    unused_attribute,
 )
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
@@ -347,18 +349,18 @@ def _parse_own(node: Node) -> Facts:
     findings: list[Finding] = []
     dimensions = attributes.get("spatial:dimensions")
     if dimensions is not None and not _is_names(dimensions):
-        findings.append(_wrong(node, "spatial:dimensions", "two names"))
+        findings.append(unused_attribute(node, "ZC-05", "spatial:dimensions", "two names"))
         dimensions = None
     elif dimensions is not None and is_array(node) and not set(dimensions) <= set(node.dims or ()):
-        findings.append(_wrong(node, "spatial:dimensions", f"two of {node.dims!r}"))
+        findings.append(unused_attribute(node, "ZC-05", "spatial:dimensions", f"two of {node.dims!r}"))
         dimensions = None
     shape = parse_numbers(attributes.get("spatial:shape"), 2)
     if "spatial:shape" in attributes and (shape is None or any(n < 1 or n != int(n) for n in shape)):
-        findings.append(_wrong(node, "spatial:shape", "two positive integers"))
+        findings.append(unused_attribute(node, "ZC-05", "spatial:shape", "two positive integers"))
         shape = None
     bbox = parse_numbers(attributes.get("spatial:bbox"), 4)
     if "spatial:bbox" in attributes and (bbox is None or bbox[0] >= bbox[2] or bbox[1] >= bbox[3]):
-        findings.append(_wrong(node, "spatial:bbox", "[xmin, ymin, xmax, ymax]"))
+        findings.append(unused_attribute(node, "ZC-05", "spatial:bbox", "[xmin, ymin, xmax, ymax]"))
         bbox = None
     bbox = bbox or parse_numbers(node.attrs.get("proj:bbox"), 4)
     return Facts(
@@ -377,13 +379,11 @@ def _parse_crs(node: Node, findings: list[Finding]) -> tuple[tuple[str, Crs], ..
         stated = node.attrs.get(name)
         if stated is None:
             continue
-        is_right = isinstance(stated, {"proj:projjson": Mapping, "proj:epsg": int}.get(name, str))
-        try:
-            if not is_right:
-                raise MetadataError(f"it is {stated!r}")
-            found.append((name, Crs.from_user(stated)))
-        except MetadataError as error:
-            findings.append(Finding("ZC-07", "error", node.path, f"{name}: {error.message}", None, stated))
+        kind = {"proj:projjson": Mapping, "proj:epsg": int}.get(name, str)
+        if isinstance(stated, kind):
+            found += parse_crs(name, stated, "ZC-07", node.path, findings)
+        else:
+            findings.append(Finding("ZC-07", "error", node.path, f"{name}: it is {stated!r}", None, stated))
     return tuple(found)
 
 
@@ -442,9 +442,3 @@ def _is_names(value: Any) -> bool:
         and all(isinstance(name, str) for name in value)
         and value[0] != value[1]
     )
-
-
-def _wrong(node: Node, name: str, expected: str) -> Finding:
-    found = node.attrs[name]
-    message = f"{name} is {found!r}; expected {expected}; it is not used"
-    return Finding("ZC-05", "error", node.path, message, expected, found)
