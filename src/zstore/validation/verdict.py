@@ -87,7 +87,7 @@ def _lines(verdict: Verdict, most: int | None) -> Iterator[str]:
         if rule is not None:
             yield f"    fix: {rule.fix}"
         yield ""
-    states = ", ".join(f"{verdict_.name} {verdict_.state}" for verdict_ in verdict.classes)
+    states = ", ".join(f"{verdict_class.name} {verdict_class.state}" for verdict_class in verdict.classes)
     yield f"classes: {states}"
     counts = [_count(verdict.count(severity), severity) for severity in ("error", "warning", "note")]
     profile = f"profile {verdict.profile}" if verdict.profile else "no profile"

@@ -23,7 +23,7 @@ INTEGER, TEXT = "0", "2"
 # Category names are a list from 0 on; of more than these, a table says fewer.
 MOST_NAMES = 256
 # Characters that XML cannot hold; GDAL leaves them out, too.
-NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse_table(band: ElementTree.Element) -> list[dict[str, Any]]:
@@ -153,4 +153,4 @@ def _render_table(columns: Sequence[Mapping[str, Any]]) -> ElementTree.Element:
 
 
 def _word(value: Any) -> str:
-    return "" if value is None else NOT_XML.sub("", str(value))
+    return "" if value is None else UNSPEAKABLE.sub("", str(value))
