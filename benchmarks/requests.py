@@ -215,6 +215,11 @@ class Rig:
     def make_many(self, name: str, nodes: dict[str, Any]) -> None:
         zstore.create_hierarchy(self.place(name), nodes, storage_options=self.options)
 
+    def make_each(self, name: str, count: int) -> None:
+        group = zstore.create_group(self.place(name), storage_options=self.options)
+        for i in range(count):
+            group.create_array(f"a{i}", **GRID)
+
     def write(self, name: str, selection: Any) -> None:
         array = self.open(name, mode="r+")
         array[selection] = 7
@@ -272,6 +277,7 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
         lambda rig: rig.make_many("many", {"": {}, **{f"a{i}": GRID for i in range(40)}}),
         Counts(44, 0),
     ),
+    "create a group and 40 arrays one by one": (lambda rig: rig.make_each("each", 40), Counts(82, 0)),
     "verify 64 chunks": (
         lambda rig: zstore.verify(rig.place("chunks"), storage_options=rig.options),
         Counts(68, 2098076),

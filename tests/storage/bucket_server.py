@@ -27,8 +27,9 @@ class BucketServer:
 
     `allowed` is the prefix of paths beyond which everything is 403; `region` the only one that is right,
     and `names_region` whether who asks in another one is told it, or only who asks about the bucket;
-    `keeps` whether conditions are kept; `faults` maps "503", "reset", "cut" or "hang" to how probable they
-    are; `buckets`, where there are any, the only ones. `requests` has method and path of each request.
+    `keeps` whether conditions are kept, and None that they are refused; `faults` maps "503", "reset", "cut"
+    or "hang" to how probable they are; `buckets`, where there are any, the only ones. `requests` has method
+    and path of each request.
     """
 
     def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
@@ -40,7 +41,7 @@ class BucketServer:
         self.region = ""
         self.names_region = True
         self.buckets: set[str] = set()
-        self.keeps = True
+        self.keeps: bool | None = True
         self.faults: dict[str, float] = {}
         self.faulty: Counter[str] = Counter()
         self.random = random.Random(7)
@@ -150,6 +151,8 @@ class BucketServer:
             body = self.values["/" + unquote(origin).strip("/")]
         if request.command == "PUT":
             wanted, others = request.headers.get("If-Match"), request.headers.get("If-None-Match")
+            if self.keeps is None and (wanted or others):
+                return 501, {}, _error("NotImplemented")
             if self.keeps and wanted and (found is None or wanted != self.tags[path]):
                 return 412, {}, _error("PreconditionFailed")
             if self.keeps and others and found is not None:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -594,6 +595,95 @@ def test_what_meets_a_consolidation_is_done_again(server: BucketServer, zarr_for
 
     meeting(first, second, change, "get_first")
     assert dict(zstore.open_group(first).attrs) == {"n": 1}
+
+
+NEW: dict[str, Any] = {"shape": (4,), "dtype": "i4", "chunks": (2,), "compressors": None}
+
+
+def consolidate(place: Any, server: BucketServer) -> None:
+    zstore.consolidate(place, storage_options=server.options())
+
+
+def take_away(place: Any, server: BucketServer) -> None:
+    del server.values["/b/x/zarr.json"]
+
+
+@pytest.mark.parametrize("act", [None, consolidate, take_away])
+def test_what_is_made_one_by_one_asks_twice_each_and_notices_what_others_did(
+    server: BucketServer, act: Callable[[Any, BucketServer], None] | None
+) -> None:
+    group = zstore.create_group("s3://b/x", attributes={"a": 1}, storage_options=server.options())
+    count = len(server.requests)
+    for i in range(5):
+        group.create_array(f"a{i}", **NEW)
+    assert len(server.requests) - count == 10
+    if act is not None:
+        act("s3://b/x", server)
+    server.values["/b/x/taken/zarr.json"] = server.values["/b/x/a0/zarr.json"]
+    server.values["/b/x/old/.zarray"] = b"{}"
+    server.values["/b/x/left/c/0"] = b"12345678"
+    group.create_array("a5", **NEW)
+    again = zstore.open_group("s3://b/x", storage_options=server.options())
+    assert "a5" in again
+    assert again.attrs == ({} if act is take_away else {"a": 1})
+    before = dict(server.values)
+    for name in ("taken", "old", "left"):
+        with pytest.raises(StoreError, match=r"cannot create"):
+            group.create_array(name, **NEW)
+    assert server.values == before
+    with pytest.raises(zstore.errors.MetadataError, match="no group"):
+        group.create_array("a0/below", **NEW)
+
+
+def test_a_group_that_others_change_all_the_time_is_read_each_time(server: BucketServer) -> None:
+    group = zstore.create_group("s3://b/x", storage_options=server.options())
+    for i in range(6):
+        zstore.open_group("s3://b/x", mode="r+", storage_options=server.options()).attrs["i"] = i
+        count = len(server.requests)
+        group.create_array(f"a{i}", **NEW)
+    assert len(server.requests) - count == 3
+    assert zstore.open_group("s3://b/x", storage_options=server.options()).attrs == {"i": 5}
+
+
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_of_two_who_make_the_same_node_one_is_refused(
+    server: BucketServer, filled: bool, zarr_format: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, put_new = threading.Barrier(2), ObjectStore.put_new
+    group = zstore.create_group("s3://b/x", zarr_format=zarr_format, storage_options=server.options())
+
+    def together(self: ObjectStore, key: str, value: Any) -> str | None:
+        # What is in the way was looked for by both.
+        if "a/" in key and key not in server.values:
+            with suppress(threading.BrokenBarrierError):
+                both.wait(timeout=20 if not both.broken else 0)
+            both.abort()
+        return put_new(self, key, value)
+
+    def make(number: int) -> str:
+        options = {"data": np.full(4, number, "i4"), "chunks": (2,)} if filled else {**NEW}
+        try:
+            group.create_array("a", attributes={"who": number}, **options)
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    monkeypatch.setattr(ObjectStore, "put_new", together)
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(make, range(2)))
+    assert sorted(map(bool, said)) == [False, True]
+    assert "cannot create" in "".join(said)
+    made = zstore.open_array("s3://b/x/a", storage_options=server.options())
+    assert made.attrs == {"who": said.index("")}
+    assert np.array_equal(made[...], np.full(4, said.index("") if filled else 0))
+
+
+def test_a_server_that_refuses_conditions_makes_nodes_all_the_same(server: BucketServer) -> None:
+    server.keeps = None
+    group = zstore.create_group("s3://b/x", storage_options=server.options())
+    group.create_array("a", data=ITEMS)
+    assert np.array_equal(group["a"][...], ITEMS)
 
 
 def test_writers_and_appenders_lose_nothing_at_google(server: BucketServer) -> None:

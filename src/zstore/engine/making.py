@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from zstore.base.writer import has_ended, writing
 from zstore.engine.documents import (
@@ -32,21 +33,54 @@ from zstore.engine.documents import (
     render_node,
 )
 from zstore.engine.pool import map_threads
-from zstore.errors import MetadataError, StoreError
+from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import (
+    Part,
+    Store,
+    choose_documents,
+    document_keys,
+    document_range,
+    join_key,
+)
 
 Model = ArrayModel | GroupModel
+Choices = Sequence[Sequence[str]]
 
 # The key of a mark: what lies beside it belongs to the operation that put it there.
 UNFINISHED = ".zstore-unfinished"
 # What may exist where a new node goes: a node, the rest of one, or attributes without a node.
 ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 NODE_NAMES = frozenset(name for choice in ANY for name in choice)
+# A list of more keys than that takes longer to come than a request for a document.
+FEW = 128
+# Documents above new nodes are kept up to so many, and of so many bytes each.
+SEEN_COUNT = 1024
+SEEN_SIZE = 16 << 10
+# A store whose lists tell so often in a row that documents are not what they were is not asked for them so.
+MISSES = 2
+
+
+class _Seen:
+    """Documents above new nodes by key, as a store had them, None for those that were not there."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Part | None] = {}
+        self.miss_count = 0
+
+    def note(self, keys: Iterable[str], parts: Sequence[Part | None]) -> None:
+        """Keep these, if a list of the store can tell that they are still the same."""
+        if all(part is None or (part.version and part.total_size <= SEEN_SIZE) for part in parts):
+            if len(self.parts) >= SEEN_COUNT:
+                self.parts = {}
+            self.parts.update(zip(keys, parts, strict=True))
+
+
+_seen: WeakKeyDictionary[Store, _Seen] = WeakKeyDictionary()
 
 
 def _check_names(store: Store, path: str, zarr_format: int) -> None:
@@ -82,13 +116,20 @@ def create_node(
         as `create_nodes`.
     """
     place_of = _clear_places(store, {path: model}, overwrite=overwrite)
+    put = partial(_put_documents, store, path, model, place_of.encoded[path], overwrite=overwrite)
     if fill is None or isinstance(model, GroupModel):
-        _put_documents(store, path, place_of.encoded[path])
+        put()
         return
-    with _marked(store, path, {"keys": [model.keys.name, model.keys.separator, model.ndim]}) as mark:
+    made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
+    with _marked(store, path, made, is_new=not overwrite) as mark:
         try:
             fill()
-            _put_documents(store, path, place_of.encoded[path])
+            put()
+        except _TakenError:
+            # What is there is another's.
+            with suppress(StoreError):
+                store.delete(mark)
+            raise
         except BaseException:
             # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError):
@@ -127,7 +168,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     places = _clear_places(store, complete, overwrite=overwrite)
 
     def put(path: str) -> None:
-        _put_documents(store, path, places.encoded[path])
+        _put_documents(store, path, complete[path], places.encoded[path], overwrite=overwrite)
 
     def put_all(paths: Iterable[str]) -> None:
         map_threads(put, paths, waiting_count=store.request_count)
@@ -136,10 +177,13 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     tops = complete.keys() - inner
     held = {above for path in inner for above in ancestors(path)} & tops & places.empty
     with ExitStack() as marks:
-        made = {path: marks.enter_context(_marked(store, path)) for path in held}
+        made = {path: marks.enter_context(_marked(store, path, is_new=not overwrite)) for path in held}
         try:
             put_all(inner)
             put_all(tops)
+        except _TakenError:
+            # What is there is another's; the marks say that the rest is unfinished.
+            raise
         except BaseException:
             with suppress(StoreError):
                 for path in made:
@@ -148,6 +192,10 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
         with suppress(StoreError):
             for mark in made.values():
                 store.delete(mark)
+
+
+class _TakenError(StoreError):
+    """Somebody else made a node while this one was being made."""
 
 
 class _Places(NamedTuple):
@@ -206,7 +254,7 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
             _create_group(store, parent, zarr_format)
     if zarr_format == 2:
         for path in found.keys() - gone:
-            if v2.ATTRIBUTES_KEY in found[path] and v2.ATTRIBUTES_KEY not in encoded[path]:
+            if v2.ATTRIBUTES_KEY in found[path]:
                 store.delete(join_key(path, v2.ATTRIBUTES_KEY))
     return _Places(encoded, empty | gone)
 
@@ -232,16 +280,21 @@ def _survey(
 
     For v3, the document of each path above is requested. The new paths are listed, several in one listing
     where they have one parent: a listing is one request, reading every possible document would be seven.
+    Where the documents above were read before, one listing of the store tells whether they are unchanged.
     """
     names: dict[str, set[str]] = {}
     asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
     found_above: list[Documents] = []
     asks = [
-        lambda: found_above.extend(store.get_first(above, asked) if above else ()),
+        lambda: found_above.extend(_read_above(store, above, asked) if above else ()),
         lambda: _list_places(store, paths, names),
     ]
     try:
-        map_threads(lambda ask: ask(), asks, waiting_count=min(2, store.request_count))
+        unchanged = _list_unchanged(store, above, paths, asked, names)
+        if unchanged is None:
+            map_threads(lambda ask: ask(), asks, waiting_count=min(2, store.request_count))
+        else:
+            found_above = unchanged
     except StoreError as error:
         # A caller that may read and write, but not list, requests every document.
         if not error.is_denied and error.errno is not None:
@@ -253,6 +306,42 @@ def _survey(
     found: dict[str, Documents] = {path: {} for path in paths}
     found.update(zip(taken, store.get_first(taken, ANY) if taken else (), strict=True))
     return found_above, found, {path for path in paths if not names[path]}
+
+
+def _list_unchanged(
+    store: Store, above: list[str], paths: list[str], asked: Choices, names: dict[str, set[str]]
+) -> list[Documents] | None:
+    """The documents above one new node, as they were seen, and by one list the names at its place.
+
+    None where they were not seen, have changed since, or where there is too much to list.
+    """
+    seen, keys = _seen.get(store), document_keys(above, asked)
+    parts = {} if seen is None or seen.miss_count >= MISSES else seen.parts
+    known = {key: parts[key] for key in keys if key in parts}
+    if seen is None or not known or len(known) < len(keys) or len(paths) > 1:
+        return None
+    entries = store.few_entries("", FEW)
+    if entries is None:
+        seen.miss_count = MISSES
+        return None
+    versions = {entry.key: entry.version for entry in entries}
+    if any(versions.get(key) != (part and part.version) for key, part in known.items()):
+        seen.miss_count += 1
+        return None
+    seen.miss_count = 0
+    [path] = paths
+    names[path] = {key[len(path) + 1 :].partition("/")[0] for key in versions if key.startswith(f"{path}/")}
+    return choose_documents(above, asked, [part and part.data for part in known.values()], {})
+
+
+def _read_above(store: Store, above: list[str], asked: Choices) -> list[Documents]:
+    """The documents at the places above new nodes; they are kept, where a list will tell of a change."""
+    if not store.lists_versions:
+        return store.get_first(above, asked)
+    keys, wish = document_keys(above, asked), document_range()
+    parts = store.get_parts([(key, wish) for key in keys])
+    _seen.setdefault(store, _Seen()).note(keys, parts)
+    return choose_documents(above, asked, [part and part.data for part in parts], {})
 
 
 def _list_places(store: Store, paths: Sequence[str], names: dict[str, set[str]]) -> None:
@@ -285,9 +374,28 @@ def _depth(path: str) -> int:
     return path.count("/") if path else -1
 
 
-def _put_documents(store: Store, path: str, encoded: Mapping[str, bytes]) -> None:
+def _put_documents(
+    store: Store, path: str, model: Model, encoded: Mapping[str, bytes], *, overwrite: bool
+) -> None:
+    """Write the documents of a new node, the last of which makes it one.
+
+    Raises
+        StoreError: somebody else was first, as far as the store can tell, and is not to be overwritten.
+    """
     for name, data in encoded.items():
-        store.put(join_key(path, name), data)
+        key = join_key(path, name)
+        if overwrite:
+            store.put(key, data)
+            continue
+        try:
+            version = store.put_new(key, data)
+        except ChangedError as error:
+            raise _TakenError(
+                "cannot create: somebody else has just made a node there; pass overwrite=True to replace it",
+                path=place(store, path),
+            ) from error
+        if store.lists_versions and isinstance(model, GroupModel):
+            _seen.setdefault(store, _Seen()).note([key], [Part(data, len(data), version)])
 
 
 def is_unfinished(store: Store, path: str) -> bool:
@@ -312,11 +420,22 @@ def _marks(mark: bytes | memoryview) -> dict[str, Any]:
 
 
 @contextmanager
-def _marked(store: Store, path: str, made: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Put a mark at `path`, with what is being `made` there if anything is; gives its key, to delete it."""
+def _marked(
+    store: Store, path: str, made: Mapping[str, Any] | None = None, *, is_new: bool = False
+) -> Iterator[str]:
+    """Mark the place of a node that is being removed or `made`; gives the key of the mark, to delete it.
+
+    Raises
+        StoreError: the place `is_new`, and somebody else has just marked it, as far as the store can tell.
+    """
     mark = join_key(path, UNFINISHED)
     with writing() as writer:
-        store.put(mark, render_json({"writer": writer, "made": made}))
+        data = render_json({"writer": writer, "made": made})
+        try:
+            store.put_new(mark, data) if is_new else store.put(mark, data)
+        except ChangedError as error:
+            expected = "expected nothing; pass overwrite=True to replace it"
+            raise _unfinished(place(store, path), "a node", expected) from error
         yield mark
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
@@ -94,6 +94,8 @@ class Store(ABC):
     """The only Zarr format whose documents count here, where whoever opened the store said one."""
     durable: bool = False
     """Whether the disk has confirmed a change when the call that makes it returns."""
+    lists_versions: bool = False
+    """Whether lists say versions, the same as answers to `get_parts` and `put_new` do."""
     removes_whole: bool = False
     """Whether `delete_prefix` of all but the root removes everything or nothing, whatever interrupts it."""
 
@@ -169,6 +171,17 @@ class Store(ABC):
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`, replacing what was there."""
 
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
+        """`put` of what was just seen not to be there; gives the version, where the store knows it.
+
+        A store that can find out in the same request that somebody else was first overrides this.
+
+        Raises
+            ChangedError: somebody else has put a value there, which stays.
+        """
+        self.put(key, value)
+        return None
+
     async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
         """`get_many`, in a thread; a store that has an event loop's way of asking overrides this."""
         return await in_thread(self.get_many, requests)
@@ -216,6 +229,10 @@ class Store(ABC):
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         """The entries of all keys below `prefix`, in no order; stores whose lists have them override this."""
         return (entry for key in self.list(prefix) if (entry := self.entry(key)) is not None)
+
+    def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
+        """The `entries`, if one request tells them all; None where they are more than `most`, or unknown."""
+        return None
 
     def holder(self, key: str) -> tuple[Store, str]:
         """The store that holds the value, and its key there, where this one shows a part of another."""
@@ -400,6 +417,7 @@ class PrefixStore(Store):
         self.request_count = store.request_count
         self.in_memory = store.in_memory
         self.is_bounded = store.is_bounded
+        self.lists_versions = store.lists_versions
         self.removes_whole = store.removes_whole
         self.durable = store.durable
 
@@ -446,6 +464,11 @@ class PrefixStore(Store):
         self.check_writable(key)
         self.store.put(self._key(key), value)
 
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
+        """As the other store's."""
+        self.check_writable(key)
+        return self.store.put_new(self._key(key), value)
+
     def delete(self, key: str) -> None:
         """Remove the key, if it is there."""
         self.check_writable(key)
@@ -476,8 +499,16 @@ class PrefixStore(Store):
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         """The entries of all keys below `prefix`, relative to this store."""
+        return self._below(self.store.entries(self._prefix(prefix)))
+
+    def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
+        """As the other store's, relative to this store."""
+        found = self.store.few_entries(self._prefix(prefix), most)
+        return None if found is None else [*self._below(found)]
+
+    def _below(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         skip = len(self.prefix) + 1 if self.prefix else 0
-        return (entry._replace(key=entry.key[skip:]) for entry in self.store.entries(self._prefix(prefix)))
+        return (entry._replace(key=entry.key[skip:]) for entry in entries)
 
     def holder(self, key: str) -> tuple[Store, str]:
         """Where the other store has it."""

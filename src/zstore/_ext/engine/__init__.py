@@ -1,1 +1,1 @@
-"""The native engine: plans selections, and reads and writes their chunks in files and buffers without the GIL."""
+"""The native engine: plans selections, reads and writes their chunks in files and buffers without the GIL."""

@@ -358,6 +358,19 @@ class Bucket:
             raise self.failed("write", key, error) from error
         return Version(result.get("e_tag"), result.get("version"))
 
+    async def put_new(self, key: str, value: bytes | bytearray | memoryview) -> Version:
+        """Write a value that is not there; where the server keeps no conditions, over one that is.
+
+        Raises
+            ChangedError: it is there.
+        """
+        try:
+            return await self.put(key, value, "create")
+        except StoreError as error:
+            if error.__cause__ is None or not is_unsupported(error.__cause__):
+                raise
+        return await self.put(key, value, "overwrite")
+
     def is_beside(self, other: Bucket) -> bool:
         """Whether both are parts of one bucket, reached with the same options."""
         place, there = self.place, other.place
@@ -445,9 +458,9 @@ class Bucket:
             if key is None or not self._is_nothing(key):
                 raise self.failed("delete", key, error) from error
 
-    async def list(self, prefix: str) -> Listing:
-        """What obstore says of every value below `prefix`, by whole paths."""
-        found: Listing = await self._listed(prefix, partial(self._list, self.path(prefix)))
+    async def list(self, prefix: str, most: int | None = None) -> Listing:
+        """What obstore says of every value below `prefix`, by whole paths; of more than `most`, the first."""
+        found: Listing = await self._listed(prefix, partial(self._list, self.path(prefix), most))
         return found
 
     async def list_children(self, prefix: str) -> Names:
@@ -456,7 +469,11 @@ class Bucket:
         found = await self._listed(prefix, ask)
         return [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
 
-    async def _list(self, top: str) -> Any:
+    async def _list(self, top: str, most: int | None) -> Any:
+        if most is not None:
+            # A piece that is full ends the pages that are asked for.
+            stream = self.client.list(top or None, chunk_size=most + 1)
+            return next(stream, []) if self._is_direct else await _next_of(stream) or []
         stream = self.client.list(top or None)
         if self._is_direct:
             return [meta for page in stream for meta in page]

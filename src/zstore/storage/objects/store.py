@@ -31,7 +31,7 @@ from zstore.storage.base import (
 )
 from zstore.storage.claims import hold_claim
 from zstore.storage.fsspec import FsspecStore
-from zstore.storage.objects.bucket import Answer, Bucket, Version, has_aiohttp
+from zstore.storage.objects.bucket import Answer, Bucket, Listing, Version, has_aiohttp
 from zstore.storage.objects.failures import Elsewhere, changed, telling
 from zstore.storage.objects.library import ask_all, is_installed, wait_for
 from zstore.storage.objects.options import is_for_fsspec, kind_of
@@ -71,6 +71,7 @@ class ObjectStore(Store):
         self.durable = place.kind not in ("http", "file", "memory")
         self.is_bounded = not self._is_http
         self.request_count = self._bucket.request_count
+        self.lists_versions = self._bucket.has_versions and self.durable
         self.read_only = read_only or self._is_http
         self._versions = threading.local()
         self._together = Together(self._bucket.fetch)
@@ -234,6 +235,20 @@ class ObjectStore(Store):
             self._bucket.check_conditions(key)
         self._note(key, wait_for(self._bucket.put(key, value, mode), is_single=not self._bucket.needs_loop))
 
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
+        """Write an object that is not there yet, and give its version.
+
+        Raises
+            ChangedError: it is there; a server that keeps no conditions overwrites it.
+        """
+        if not self._bucket.has_versions:
+            return super().put_new(key, value)
+        check_key(key)
+        self.check_writable(key)
+        version = wait_for(self._bucket.put_new(key, value), is_single=not self._bucket.needs_loop)
+        self._note(key, version)
+        return version.strong
+
     def delete(self, key: str) -> None:
         """Remove the object, if it is there.
 
@@ -276,6 +291,12 @@ class ObjectStore(Store):
         """The entries of all objects below `prefix`, of the lists themselves."""
         return iter(self._entries(prefix))
 
+    def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
+        """The entries, of one page of a list; None where they are more than `most`."""
+        self._check_listing(prefix)
+        found = wait_for(self._bucket.list(prefix, most)) if self.durable else None
+        return None if found is None or len(found) > most else self._as_entries(prefix, found)
+
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
         """Have the server copy an object of the same bucket."""
         source, source_key = source.holder(source_key)
@@ -290,7 +311,9 @@ class ObjectStore(Store):
         self._check_listing(prefix)
         if self._is_no_directory(prefix):
             return ()
-        found = wait_for(self._bucket.list(prefix))
+        return self._as_entries(prefix, wait_for(self._bucket.list(prefix)))
+
+    def _as_entries(self, prefix: str, found: Listing) -> Sequence[Entry]:
         # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
         above = {meta["path"].rpartition("/")[0] for meta in found}
         top, root = self._bucket.path(prefix), self._bucket.path("")
