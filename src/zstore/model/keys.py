@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zstore.base.digits import MOST_DIGITS, parse_digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +46,26 @@ class ChunkKeys:
             return None
         cell = tuple(int(part) for part in parts)
         return cell if self.key(cell) == key else None
+
+    def cells(self, keys: Sequence[str], ndim: int, path: str = "") -> Any:
+        """The places (int64, one row for each) of keys of the array at `path`, all at once.
+
+        None where one of them is no chunk, or its numbers are larger than 10^18: `cell` says which.
+        """
+        head = "\n" + (f"{path}/" if path else "") + (f"c{self.separator}" if self.name == "default" else "")
+        text = "\n" + "\n".join(keys)
+        plain = text.replace(head, "\n")
+        if not ndim or not plain.isascii() or len(text) - len(plain) != len(keys) * (len(head) - 1):
+            return None
+        data = np.frombuffer(f"{plain[1:]}\n".encode(), np.uint8)
+        ends = np.flatnonzero((data < ord("0")) | (data > ord("9")))
+        marks = np.frombuffer((self.separator * (ndim - 1) + "\n").encode(), np.uint8)
+        if len(ends) != len(keys) * ndim or (data[ends].reshape(-1, ndim) != marks).any():
+            return None
+        begins = np.append(0, ends[:-1] + 1)
+        lengths = ends - begins
+        if lengths.min(initial=1) < 1 or lengths.max(initial=1) > MOST_DIGITS:
+            return None
+        if ((data[begins] == ord("0")) & (lengths > 1)).any():
+            return None
+        return parse_digits(data, begins, ends).reshape(-1, ndim)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, product
 from math import prod
 from typing import Any, NamedTuple
@@ -11,30 +10,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.jobs.plan import Unit
-from zstore.upkeep.chunks import Cell, StoredArray, overlap
+from zstore.upkeep.chunks import Cell, Page, StoredArray, overlap
 from zstore.upkeep.rechunk_plan import Shape, edges
 
 # Which chunks there are is kept as a byte for each, where a grid has no more of them than this.
 MASK_SIZE = 1 << 27
 PLACES_COUNT = 1 << 16
+# An odd number whose bits are all over the place.
+MIXING = np.uint64(0x9E3779B97F4A7C15)
 
+Places = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Cells:
-    """Some chunks of an array: those of a grid that are given, or all of them (None)."""
+    """Some chunks of an array: those of a grid that are given, many at a time, or all of them (None)."""
 
-    def __init__(self, counts: Shape, cells: Iterable[Cell] | None) -> None:
+    def __init__(self, counts: Shape, cells: Iterable[Sequence[Cell] | Places] | None) -> None:
         self.counts = counts
         self._is_all = cells is None
         self._mask: Mask | None = None
         self._set = set[Cell]()
         if cells is not None and prod(counts) > MASK_SIZE:
-            self._set = set(cells)
+            self._set.update(*(map(tuple, np.asarray(some).tolist()) for some in cells))
         elif cells is not None:
             self._mask = np.zeros(counts, bool)
-            for cell in cells:
-                self._mask[cell] = True
+            for some in cells:
+                self._mask[tuple(np.asarray(some).T)] = True
             if self._mask.all():
                 self._is_all, self._mask = True, None
 
@@ -79,7 +81,7 @@ class Cells:
         if self._mask is None or made._mask is None:
             boxes = map(array.box, self)
             touched = (product(*(overlap(other, d, part) for d, part in enumerate(box))) for box in boxes)
-            return Cells(other.counts, (cell for cells in touched for cell in cells))
+            return Cells(other.counts, map(list, touched))
         mask = self._mask
         for axis in range(mask.ndim):
             mask = _reduce(mask, axis, _spans(array, other, axis))
@@ -148,23 +150,33 @@ class Stored(NamedTuple):
     @classmethod
     def find(cls, array: StoredArray, *, least: int = 0) -> Stored:
         """What one listing tells; of chunks with fewer bytes than `least`, nothing."""
-        entries = array.entries()
-        if entries is None:
+        pages = array.pages()
+        if pages is None:
             return cls(Cells(array.counts, None), 0, "")
         size = marks = 0
 
-        def found() -> Iterator[Cell]:
+        def found() -> Iterator[Places]:
             nonlocal size, marks
-            for cell, entry in entries:
-                if entry.size >= least:
-                    mark = f"{cell} {entry.size} {entry.version}".encode()
-                    # A sum is the same in whatever order a store lists.
-                    marks += int.from_bytes(hashlib.blake2b(mark, digest_size=16).digest())
-                    size += entry.size
-                    yield cell
+            for page in pages:
+                page = page.where(page.sizes >= least)
+                # A sum is the same in whatever order a store lists.
+                marks += int(_mark(page).sum(dtype=np.uint64))
+                size += int(page.sizes.sum())
+                yield page.cells
 
         cells = Cells(array.counts, found())
-        return cls(cells, size, f"{marks % (1 << 128):032x}")
+        return cls(cells, size, f"{marks % (1 << 64):016x}")
+
+
+def _mark(page: Page) -> Any:
+    """A number (uint64) for each chunk that another place, size or version of it does not have."""
+    letters = page.versions.view(np.uint32).reshape(len(page.sizes), -1).astype(np.uint64)
+    # Letters that others have no more of count nothing, however long the longest version is.
+    factors = np.multiply.accumulate(np.full(letters.shape[1], MIXING, np.uint64))
+    found = letters @ factors
+    for column in (page.sizes, *page.cells.T):
+        found = (found ^ (found >> np.uint64(32)) ^ column.astype(np.uint64)) * MIXING
+    return found ^ (found >> np.uint64(29))
 
 
 def _places(mask: Mask) -> Iterator[Cell]:

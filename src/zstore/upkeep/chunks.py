@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, product
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from zstore.storage.url import open_store
 MEMORY_SIZE = 256 << 20
 WINDOW_COUNT = 256
 REQUEST_COUNT = 32
+# Entries of a listing that are dealt with at a time.
+PAGE_COUNT = 4096
 # What an item of any length is taken for.
 OBJECT_SIZE = 64
 
@@ -39,6 +41,18 @@ Box = tuple[slice, ...]
 Progress = Callable[[int, int], None]
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Page(NamedTuple):
+    """Some stored chunks: their places (int64, a row for each), bytes (int64) and versions (str)."""
+
+    cells: np.ndarray[Any, Any]
+    sizes: np.ndarray[Any, Any]
+    versions: np.ndarray[Any, Any]
+
+    def where(self, mask: np.ndarray[Any, Any]) -> Page:
+        """Those of a mask."""
+        return self if mask.all() else Page(*(column[mask] for column in self))
 
 
 def open_place(
@@ -82,13 +96,22 @@ class StoredArray:
         keys = _listed(lambda: self.store.list(self.path))
         return None if keys is None else (cell for key in keys if (cell := self._cell(key)) is not None)
 
-    def entries(self) -> Iterator[tuple[Cell, Entry]] | None:
-        """The stored chunks that lie in the array, with what lists tell; None where the store cannot list."""
-        found = _listed(lambda: self.store.entries(self.path))
-        pairs = None if found is None else ((self._cell(entry.key), entry) for entry in found)
-        return (
-            None if pairs is None else ((c, entry) for c, entry in pairs if c is not None and self.holds(c))
-        )
+    def pages(self) -> Iterator[Page] | None:
+        """The stored chunks that lie in the array, many at a time; None where the store cannot list."""
+        entries = _listed(lambda: self.store.entries(self.path))
+        pages = iter(lambda: [*islice(entries or (), PAGE_COUNT)], [])
+        return None if entries is None else map(self._page, pages)
+
+    def _page(self, entries: Sequence[Entry]) -> Page:
+        cells = self.model.keys.cells([entry.key for entry in entries], self.model.ndim, self.path)
+        if cells is None:
+            found = [(self._cell(entry.key), entry) for entry in entries]
+            entries = [entry for cell, entry in found if cell is not None and self.holds(cell)]
+            places = [cell for cell, _ in found if cell is not None and self.holds(cell)]
+            cells = np.array(places, np.int64).reshape(len(places), self.model.ndim)
+        sizes = np.fromiter((entry.size for entry in entries), np.int64, len(entries))
+        page = Page(cells, sizes, np.array([entry.version or "" for entry in entries], np.str_))
+        return page.where((cells < self.counts).all(1))
 
     def _cell(self, key: str) -> Cell | None:
         return self.model.keys.cell(key[len(self.path) + 1 if self.path else 0 :], self.model.ndim)
@@ -96,11 +119,6 @@ class StoredArray:
     def holds(self, cell: Cell) -> bool:
         """Whether a chunk lies in the array."""
         return all(place < count for place, count in zip(cell, self.counts, strict=True))
-
-    def cells(self) -> Iterator[Cell]:
-        """The stored chunks that lie in the array; all, where the store cannot list."""
-        stored = self.stored()
-        return self.all_cells() if stored is None else filter(self.holds, stored)
 
     def all_cells(self) -> Iterator[Cell]:
         """Every chunk of the grid, stored or not."""
@@ -211,7 +229,8 @@ def keeps_bytes(source: StoredArray, target: StoredArray) -> bool:
 
     The plan says so already: this holds it to what is there. A damaged chunk says nothing.
     """
-    cell = next(source.cells(), None)
+    stored = source.stored()
+    cell = next(source.all_cells() if stored is None else filter(source.holds, stored), None)
     data = None if cell is None else source.store.get(source.key(cell))
     if cell is None or data is None:
         return True

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -17,6 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+import numpy as np
+
+from zstore.base.digits import parse_digits
 from zstore.base.locks import Lock
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import forget_consolidated, place
@@ -162,10 +166,12 @@ def copy(
     former = read_record(*there)
     if former is not None and not resume and if_exists != "overwrite":
         start()  # says what is unfinished there
+    own = [key for at in (here, there) if (key := key_within(*at, manifest)) is not None]
     planner = Planner(
         here,
         there,
-        _accept([key_within(*at, manifest) for at in (here, there)], **patterns),
+        _accept(own, **patterns),
+        None if include or exclude else own,
         if_exists,
         delete=delete,
         is_resumed=resume and former is not None,
@@ -193,7 +199,7 @@ def _words(patterns: str | Sequence[str] | None) -> list[str]:
 
 
 def _accept(
-    own: Sequence[str | None], include: Sequence[str], exclude: Sequence[str]
+    own: Sequence[str], include: Sequence[str], exclude: Sequence[str]
 ) -> Callable[[str], bool]:
     """Whether a key is to be copied. The manifest that is made never is."""
 
@@ -264,7 +270,7 @@ class _Copying(Plan[bytes]):
                 lambda unit, result: take(self._steps(unit), result[FINGERPRINT_SIZE:]),
                 most=self.unit_count,
             )
-        check_unchanged(*self.here, self.planner.listed, self.planner.is_copied)
+        check_unchanged(*self.here, self.planner.listed, self.planner.is_copied, self.planner.doubtful)
         if self.there.base and plan.documents:
             forget_consolidated(*self.there, None)
         for step in plan.documents:
@@ -300,16 +306,25 @@ class _Copying(Plan[bytes]):
             )
 
     def units(self) -> Iterator[Unit]:
-        """Stretches of the steps, by their offsets."""
-        start = end = count = size = 0
-        for line in self.plan.steps:
-            end += len(line) + 1
-            count, size = count + 1, size + int(Step(*line.split(b"\0")).size)
-            if count == UNIT_COUNT or size >= UNIT_SIZE:
-                yield start, end
-                start, count, size = end, 0, 0
+        """Stretches of the steps, by their offsets: of so many keys, or so many bytes of their values."""
+        start = offset = count = size = 0
+        for text in self.plan.steps.texts():
+            data = np.frombuffer(text, np.uint8)
+            ends, marks = np.flatnonzero(data == ord("\n")) + 1, np.flatnonzero(data == 0)
+            # The size stands between the first two marks of a line.
+            first = np.searchsorted(marks, np.append(0, ends[:-1]))
+            sizes = parse_digits(data, marks[first] + 1, marks[first + 1])
+            # What comes before a line, in keys and bytes, back to the first of the unit.
+            sums, at = np.cumsum(sizes).tolist(), 0
+            while True:
+                last = min(at + UNIT_COUNT - count - 1, bisect_left(sums, UNIT_SIZE - size, at))
+                if last >= len(sums):
+                    break
+                yield start, offset + int(ends[last])
+                start, at, count, size = offset + int(ends[last]), last + 1, 0, -sums[last]
+            count, size, offset = count + len(sums) - at, size + sums[-1], offset + len(text)
         if count:
-            yield start, end
+            yield start, offset
 
     def _steps(self, unit: Unit) -> list[Step]:
         return [Step(*line.split(b"\0")) for line in self.plan.steps.lines(*unit)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
+from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, place
 from zstore.engine.making import UNFINISHED
 from zstore.errors import NotFoundError, StoreError
@@ -16,7 +18,7 @@ from zstore.model import v1, v2, v3
 from zstore.storage.base import Entry, Store, join_key
 from zstore.storage.locking import SHAPE_LOCK
 from zstore.upkeep.manifest import Manifest, list_keys, parse_entry, parse_name, render_name
-from zstore.upkeep.spool import Spool, match
+from zstore.upkeep.spool import Spool, align, match
 
 # Values of v1's names may be anything; where they come last, nothing is lost.
 DOCUMENTS = METADATA_NAMES | {v1.ARRAY_KEY, v1.ATTRIBUTES_KEY}
@@ -61,12 +63,15 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What becomes of one key: the line it is kept as, divided by NUL."""
+    """What becomes of one key: the line it is kept as, divided by NUL.
+
+    As a line of `list_keys` says it, a key is copied to where none is.
+    """
 
     name: bytes
     size: bytes
     version: bytes
-    action: bytes
+    action: bytes = COPY
     there: bytes = b""
     digest: bytes = b""
 
@@ -97,6 +102,7 @@ class Planner:
     """Lists both places, and says what becomes of each key.
 
     listed             the keys of the source, as they were
+    asked              which keys are copied: what `list_keys` takes for it
     leaves_documents   whether the patterns leave out a document
     """
 
@@ -105,6 +111,7 @@ class Planner:
         here: Place,
         there: Place,
         accept: Callable[[str], bool],
+        doubtful: Sequence[str] | None,
         if_exists: str,
         *,
         delete: bool,
@@ -113,6 +120,7 @@ class Planner:
         self.here = here
         self.there = there
         self.accept = accept
+        self.doubtful = None if doubtful is None else [UNFINISHED, SHAPE_LOCK, JOB, *doubtful]
         self.if_exists = if_exists
         self.delete = delete
         self.is_resumed = is_resumed
@@ -125,16 +133,22 @@ class Planner:
         Raises
             NotFoundError, StoreError: as `copy`, of what stands against it.
         """
-        self.listed = list_keys(*self.here, self.is_copied)
+        self.listed, size = list_keys(*self.here, self.is_copied, self.doubtful)
         if not len(self.listed):
             raise NotFoundError("there is nothing to copy", path=place(*self.here))
-        arrays = self._arrays()
-        plan, there = CopyPlan(), list_keys(*self.there, self._is_in_the_way)
-        for ours, theirs in match(_stamped(self.listed, known), there):
-            if ours is None:
-                self._plan_other(plan, parse_entry(theirs or b""), arrays)
-            else:
-                self._plan_key(plan, ours.split(b"\0"), None if theirs is None else theirs.split(b"\0")[1])
+        # Everything is copied to where nothing is, but for what is found otherwise.
+        plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
+        there, _ = list_keys(*self.there, self._is_in_the_way, self.doubtful)
+        blocks = self.listed.blocks() if known is None else _stamped(self.listed, known)
+        for mine, others in align(blocks, there.blocks()):
+            if known is None and not others and not _has_documents(mine):
+                plan.steps.extend(mine)
+                continue
+            for ours, theirs in match([mine], [others]):
+                if ours is None:
+                    self._plan_other(plan, parse_entry(theirs or b""))
+                else:
+                    self._plan_key(plan, ours.split(b"\0"), None if theirs is None else theirs.split(b"\0")[1])
         plan.documents.sort(key=lambda step: rank(step.entry.key))
         return plan
 
@@ -161,16 +175,18 @@ class Planner:
             )
         return not _is_job(key) and self.accept(key)
 
-    def _arrays(self) -> dict[str, None]:
+    @once
+    def _arrays(self) -> set[str]:
         """The paths of the arrays that are copied."""
-        names = (line.partition(b"\0")[0] for line in self.listed)
+        lines = chain.from_iterable(filter(_has_documents, self.listed.blocks()))
+        names = (line.partition(b"\0")[0] for line in lines)
         found = [parse_name(name) for name in names if name.rpartition(b"/")[2] in MAKING_NAMES]
-        return {key.rpartition("/")[0]: None for key in found if is_array(key, partial(self.here.get, key))}
+        return {key.rpartition("/")[0] for key in found if is_array(key, partial(self.here.get, key))}
 
-    def _plan_other(self, plan: CopyPlan, entry: Entry, arrays: Mapping[str, None]) -> None:
+    def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
         """What becomes of a key that only the target has."""
         is_ours = self.is_resumed and self.if_exists == "error"
-        above = next((path for path in ancestors(entry.key) if path in arrays), None)
+        above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
         if self.delete or (is_ours and above is not None):
             plan.deletions.add(render_name(entry.key))
             plan.counts.deleted_count += 1
@@ -184,7 +200,8 @@ class Planner:
 
     def _plan_key(self, plan: CopyPlan, line: Sequence[bytes], size: bytes | None) -> None:
         """What becomes of a key of the source; `size` is that of the target's value of the same key."""
-        name, own, version, digest = line
+        name, own, version, *known = line
+        digest = b"".join(known)
         action = COPY
         if size is not None and not self.is_resumed and self.if_exists == "error":
             raise StoreError(
@@ -198,14 +215,15 @@ class Planner:
             action = KEEP if digest else COMPARE
         step = name, own, version, action, size or b"", digest if action == KEEP else b""
         counts = plan.counts
-        counts.kept_count += action == KEEP
-        counts.compared_count += action == COMPARE
-        counts.key_count += action == COPY
-        if action != KEEP:
-            plan.total_size += int(own)
         if action == COPY:
-            counts.size += int(own)
-            plan.needed_size += int(own) - int(size or 0)
+            plan.needed_size -= int(size or 0)
+        else:
+            counts.kept_count += action == KEEP
+            counts.compared_count += action == COMPARE
+            counts.key_count -= 1
+            counts.size -= int(own)
+            plan.needed_size -= int(own)
+            plan.total_size -= int(own) if action == KEEP else 0
         if name.rpartition(b"/")[2] in DOCUMENT_NAMES:
             document = Step(*step)
             self._check_kept(document)
@@ -231,17 +249,23 @@ def _is_job(key: str) -> bool:
     return JOB in key and JOB in key.split("/")
 
 
-def _stamped(listed: Spool, known: Manifest | None) -> Iterator[bytes]:
-    """The lines of the source, with the hash that a manifest has of the very same version; else none."""
-    if known is None:
-        yield from (line + b"\0" for line in listed)
-        return
-    sums = (b"\0".join(each) for each in known.sums())
-    for line, said in match(listed, sums):
-        if line is not None:
-            _, digest, *stamp = (said or b"\0\0\0").split(b"\0")
-            is_same = stamp[1] != b"" and line.split(b"\0")[1:] == stamp
-            yield line + b"\0" + (digest if is_same else b"")
+def _has_documents(lines: Sequence[bytes]) -> bool:
+    """Whether there may be documents among keys."""
+    text = b"\n".join(lines)
+    return any(name + b"\0" in text for name in DOCUMENT_NAMES)
+
+
+def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:
+    """The lines of the source, with the hash that a manifest has of the very same version, where it has."""
+    for pair in align(listed.blocks(), known.blocks()):
+        lines = []
+        for line, said in match(*([each] for each in pair)):
+            if line is not None:
+                _, digest, *stamp = (said or b"\0\0\0").split(b"\0")
+                is_same = stamp[1] != b"" and line.split(b"\0")[1:] == stamp
+                lines.append(line + b"\0" + digest if is_same else line)
+        if lines:
+            yield lines
 
 
 def rank(key: str) -> tuple[int, str, bool, str]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple
@@ -26,8 +28,8 @@ from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key, join_key
 from zstore.storage.local import LocalStore
-from zstore.upkeep.chunks import Progress, open_place, run
-from zstore.upkeep.spool import Spool, match
+from zstore.upkeep.chunks import PAGE_COUNT, Progress, open_place, run
+from zstore.upkeep.spool import Spool, align, match
 from zstore.upkeep.windows import Piece, Seen
 
 __all__ = ["Manifest", "manifest"]
@@ -68,6 +70,10 @@ class Manifest:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return ((parse_name(each.name), each.digest.decode()) for each in self.sums())
+
+    def blocks(self) -> Iterator[list[bytes]]:
+        """The fields of `Sum` for each key, divided by NUL, as lines many at a time."""
+        return self._sums.blocks()
 
     def sums(self) -> Iterator[Sum]:
         """All there is of each key."""
@@ -224,14 +230,37 @@ def _decode(name: bytes) -> str:
 # What stores hold
 
 
-def list_keys(store: Store, base: str, accept: Callable[[str], bool]) -> Spool:
-    """Name, size and version of each key below a place that is accepted, divided by NUL."""
-    skip = len(base) + 1 if base else 0
-    return Spool(
-        b"%s\0%d\0%s" % (render_name(entry.key[skip:]), entry.size, (entry.version or "").encode())
-        for entry in store.entries(base)
-        if accept(entry.key[skip:])
-    )
+def list_keys(
+    store: Store,
+    base: str,
+    accept: Callable[[str], bool] = lambda key: True,
+    doubtful: Sequence[str] | None = (),
+) -> tuple[Spool, int]:
+    """(name, size and version of each key below a place that is accepted, divided by NUL; bytes of all).
+
+    doubtful  `accept` is asked about keys that may have one of these in them; None: about all
+    """
+    skip, made, size = len(base) + 1 if base else 0, Spool(), 0
+    entries = store.entries(base)
+    while page := [*islice(entries, PAGE_COUNT)]:
+        text = "\n".join([entry.key for entry in page])
+        if doubtful is None or any(word in text for word in doubtful):
+            page = [entry for entry in page if accept(entry.key[skip:])]
+        made.extend(_render_page(page, skip))
+        size += sum(entry.size for entry in page)
+    return made, size
+
+
+def _render_page(page: Sequence[Entry], skip: int) -> Sequence[bytes]:
+    """A line for each entry, without so many characters of its key."""
+    text = "\n".join([f"{key[skip:]}\0{size}\0{version or ''}" for key, size, version in page])
+    if text.count("\n") == len(page) - 1 and "\\" not in text and "\r" not in text:
+        with suppress(UnicodeEncodeError):
+            return text.encode("utf-8", "surrogateescape").split(b"\n")
+    return [
+        b"%s\0%d\0%s" % (render_name(key[skip:]), size, (version or "").encode())
+        for key, size, version in page
+    ]
 
 
 def parse_entry(line: bytes) -> Entry:
@@ -240,21 +269,29 @@ def parse_entry(line: bytes) -> Entry:
     return Entry(parse_name(name), int(size), version.decode() or None)
 
 
-def check_unchanged(store: Store, base: str, listed: Spool, accept: Callable[[str], bool]) -> None:
-    """Raise where what a place holds is no longer what was listed.
+def check_unchanged(
+    store: Store,
+    base: str,
+    listed: Spool,
+    accept: Callable[[str], bool] = lambda key: True,
+    doubtful: Sequence[str] | None = (),
+) -> None:
+    """Raise where what a place holds is no longer what `list_keys` listed.
 
     Raises
         ChangedError: a key is there anew, no longer, or with another size or version.
     """
-    for before, now in match(listed, list_keys(store, base, accept)):
-        if before != now:
-            found = parse_entry(before or now or b"")
-            what = "is new" if before is None else "is gone" if now is None else "was written"
-            raise ChangedError(
-                f"the source changed while it was read: a key {what}; expected nobody to write to it",
-                path=store.url,
-                key=join_key(base, found.key),
-            )
+    present, _ = list_keys(store, base, accept, doubtful)
+    for pair in align(listed.blocks(), present.blocks()):
+        for before, now in match(*([lines] for lines in pair)) if pair[0] != pair[1] else ():
+            if before != now:
+                found = parse_entry(before or now or b"")
+                what = "is new" if before is None else "is gone" if now is None else "was written"
+                raise ChangedError(
+                    f"the source changed while it was read: a key {what}; expected nobody to write to it",
+                    path=store.url,
+                    key=join_key(base, found.key),
+                )
 
 
 def read_parts(
@@ -328,9 +365,9 @@ def manifest(
     store, base = open_place(target, path, storage_options, read_only=True)
     _check_there(store, base)
     own = key_within(store, base, file)
-    listed = list_keys(store, base, lambda key: key != own)
-    total, done = sum(parse_entry(line).size for line in listed) if progress is not None else 0, 0
-    sums = Spool()
+    left_out = (lambda key: key != own, [own] if own is not None else [])
+    listed, total = list_keys(store, base, *left_out)
+    sums, done = Spool(), 0
     entries = map(parse_entry, listed)
     for window in run(lambda entry: (entry, digest_of(store, base, entry)), entries, _held_size, store):
         for entry, digest in window:
@@ -338,7 +375,7 @@ def manifest(
             done += entry.size
         if progress is not None:
             progress(done, total)
-    check_unchanged(store, base, listed, lambda key: key != own)
+    check_unchanged(store, base, listed, *left_out)
     made = Manifest(sums)
     if file is not None:
         made.write(file)
@@ -382,6 +419,7 @@ def pair_keys(
     store: Store, base: str, known: Manifest, own: str | None
 ) -> tuple[int, Iterator[tuple[bytes | None, bytes | None]]]:
     """(bytes of all values, pieces for `Comparing`), but for the key that is the manifest's `own`."""
-    listed = list_keys(store, base, lambda key: key != own)
-    sums = (b"\0".join(each) for each in known.sums() if own is None or parse_name(each.name) != own)
-    return sum(parse_entry(line).size for line in listed), match(listed, sums)
+    listed, total = list_keys(store, base, lambda key: key != own, [own] if own is not None else [])
+    name = None if own is None else render_name(own)
+    pairs = match(listed.blocks(), known.blocks())
+    return total, (pair for pair in pairs if pair[1] is None or pair[1].partition(b"\0")[0] != name)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import eq
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import IO
 
 from zstore.base.locks import Lock
 from zstore.errors import StoreError
 
-# So many bytes of lines are sorted in memory; beyond, they go to temporary files.
+# So many bytes of lines are sorted in memory; beyond, they go to a temporary file.
 RUN_SIZE = 8 << 20
-BLOCK_SIZE = 64 << 10
+BLOCK_SIZE = 256 << 10
+
+Lines = list[bytes]
 
 
 class Spool:
@@ -21,16 +25,14 @@ class Spool:
     No line has a line end in it. Nothing is added after the first reading.
 
     Raises
-        StoreError: there is no room for the temporary files.
+        StoreError: there is no room for the temporary file.
     """
 
     def __init__(self, lines: Iterable[bytes] = ()) -> None:
-        self._waiting: list[bytes] = []
+        self._waiting: Lines = []
         self._waiting_size = 0
-        self._runs: list[IO[bytes]] = []
-        self._sorted: IO[bytes] | None = None
+        self._file = _Sorted()
         self._guard = Lock()
-        self._count = 0
         for line in lines:
             self.add(line)
 
@@ -39,82 +41,150 @@ class Spool:
         self._waiting.append(line)
         self._waiting_size += len(line) + 1
         if self._waiting_size > RUN_SIZE:
-            self._runs.append(_write(sorted(self._waiting))[0])
-            self._waiting, self._waiting_size = [], 0
+            self._keep()
+
+    def extend(self, lines: Sequence[bytes]) -> None:
+        """Keep more lines, as many as memory holds."""
+        self._waiting += lines
+        self._waiting_size += sum(map(len, lines)) + len(lines)
+        if self._waiting_size > RUN_SIZE:
+            self._keep()
+
+    def _keep(self) -> None:
+        self._file.add(_unique(sorted(self._waiting)))
+        self._waiting, self._waiting_size = [], 0
 
     def __len__(self) -> int:
         """How many different lines there are."""
-        self._file()
-        return self._count
+        return self._whole().count
 
     def __iter__(self) -> Iterator[bytes]:
         return self.lines()
 
     def lines(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The lines between two offsets, each the sum of `len(line) + 1` of lines from the first on."""
-        file, rest = self._file(), b""
-        while end is None or start < end:
+        return chain.from_iterable(map(split_lines, self.texts(start, end)))
+
+    def blocks(self) -> Iterator[Lines]:
+        """All lines, many at a time."""
+        return map(split_lines, self.texts())
+
+    def texts(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The lines between two offsets, many at a time, as one text in which each has its end."""
+        file = self._whole()
+        end = file.size if end is None else end
+        while start < end:
             with self._guard:
-                file.seek(start)
-                block = file.read(BLOCK_SIZE if end is None else min(BLOCK_SIZE, end - start))
-            if not block:
-                return
-            start += len(block)
-            *whole, rest = (rest + block).split(b"\n")
-            yield from whole
+                text = file.read(start, min(BLOCK_SIZE, end - start))
+            yield text
+            start += len(text)
 
-    def _file(self) -> IO[bytes]:
+    def _whole(self) -> _Sorted:
+        """All lines, in order."""
         with self._guard:
-            if self._sorted is None:
-                runs = [_read(run) for run in self._runs]
-                self._sorted, self._count = _write(heapq.merge(*runs, iter(sorted(self._waiting))))
-                self._close_runs()
-            return self._sorted
+            if self._waiting:
+                self._keep()
+            if len(self._file.runs) > 1:
+                self._file, runs = _Sorted(), self._file
+                for lines in _merge([*runs.blocks()]):
+                    self._file.add(lines)
+            return self._file
 
-    def _close_runs(self) -> None:
-        for run in self._runs:
-            run.close()
-        self._runs, self._waiting = [], []
+
+class _Sorted:
+    """A file of stretches of lines that are in order; what is added in order is one stretch.
+
+    runs   (begin, end) of each
+    count  how many lines
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[int, int]] = []
+        self.size = self.count = 0
+        self._last = b""
+        self._file: IO[bytes] = SpooledTemporaryFile(max_size=RUN_SIZE)  # noqa: SIM115 - closed with this
+
+    def add(self, lines: Lines) -> None:
+        begin = self.runs.pop()[0] if self.runs and self._last < lines[0] else self.size
+        try:
+            self._file.seek(self.size)
+            self.size += self._file.write(b"\n".join(lines) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise StoreError(f"cannot sort what there is: {error.strerror}", path=gettempdir()) from error
+        self.runs.append((begin, self.size))
+        self.count += len(lines)
+        self._last = lines[-1]
+
+    def read(self, start: int, size: int) -> bytes:
+        """Whole lines from an offset on, of about that size; one at least."""
+        self._file.seek(start)
+        text = self._file.read(size)
+        if not text.endswith(b"\n"):
+            text += self._file.readline()
+        return text
+
+    def blocks(self) -> Iterator[Iterator[Lines]]:
+        """The lines of each run, many at a time; less of each, where there are many runs."""
+        size = min(BLOCK_SIZE, RUN_SIZE // len(self.runs))
+        return (self._run(begin, end, size) for begin, end in self.runs)
+
+    def _run(self, begin: int, end: int, size: int) -> Iterator[Lines]:
+        while begin < end:
+            text = self.read(begin, max(1, min(size, end - begin)))
+            begin += len(text)
+            yield split_lines(text)
 
     def __del__(self) -> None:
-        self._close_runs()
-        if self._sorted is not None:
-            self._sorted.close()
+        self._file.close()
 
 
-def match(ours: Iterable[bytes], theirs: Iterable[bytes]) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Lines of two spools side by side where they are the same up to the first NUL, else beside None."""
+def split_lines(text: bytes) -> Lines:
+    """The lines of a text in which each has its end."""
+    return text[:-1].split(b"\n")
+
+
+def _unique(lines: Lines) -> Lines:
+    """Sorted lines, each once."""
+    return [*dict.fromkeys(lines)] if any(map(eq, lines, islice(lines, 1, None))) else lines
+
+
+def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[Lines]:
+    """The lines of sorted runs in one order, many at a time: those before which no run has any more."""
+    heads = [next(run) for run in runs]
+    while any(heads):
+        end, found = min(head[-1] for head in heads if head), Lines()
+        for at, head in enumerate(heads):
+            count = bisect_right(head, end)
+            if count:
+                found += head[:count]
+                heads[at] = head[count:] or next(runs[at], [])
+        yield _unique(sorted(found))
+
+
+def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Lines, Lines]]:
+    """Lines of two spools side by side, many at a time: those of one stretch of names.
+
+    A line's name is what stands before its first NUL.
+    """
     some, others = iter(ours), iter(theirs)
-    one, other = next(some, None), next(others, None)
-    while one is not None or other is not None:
-        name, its = (None if line is None else line.partition(b"\0")[0] for line in (one, other))
-        if its is None or (name is not None and name < its):
-            yield one, None
-            one = next(some, None)
-        elif name is None or its < name:
-            yield None, other
-            other = next(others, None)
-        else:
-            yield one, other
-            one, other = next(some, None), next(others, None)
+    mine, its = next(some, []), next(others, [])
+    while mine or its:
+        count, other = len(mine), len(its)
+        if mine and its:
+            end = min(_name(mine[-1]), _name(its[-1]))
+            count, other = (bisect_right(lines, end, key=_name) for lines in (mine, its))
+        yield mine[:count], its[:other]
+        mine, its = mine[count:] or next(some, []), its[other:] or next(others, [])
 
 
-def _write(lines: Iterable[bytes]) -> tuple[IO[bytes], int]:
-    """A file of the lines, those that stand twice once, and how many they are."""
-    count, last = 0, None
-    file: IO[bytes] = SpooledTemporaryFile(max_size=RUN_SIZE)  # noqa: SIM115 - closed with the spool
-    try:
-        for line in lines:
-            if line != last:
-                file.write(line + b"\n")
-                count, last = count + 1, line
-        file.flush()
-    except OSError as error:
-        file.close()
-        raise StoreError(f"cannot sort what there is: {error.strerror}", path=gettempdir()) from error
-    return file, count
+def match(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Lines of two spools side by side where their names are the same, else beside None."""
+    for pair in align(ours, theirs):
+        mine, its = ({_name(line): line for line in lines} for lines in pair)
+        for name in sorted({**mine, **its}):
+            yield mine.get(name), its.get(name)
 
 
-def _read(file: IO[bytes]) -> Iterator[bytes]:
-    file.seek(0)
-    return (line[:-1] for line in file)
+def _name(line: bytes) -> bytes:
+    return line.partition(b"\0")[0]
