@@ -233,20 +233,110 @@ variables: char name(station, name_len) ; name:cf_role = "timeseries_id" ;
   byte flag(obs) ; flag:flag_values = 0b, 1b ;
   flag:flag_meanings = "good bad" ; int index(obs) ; index:instance_dimension = "station" ;
 data: name = "one", "two" ; flag = 0, 1, 0 ; index = 0, 0, 1 ; }""",
+    "rotated pole": """netcdf rotated {
+dimensions: rlon = 3 ; rlat = 2 ; lev = 2 ;
+variables: float T(lev, rlat, rlon) ; T:long_name = "temperature" ; T:units = "K" ;
+  T:coordinates = "lon lat" ;
+  T:grid_mapping = "rotated_pole" ; char rotated_pole ;
+  rotated_pole:grid_mapping_name = "rotated_latitude_longitude" ;
+  rotated_pole:grid_north_pole_latitude = 32.5 ; rotated_pole:grid_north_pole_longitude = 170. ;
+  float rlon(rlon) ; rlon:standard_name = "grid_longitude" ; float rlat(rlat) ;
+  rlat:standard_name = "grid_latitude" ;
+  float lev(lev) ; lev:units = "hPa" ; float lon(rlat, rlon) ; float lat(rlat, rlon) ;
+data: rlon = -1, 0, 1 ; rlat = 5, 6 ; lev = 1000, 850 ; lon = 1, 2, 3, 4, 5, 6 ;
+  lat = 50, 51, 52, 53, 54, 55 ;
+  T = 270, 271, 272, 273, 274, 275, 276, 277, 278, 279, 280, _ ; }""",
+    "hybrid levels": """netcdf hybrid {
+dimensions: lev = 2 ; ilev = 3 ; x = 2 ;
+variables: double lev(lev) ; lev:standard_name = "atmosphere_hybrid_sigma_pressure_coordinate" ;
+  lev:formula_terms = "a: A b: B ps: PS p0: P0" ; double A(lev) ; double B(lev) ; double P0 ;
+  P0:units = "Pa" ;
+  float PS(x) ; PS:units = "Pa" ; float w(lev, x) ; w:cell_methods = "x: mean (interval: 1 km)" ;
+data: lev = 0.9, 0.5 ; A = 0, 0.1 ; B = 0.9, 0.4 ; P0 = 100000 ; PS = 99000, 101000 ; w = 1, 2, 3, 4 ; }""",
+    "climatology": """netcdf climatology {
+dimensions: time = 2 ; nv = 2 ; station = 3 ;
+variables: double time(time) ; time:climatology = "climatology_bounds" ; time:units = "days since 1960-1-1" ;
+  double climatology_bounds(time, nv) ; short tmin(time, station) ; tmin:_FillValue = -99s ;
+  tmin:cell_methods = "time: minimum within years time: mean over years" ; tmin:scale_factor = 0.1 ;
+  tmin:valid_range = -500s, 500s ;
+data: time = 45.5, 136.5 ; climatology_bounds = 0, 3743, 91, 3834 ; tmin = 1, 2, 3, 4, 5, -99 ; }""",
+    "gathered points": """netcdf gathered {
+dimensions: lat = 3 ; lon = 4 ; landpoint = 5 ; depth = 2 ;
+variables: int landpoint(landpoint) ; landpoint:compress = "lat lon" ; float soil(depth, landpoint) ;
+  float depth(depth) ; depth:positive = "down" ; depth:units = "m" ; float lat(lat) ; float lon(lon) ;
+data: landpoint = 0, 3, 5, 8, 11 ; soil = 1, 2, 3, 4, 5, 6, 7, 8, 9, NaN ; depth = 0.1, 1 ; lat = 0, 1, 2 ;
+  lon = 0, 1, 2, 3 ; }""",
+    "contiguous profiles": """netcdf ragged {
+dimensions: obs = 6 ; profile = 3 ; name_len = 4 ;
+variables: int profile(profile) ; profile:cf_role = "profile_id" ; double time(profile) ;
+  time:units = "hours since 2001-02-03 00:00" ; float lat(profile) ; float lon(profile) ;
+  int rowSize(profile) ; rowSize:sample_dimension = "obs" ; float z(obs) ; z:axis = "Z" ; z:positive = "up" ;
+  float pressure(obs) ; pressure:coordinates = "time lon lat z" ; pressure:missing_value = -1.f ;
+  char flavour(obs, name_len) ; :featureType = "profile" ;
+data: profile = 1, 2, 3 ; time = 1, 2, 3 ; lat = 1, 2, 3 ; lon = 4, 5, 6 ; rowSize = 1, 2, 3 ;
+  z = 0, 0, 1, 0, 1, 2 ; pressure = 1, 2, -1, 4, 5, 6 ; flavour = "a", "bb", "ccc", "dddd", "", "e" ; }""",
+    "polygons": """netcdf polygons {
+dimensions: node = 7 ; instance = 2 ; time = UNLIMITED ; part = 2 ;
+variables: double t(time) ; t:units = "days since 2000-01-01" ; t:calendar = "360_day" ;
+  float someData(instance, part) ; someData:geometry = "geometry_container" ;
+  int geometry_container ; geometry_container:geometry_type = "polygon" ;
+  geometry_container:node_count = "node_count" ; geometry_container:node_coordinates = "x y" ;
+  geometry_container:part_node_count = "part_node_count" ;
+  geometry_container:interior_ring = "interior_ring" ;
+  int node_count(instance) ; int part_node_count(part) ; byte interior_ring(part) ;
+  double x(node) ; x:axis = "X" ; double y(node) ; y:axis = "Y" ; float pr(time, instance) ;
+data: t = 30, 59.5, 90 ; someData = 1, 2, 3, 4 ; geometry_container = 1 ; node_count = 3, 4 ;
+  part_node_count = 3, 4 ;
+  interior_ring = 0, 1 ; x = 1, 2, 3, 4, 5, 6, 7 ; y = 7, 6, 5, 4, 3, 2, 1 ; pr = 1, 2, 3, 4, 5, 6 ; }""",
+    "flags": """netcdf flags {
+dimensions: depth = 2 ; lat = 2 ; lon = 3 ;
+variables: byte current_speed_qc(depth, lat, lon) ; current_speed_qc:_FillValue = -128b ;
+  current_speed_qc:flag_values = 0b, 1b, 2b ; current_speed_qc:flag_meanings = "good poor bad" ;
+  byte sensor(depth, lat, lon) ; sensor:flag_masks = 1b, 2b, 12b ; sensor:flag_meanings = "low warm other" ;
+  short packed(depth, lat, lon) ; packed:_Unsigned = "true" ; packed:_FillValue = -1s ;
+  packed:add_offset = 2. ;
+data: current_speed_qc = 0, 1, 2, 0, 1, _, 2, 1, 0, 2, 1, 0 ; sensor = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ;
+  packed = 0, 1, 2, -2, -3, -1, 6, 7, 8, 9, 10, 11 ; }""",
 }
+
+# What the newer format alone has.
+CDL_EXTENDED = """netcdf extended {
+dimensions: n = 3 ; m = UNLIMITED ;
+variables: string label(n) ; ubyte a(n) ; ushort b(n) ; uint c(n) ; int64 d(n) ; uint64 e(n) ; float f(m, n) ;
+  a:_DeflateLevel = 5 ; b:_Shuffle = "true" ; b:_DeflateLevel = 1 ; c:_Fletcher32 = "true" ;
+  c:_Endianness = "big" ;
+  d:_ChunkSizes = 2 ; e:_Storage = "contiguous" ; f:_ChunkSizes = 2, 2 ; f:_DeflateLevel = 9 ;
+  f:_Shuffle = "true" ;
+  string :words = "one", "two" ;
+data: label = "alpha", "", "日本" ; a = 1, 2, 255 ; b = 1, 2, 65535 ; c = 1, 2, 4294967295 ;
+  d = -9223372036854775807, 0, 1 ; e = 0, 1, 18446744073709551615 ; f = 1, 2, 3, 4, 5, 6, 7, 8, NaN ;
+group: below { dimensions: k = 2 ; variables: double inner(k, n) ; data: inner = 1, 2, 3, 4, 5, 6 ; } }"""
+
+
+def ncgen(path: Path, text: str, kind: str) -> Path:
+    """The file that netCDF-C's own tool makes of CDL."""
+    if shutil.which("ncgen") is None:
+        pytest.skip("ncgen is not on PATH (Debian's package netcdf-bin)")
+    path.with_suffix(".cdl").write_text(text)
+    subprocess.run(["ncgen", "-k", kind, "-o", str(path), str(path.with_suffix(".cdl"))], check=True)
+    return path
 
 
 @pytest.mark.parametrize("kind", ["classic", "64-bit offset", "netCDF-4", "netCDF-4 classic model"])
 @pytest.mark.parametrize("name", CDL)
 def test_cf_examples_by_ncgen(tmp_path: Path, name: str, kind: str) -> None:
-    if shutil.which("ncgen") is None:
-        pytest.skip("ncgen is not on PATH (Debian's package netcdf-bin)")
-    text, path = tmp_path / "a.cdl", tmp_path / "a.nc"
-    text.write_text(CDL[name])
-    subprocess.run(["ncgen", "-k", kind, "-o", str(path), str(text)], check=True)
+    path = ncgen(tmp_path / "a.nc", CDL[name], kind)
     got = xr.open_dataset(opened(scan_file(path), tmp_path), engine="zstore", decode_coords="all")
     engine = "netcdf4"
     with xr.open_dataset(path, engine=engine, decode_coords="all") as expected:
+        xr.testing.assert_identical(got.load(), expected.load())
+
+
+@pytest.mark.parametrize("group", ["", "below"])
+def test_what_the_newer_format_alone_has_by_ncgen(tmp_path: Path, group: str) -> None:
+    path = ncgen(tmp_path / "a.nc", CDL_EXTENDED, "netCDF-4")
+    got = xr.open_dataset(opened(scan_file(path), tmp_path), engine="zstore", group=group)
+    with xr.open_dataset(path, engine="netcdf4", group=group or None) as expected:
         xr.testing.assert_identical(got.load(), expected.load())
 
 
