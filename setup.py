@@ -45,7 +45,8 @@ NUMPY_STRINGS = {
         ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
     ],
 }
-# C++ for its templates alone: nothing of its library is linked.
+# C++ for its templates alone: nothing of its library is linked. They are a source of their own beside the
+# kernel, which knows nothing of Python.
 TEMPLATES = {
     "language": "c++",
     "extra_compile_args": ["-std=gnu++17", "-fno-exceptions", "-fno-rtti"],
@@ -90,14 +91,15 @@ def sources(path: Path, seen: dict[Path, None]) -> dict[Path, None]:
 
 def kernel(name: str, options: dict) -> Extension:
     source = EXT.joinpath(*name.split(".")).with_suffix(".pyx")
+    compiled = [source, *([source.with_name("templates.cc")] if options.get("language") == "c++" else [])]
     optimise = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
     flags = [*optimise, "-pthread", "-fvisibility=hidden", "-Wno-unused-function"]
     if PORTABLE:
         flags.append("-DZS_PORTABLE")
     return Extension(
         f"zstore._ext.{name}",
-        [str(source)],
-        depends=[__file__, *(str(path) for path in sources(source, {}))],
+        [str(path) for path in compiled],
+        depends=[__file__, *(str(path) for each in compiled for path in sources(each, {}))],
         include_dirs=[str(EXT), str(EXT / "include"), *options.pop("include_dirs", [])],
         extra_compile_args=[*flags, *options.pop("extra_compile_args", [])],
         **options,

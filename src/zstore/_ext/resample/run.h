@@ -30,22 +30,13 @@ enum {
     ZS_METHOD_COUNT
 };
 
-/* In the order of the methods, from average on. */
-static const zs_kernel zs_kernels[][ZS_TYPE_COUNT] = {
-    ZS_FOR_TYPES(zs_average), ZS_FOR_TYPES(zs_mode), ZS_FOR_TYPES(zs_sum),      ZS_FOR_TYPES(zs_rms),
-    ZS_FOR_TYPES(zs_max),     ZS_FOR_TYPES(zs_min),  ZS_FOR_TYPES(zs_quantile),
-};
-
 static int64_t zs_cell_size(int cell_type) {
     static const uint8_t sizes[ZS_TYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8};
     return cell_type < 0 || cell_type >= ZS_TYPE_COUNT ? 0 : sizes[cell_type];
 }
 
-static zs_kernel zs_find_kernel(int method, int cell_type) {
-    if (method == ZS_NEAREST_METHOD) return zs_nearest; /* takes cells of any type */
-    if (method < 0 || method >= ZS_METHOD_COUNT || cell_type < 0 || cell_type >= ZS_TYPE_COUNT) return NULL;
-    return zs_kernels[method - ZS_AVERAGE_METHOD][cell_type];
-}
+/* In templates.cc. */
+zs_kernel zs_find_kernel(int method, int cell_type);
 
 static int64_t zs_first_cell(const zs_axis *axis, int64_t output) {
     return axis->first ? axis->first[output] : output * axis->factor;
@@ -219,24 +210,7 @@ static void zs_look_at_memory(zs_window_job *job) {
     if (job->x.first) job->direct_source = job->direct_out = 0;
 }
 
-static int zs_run_windows(zs_window_job *job, int threads) {
-    zs_look_at_memory(job);
-    job->outer_total = job->window_rows = 1;
-    for (int d = 0; d < job->cells.outer_count; d++) {
-        job->outer_total *= job->cells.outer[d].size;
-        job->window_rows *= zs_least(job->cells.outer[d].factor, job->cells.outer[d].source_size);
-    }
-    const int64_t window = zs_least(job->x.factor, job->x.source_size) * job->cells.lane.size;
-    const int64_t room = job->direct_source ? ZS_BLOCK : ZS_BLOCK / zs_least(job->window_rows, 8);
-    job->x_block = zs_least(room > window ? room / window : 1, job->x.size);
-    job->x_blocks = (job->x.size + job->x_block - 1) / job->x_block;
-    job->task_count = job->outer_total * job->x_blocks;
-    job->block.skip = job->cells.skip;
-    job->block.nodata = job->cells.nodata;
-    job->block.substitute = job->cells.substitute;
-    job->block.quarters = job->quarters;
-    job->block.item_size = job->cells.item_size;
-    return zs_run_crew<zs_window_worker>(job, threads);
-}
+/* In templates.cc. */
+int zs_run_windows(zs_window_job *job, int threads);
 
 #endif

@@ -282,12 +282,9 @@ static int zs_prepare(zs_weighted_job *job, zs_weigher *w) {
     return ZS_OK;
 }
 
-static int zs_run_weighted(zs_weighted_job *job, int threads) {
-    zs_choose_tiles(job);
-    return zs_run_crew<zs_weigher>(job, threads);
-}
-
-static const zs_load_cells zs_loads[ZS_TYPE_COUNT] = ZS_FOR_TYPES(zs_load);
-static const zs_store_cells zs_stores[ZS_TYPE_COUNT] = ZS_FOR_TYPES(zs_store);
+/* In templates.cc. */
+int zs_run_weighted(zs_weighted_job *job, int threads);
+extern const zs_load_cells zs_loads[ZS_TYPE_COUNT];
+extern const zs_store_cells zs_stores[ZS_TYPE_COUNT];
 
 #endif
