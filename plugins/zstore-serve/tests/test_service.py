@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -495,6 +496,33 @@ def test_descriptions_say_where_tiles_are(utm: Path) -> None:
     assert first == second
     for path in ("/api", "/conformance", "/colormaps", "/colormaps/viridis", "/collections/pyramid.zarr"):
         get(application, path)
+
+
+@pytest.mark.parametrize(
+    ("crs", "tms"), [("EPSG:32631", "UTM31WGS84Quad"), ("EPSG:3978", "CanadianNAD83_LCC")]
+)
+def test_tilejson_names_the_zooms_of_the_set(noise: np.ndarray, crs: str, tms: str) -> None:
+    """The first matrix of the one set is "1", those of the other are not each half of the one before."""
+    store, cell = MemoryStore(), 30.0
+    write(store, noise, crs, Affine(cell, 0, 480000.0, 0, -cell, 1000000.0))
+    application = router(store)
+    document = get(application, f"/collections/data/tilejson.json?tms={tms}").document
+    matrices = {int(z): matrix for z, matrix in load_tile_matrix_set(tms).tile_matrices.items()}
+    most = min(z for z, matrix in matrices.items() if matrix.cell_size <= cell * 1.1)
+    least = max(z for z, m in matrices.items() if m.cell_size * 256 >= 420 * matrices[most].cell_size)
+    assert (document["minzoom"], document["maxzoom"]) == (least, most)
+    for z in (least, most):
+        whole, seen = matrices[z].affine, 0
+        left, top, right, bottom = (
+            math.floor(part / 256)
+            for x, y in ((480000.0, 1000000.0), (492599.0, 991001.0))
+            for part in ((x - whole.c) / whole.a, (y - whole.f) / whole.e)
+        )
+        for x in range(left, right + 1):
+            for y in range(top, bottom + 1):
+                tile = document["tiles"][0].format(z=z, x=x, y=y).replace(".png", ".npy")
+                seen += int((get(application, tile.removeprefix("http://localhost")).cells[-1] != 0).sum())
+        assert seen == pytest.approx(noise.size * (cell / matrices[z].cell_size) ** 2, rel=0.02)
 
 
 def test_what_cannot_be_answered_is_a_problem_and_no_more(utm: Path, tmp_path: Path) -> None:

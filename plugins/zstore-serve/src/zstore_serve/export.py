@@ -87,17 +87,16 @@ class Tiles:
         """All tiles that may show something, the coarsest first."""
         for number, part in enumerate(self.parts):
             scene = self._scene(part)
-            for z, matrix in enumerate(matrices_of(scene, part.tms).values()):
-                if part.least <= z <= part.most:
-                    rows, columns = tile_ranges(scene, part.tms, matrix)
-                    yield from ((number, z, x, y) for x in columns for y in rows)
+            for z in range(part.least, part.most + 1):
+                rows, columns = tile_ranges(scene, part.tms, matrices_of(scene, part.tms)[str(z)])
+                yield from ((number, z, x, y) for x in columns for y in rows)
 
     def make(self, unit: Unit) -> int:
         """Make a tile, and put it down unless nothing of the scene lies there."""
         part, (_, z, x, y) = self.parts[unit[0]], unit
         scene = self._scene(part)
         layer, style = _asked(scene, part.query)
-        matrix = list(matrices_of(scene, part.tms).values())[z]
+        matrix = matrices_of(scene, part.tms)[str(z)]
         frame = tile_frame(scene, part.tms, matrix, y, x, matrix.tile_shape[1])
         maker = Maker(Settings(cell_count=1 << 28))
         try:
@@ -216,10 +215,10 @@ def _part(scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | No
     """What is asked for, with the limits of the values settled."""
     name = tms or (WEB if scene.longitudes() else PIXELS)
     try:
-        matrices = matrices_of(scene, name)
-        least, most = zooms(scene, matrices) if span is None else span
-        if not 0 <= least <= most < len(matrices):
-            raise Problem(400, f"zooms are {least} to {most}; expected two from 0 to {len(matrices) - 1}")
+        known = [int(z) for z in matrices_of(scene, name)]
+        least, most = zooms(scene, name) if span is None else span
+        if not known[0] <= least <= most <= known[-1]:
+            raise Problem(400, f"zooms are {least} to {most}; expected two from {known[0]} to {known[-1]}")
         layer, style = _asked(scene, query)
         if style.limits is None and style.algorithm is None:
             maker = Maker(Settings(cell_count=1 << 28))

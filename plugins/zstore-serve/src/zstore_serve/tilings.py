@@ -106,23 +106,41 @@ def whole_frame(scene: Scene, size: int) -> Frame:
     return Frame(scene.crs, Affine(abs(own.a) * step, 0.0, left_edge, 0.0, -abs(own.e) * step, upper), shape)
 
 
-def zooms(scene: Scene, matrices: Mapping[str, TileMatrix]) -> tuple[int, int]:
-    """The zooms at which the scene is about one tile, and at which its finest cells are pixels."""
+def zooms(scene: Scene, name: str) -> tuple[int, int]:
+    """The tile matrices of a set in which the scene is about one tile, and its finest cells are pixels."""
+    matrices = matrices_of(scene, name)
+    numbers = [int(z) for z in matrices]
     if scene.crs is None:
-        return 0, len(matrices) - 1
-    height, width = scene.shape
-    metres = math.sqrt(math.prod(scene.affine(0).cell)) * scene.crs.metres_per_unit
-    # Pixels of the web's Mercator are as large on the ground as the latitude makes them.
-    box = scene.longitudes()
-    middle = math.cos(math.radians(min(80.0, abs((box[1] + box[3]) / 2)))) if box else 1.0
-    cells = [m.scale_denominator * 0.00028 * middle for m in matrices.values()]
-    most = next((n for n, cell in enumerate(cells) if cell <= metres * 1.1), len(cells) - 1)
-    return max(0, most - max(0, math.ceil(math.log2(max(height, width) / 256)))), most
+        return numbers[0], numbers[-1]
+    cells = [matrix.cell_size for matrix in matrices.values()]
+    finest = _cell_in(scene, crs_of(name)) * 1.1
+    most = next((n for n, cell in enumerate(cells) if cell <= finest), len(cells) - 1)
+    wide = max(scene.shape) * cells[most] * (1 - 1e-9)
+    least = [
+        n for n, m in enumerate(matrices.values()) if n <= most and m.cell_size * m.tile_shape[1] >= wide
+    ]
+    return numbers[max(least, default=0)], numbers[most]
+
+
+def _cell_in(scene: Scene, crs: Crs) -> float:
+    """The side of a finest cell in units of a CRS, as it is amid the scene; 0 where that has no place there."""
+    assert scene.crs is not None
+    # Several places: one of them may lie where the globe is cut open, or nowhere.
+    rows, columns = (np.array([1, 3, 5]) * (side.stop - side.start) / 6 + side.start for side in scene.window)
+    right, down = (part.ravel() for part in np.meshgrid(columns, rows))
+    sides = []
+    for east, south in ((0.5, 0.0), (0.0, 0.5)):
+        ends = (scene.affine(0).at(right + sign * east, down + sign * south) for sign in (-1, 1))
+        (x, y), (other_x, other_y) = (scene.crs.transform(crs, *end) for end in ends)
+        sides.append(np.hypot(other_x - x, other_y - y))
+    found = np.sqrt(sides[0] * sides[1])
+    found = found[np.isfinite(found)]
+    return float(np.median(found)) if found.size else 0.0
 
 
 def describe_tiles(scene: Scene, name: str, url: str) -> dict[str, Any]:
     """TileJSON of a scene's tiles in a set, at addresses of the given form."""
-    least, most = zooms(scene, matrices_of(scene, name))
+    least, most = zooms(scene, name)
     document: dict[str, Any] = {
         "tilejson": "3.0.0", "name": scene.title, "tiles": [url], "minzoom": least, "maxzoom": most,
         "scheme": "xyz",
