@@ -42,8 +42,11 @@ headers:
 demo: $(BUILT)
 	$(BIN)/python examples/demo.py
 
-# File by file on all cores, eight at most; `make test JOBS=0` runs everything in one process.
-JOBS ?= auto
+# File by file on all cores, eight at most; `make test JOBS=0` runs everything in one process. One more than there are
+# cores, because a good part of the time is waited for servers and for other processes.
+JOBS ?= $(shell expr $$(nproc) + 1)
+# Bytecode is kept, whatever the surroundings say: many tests start a Python, which else compiles zstore anew each time.
+test drill: export PYTHONDONTWRITEBYTECODE =
 # Those of the packages that bring much of their own run in `make plugins`, with what they bring.
 test: $(BUILT)
 	$(BIN)/python -m pytest -q --known-skips --dist loadfile --maxprocesses 8 -n $(JOBS) \

@@ -148,10 +148,14 @@ def build_package(page: Path, directory: Path) -> None:
 
 
 def run_package(directory: Path, *words: str) -> None:
-    """pytest in `directory`, with what is there on the path and zstore as it is here."""
+    """pytest in `directory`, with what is there on the path and zstore as it is here.
+
+    Its temporaries are there too: where they are with others', it removes those of earlier runs as it ends.
+    """
     path = os.pathsep.join([str(directory), str(ROOT / "src"), *sys.path])
+    options = ["-q", "-p", "no:cacheprovider", "-W", "error", f"--basetemp={directory / 'temporary'}"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *words],
+        [sys.executable, "-m", "pytest", *options, *words],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,

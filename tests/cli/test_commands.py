@@ -22,6 +22,13 @@ from zstore.testing.commands import CommandContract  # noqa: E402
 
 @pytest.mark.parametrize("word", [offer.name for offer in builtin.COMMANDS])
 class TestOwn(CommandContract):
+    """In this process, but for the list of all: `python -m zstore` is one way for all words."""
+
+    @staticmethod
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        done = testing.CliRunner().invoke(root.zstore, words, prog_name="zstore")
+        return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
     @pytest.fixture(autouse=True)
     def _named(self, word: str) -> None:
         self.name = word

@@ -169,7 +169,8 @@ def run_in(place: Path, words: list[str], **variables: str) -> str:
 
 
 def test_what_is_written_passes_its_tests(registered: Callable[..., str], written: Path) -> None:
-    said = registered(written, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error")
+    options = ["-q", "-p", "no:cacheprovider", "-W", "error", f"--basetemp={written.parent / 'temporary'}"]
+    said = registered(written, "-m", "pytest", *options)
     assert "passed" in said and "skipped" not in said and "failed" not in said
 
 

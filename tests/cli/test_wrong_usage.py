@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 from pathlib import Path
 
@@ -32,15 +33,22 @@ def type_line(line: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    group = zstore.create_group("a.zarr", attributes=PLACE)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("made")
+    group = zstore.create_group(place / "a.zarr", attributes=PLACE)
     group.create_array("b", data=np.arange(64.0).reshape(8, 8), dimension_names=["y", "x"])
-    zstore.create_array("plain.zarr", data=np.arange(64.0).reshape(8, 8))
-    zstore.build_pyramid("a.zarr", "p.zarr", levels=1)
+    zstore.create_array(place / "plain.zarr", data=np.arange(64.0).reshape(8, 8))
+    zstore.build_pyramid(place / "a.zarr", place / "p.zarr", levels=1)
     for name, begin in {"x.tif": b"II*\0", "x.png": b"\x89PNG", "x.nc": b"CDF\1", "x.txt": b"hello"}.items():
-        Path(name).write_bytes(begin)
+        (place / name).write_bytes(begin)
+    return place
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

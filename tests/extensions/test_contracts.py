@@ -21,11 +21,14 @@ WHERE = Path(planted.__file__)
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     """Class and test → whether it failed, of what is planted and of what is sound."""
-    report = tmp_path_factory.mktemp("planted") / "report.xml"
+    place = tmp_path_factory.mktemp("planted")
+    report = place / "report.xml"
     asked = [f"{WHERE}::{name}::{test}" for name, test in planted.PLANTED.items()]
     asked.append(f"{WHERE}::TestASoundCodec")
+    # With temporaries of its own: where they are with others', it removes those of earlier runs as it ends.
+    options = ["-q", "-p", "no:cacheprovider", f"--basetemp={place / 'temporary'}", f"--junitxml={report}"]
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *asked],
+        [sys.executable, "-m", "pytest", *options, *asked],
         capture_output=True,
         timeout=300,
         check=False,

@@ -23,7 +23,6 @@ import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.pyramid.quicklook import quicklook
-from zstore.storage import range_requests
 from zstore.storage.base import Store
 from zstore.storage.objects.options import fsspec_options, read_options
 from zstore.storage.objects.store import ObjectStore
@@ -42,7 +41,6 @@ def nothing_else_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
-    monkeypatch.setattr(range_requests, "FIRST_PAUSE", 0.01)
 
 
 @pytest.fixture

@@ -133,8 +133,7 @@ def reach(request: pytest.FixtureRequest) -> Reach:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(range_requests, "FIRST_PAUSE", 0.01)
+def server() -> Iterator[Server]:
     server = Server()
     yield server
     zstore.set_limits(
