@@ -380,6 +380,9 @@ def test_indexes_are_kept_within_bounds() -> None:
     known.drop("8")
     known.keep("10", Shard(100, "v"))
     assert known.get("7") is not None
+    for _ in range(9):  # once more the same takes no more room
+        known.keep("7", Shard(100, "v"))
+    assert known.get("9") is not None and known.get("10") is not None
     known.keep("none", Shard(100, None))
     assert known.get("none") is None
 
