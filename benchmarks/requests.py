@@ -19,6 +19,7 @@ from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -113,6 +114,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         key, _, body = self.begin()
+        origin = unquote(self.headers.get("x-amz-copy-source", "")).partition("bucket/")[2]
+        if origin:
+            self.bucket.objects[key] = self.bucket.objects[origin]
+            said = (
+                f"<CopyObjectResult><ETag>{escape(tag(self.bucket.objects[key]))}</ETag></CopyObjectResult>"
+            )
+            self.answer(200, said.encode(), Content_Type="application/xml")
+            return
         old = self.bucket.objects.get(key)
         expected = self.headers.get("If-Match")
         is_new = self.headers.get("If-None-Match") == "*"
@@ -198,6 +207,9 @@ class Rig:
         self.make("rows", data=VALUES[:100, 0], chunks=(50,), compressors=None)
         nodes = {"": {}, **{f"g{i}": {} for i in range(5)}}
         nodes |= {f"g{i}/a{k}": GRID for i in range(5) for k in range(8)}
+        self.make("written", data=VALUES[:256, :256], chunks=(32, 32), shards=(128, 128), compressors=None)
+        self.make("deleted/a", data=np.ones(100, "f4"), chunks=(25,))
+        zstore.create_group(self.place("deleted"), storage_options=options)
         for name in ("group", "consolidated"):
             self.make_many(name, nodes)
         zstore.consolidate(self.place("consolidated"), storage_options=options)
@@ -215,14 +227,25 @@ class Rig:
     def make_many(self, name: str, nodes: dict[str, Any]) -> None:
         zstore.create_hierarchy(self.place(name), nodes, storage_options=self.options)
 
-    def make_each(self, name: str, count: int) -> None:
-        group = zstore.create_group(self.place(name), storage_options=self.options)
+    def make_each(self, name: str, count: int, **options: Any) -> None:
+        group = zstore.create_group(self.place(name), storage_options=self.options, **options)
         for i in range(count):
             group.create_array(f"a{i}", **GRID)
 
     def write(self, name: str, selection: Any) -> None:
         array = self.open(name, mode="r+")
         array[selection] = 7
+
+    def delete(self, name: str, member: str) -> None:
+        group = zstore.open_group(self.place(name), mode="r+", storage_options=self.options)
+        del group[member]
+
+    def copy(self, source: str, target: str) -> None:
+        both = {"storage_options": self.options, "target_options": self.options}
+        zstore.copy(self.place(source), self.place(target), **both)
+
+    def open_awaited(self, name: str) -> Any:
+        return asyncio.run(zstore.aio.open(self.place(name), storage_options=self.options))
 
     def read_awaited(self, name: str, windows: list[Any]) -> None:
         array = self.open(name)
@@ -245,6 +268,8 @@ NAMES = [f"g{i}/a{k}" for i in range(5) for k in range(8)]
 # What is asked, opening included, and the most requests and bytes that it takes.
 ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     "open an array": (lambda rig: rig.open("shards"), Counts(1, 895)),
+    "open an array, its format said": (lambda rig: rig.open("shards", zarr_format=3), Counts(1, 895)),
+    "open an array, awaited": (lambda rig: rig.open_awaited("shards"), Counts(1, 895)),
     "open an array of v2": (lambda rig: rig.open("v2"), Counts(5, 194)),
     "open an array of v2, its format said": (lambda rig: rig.open("v2", zarr_format=2), Counts(4, 194)),
     "40 arrays by name": (lambda rig: rig.open("group").open_many(NAMES), Counts(41, 18146)),
@@ -252,9 +277,14 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
         lambda rig: rig.open("consolidated").open_many(NAMES),
         Counts(1, 25935),
     ),
+    "open a group, consolidated": (lambda rig: rig.open("consolidated"), Counts(1, 25935)),
     "all members of 5 groups": (lambda rig: rig.open("group").members(None), Counts(52, 18476)),
     "an inner chunk": (lambda rig: rig.open("shards")[:50, :50], Counts(3, 10115)),
     "a window over 4 shards": (lambda rig: rig.open("shards")[480:600, 480:600], Counts(11, 78735)),
+    "a window over 4 shards, twice": (
+        lambda rig: [array[480:600, 480:600] for array in 2 * [rig.open("shards")]],
+        Counts(17, 152463),
+    ),
     "4 shards whole": (lambda rig: rig.open("shards")[...], Counts(5, 2102159)),
     "64 chunks whole": (lambda rig: rig.open("chunks")[...], Counts(65, 2097614)),
     "100 points": (lambda rig: rig.open("shards").vindex[POINTS], Counts(57, 668559)),
@@ -266,7 +296,10 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     ),
     "write a whole chunk": (lambda rig: rig.write("chunks", np.s_[:128, :128]), Counts(2, 462)),
     "write a part of a chunk": (lambda rig: rig.write("chunks", np.s_[:5, :5]), Counts(3, 33230)),
+    "write a part of an inner chunk": (lambda rig: rig.write("written", np.s_[:5, :5]), Counts(3, 33921)),
+    "write parts of 4 shards": (lambda rig: rig.write("written", np.s_[100:200, 100:200]), Counts(9, 133005)),
     "append": (lambda rig: rig.open("rows", mode="r+").append(np.ones(50, "u2")), Counts(10, 1530)),
+    "resize to half": (lambda rig: rig.open("rows", mode="r+").resize((50,)), Counts(12, 1530)),
     "set an attribute": (lambda rig: rig.open("rows", mode="r+").attrs.update(a=1), Counts(3, 898)),
     "create an array": (lambda rig: rig.make("made/a", **GRID), Counts(2, 0)),
     "create an array of 4 chunks of data": (
@@ -278,14 +311,21 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
         Counts(44, 0),
     ),
     "create a group and 40 arrays one by one": (lambda rig: rig.make_each("each", 40), Counts(82, 0)),
+    "create an array below a group, of v2": (
+        lambda rig: rig.make_each("each2", 1, zarr_format=2),
+        Counts(9, 22),
+    ),
+    "delete an array of 4 chunks": (lambda rig: rig.delete("deleted", "a"), Counts(15, 1280)),
+    "copy 64 chunks within the bucket": (lambda rig: rig.copy("chunks", "copied"), Counts(75, 462)),
     "verify 64 chunks": (
         lambda rig: zstore.verify(rig.place("chunks"), storage_options=rig.options),
         Counts(68, 2098076),
     ),
-    # Two of them list, what the source is and what the target has, and one asks for a job under way.
+    # Two of them list, what the source is and what the target has, and one asks for a job under way; where it
+    # takes its time, one more writes down how far it is.
     "convert 64 chunks to 16": (
         lambda rig: rig.convert("chunks", "converted", chunks=(256, 256)),
-        Counts(92, 2098076),
+        Counts(93, 2098076),
     ),
 }
 

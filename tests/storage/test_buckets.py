@@ -26,7 +26,7 @@ from zstore.pyramid.quicklook import quicklook
 from zstore.storage.base import Store
 from zstore.storage.objects.options import fsspec_options, read_options
 from zstore.storage.objects.store import ObjectStore
-from zstore.storage.url import open_store, use_storage_options
+from zstore.storage.url import REMOTE, open_store, use_storage_options
 
 from .bucket_server import BucketServer
 
@@ -420,6 +420,17 @@ def test_options_that_are_used_meanwhile_reach_urls_only(server: BucketServer, t
             assert bytes(open_store(url).get("a") or b"") == b"2"
     with pytest.raises(StoreError):
         open_store("s3://b/x", storage_options={"endpoint_url": "http://127.0.0.1:9", "anon": True}).get("a")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "is_remote"),
+    [
+        *((scheme, True) for scheme in ("s3", "obstore+gs", "anybody+abfss", "any.body+http+https")),
+        *((scheme, False) for scheme in ("memory", "file", "+s3", "zs3", "s3+zip", "redis")),
+    ],
+)
+def test_whose_schemes_are_of_buckets_and_web_servers(scheme: str, is_remote: bool) -> None:
+    assert bool(REMOTE.fullmatch(scheme)) == is_remote
 
 
 # Faults

@@ -111,8 +111,10 @@ class Fetch:
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // 4 // self._source.bound.shards[0].index_size))
         ranges = [range(first, min(first + count, total)) for first in range(0, total, count)]
         at_once = windows_at_once(self._store, total, self._source.outer_size)
-        inside = at_once if len(ranges) == 1 else 1
-        await self._scheduler.each(partial(self._each_of, use, inside), ranges, at_once)
+        if len(ranges) == 1:
+            await self._each_of(use, at_once, ranges[0])
+            return
+        await self._scheduler.each(partial(self._each_of, use, 1), ranges, at_once)
 
     async def _each_of(self, use: Act[Window], at_once: int, numbers: Sequence[int]) -> None:
         """Do what `each_window` does, for outer chunks whose indexes are read in one round of requests."""
@@ -129,7 +131,11 @@ class Fetch:
                 for window in self._windows(part, whole, located, values):
                     await use(window)
 
-        await self._scheduler.each(fetch, [*self._portions(numbers, located)], at_once)
+        portions = [*self._portions(numbers, located)]
+        if len(portions) == 1:
+            await fetch(portions[0])
+            return
+        await self._scheduler.each(fetch, portions, at_once)
 
     async def again(self, window: Window) -> Window:
         """Fetch a window again, together with the shard indexes: the first answer may mix two versions."""

@@ -169,8 +169,11 @@ async def _descend(
         if shard is None:
             stretches.extend([None] * (last - first))
         else:
-            own = np.array(slots[first:last], np.intp)
-            entries = shard.indexes[0, 0, shard.size].entries[own].tolist()
+            index = shard.indexes[0, 0, shard.size]
+            if last - first <= FEW_COUNT:
+                stretches.extend(map(index.get, slots[first:last]))
+                continue
+            entries = index.entries[np.array(slots[first:last], np.intp)].tolist()
             stretches.extend([None if entry == MISSING else (entry[0], entry[1]) for entry in entries])
     owners = [key for key, inner in zip(keys, cells, strict=True) for _ in inner]
     for level in range(1, len(shards)):

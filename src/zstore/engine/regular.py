@@ -44,6 +44,8 @@ VISIT_COUNT = 1 << 20
 # memory is always new.
 BOX_COUNT = 1 << 13
 BOX_SIZE = 16 << 20
+# Up to this many outer chunks are planned in microseconds.
+PLANNED_COUNT = 16
 
 
 class RegularChunks(Chunks):
@@ -155,9 +157,10 @@ class RegularChunks(Chunks):
         table: Table | None,
     ) -> None:
         """Read what several plans need from shards, with their requests joined."""
-        # Planning 1,000 outer chunks takes about as long as decoding 64 KiB.
         outer_count = sum(plan.outer_count for plan in plans)
-        fetch = await scheduler.run(partial(Fetch, scheduler, self._source, plans), 64 * outer_count)
+        make = partial(Fetch, scheduler, self._source, plans)
+        # Planning 1,000 outer chunks takes about as long as decoding 64 KiB.
+        fetch = make() if outer_count <= PLANNED_COUNT else await scheduler.run(make, 64 * outer_count)
         batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
 
         async def scatter(window: Window) -> None:

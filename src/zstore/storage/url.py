@@ -21,8 +21,8 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
 # "file:///x.zip|zip:a/b|zarr3:c": a URL, then what is done with what it leads to, from left to right.
 STAGE = re.compile(r"\|([A-Za-z][A-Za-z0-9+.-]*):")
 FORMATS = {"zarr2": 2, "zarr3": 3}
-# What `use_storage_options` is about: object storage and web servers.
-REMOTE = re.compile(r"(?:(?:obstore|fsspec|icechunk)\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
+# What `use_storage_options` is about: object storage and web servers, whatever reaches them ("fsspec+s3").
+REMOTE = re.compile(r"(?:[a-z0-9+.-]+\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 
 # Documents that say where other files hold the chunks.
 REFERENCES = (".json", ".vzarr", ".parq", ".parquet")

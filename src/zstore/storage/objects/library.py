@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import Context
 from importlib.machinery import ExtensionFileLoader
@@ -45,24 +45,32 @@ _loop: _Loop | None = None
 _parents: list[object] = []
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()
 _direct = threading.local()
-# What is awaited of obstore, until one of its threads has the answer.
-_awaited: WeakSet[Any] = WeakSet()
+# What is awaited of obstore, until one of its threads has the answer; and what nobody awaits any more.
+_awaited: set[Any] = set()
+_left: WeakSet[Any] = WeakSet()
 
 
 def _note_fork() -> None:
-    global _forks, _loop, _turns, _awaited
+    global _forks, _loop, _turns, _awaited, _left
     _forks += 1
     _parents.append((_loop, _turns))
-    _loop, _turns, _awaited = None, WeakKeyDictionary(), WeakSet()
+    _loop, _turns, _awaited, _left = None, WeakKeyDictionary(), set(), WeakSet()
 
 
 os.register_at_fork(after_in_child=_note_fork)
 
 
-def awaited(answer: T) -> T:
-    """What obstore will answer, to be awaited; the process does not end before that."""
-    _awaited.add(answer)
-    return answer
+async def awaited(answer: Awaitable[T]) -> T:
+    """What obstore answers; the process does not end before that."""
+    asked = _awaited
+    asked.add(answer)
+    try:
+        return await answer
+    except BaseException:
+        _left.add(answer)
+        raise
+    finally:
+        asked.discard(answer)
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -91,7 +99,7 @@ def _let_threads_end() -> None:
     if _current is None:
         return
     last = time.monotonic() + LAST_TIME
-    while (len(_awaited) or (_loop is not None and _loop.telling)) and time.monotonic() < last:
+    while (_awaited or len(_left) or (_loop is not None and _loop.telling)) and time.monotonic() < last:
         time.sleep(0.001)
     time.sleep(LEAST_TIME)
 
