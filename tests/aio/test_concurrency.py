@@ -343,9 +343,9 @@ def test_what_is_never_awaited_says_so_and_leaves_nothing() -> None:
 
 
 def test_an_error_ends_the_other_windows_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zstore.engine import regular
+    from zstore.engine import fetch
 
-    monkeypatch.setattr(regular, "WINDOW_COUNT", 2)
+    monkeypatch.setattr(fetch, "WINDOW_COUNT", 2)
     store = AwaitedStore()
     array = zstore.create_array(store, "a", data=ITEMS, chunks=(10, SIDE))
 

@@ -28,6 +28,8 @@ Values = dict[Name, Any]
 WINDOW_COUNT = 1024
 WINDOW_SIZE = 6 << 20
 WINDOWS_AT_ONCE = 4
+# A plain outer chunk of at least this many bytes is a window of its own.
+LARGE_SIZE = 512 << 10
 
 # A shard is fetched whole, which saves the round trip for its index, when at least half of it is needed and
 # the rest is no more than SPARE_SIZE (a millisecond at 64 MB/s) or a sixteenth of what is needed.
@@ -78,6 +80,16 @@ def windows_at_once(store: Store, outer_count: int | None, outer_size: int) -> i
     if store.request_count == 1 or outer_count == 1:
         return 1
     return WINDOWS_AT_ONCE if outer_size <= WINDOW_SIZE else 2
+
+
+def windows(store: Store, outer_count: int, outer_size: int) -> tuple[int, int]:
+    """How many whole outer chunks make a window, and how many windows to have in memory."""
+    at_once = windows_at_once(store, outer_count, outer_size)
+    count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // outer_size))
+    if at_once == WINDOWS_AT_ONCE and outer_size >= LARGE_SIZE:
+        # One chunk each: in a window of several, the next request would wait for the slowest of them.
+        return 1, at_once * count
+    return count, at_once
 
 
 class Fetch:

@@ -22,7 +22,7 @@ from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import WRITTEN_SIZE, Cell, Chunks, Items
 from zstore.engine.documents import ARRAY_KEYS
 from zstore.engine.fault import Fault, fault_error
-from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window, windows_at_once
+from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window, windows
 from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
 from zstore.engine.objects import HANDLE, FieldTable, Table, table_to_read, table_to_write
 from zstore.engine.pool import thread_count
@@ -272,7 +272,7 @@ class RegularChunks(Chunks):
         self, scheduler: Scheduler, batch: Callable[..., Fault | None], cells: list[Cell], table: Table | None
     ) -> None:
         """Run a kernel on whole outer chunks, window by window; codecs in Python decode them first."""
-        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))
+        count, at_once = windows(self.store, len(cells), self.chunk_size)
 
         async def run(first: int) -> None:
             keys = [self.key(cell) for cell in cells[first : first + count]]
@@ -284,9 +284,7 @@ class RegularChunks(Chunks):
                 work = partial(batch, outer=list(values), window=window)
                 self._check(await scheduler.run(work, self._decoded_size(len(keys))))
 
-        await scheduler.each(
-            run, range(0, len(cells), count), windows_at_once(self.store, len(cells), self.chunk_size)
-        )
+        await scheduler.each(run, range(0, len(cells), count), at_once)
 
     def _decoded_size(self, outer_count: int, inner_count: int | None = None) -> int:
         """The decoded bytes of this many inner chunks, or of this many outer ones."""
