@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import zstore
 from zstore.engine import awaiting
 from zstore.engine.awaiting import BUDGET, Budget
 from zstore.errors import StoreError
+from zstore.storage.base import Parts, Request
 from zstore.storage.memory import MemoryStore
 
 from .stores import AwaitedStore
@@ -340,6 +342,32 @@ def test_what_is_never_awaited_says_so_and_leaves_nothing() -> None:
         gc.collect()
     assert ["never awaited" in str(one.message) for one in said] == [True] * 3
     np.testing.assert_array_equal(array[:10], ITEMS[:10])
+
+
+def test_no_large_chunk_waits_for_the_slowest_of_those_before_it() -> None:
+    count, size = 40, 1 << 20
+    slow = ("a/c/0", "a/c/6", "a/c/12", "a/c/18")
+    asked: set[str] = set()
+
+    class SlowStore(AwaitedStore):
+        """Gives some of the first 24 chunks when all others have been asked for."""
+
+        async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
+            asked.update(key for key, _ in requests)
+            if len(asked) == count:
+                rest.set()
+            if any(key in slow for key, _ in requests):
+                await asyncio.wait_for(rest.wait(), 60)
+            return await super().get_parts_async(requests)
+
+    array = zstore.create_array(
+        SlowStore(), "a", shape=(count * size,), dtype="u1", chunks=(size,), compressors=None
+    )
+    for number in range(count):
+        array[number * size] = number + 1
+    rest = asyncio.Event()
+    found = asyncio.run(array.read_async())
+    np.testing.assert_array_equal(found[::size], np.arange(1, count + 1))
 
 
 def test_an_error_ends_the_other_windows_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,6 +401,11 @@ def test_options_go_with_every_command(server: BucketServer, tmp_path: Path) -> 
         assert result.exit_code == 0, (line, result.output)
     refused = CliRunner().invoke(command, ["info", url, "--storage-option", "anon"])
     assert "expected NAME=VALUE" in refused.output
+    server.buckets = {"b"}
+    nowhere = CliRunner().invoke(command, ["info", "s3://another/a", *words])
+    assert "expected the right name, and the right --storage-option endpoint_url" in " ".join(
+        nowhere.output.split()
+    )
     hidden = [*hide_options(["info", url, *words, "--storage-option=key=k"])]
     assert f"endpoint_url={server.url}" not in hidden
     assert hidden[-1] == "--storage-option=key=..."

@@ -64,7 +64,8 @@ class _Commands(click.Group):
                 return found[0]
             return flags[name] if value == "True" else f"{flags[name]} {value.strip(QUOTES)}"
 
-        said = re.sub(r"\bthe (right )?storage options? ", r"\1--storage-option ", ARGUMENT.sub(flag, text))
+        said = re.sub(r"\bthe right storage option ", "the right --storage-option ", ARGUMENT.sub(flag, text))
+        said = re.sub(r"\bthe storage options? ", "--storage-option ", said)
         said = re.sub(r"(--storage-option )?\banon=True\b", "--storage-option anon=true", said)
         return said.replace("or overwrite ", "or --overwrite ") if "overwrite" in flags else said
 
