@@ -148,6 +148,18 @@ def test_what_h5netcdf_cannot_read_is_named(tmp_path: Path) -> None:
         scan_file(tmp_path / "of-variable.h5")
 
 
+def test_a_scale_that_is_gone_is_an_error_of_the_file(tmp_path: Path) -> None:
+    """Whatever h5netcdf stumbles over is said of the file: here what led to the scale leads nowhere."""
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file["x"] = NUMBERS[0]
+        file["x"].make_scale("x")
+        file["y"] = NUMBERS[0]
+        file["y"].dims[0].attach_scale(file["x"])
+        del file["x"]
+    with pytest.raises(StoreError, match=r"file cannot be read: .*a\.nc"):
+        scan_file(tmp_path / "a.nc")
+
+
 def test_more_items_than_the_file_can_hold(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("none", shape=(1 << 56,), dtype="i8", fillvalue=3)

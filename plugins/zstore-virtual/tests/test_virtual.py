@@ -17,6 +17,7 @@ import pytest
 if not entry_points(group="zstore", name="virtual"):
     pytest.skip("zstore-virtual is not installed, so it has no entry point", allow_module_level=True)
 
+from zstore_virtual import parquet
 from zstore_virtual.collect import Collector
 from zstore_virtual.forms import open_manifest, write_manifest
 from zstore_virtual.manifest import INLINE, WHOLE, Chunks, Manifest
@@ -261,6 +262,21 @@ def fsspec_values(path: str, keys: list[str], **options: Any) -> dict[str, bytes
         "reference", fo=path, remote_protocol="file", **options
     )
     return {key: filesystem.cat_file(key) for key in keys}
+
+
+def test_references_in_parquet_are_loaded_when_chunks_are_read(
+    archive: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, expected, refs = archive
+    write_manifest(open_manifest(write_refs(tmp_path / "r.json", {**DOCUMENTS, **refs})), tmp_path / "r.parq")
+    loaded = []
+    load = parquet._arrow
+    monkeypatch.setattr(parquet, "_arrow", lambda: loaded.append(1) or load())
+    group = zstore.open(tmp_path / "r.parq")
+    assert (group["x"].shape, "x" in group, [*group]) == (expected.shape, True, ["x"])
+    assert not loaded
+    assert np.array_equal(group["x"][...], expected)
+    assert loaded
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.parq"])

@@ -211,6 +211,9 @@ class Manifest:
         found = self.documents.get(key)
         if found is not None:
             return found
+        # Any other is no chunk's: what comes when it is asked for is not loaded for it.
+        if not key[-1:].isdigit() and key.rpartition("/")[2] != "c":
+            return None
         parts = key.split("/")
         for n in range(len(parts) - 1, -1, -1):
             chunks = self.chunks.get("/".join(parts[:n]))

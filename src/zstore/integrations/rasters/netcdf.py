@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.engine.pool import ahead
-from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.extensions.extras import optional
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
@@ -40,6 +40,8 @@ Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".h5", ".hdf5", ".he5")
 WINDOW_SIZE = 64 << 20
+# What h5py and h5netcdf raise of files that say what they did not think of.
+DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 # A file's own chunks are kept where they are of a size that Zarr stores well.
 KEPT_SIZES = range(128 << 10, (64 << 20) + 1)
 # What the NetCDF library keeps for itself.
@@ -152,9 +154,9 @@ def open_netcdf(source: str | os.PathLike[str], *, file: Any = None) -> Iterator
     with ClassicFile(path) if is_classic else _open_hdf5(path, file) as opened:
         try:
             yield opened
-        except (OSError, RuntimeError) as error:
-            if isinstance(error, StoreError):
-                raise
+        except ZstoreError:
+            raise
+        except DAMAGES as error:
             raise StoreError(f"file cannot be read: {error}", path=path) from error
 
 

@@ -7,6 +7,7 @@ makes them; those that lie together pixel by pixel one array with the dimension 
 from __future__ import annotations
 
 import base64
+import struct
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ from zstore_virtual.scan.origin import Origin
 
 __all__ = ["scan_tiff"]
 
+# What tifffile raises of files that say what it did not think of.
+DAMAGES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error)
 # Of NewSubfileType.
 REDUCED, MASK = 1, 4
 LAST_SAMPLES = "band"
@@ -75,7 +78,7 @@ def scan_tiff(origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) 
             with open_raster(path, opener=opener) as raster:
                 found = describe_raster(raster, path)
             _add_levels(found, images, masks, file.byteorder, origin, draft, drop)
-    except (tifffile.TiffFileError, ValueError, IndexError, KeyError) as error:
+    except (tifffile.TiffFileError, *DAMAGES) as error:
         raise StoreError(f"TIFF file cannot be read: {error}", path=path) from error
 
 
