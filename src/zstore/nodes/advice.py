@@ -1,6 +1,13 @@
-"""For names that zarr-python has and zstore has not: what to use instead, for error messages."""
+"""For names and options that zarr-python has and zstore has not: what to use instead, for error messages."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MODULE_ADVICE = {
     "AsyncArray": "zstore.aio, or `await array.read_async(selection)` of any array",
@@ -41,3 +48,39 @@ GROUP_ADVICE = {
     "synchronizer": "nothing in its place: writers lock the documents that they write",
     "update_attributes_async": "group.update_attributes(attributes)",
 }
+OPTION_ADVICE = {
+    "cache_attrs": "nothing in its place: attributes are kept as long as their node",
+    "cache_metadata": "nothing in its place: metadata are kept as long as their array",
+    "chunk_shape": "chunks",
+    "chunk_store": "one store for documents and chunks",
+    "codecs": "filters, serializer and compressors",
+    "compressor": "compressors",
+    "config": "order, an argument of its own; chunks of fill value alone are never stored",
+    "dimension_separator": "chunk_key_encoding",
+    "meta_array": "nothing in its place: what is read is in numpy's arrays",
+    "object_codec": "filters, or serializer in Zarr v3",
+    "read_only": "mode='r'",
+    "synchronizer": "nothing in its place: writers lock what they write",
+    "use_consolidated": "zstore.open_consolidated, or another mode than 'r', which alone believes it",
+    "write_data": "shape and dtype in place of data, where nothing is to be written",
+    "write_empty_chunks": "nothing in its place: chunks of fill value alone are never stored",
+    "zarr_version": "zarr_format",
+}
+
+
+def advise_options(function: Callable[P, T]) -> Callable[P, T]:
+    """`function`, whose error for an option of zarr-python's says what to type.
+
+    Raises
+        TypeError: there is such an option.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        if not OPTION_ADVICE.keys().isdisjoint(options):
+            name = next(name for name in options if name in OPTION_ADVICE)
+            said = f"{function.__name__} takes no {name}={options[name]!r}, which zarr-python has"
+            raise TypeError(f"{said}; use {OPTION_ADVICE[name]}")
+        return function(*args, **options)
+
+    return call

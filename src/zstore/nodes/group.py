@@ -26,6 +26,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
+from zstore.nodes.advice import advise_options
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array, make_models
 from zstore.nodes.node import Access
@@ -253,6 +254,7 @@ class Group(GroupNames):
                 yield f"{indent}{branch}{name}"
                 yield from member._draw(indent + further, deeper, known.get(name))
 
+    @advise_options
     def create_group(
         self, name: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False
     ) -> Group:
@@ -272,6 +274,7 @@ class Group(GroupNames):
             overwrite=overwrite,
         )
 
+    @advise_options
     def create_array(
         self,
         name: str,

@@ -17,6 +17,7 @@ from zstore.engine.documents import check_path, place, read_node
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
+from zstore.nodes.advice import advise_options
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
@@ -47,6 +48,7 @@ LOOKED_FOR = {
 }
 
 
+@advise_options
 def open(
     store: StoreLike,
     path: str | None = None,
@@ -84,6 +86,7 @@ def open(
         return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 
+@advise_options
 def open_array(
     store: StoreLike,
     path: str | None = None,
@@ -120,6 +123,7 @@ def open_array(
         return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 
+@advise_options
 def open_group(
     store: StoreLike,
     path: str | None = None,
@@ -150,6 +154,7 @@ def open_group(
         )
 
 
+@advise_options
 def create_array(
     store: StoreLike,
     name: str | None = None,
@@ -217,6 +222,7 @@ def create_array(
     return make_array(opened, check_path(name), request, access, overwrite=overwrite)
 
 
+@advise_options
 def create_group(
     store: StoreLike,
     path: str | None = None,

@@ -13,15 +13,6 @@ from zstore.nodes.open import open as open_node
 from zstore.nodes.zarr_names import like
 from zstore.storage.memory import MemoryStore
 
-# Options of zarr-python 2, and those that replace them.
-FORMER = {
-    "compressor": "compressors",
-    "dimension_separator": "chunk_key_encoding",
-    "object_codec": "filters, or serializer in Zarr v3",
-    "codecs": "filters, serializer and compressors",
-    "zarr_version": "zarr_format",
-}
-
 
 def create(shape: Any, *, store: StoreLike | None = None, path: str | None = None, **options: Any) -> Array:
     """Create an array: in memory without a store, of float64 without a dtype.
@@ -29,15 +20,13 @@ def create(shape: Any, *, store: StoreLike | None = None, path: str | None = Non
     `options` are those of `zstore.create_array`.
 
     Raises
-        TypeError: an option of zarr-python 2; the message has the one that replaces it.
+        TypeError: an option of zarr-python's; the message has the one that replaces it.
         otherwise as `zstore.create_array`.
     """
     return _create(store, path, {"shape": shape, "dtype": "f8", **options})
 
 
 def _create(store: StoreLike | None, path: str | None, options: dict[str, Any]) -> Array:
-    for name in options.keys() & FORMER.keys():
-        raise TypeError(f"{name}={options[name]!r} is an option of zarr-python 2; use {FORMER[name]}")
     return create_array(MemoryStore() if store is None else store, path, **options)
 
 

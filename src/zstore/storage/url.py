@@ -171,4 +171,5 @@ def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] |
         except UnknownExtensionError:
             continue
         return kind.from_object(target, read_only=read_only)
-    raise StoreError(f"expected a path, a URL or a Store, got {target!r}")
+    hint = "; 'memory://name' is a store in memory" if isinstance(target, dict) else ""
+    raise StoreError(f"expected a path, a URL or a Store, got {target!r}{hint}")
