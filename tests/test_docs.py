@@ -13,6 +13,7 @@ import tomllib
 import zlib
 from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -195,3 +196,22 @@ def test_the_example_of_a_codec_is_a_configuration_of_it(name: str) -> None:
 def test_files_that_a_document_names_exist(document: Path) -> None:
     named = re.findall(r"`((?:src|tests|docs|plugins|benchmarks|examples)/[\w./-]+)`", document.read_text())
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_addresses_are_whole_and_secure() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/*.md")]:
+        for link in re.findall(r"\]\((\w+:[^)]*)\)", page.read_text()):
+            address = urlsplit(link)
+            assert (address.scheme, "." in address.netloc) == ("https", True), (page.name, link)
+            assert re.fullmatch(r"[!-~]+", link), (page.name, link)
+
+
+def test_links_of_documents_outside_the_site_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("plugins/*/*.md")]:
+        for link in re.findall(r"\]\((?!\w+:)([^)]+)\)", page.read_text()):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), (page.name, link)
+            titles = re.findall(r"^#+ (.+)$", target.read_text(), re.M) if anchor else []
+            anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert not anchor or anchor in anchors, (page.name, link)

@@ -18,6 +18,7 @@ import zstore
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RECIPE = (ROOT / "recipe" / "recipe.yaml").read_text()
 WHEELS = sorted(Path(os.environ.get("ZSTORE_WHEELS", ROOT / "dist")).resolve().glob("*.whl"))
 # By what is linked into the kernels: words of its licence.
 LICENSES = {
@@ -39,7 +40,28 @@ def test_the_version_stands_in_one_place():
     assert "version" in PROJECT["project"]["dynamic"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "zstore.__version__"}
     # A recipe names the release that it was made for.
-    assert f'version: "{zstore.__version__}"' in (ROOT / "recipe" / "recipe.yaml").read_text()
+    assert f'version: "{zstore.__version__}"' in RECIPE
+
+
+def test_the_recipe_asks_for_what_the_project_asks_for():
+    def asked(words: list[str]) -> set[str]:
+        return {word.replace(" ", "") for word in words if not word.startswith("zstore[")}
+
+    listed = {
+        part: set(re.findall(r"^ +- ([\w-]+(?: *[<>=!][^\n]*)?)$", text, re.M))
+        for part, text in re.findall(r"^  (build|host|run):\n((?:    .*\n)+)", RECIPE, re.M)
+    }
+    extras = PROJECT["project"]["optional-dependencies"]
+    # conda has no extras: the command comes along.
+    run = asked([*PROJECT["project"]["dependencies"], *extras["cli"], *extras["geo"]])
+    assert asked([*listed["run"]]) == run | {"python"}
+    # The library of the codecs is a source of its own.
+    build = asked(PROJECT["build-system"]["requires"]) - {"blosc2>=3.3"}
+    assert asked([*listed["host"]]) == build | {"python", "pip"}
+    assert asked([*listed["build"]]) <= build | {"python"}
+    [command] = PROJECT["project"]["scripts"].items()
+    assert f"- {command[0]} = {command[1]}" in RECIPE
+    assert f"license: {PROJECT['project']['license']}" in RECIPE
 
 
 def test_no_claim_is_made_of_builds_that_were_not_tested():

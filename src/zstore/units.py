@@ -175,7 +175,11 @@ def _read(
         raise NotFoundError("there is no plan", path=path) from error
     except OSError as error:
         raise StoreError(f"cannot read the plan: {error.strerror}", path=path) from error
-    said = parse_json(data, path=path)
+    try:
+        said = parse_json(data, path=path)
+    except MetadataError as error:
+        reason = "expected the file that --plan or zstore.plan_units wrote"
+        raise MetadataError(f"no plan of a job: {error.message}; {reason}", path=path) from error
     function = FUNCTIONS.get(str(said.get("function")))
     arguments, first, given = said.get("arguments"), said.get("first"), said.get("options")
     if said.get(MEMBER) != VERSION or function is None or not isinstance(arguments, dict):

@@ -295,7 +295,7 @@ def test_refusals_name_what_is_wrong(tmp_path: Path) -> None:
     path = make_raster(tmp_path / "a.tif", cells((1, 30, 20), "u1"))
     (tmp_path / "text.tif").write_text("this is no raster")
     refused = [
-        (tmp_path / "none.tif", {}, NotFoundError, r"no raster there.*none\.tif"),
+        (tmp_path / "none.tif", {}, NotFoundError, r"no raster there, and no Zarr or NetCDF.*none\.tif"),
         (tmp_path / "text.tif", {}, StoreError, r"not a raster that GDAL can open.*text\.tif"),
         (path, {"compressors": "zsdt"}, UnknownExtensionError, "unknown codec 'zsdt'"),
         (path, {"method": "avarage", "levels": 1}, UnknownExtensionError, "unknown resampler 'avarage'"),

@@ -48,7 +48,7 @@ class _Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            near = get_close_matches(args[0], commands.names(), 1)
+            near = ["--help"] if args[0] == "help" else get_close_matches(args[0], commands.names(), 1)
             if near:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)

@@ -69,6 +69,9 @@ def _read(value: Any, zarr_format: int) -> CodecModel:
 def _read_name(value: str, zarr_format: int) -> CodecModel:
     name, _, level = value.rpartition(":")
     if not name or not level.removeprefix("-").isdecimal():
+        if not {name, PREFIX + name}.isdisjoint(registry.names()):
+            expected = f"expected an integer, as in '{name}:5'"
+            raise MetadataError(f"codec {value!r} has the level {level!r}; {expected}")
         return _meant(value, zarr_format)
     codec = _meant(name, zarr_format)
     options = [option.name for option in registry.resolve(codec.name).options]

@@ -37,8 +37,8 @@ def set_threads(count: int | None) -> None:
         ValueError: fewer than one.
     """
     global _chosen
-    if count is not None and count < 1:
-        raise ValueError(f"thread count {count}, expected 1 or more")
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise ValueError(f"thread count {count!r}, expected 1 or more")
     _chosen = count
 
 

@@ -199,7 +199,9 @@ class Registry:
         from difflib import get_close_matches
 
         known = self.names()
-        near = get_close_matches(name, known, 3, 0.5)
+        # A codec of numcodecs' is called so by who knows it from Zarr v2.
+        near = [each for each in known if each.partition(".")[2] == name]
+        near = near or get_close_matches(name, known, 3, 0.5)
         parts = [f"unknown {self.kind} {name!r}"]
         if reason is not None:
             parts.append(reason.message)

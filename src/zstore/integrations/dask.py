@@ -77,8 +77,11 @@ def from_dask(
         MetadataError: dask's chunks are uneven and make no Zarr chunks; unaligned data with align=False.
         StoreError: there is an array already.
         UnsupportedError: dask is missing, or some of the data's lengths are not known.
+        TypeError: the data is no dask array.
     """
     dask = _import_dask()
+    if not isinstance(data, dask.array.Array):
+        raise TypeError(f"data is {data!r}; expected a dask array, as dask.array.from_array makes")
     if any(np.isnan(length) for length in data.shape):
         raise UnsupportedError(
             f"data has the shape {data.shape}; expected known lengths: compute_chunk_sizes()"

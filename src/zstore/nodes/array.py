@@ -477,7 +477,10 @@ class Array(ArrayNames):
             NotFoundError: the array is gone.
             ReadOnlyError, StoreError: the store refused.
         """
-        wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
+        try:
+            wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"cannot resize to {shape!r}: expected lengths, as in (100, 200)") from error
 
         def resized(old: tuple[int, ...]) -> tuple[int, ...]:
             if len(wanted) != len(old) or any(length < 0 for length in wanted):

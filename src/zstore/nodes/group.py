@@ -400,6 +400,8 @@ class Group(GroupNames):
         return f"<zstore.Group {without_secrets(self._where())} v{self.zarr_format}{ending}>"
 
     def _member_path(self, name: str) -> str:
+        if not isinstance(name, str):
+            raise TypeError(f"member name {name!r} is no text; expected a name, as in group['t2m']")
         path = check_path(name)
         if path:
             return path

@@ -131,5 +131,11 @@ def load(store: StoreLike, path: str | None = None, zarr_format: Any = None) -> 
 
 
 def tree(group: Group, level: int | None = None) -> Tree:
-    """A drawing of the group and the nodes below it: `group.tree(level)`."""
+    """A drawing of the group and the nodes below it: `group.tree(level)`.
+
+    Raises
+        TypeError: it is no group.
+    """
+    if not isinstance(group, Group):
+        raise TypeError(f"there is no tree of {group!r}; expected a group, as zstore.open_group gives")
     return group.tree(level)

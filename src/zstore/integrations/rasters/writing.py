@@ -95,7 +95,7 @@ def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
         and ":" not in path
         and not Path(path).exists()
     ):
-        raise NotFoundError("no raster there", path=path)
+        raise NotFoundError("no raster there, and no Zarr or NetCDF", path=path)
     try:
         with warnings.catch_warnings():
             # A raster without a place is told of by a warning of our own.

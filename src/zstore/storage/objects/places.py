@@ -48,7 +48,8 @@ def find_place(url: str) -> Place:
     scheme, start = scheme.lower(), url.partition("://")[0]
     kind = kind_of(scheme)
     if not mark or not rest.strip("/"):
-        raise StoreError(f"expected {start}://BUCKET/PREFIX", path=url)
+        expected = "HOST/PATH" if kind == "http" else "BUCKET/PREFIX"
+        raise StoreError(f"expected {start}://{expected}", path=url)
     if kind == "file":
         if not rest.startswith("/"):
             raise StoreError(f"expected {start}:///PATH, with an absolute path", path=url)
