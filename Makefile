@@ -37,7 +37,7 @@ WARNINGS := -fsyntax-only -Wall -Wextra -Wshadow -Werror -Wno-unused-function -D
 TEMPLATES := $(filter-out %/warp.h,$(wildcard $(EXT)/reduce/*.h $(EXT)/resample/*.h))
 headers:
 	$(CC) -x c $(WARNINGS) $(filter-out $(TEMPLATES),$(filter %.h,$(KERNEL_SOURCES)))
-	$(CXX) -x c++ -std=gnu++17 $(WARNINGS) $(TEMPLATES)
+	$(CXX) -x c++ -std=gnu++17 $(WARNINGS) $(TEMPLATES) $(filter %.cc,$(KERNEL_SOURCES))
 
 demo: $(BUILT)
 	$(BIN)/python examples/demo.py
@@ -167,11 +167,11 @@ clouds: $(BUILT)
 lint: $(STAMP) headers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(filter %.h,$(KERNEL_SOURCES))
+	$(BIN)/clang-format --dry-run --Werror $(filter %.h %.cc,$(KERNEL_SOURCES))
 
 format: $(STAMP)
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(filter %.h,$(KERNEL_SOURCES))
+	$(BIN)/clang-format -i $(filter %.h %.cc,$(KERNEL_SOURCES))
 
 types: $(STAMP)
 	$(BIN)/mypy

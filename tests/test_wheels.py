@@ -64,6 +64,13 @@ def test_the_recipe_asks_for_what_the_project_asks_for():
     assert f"license: {PROJECT['project']['license']}" in RECIPE
 
 
+def test_what_is_compiled_once_for_every_python_includes_nothing_of_python():
+    rooms = [path.parent for path in ROOT.glob("src/zstore/_ext/*/templates.cc")]
+    assert [room.name for room in sorted(rooms)] == ["reduce", "resample"]
+    for header in [path for room in [rooms[0].parent, *rooms] for path in room.glob("*.h")]:
+        assert not re.search(r"Python\.h|\bPy[A-Z_]", header.read_text()), header.name
+
+
 def test_no_claim_is_made_of_builds_that_were_not_tested():
     assert "freethreading_compatible" not in (ROOT / "setup.py").read_text()
     assert not [line for line in PROJECT["project"]["classifiers"] if "Free Threading" in line]
@@ -106,7 +113,7 @@ def test_what_a_wheel_holds(wheel):
     assert licenses.keys() == LICENSES.keys()
     assert all(words in licenses[name] for name, words in LICENSES.items())
     inside = {Path(name).suffix for name in names if not name.startswith(about)}
-    assert not inside & {".c", ".cpp", ".pyx", ".pxd", ".a", ".map", ".pyc"}
+    assert not inside & {".c", ".cc", ".cpp", ".pyx", ".pxd", ".a", ".map", ".pyc"}
     [tag] = re.findall(r"-(cp\d+-cp\d+)-", wheel.name)
     ending = f".cpython-{tag.partition('-')[0][2:]}-"
     kernels = {Path(name.partition(ending)[0]) for name in names if name.endswith(".so")}

@@ -55,7 +55,7 @@ OPTION_ADVICE = {
     "chunk_store": "one store for documents and chunks",
     "codecs": "filters, serializer and compressors",
     "compressor": "compressors",
-    "config": "order, an argument of its own; chunks of fill value alone are never stored",
+    "config": "nothing in its place: chunks of fill value alone are never stored, and results are in C order",
     "dimension_separator": "chunk_key_encoding",
     "meta_array": "nothing in its place: what is read is in numpy's arrays",
     "object_codec": "filters, or serializer in Zarr v3",

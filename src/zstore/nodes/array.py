@@ -477,10 +477,7 @@ class Array(ArrayNames):
             NotFoundError: the array is gone.
             ReadOnlyError, StoreError: the store refused.
         """
-        try:
-            wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"cannot resize to {shape!r}: expected lengths, as in (100, 200)") from error
+        wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
 
         def resized(old: tuple[int, ...]) -> tuple[int, ...]:
             if len(wanted) != len(old) or any(length < 0 for length in wanted):
