@@ -43,6 +43,15 @@ def test_bounds_and_cells_of_a_rotated_grid() -> None:
     assert affine.scaled((2, 3)) == Affine(9.0, 8.0, 100.0, 12.0, -6.0, 50.0)
 
 
+@pytest.mark.parametrize("affine", [UTM, Affine(3, 4, 100, 4, -3, 200)])
+def test_places_and_cells_are_each_other_s_inverse(affine) -> None:
+    columns, rows = np.meshgrid(np.arange(-2.0, 3), np.arange(4.0))
+    for found, expected in zip(affine.cell_at(*affine.at(columns, rows)), (columns, rows), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+    assert affine.moved(2, 5).at(0, 0) == affine.at(2, 5)
+    assert affine.moved(2, 5).cell == affine.cell
+
+
 def test_levels_share_the_corner_and_round_up() -> None:
     geo = GeoModel(None, UTM, (1095, 1093))
     level = geo.plan_level("r7", (7, 3))
