@@ -1,7 +1,7 @@
-/* pool.h - the engine's threads: started once, shared by all calls, gone (and started anew) after a fork.
+/* pool.h - the engine's threads: started once, shared by all calls, and started anew after a fork.
  *
- * A job is a function that takes work until none is left. The caller always takes part, so a job makes progress
- * however busy the pool is, and many callers together never run more than themselves and the pool's threads.
+ * A job is a function that takes work until none is left. The calling thread always works too, so a job makes progress
+ * however busy the pool is, and there are never more threads at work than callers and threads of the pool.
  */
 #ifndef ZS_POOL_H
 #define ZS_POOL_H
@@ -15,7 +15,7 @@
 
 typedef struct zs_job {
     void (*work)(struct zs_job *job, int is_caller);
-    void (*wait)(struct zs_job *job); /* called now and then while the caller waits for workers; may be NULL */
+    void (*wait)(struct zs_job *job); /* called at intervals while the caller waits for workers; may be NULL */
     int wanted;                       /* workers that may still join */
     int running;                      /* workers inside `work` */
     struct zs_job *next;
@@ -48,7 +48,7 @@ static void *zs_pool_worker(void *unused) {
     return NULL;
 }
 
-/* A fork keeps only the thread that called it: hold the lock across it, then forget the others. */
+/* Only the thread that forks lives on in the child: hold the lock during the fork, then forget the others. */
 static void zs_pool_before_fork(void) { pthread_mutex_lock(&zs_pool.lock); }
 static void zs_pool_after_fork_parent(void) { pthread_mutex_unlock(&zs_pool.lock); }
 static void zs_pool_after_fork_child(void) {
@@ -84,7 +84,7 @@ static inline struct timespec zs_after(clockid_t clock, long milliseconds) {
     return at;
 }
 
-/* Run `job->work` on this thread and on up to `threads` - 1 others; back when all of them have returned. */
+/* Run `job->work` on this thread and on up to `threads` - 1 others; returns when all of them have returned. */
 static void zs_pool_run(zs_job *job, int threads) {
     if (threads <= 1) {
         job->work(job, 1);

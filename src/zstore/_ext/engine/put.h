@@ -1,12 +1,12 @@
-/* put.h - a file replaced whole or not at all, and kept from others between reading and replacing it.
+/* put.h - replace a file atomically, and lock it between reading and replacing it.
  *
- * A value where there was none is written to a file that has no name yet (O_TMPFILE), which is then linked to its
- * key: nothing is left of a writer that dies. Where that cannot be, or a value is replaced, it is written to a
- * temporary file in ZS_SCRATCH below the store's (the array's) directory, then renamed. ZS_SCRATCH is there while
- * somebody writes, or has the array open that was written to. The temporary is locked as long as it has a writer, so
- * that whoever opens a store (storage/local.py) removes a dead writer's and leaves a living one's. The lock of a
- * chunk is a byte of the array's metadata document, locked through an open file description of its own: it excludes
- * threads and processes alike and ends with the process (storage/locking.py has it for any key of a store).
+ * A new value is written to a file without a name (O_TMPFILE), which is then linked to its key: a writer that dies
+ * leaves nothing behind. Where the system has no such files, or a value is replaced, the value is written to a
+ * temporary file in ZS_SCRATCH below the store's (the array's) directory and then renamed. ZS_SCRATCH exists while
+ * somebody writes, or keeps an array open that was written to. A temporary file is locked as long as its writer lives:
+ * whoever opens a store (storage/local.py) removes those of dead writers and leaves the others. The lock of a chunk
+ * is a byte range lock on the array's metadata document, held through an open file description of its own: it
+ * excludes threads and processes alike and ends with the process (storage/locking.py locks any key of a store so).
  */
 #ifndef ZS_PUT_H
 #define ZS_PUT_H
@@ -16,16 +16,16 @@
 #include <time.h>
 
 #define ZS_SCRATCH ".zstore-tmp"
-#define ZS_ATTEMPTS 1000 /* how often others may remove a directory that was just made, before it is no coincidence */
+#define ZS_ATTEMPTS 1000     /* how often others may remove a directory that was just made, before that is an error */
 #define ZS_LEAST_PAUSE 20000 /* nanoseconds between two tries to get a lock */
 #define ZS_MOST_PAUSE 1000000
 
 /* Where the values of one store, or the chunks of one array, are written. */
 typedef struct {
     int directory;        /* the store's, the array's */
-    const char *document; /* the array's metadata document, in `directory`; "": there is none yet, and one writer */
-    int is_durable;       /* the disk is to confirm every change */
-    const char *root;     /* the directory of the array's store, for links that lead to other parts of it; or NULL */
+    const char *document; /* the array's metadata document, in `directory`; "": none yet, so there is only one writer */
+    int is_durable;       /* every change is synced to the disk */
+    const char *root;     /* the directory of the array's store, where links may lead to; or NULL */
     const char *path;     /* the array's path in it */
 } zs_place;
 
@@ -45,7 +45,7 @@ static inline void zs_parent_close(zs_parent *parent) {
     parent->is_missing = 0;
 }
 
-/* A directory, for what is done in it; only one that may be listed can have its changes confirmed. */
+/* Open a directory to work in it; changes can be synced only in one that may be listed. */
 static inline int zs_open_directory(const zs_place *place, const char *path) {
     return zs_open(place->directory, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : ZS_PLACE));
 }
@@ -54,7 +54,7 @@ static inline int zs_confirm(const zs_place *place, int directory) {
     return place->is_durable ? ZS_AGAIN(fsync(directory)) : 0;
 }
 
-/* The directory `path`, made where it is missing, as those above it; `path` comes back as it was. */
+/* Open the directory `path`, and make it and those above it where they are missing; `path` is unchanged afterwards. */
 static int zs_make_directory(const zs_place *place, char *path) {
     int file = zs_open_directory(place, path);
     if (file >= 0 || errno != ENOENT) return file;
@@ -103,8 +103,8 @@ static int zs_open_in_store(const zs_place *place, const char *key, int flags) {
     return file;
 }
 
-/* Open a value and look at what it is. One that is asked for alone is opened at once, others by way of their
- * directory, which is kept open for the next ones. */
+/* Open a value and get its status. A value asked for alone is opened directly, others through their directory, which
+ * stays open for the next ones. */
 static inline int zs_open_value(const zs_place *place, const char *key, int flags, int is_alone, zs_parent *parent,
                                 struct stat *status) {
     const char *leaf;
@@ -121,8 +121,8 @@ static inline int zs_open_value(const zs_place *place, const char *key, int flag
     return file;
 }
 
-/* Whether the file `key` was missing at some moment of this call, so that removing it is done. A directory that has
- * been removed since it was opened was empty then. */
+/* Whether the file `key` was missing at some moment of this call, so that there is nothing left to remove. A directory
+ * that was removed after it was opened was empty at that time. */
 static inline int zs_was_absent(const zs_place *place, const char *key, zs_parent *parent) {
     const char *leaf;
     int directory = zs_parent_of(place, key, parent, 0, &leaf);
@@ -140,7 +140,7 @@ static inline int zs_temporary(int directory, const char *prefix, char *name) {
         int file = ZS_AGAIN(openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
         if (file < 0 && errno == EEXIST) continue;
         if (file < 0) return -1;
-        /* Where files cannot be locked nobody takes one for an orphan, either. */
+        /* Where files cannot be locked, nobody removes one as an orphan, either. */
         int is_ours = !ZS_AGAIN(flock(file, LOCK_EX | LOCK_NB)) || errno == ENOLCK || errno == ENOSYS ||
                       errno == ENOTSUP || errno == EINVAL;
         if (is_ours && fstat(file, &status) == 0 && status.st_nlink) return file;
@@ -175,8 +175,8 @@ static inline int zs_link(int file, int directory, const char *leaf) {
 }
 #endif
 
-/* The parts, where there is no `leaf` in `directory` yet, into a file without a name, then linked to it. 0; 1 where
- * that cannot be, and nothing was done; -1 with errno. */
+/* Write the parts to a file without a name and link it to `leaf` of `directory`, which must not exist yet. 0; 1 where
+ * that is impossible and nothing was done; -1 with errno. */
 static inline int zs_put_unnamed(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
                                  zs_parent *parent) {
 #ifdef ZS_HAS_UNNAMED
@@ -211,7 +211,8 @@ static inline int zs_put_unnamed(const zs_place *place, int directory, const cha
 /* Remove the scratch directory, unless somebody has files in it. */
 static inline void zs_leave_scratch(int directory) { (void)ZS_AGAIN(unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR)); }
 
-/* The parts into a new temporary, then renamed to `leaf` of `directory`. `is_beside`: it is made right there. */
+/* Write the parts to a new temporary file and rename it to `leaf` of `directory`. `is_beside`: the temporary file is
+ * made in the same directory. */
 static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
                                  int old, int is_beside) {
     char name[64];
@@ -223,7 +224,7 @@ static inline int zs_put_through(const zs_place *place, int directory, const cha
     if (!failed) failed = zs_confirm(place, directory) != 0;
     int reason = errno;
     if (failed) (void)ZS_AGAIN(unlinkat(at, name, 0));
-    close(file); /* not before: its lock says that the temporary has a writer */
+    close(file); /* only now: its lock says that the temporary file has a writer */
     errno = reason;
     return failed ? -1 : 0;
 }
@@ -296,8 +297,8 @@ static inline struct flock zs_lock_range(int is_held, int64_t offset, int64_t le
         .l_type = is_held ? F_WRLCK : F_UNLCK, .l_whence = SEEK_SET, .l_start = (off_t)offset, .l_len = (off_t)length};
 }
 
-/* Ask for the lock of `range`: now or not at all (EAGAIN), or waiting until a signal comes (EINTR). Linux and macOS
- * have such locks; elsewhere there is none, for a lock of the whole document would have its holder wait for itself. */
+/* Lock `range`: at once or not at all (EAGAIN), or wait until a signal comes (EINTR). Linux and macOS have such locks;
+ * elsewhere nothing is locked, as a lock of the whole document would make its holder wait for itself. */
 static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
 #ifdef F_OFD_SETLK
     return fcntl(file, is_waiting ? ZS_WAIT_FOR_LOCK : F_OFD_SETLK, range);
@@ -308,10 +309,10 @@ static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
 #endif
 }
 
-/* Hold `key` against every other writer, through `*file`: the array's document, opened here where it is -1, and good
- * for one lock at a time. 0, or -1 with errno: ECANCELED when a signal came and `poll` says stop; ESHUTDOWN when
- * `stop` was set. Signals come to the caller's thread, which waits in the kernel for its turn and has a `poll`; the
- * others have none, and ask again and again, so that nothing can hold them once they are to stop. */
+/* Lock `key` against every other writer, through `*file`: the array's document, opened here where it is -1, for one
+ * lock at a time. 0, or -1 with errno: ECANCELED when a signal came and `poll` says stop; ESHUTDOWN when `stop` was
+ * set. Signals come to the caller's thread, which has a `poll` and waits in the kernel; the other threads have no
+ * `poll` and try again and again, so that they see `stop`. */
 static inline int zs_lock(const zs_place *place, const char *key, int *file, int (*poll)(void), atomic_int *stop) {
     struct flock range = zs_lock_range(1, zs_lock_offset(key), 1);
     long pause = ZS_LEAST_PAUSE;
@@ -337,7 +338,7 @@ static inline int zs_lock(const zs_place *place, const char *key, int *file, int
     }
 }
 
-/* Let go of the lock that `file` holds. */
+/* Release the lock that `file` holds. */
 static inline void zs_unlock(int file) {
 #ifdef F_OFD_SETLK
     struct flock all = zs_lock_range(0, 0, 0);

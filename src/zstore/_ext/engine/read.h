@@ -6,7 +6,8 @@
 
 #define ZS_BLOCK_SIZE ((int64_t)128 << 10)
 
-/* A box of a chunk that is stored as it is, block by block: what was read is still in a near cache when it is moved. */
+/* Read a box of a chunk stored without encoding, block by block: a block is still in the CPU's cache when its items
+ * are moved. */
 static inline int zs_read_blocks(const zs_layout *layout, const zs_source *source, int64_t offset, const zs_move *box,
                                  zs_scratch *scratch, zs_fault *fault) {
     zs_move part = *box;
@@ -31,8 +32,8 @@ static inline int zs_read_blocks(const zs_layout *layout, const zs_source *sourc
     return ZS_OK;
 }
 
-/* A box of a chunk that is stored as it is: straight from the file where that takes few calls, else through one
- * read of the stretch that holds it. */
+/* Read a box of a chunk stored without encoding: straight from the file where that takes few calls, else through one
+ * read of the range that holds it. */
 static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, int64_t offset, const zs_move *box,
                                 zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
@@ -70,8 +71,8 @@ static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, 
     return zs_read_blocks(layout, source, offset, box, scratch, fault);
 }
 
-/* Decode only the stretch of a chunk that a box needs, where the codec can and it spares much. Whether it did:
- * where it did not, a whole decode gives the chunk or says what is wrong with it. */
+/* Decode only the part of a chunk that a box needs, where the codec can and it saves much. Returns whether it did:
+ * otherwise a whole decode gives the chunk or says what is wrong with it. */
 static inline int zs_read_range(const zs_layout *layout, const char *raw, int64_t size, const zs_move *box,
                                 char *into) {
     const zstore_codec *codec = layout->step[0];
@@ -84,7 +85,7 @@ static inline int zs_read_range(const zs_layout *layout, const char *raw, int64_
                                (size_t)span) == span;
 }
 
-/* The cache that a chunk goes through of which `items` are wanted, and the base it has there; NULL: none. */
+/* The cache for a chunk of which `items` are wanted, and its base there; NULL: it is not to be cached. */
 static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source, int64_t items, int64_t *base) {
     const zs_layout *layout = batch->layout;
     if (!layout->n_steps || source->file < 0) return NULL;
@@ -96,7 +97,7 @@ static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source
     return &zs_shared;
 }
 
-/* A decoded chunk by way of its keeper, to be released; none where this is its first use, and part of it is enough. */
+/* A decoded chunk through its cache, to be released; none at its first use where part of it is enough. */
 static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t base, const zs_source *source,
                                int64_t offset, int64_t size, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
@@ -118,8 +119,7 @@ static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t 
     return ZS_OK;
 }
 
-/* A chunk of which `items` are wanted: decoded, from the cache that keeps it (to be released), or else as it is stored.
- */
+/* A chunk of which `items` are wanted: decoded, from its cache (to be released), or else as it is stored. */
 static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t items,
                                zs_scratch *scratch, zs_cache **keeper, zs_kept **kept, const char **raw,
                                zs_fault *fault) {
@@ -135,7 +135,7 @@ static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, z
     return zs_fetch(source, offset, size, &scratch->raw, raw, fault);
 }
 
-/* One encoded inner chunk, to where the box says. */
+/* Decode one inner chunk and move its items to where the box says. */
 static inline int zs_read_box(const zs_batch *batch, const zs_source *source, zs_entry where, zs_move *box,
                               zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
@@ -171,8 +171,8 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, zs
     return code;
 }
 
-/* A decoded chunk for `use`, who want it as first … last; none where `partly`, given the chunk as it is stored and
- * memory of a decoded one, has done with less. */
+/* Get a chunk and call `use` with it decoded, for first … last; unless `partly`, called with the stored chunk and
+ * memory for a decoded one, could do with less. */
 static inline int
 zs_use_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t first, int64_t last,
              void (*use)(const zs_batch *, int64_t first, int64_t last, const char *chunk),
@@ -197,7 +197,7 @@ zs_use_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int
     return code;
 }
 
-/* The members first … last of a group, from its decoded chunk. */
+/* Read the members first … last of a group from its decoded chunk. */
 static void zs_points_out(const zs_batch *batch, int64_t first, int64_t last, const char *chunk) {
     const zs_points *points = batch->points;
     const zs_move_dim line = {last - first, 1, batch->stride[0], points->inside + first,
@@ -206,7 +206,7 @@ static void zs_points_out(const zs_batch *batch, int64_t first, int64_t last, co
     zs_table_line(batch->layout, &line, (char *)chunk, outside, 0);
 }
 
-/* The points of one group: chunk by chunk, or, where few lie in a chunk stored as it is, item by item. */
+/* Read the points of one group: chunk by chunk, or item by item where few lie in a chunk stored without encoding. */
 static inline int zs_read_points(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t group,
                                  zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
@@ -227,8 +227,8 @@ static inline int zs_read_points(const zs_batch *batch, const zs_source *source,
     return zs_use_chunk(batch, source, where, first, last, zs_points_out, NULL, scratch, fault);
 }
 
-/* Where the inner chunk of a spot lies, in the outer chunk that the thread has open, or opens for it; ZS_EMPTY twice
- * where it is missing and that is no fault. */
+/* Where the inner chunk of a spot lies in its outer chunk, which is opened unless the thread has it open; ZS_EMPTY
+ * twice where it is missing and that is no fault. */
 static inline int zs_find_chunk(const zs_batch *batch, const zs_spot *spot, zs_thread *thread, zs_entry *where,
                                 zs_fault *fault) {
     zs_open_chunk *open = &thread->open;
@@ -249,7 +249,7 @@ static inline int zs_find_chunk(const zs_batch *batch, const zs_spot *spot, zs_t
     return ZS_OK;
 }
 
-/* What a task wants of its chunk, once that is found. */
+/* Read what a task wants of its chunk, whose place is known. */
 static inline int zs_read_found(const zs_batch *batch, int64_t task, const zs_spot *spot, const zs_source *source,
                                 zs_entry where, zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
@@ -266,7 +266,7 @@ static inline int zs_read_found(const zs_batch *batch, int64_t task, const zs_sp
     return ZS_OK;
 }
 
-/* One task: an inner chunk of a box plan, or a group of points. */
+/* Run one task: an inner chunk of a box plan, or a group of points. */
 static int zs_read_task(zs_batch *batch, int64_t task, zs_thread *thread, zs_fault *fault) {
     zs_spot spot;
     zs_entry where = {ZS_EMPTY, ZS_EMPTY};
@@ -282,7 +282,7 @@ static int zs_read_task(zs_batch *batch, int64_t task, zs_thread *thread, zs_fau
     return zs_read_found(batch, task, &spot, &given, where, thread->scratch, fault);
 }
 
-/* Do all of it; the first fault ends up in batch->fault. */
+/* Run the whole batch; the first fault is in batch->fault afterwards. */
 static void zs_read_run(zs_batch *batch, int threads) {
     batch->run = zs_read_task;
     zs_batch_run(batch, threads);

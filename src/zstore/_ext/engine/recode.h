@@ -1,17 +1,17 @@
-/* recode.h - what is stored of a chunk that is written in part: decoded, or its untouched blocks kept as they are. */
+/* recode.h - the stored content of a chunk that is written in part: decoded, or with its untouched blocks kept. */
 #ifndef ZS_RECODE_H
 #define ZS_RECODE_H
 
 #include "batch.h"
 
-/* The inner chunk that lies at `where`, decoded into `into`. */
+/* Decode the inner chunk that lies at `where` into `into`. */
 static inline int zs_fetch_decoded(const zs_layout *layout, const zs_source *source, zs_entry where,
                                    zs_scratch *scratch, char *into, zs_fault *fault) {
     int64_t size = (int64_t)where.size;
     const char *raw, *decoded;
     int is_plain = layout->n_steps == 0;
     if (is_plain && size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
-    zs_buffer lent = {into, (size_t)size}; /* what is stored as it is needs no buffer in between */
+    zs_buffer lent = {into, (size_t)size}; /* bytes stored without encoding need no buffer in between */
     int code = zs_check_size(layout, size, fault);
     if (!code) code = zs_fetch(source, (int64_t)where.offset, size, is_plain ? &lent : &scratch->raw, &raw, fault);
     if (!code) code = zs_decode(layout, scratch, raw, size, into, &decoded, fault);
@@ -19,8 +19,8 @@ static inline int zs_fetch_decoded(const zs_layout *layout, const zs_source *sou
     return code;
 }
 
-/* Recode only the blocks of an encoded chunk that a box touches, where the codec can and that spares much: the encoded
- * chunk is in scratch then. Whether it did: where it did not, the whole way gives the chunk or says what is wrong. */
+/* Recode only the blocks of an encoded chunk that a box touches, where the codec can and it saves much: the encoded
+ * chunk is in scratch then. Returns whether it did: otherwise recoding all gives the chunk or says what is wrong. */
 static inline int zs_replace_blocks(const zs_layout *layout, const zs_move *box, const zs_source *source,
                                     zs_entry where, int skip_empty, zs_scratch *scratch, const char **encoded,
                                     int64_t *encoded_size) {

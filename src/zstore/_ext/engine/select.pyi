@@ -1,4 +1,4 @@
-"""Selections cut along the chunk grid: the layout of an array, and plans made from it."""
+"""The layout of an array, and plans: selections divided along its chunk grid."""
 
 from collections.abc import Sequence
 from typing import Any, final, overload

@@ -1,4 +1,4 @@
-"""Selections cut along the chunk grid: the layout of an array, and plans made from it."""
+"""The layout of an array, and plans: selections divided along its chunk grid."""
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -24,7 +24,7 @@ cdef object ELLIPSIS = ...
 
 
 cdef class Layout:
-    """How the chunks of one array lie in its store; see layout.h."""
+    """The form of one array's chunks and their keys; see layout.h."""
 
     def __cinit__(self, *, tuple shape, tuple chunk_shape, tuple strides, int64_t item_size, int64_t swap_unit,
                   bytes fill_native, bytes fill, levels, steps, bint key_has_c, str separator):
@@ -105,12 +105,12 @@ cdef class Plan:
 
     @property
     def task_count(self):
-        """How many inner chunks the selection touches."""
+        """Number of inner chunks that the selection touches."""
         return self.points.groups.n if self.has_points else self.c.n_chunks
 
     @property
     def outer_count(self):
-        """How many outer chunks (those with a key) the selection touches."""
+        """Number of outer chunks (those with a key) that the selection touches."""
         return self.points.groups.n_outer if self.has_points else self.c.n_outer
 
     def inner_cell(self, int64_t task):
@@ -149,7 +149,7 @@ cdef class Plan:
 
 
 def plan_basic(Layout layout, selection):
-    """The plan of integers, slices, an ellipsis and new axes; None where the selection holds anything else.
+    """Plan a selection of integers, slices, an ellipsis and new axes; None if it holds anything else.
 
     Raises
         IndexError: too many indices, an integer out of bounds, two ellipses.
@@ -206,9 +206,9 @@ def plan_basic(Layout layout, selection):
 
 
 def plan_orthogonal(Layout layout, list axes, list result_dims, tuple shape):
-    """The plan of one choice per dimension: (start, count, step), or a contiguous int64 array of positions.
+    """Plan one choice per dimension: (start, count, step), or a contiguous int64 array of positions.
 
-    `result_dims` says which dimension of the result each one becomes, -1 for none (one item).
+    `result_dims` gives the dimension of the result that each one becomes, -1 for none (a single item).
 
     Raises
         IndexError: a position outside the array.
@@ -240,7 +240,7 @@ def plan_orthogonal(Layout layout, list axes, list result_dims, tuple shape):
 
 
 def plan_points(Layout layout, list indices, tuple shape):
-    """The plan of points: one contiguous int64 array of positions per dimension, all of the same length.
+    """Plan points: one contiguous int64 array of positions per dimension, all of the same length.
 
     Raises
         IndexError: a point outside the array.

@@ -1,4 +1,4 @@
-/* shard.h - the index of a shard: read, verified, and kept for the next access.
+/* shard.h - the index of a shard: read, verified, and cached.
  *
  * Spec: Zarr v3 codec "sharding_indexed" 1.0, binary shard format.
  */
@@ -26,7 +26,7 @@ static inline uint64_t zs_load64(const char *at, int is_big) {
     return is_big ? __builtin_bswap64(v) : v;
 }
 
-/* `size` bytes at `offset` of the source: `*at` points at them (in `buffer`, or where they lie). */
+/* Read `size` bytes at `offset` of the source: `*at` points at them, in `buffer` or in the source's own memory. */
 static inline int zs_fetch(const zs_source *source, int64_t offset, int64_t size, zs_buffer *buffer, const char **at,
                            zs_fault *fault) {
     if (source->file < 0) {
@@ -66,8 +66,8 @@ static inline int zs_index_parse(const zs_level *level, const char *raw, int64_t
     return ZS_OK;
 }
 
-/* What an index is kept under beside its cell: where its shard begins, and how deep that is nested, as the first
- * shard in a shard may begin where that does. */
+/* The cache's key of an index besides its cell: the offset of its shard, and its nesting depth, as the first shard
+ * inside a shard may begin at the same offset. */
 static inline int64_t zs_index_place(const zs_layout *layout, const zs_level *level, int64_t base) {
     return base * ZS_MAX_LEVELS + (level - layout->level);
 }

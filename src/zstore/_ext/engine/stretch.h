@@ -1,4 +1,4 @@
-/* stretch.h - chunks that are stretches of files which hold much else: where each lies, found and opened. */
+/* stretch.h - chunks that are byte ranges of other files: find where one lies, and open its file. */
 #ifndef ZS_STRETCH_H
 #define ZS_STRETCH_H
 
@@ -10,14 +10,14 @@
 #define ZS_STRETCH_INLINE -2 /* its bytes are in memory */
 #define ZS_STRETCH_WHOLE -1  /* for a size: all from the offset on */
 
-/* A file by its name below an open directory, out of which no link may lead, and what it was; -1: not known. */
+/* A file by its name below an open directory, which no link may leave, with its expected size and time; -1: unknown. */
 typedef struct {
     const char *name;
     int directory;
     int64_t size, modified;
 } zs_origin;
 
-/* The chunks of an array: `n` rows, for the places `number` (ascending) of the grid; NULL: for all of them. */
+/* The chunks of an array: `n` rows, for the grid positions `number` (ascending); NULL: for all of them. */
 typedef struct {
     int ndim;
     int64_t grid[ZS_MAX_NDIM];
@@ -29,7 +29,7 @@ typedef struct {
     const char *data; /* of the chunks in memory */
 } zs_stretches;
 
-/* The file that a thread has open, and which of the origins it is. */
+/* The file that a thread has open, and its number among the origins. */
 typedef struct {
     int file; /* -1: none */
     int32_t origin;
@@ -64,17 +64,17 @@ static inline int64_t zs_stretch_row(const zs_stretches *stretches, const int64_
     return low < stretches->n && stretches->number[low] == number ? low : -1;
 }
 
-/* Open the origin of a chunk, unless the thread has it open; a missing one is a fault, as somebody has promised it. */
+/* Open the file that holds a chunk, unless the thread has it open; a missing file is a fault, as the table names it. */
 static inline int zs_hold(const zs_stretches *stretches, int32_t number, zs_held *held, zs_fault *fault) {
     if (held->file >= 0 && held->origin == number) return ZS_OK;
     if (held->file >= 0) close(held->file);
     const zs_origin *origin = &stretches->origin[number];
     held->origin = number;
-    held->file = zs_open(origin->directory, origin->name, O_RDONLY | O_NONBLOCK); /* a pipe must not make us wait */
+    held->file = zs_open(origin->directory, origin->name, O_RDONLY | O_NONBLOCK); /* opening a pipe must not block */
     return held->file < 0 ? zs_store_fault(fault) : ZS_OK;
 }
 
-/* A chunk's bytes, of a file that is still what it was. */
+/* The source of a chunk's bytes, in a file that has not changed. */
 static inline int zs_open_stretch(const zs_stretches *stretches, const int64_t *cell, zs_held *held, zs_source *source,
                                   int *is_missing, zs_fault *fault) {
     int64_t row = zs_stretch_row(stretches, cell);

@@ -1,4 +1,4 @@
-"""Batches of reads and writes: (file range | buffer) to decoded items and back, without the GIL."""
+"""Batches of reads and writes: from file ranges or buffers to decoded items and back, without the GIL."""
 
 from typing import Any, final
 

@@ -1,4 +1,4 @@
-"""Batches of reads and writes: (file range | buffer) to decoded items and back, without the GIL."""
+"""Batches of reads and writes: from file ranges or buffers to decoded items and back, without the GIL."""
 
 import os
 
@@ -134,12 +134,12 @@ cdef int raise_pending() except -1:
 
 
 def limit_chunks(int64_t size):
-    """Let the decoded chunks that all arrays keep together have at most `size` bytes."""
+    """Limit the cache of decoded chunks that all arrays share to `size` bytes."""
     zs_cache_limit(&zs_shared, size)
 
 
 def kept_size():
-    """How many bytes the decoded chunks have that all arrays keep together."""
+    """Number of bytes in the cache of decoded chunks that all arrays share."""
     return zs_shared.bytes
 
 
@@ -147,7 +147,7 @@ cdef int64_t folders = 0
 
 
 cdef class Stretches:
-    """Where the chunks of an array lie in files: what `zstore.storage.base.Stretches` says, as the kernels read it."""
+    """Where the chunks of an array lie in other files: `zstore.storage.base.Stretches` in the kernels' form."""
 
     cdef zs_stretches c
     cdef zs_origin *origins
@@ -208,7 +208,7 @@ cdef class Stretches:
         return 0
 
     cdef const void *take(self, values, Py_ssize_t item) except NULL:
-        """The memory of `n` integers, lent until this goes."""
+        """Borrow the memory of `n` integers for the lifetime of this object."""
         cdef Py_buffer *view = &self.views[self.n_views]
         PyObject_GetBuffer(values, view, PyBUF_SIMPLE)
         self.n_views += 1
@@ -227,12 +227,12 @@ cdef class Stretches:
 
 
 cdef class Folder:
-    """The directory of one array, kept open, and what was read from it: shard indexes, and decoded chunks too where
-    `keeps_chunks`, of `cache_size` bytes at most. Other chunks are kept with those of all arrays.
+    """The directory of one array, kept open, and the cache of what was read from it: shard indexes, and with
+    `keeps_chunks` decoded chunks too, of at most `cache_size` bytes. Other decoded chunks are in the shared cache.
 
-    `key` is the end of `path` by which the array's store, a directory above, names it.
+    `key` is the end of `path`: the array's path in its store, which is a directory above.
 
-    With `stretches` there is no directory: chunks are parts of files that those name."""
+    With `stretches` there is no directory: the chunks are byte ranges of the files it names."""
 
     cdef readonly str path
     cdef bytes root, key
@@ -267,7 +267,7 @@ cdef class Folder:
             zs_cache_forget(&zs_shared, -self.owner.id)
 
     cdef int descriptor(self) except -1:
-        """The open directory; opened again when it was removed and made anew since."""
+        """The open directory; opened again if it was removed and made anew in the meantime."""
         if self.directory >= 0 and not zs_folder_is_gone(self.directory):
             return self.directory
         if self.directory >= 0:
@@ -282,7 +282,7 @@ cdef class Folder:
 
 
 cdef class Buffers:
-    """Borrowed memory of several objects, given back when this goes."""
+    """Memory borrowed from several objects, for the lifetime of this one."""
 
     cdef Py_buffer *views
     cdef zs_bytes *items
@@ -312,7 +312,7 @@ cdef class Buffers:
 
 
 cdef int strides_of(Plan plan, Py_buffer *view, char **base, int64_t *stride) except -1:
-    """The caller's memory seen from the array's dimensions: where the plan's first item lies, and byte strides."""
+    """The caller's memory in the array's dimensions: the address of the plan's first item, and byte strides."""
     cdef int d, r
     if view.itemsize != plan.layout.c.item:
         raise ValueError(f"items of {view.itemsize} bytes, expected {plan.layout.c.item}")
@@ -348,7 +348,7 @@ cdef int64_t ALONE_SIZE = 131072
 
 
 cdef int prepare(zs_batch *batch, Plan plan, tuple window) except -1:
-    """The batch of the outer chunks that `window` names (None: all of them)."""
+    """Set up a batch of the plan's outer chunks `window`, from first to last (None: all of them)."""
     cdef const int64_t *start = plan.points.groups.outer_start if plan.has_points else plan.c.outer_start
     memset(batch, 0, sizeof(batch[0]))
     batch.layout = &plan.layout.c
@@ -367,7 +367,7 @@ cdef int prepare(zs_batch *batch, Plan plan, tuple window) except -1:
 
 
 cdef Buffers attach(zs_batch *batch, Folder folder, list outer, int64_t first, int64_t last):
-    """Let a batch work on the files of `folder`, or on the bytes of outer chunks `first` to `last`, which are lent."""
+    """Let a batch work on the files of `folder`, or on borrowed bytes of the outer chunks `first` to `last`."""
     if folder is None:
         given = Buffers(outer, last - first)
         batch.outer = given.items - first
@@ -385,12 +385,12 @@ cdef Buffers attach(zs_batch *batch, Folder folder, list outer, int64_t first, i
 
 
 cdef int useful(const zs_batch *batch, int threads) noexcept nogil:
-    """How many threads are worth it."""
+    """The number of threads that pays off."""
     return 1 if (batch.n_tasks - batch.next) * batch.layout.chunk_size < ALONE_SIZE else threads
 
 
 def covers_outer(Plan plan, tuple cell):
-    """How much of the outer chunk at `cell` the plan takes in: 2 all of it, 1 what lies in the array, 0 less."""
+    """How much of the outer chunk at `cell` the plan covers: 2 all of it, 1 all that lies in the array, 0 less."""
     cdef zs_batch batch
     cdef int64_t place[32]
     cdef int d
@@ -404,9 +404,9 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
          bint missing_is_fault=False):
     """Fill `out` (of the plan's shape; for points 1-d) from files of `folder`, or from given bytes.
 
-    `outer` holds the bytes of every outer chunk in the plan's order, `inner` those of every inner chunk; None in
-    either is a chunk that is not there. `window` limits the work (and both lists) to those outer chunks of the
-    plan. Gives None, or the first fault.
+    `outer` holds the bytes of every outer chunk in the plan's order, `inner` those of every inner chunk; None stands
+    for a missing chunk. `window` limits the work (and both lists) to those outer chunks of the plan. Returns None, or
+    the first fault.
     """
     cdef zs_batch batch
     cdef Py_buffer view
@@ -436,7 +436,7 @@ cdef class Bundle:
     """Several plans for one layout, and the chunks that they touch, each once.
 
     Raises
-        OverflowError: the plans lie in more chunks than can be numbered.
+        OverflowError: the plans touch more chunks than can be numbered.
     """
 
     cdef zs_bundle c
@@ -471,7 +471,7 @@ cdef class Bundle:
 
     @property
     def outer_count(self):
-        """How many outer chunks are touched."""
+        """Number of outer chunks touched."""
         return self.c.groups.n_outer
 
     def outer_cells(self):
@@ -482,7 +482,7 @@ cdef class Bundle:
 
 def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, tuple window=None, int threads=1,
               bint missing_is_fault=False):
-    """Fill each of `outs` with what its plan selects, as `read` does; every chunk is fetched and decoded once.
+    """Fill each of `outs` with the items of its plan, as `read` does; every chunk is fetched and decoded once.
 
     `outer` holds the bytes of every outer chunk, in the order of `Bundle.outer_cells`; `window` limits the work
     (and that list) to some of them.
@@ -531,10 +531,10 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
           bint skip_empty=True, tuple window=None, int threads=1):
     """Store `value` (of the plan's shape; for points 1-d) in the files of `folder`, or over given bytes.
 
-    `document` is the array's metadata document in `folder`, on which chunks are locked ("": they are not). Without a
-    folder, `outer` holds the bytes of every outer chunk as they are (None: not there, or replaced whole). `window`
-    limits the work (and that list) to those outer chunks of the plan. Gives (fault, results): the first fault or
-    None, and per outer chunk None (unchanged), bytes (its new value) or False (to be removed).
+    `document` is the array's metadata document in `folder`, through which chunks are locked ("": no locks). Without a
+    folder, `outer` holds the stored bytes of every outer chunk (None: missing, or replaced whole). `window` limits
+    the work (and that list) to those outer chunks of the plan. Returns (fault, results): the first fault or None, and
+    per outer chunk None (unchanged), bytes (its new value) or False (to be removed).
     """
     cdef zs_write_job job
     cdef Py_buffer view

@@ -1,4 +1,4 @@
-/* write.h - a batch of writes: gather, encode and put, and for a chunk that is covered in part, read first.
+/* write.h - a batch of writes: gather, encode and put; a chunk that is covered in part is read first.
  *
  * A chunk without sharding is one task. The inner chunks of a shard are tasks of their own; whoever finishes the
  * last one puts the shard, in which inner chunks that were not touched keep their encoded bytes.
@@ -14,7 +14,7 @@
 
 enum { ZS_UNCHANGED, ZS_REPLACED, ZS_REMOVED };
 
-/* What becomes of an outer chunk whose bytes the caller keeps. */
+/* The encoded outer chunk, where the caller stores it. */
 typedef struct {
     int kind;
     char *data; /* malloc'd */
@@ -27,7 +27,7 @@ typedef struct {
     int lock_file; /* -1: none held */
     zs_source source;
     int is_missing;
-    zs_kept *index;       /* of what is there, NULL where all of it is replaced */
+    zs_kept *index;       /* of the stored shard; NULL where all of it is replaced */
     zs_bytes *piece;      /* encoded inner chunks; size ZS_UNTOUCHED: as it was; data NULL: empty */
     _Atomic int64_t left; /* tasks to go */
 } zs_shard;
@@ -41,14 +41,14 @@ typedef struct {
     zs_shard *shard;   /* per outer chunk, where there are shards */
 } zs_write_job;
 
-/* The points of one group into a decoded chunk; of repeated points the last one stays. */
+/* Write the points of one group into a decoded chunk; of repeated points the last one counts. */
 static inline void zs_points_in(const zs_batch *batch, int64_t group, char *chunk) {
     const zs_points *points = batch->points;
     for (int64_t m = points->groups.start[group]; m < points->groups.start[group + 1]; m++)
         zs_copy_item(chunk + points->inside[m], zs_point_at(batch, m), batch->layout->item, batch->layout->unit);
 }
 
-/* Whether a box takes in every item of its chunk, none of which lies outside the array. */
+/* Whether a box covers every item of its chunk, none of which lies outside the array. */
 static inline int zs_takes_all(const zs_layout *layout, const zs_move *box) {
     if (!box || !box->is_whole) return 0;
     for (int d = 0; d < layout->ndim; d++)
@@ -56,8 +56,8 @@ static inline int zs_takes_all(const zs_layout *layout, const zs_move *box) {
     return 1;
 }
 
-/* Whether what went wrong is damage that may be written over, because all that is known of the array there is
- * replaced (`is_replaced`); then it is forgotten. */
+/* Whether the fault is damage that may be overwritten, as all items there are replaced (`is_replaced`); the fault is
+ * cleared then. */
 static inline int zs_is_damage(zs_fault *fault, int is_replaced) {
     int is_damage = fault->code != ZS_OK && fault->code != ZS_FAULT_STORE && fault->code != ZS_FAULT_MEMORY;
     if (!is_damage || !is_replaced) return 0;
@@ -65,7 +65,7 @@ static inline int zs_is_damage(zs_fault *fault, int is_replaced) {
     return 1;
 }
 
-/* The decoded inner chunk as it is to be stored, in `into`: what was there (`where`), the caller's items over it. */
+/* Compose a decoded inner chunk in `into`: the stored items (at `where`), overwritten by the caller's. */
 static inline int zs_compose(const zs_batch *batch, int64_t task, const zs_move *box, const zs_source *source,
                              zs_entry where, zs_scratch *scratch, char *into, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
@@ -82,7 +82,7 @@ static inline int zs_compose(const zs_batch *batch, int64_t task, const zs_move 
     return ZS_OK;
 }
 
-/* Hand over one outer chunk: to its file, or to the caller; no parts: it is to be removed. */
+/* Hand over one outer chunk, to its file or to the caller; without parts it is to be removed. */
 static inline int zs_deliver(zs_write_job *job, int64_t outer, const char *key, const zs_part *parts, int n, int old,
                              zs_parent *parent, zs_fault *fault) {
     const zs_place *place = &job->batch.place;
@@ -121,8 +121,8 @@ static inline int zs_is_box_filled(const zs_layout *layout, const zs_move *box) 
     return zs_dims_are_filled(box->outside, dim, n, layout->fill_native, layout->item);
 }
 
-/* The rows of a box that takes all of a chunk, as they lie in the caller's memory, in the order they are stored;
- * 0 where they are too many or too short to be worth it. */
+/* The rows of a box that covers a whole chunk, in the caller's memory and in stored order; 0 where they are too many
+ * or too short to be written from there. */
 static inline int zs_rows_of(const zs_layout *layout, const zs_move *box, zs_part *rows) {
     zs_dim dim[ZS_MAX_NDIM];
     for (int d = 0; d < layout->ndim; d++)
@@ -180,7 +180,7 @@ static inline int zs_write_plain(zs_write_job *job, int64_t task, const zs_spot 
     return zs_deliver(job, spot->outer, key, &part, part.data != NULL, -1, &thread->parent, fault);
 }
 
-/* The first task of a shard: hold it, and read where its inner chunks are, unless all of them are replaced. */
+/* Prepare a shard, in its first task: lock it, and read its index unless all inner chunks are replaced. */
 static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_spot *spot, const char *key,
                                  zs_thread *thread, zs_fault *fault) {
     const zs_layout *layout = job->batch.layout;
@@ -225,8 +225,8 @@ static inline void zs_store64(char *at, uint64_t v, int is_big) {
     memcpy(at, &v, 8);
 }
 
-/* Lay out the inner chunks one after another and write the index. Those that were not touched stay as they are
- * encoded, and neighbours among them are one part. Gives how many parts there are. */
+/* Lay out the inner chunks one after another and write the index. Untouched ones keep their encoded bytes, and
+ * neighbours among them become one part. Returns the number of parts. */
 static inline int zs_shard_lay_out(zs_write_job *job, const zs_shard *shard, char *index, zs_part *parts) {
     const zs_level *level = &job->batch.layout->level[0];
     int64_t index_size = zs_index_size(level), offset = level->index_at_start ? index_size : 0;
@@ -351,7 +351,7 @@ static int zs_write_task(zs_batch *batch, int64_t task, zs_thread *thread, zs_fa
     return code;
 }
 
-/* Do all of it; what a fault left unfinished is let go, and nothing of it stored. */
+/* Run the whole batch; what a fault left unfinished is released, and nothing of it stored. */
 static void zs_write_run(zs_write_job *job, int threads) {
     int64_t n = job->batch.points ? job->batch.points->groups.n_outer : job->batch.plan->n_outer;
     if (job->batch.layout->n_levels) {

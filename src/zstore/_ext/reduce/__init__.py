@@ -1,1 +1,1 @@
-"""Items folded into the cells of reductions."""
+"""Kernels that reduce items to cells: sums, extremes, counts, moments."""

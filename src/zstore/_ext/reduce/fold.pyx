@@ -1,4 +1,4 @@
-"""The kernel of reductions: one box of items, folded into the cells that it concerns, without the GIL."""
+"""The kernel of reductions: add the items of one box to the cells they belong to, without the GIL."""
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
@@ -44,7 +44,7 @@ SKIPS = {"none": ZS_PLAIN, "value": ZS_SKIP_VALUE, "nan": ZS_SKIP_NAN}
 
 
 cdef int put_dims(zs_fold_job *job, tuple shape, tuple cells, tuple labels, tuple numbers) except -1:
-    """Give the job its dimensions, those merged that are walked through as one."""
+    """Set the job's dimensions; those that can be traversed as one are merged."""
     cdef int d, at
     cdef int64_t size
     job.dims = 0

@@ -1,1 +1,1 @@
-"""Blocks of cells as one cell, and cells sampled at places between others."""
+"""Kernels that resample: blocks of cells reduced to one cell, and cells sampled between others."""

@@ -11,7 +11,7 @@
 #include "quads.h"
 #include "sums.h"
 
-/* ---- rounding: an exact window sum and how many cells it holds -> the mean ---- */
+/* ---- rounding: from the exact sum of a window and its number of cells to the mean ---- */
 
 /* through_float: GDAL's way with 8- and 16-bit signed cells, visible from 512 cells on. */
 ZS_INLINE int64_t zs_divide_rounding(int64_t sum, int64_t cells, bool through_float) {
@@ -62,7 +62,7 @@ template <class T, class Sum> ZS_INLINE void zs_valid_means(const zs_block *b, c
     }
 }
 
-/* The same of narrow sums: float32 holds twice any of them, and rounds its quotient well enough, exactly.
+/* The same for narrow sums: float32 holds twice any of them, and its quotient is precise enough for an exact result.
  * (|sum| + n/2 + 1/4) / n lies at least 1/(4n) from any integer: more than the product can be off. */
 template <class T, class Sum>
 ZS_INLINE void zs_narrow_means(const Sum *restrict sum, int64_t outputs, int64_t cells, T *restrict out) {

@@ -1,12 +1,12 @@
-/* block.h - what one call of a resampling kernel sees, and how kernels are written for many types.
+/* block.h - the arguments of one call of a resampling kernel, and the means to write kernels for many types.
  *
- * A kernel makes `count` neighbouring outputs out of `row_count` contiguous, aligned rows in native byte order.
+ * A kernel computes `count` neighbouring outputs from `row_count` contiguous, aligned rows in native byte order.
  * Output i of lane l is made of the cells rows[r][(i * factor + k) * lanes + l], 0 <= k < factor, in row-major
- * order of the window: r first, then k. Every window is full: the driver hands over the narrower one at the far edge
- * in a call of its own.
+ * order of the window: r first, then k. Every window is full: the driver passes the narrower one at the far edge in a
+ * separate call.
  *
- * Kernels are C++ templates over the type of a cell, and use nothing else of C++. What decides how a loop is compiled,
- * such as the way of skipping cells, is a template's parameter too: only with constants loops become vectors.
+ * Kernels are C++ templates over the type of a cell, and use nothing else of C++. Whatever decides how a loop is
+ * compiled, such as the way of skipping cells, is a template parameter too: compilers vectorize only with constants.
  */
 #ifndef ZS_BLOCK_H
 #define ZS_BLOCK_H
@@ -80,7 +80,7 @@ template <int skip, class T> ZS_INLINE int zs_is_valid(T cell, T nodata) {
     return skip == ZS_PLAIN ? 1 : skip == ZS_SKIP_NAN ? !zs_is_nan(cell) : cell != nodata;
 }
 
-/* The cell if it is to be kept, else 0: of floats without the branch that compilers make of a conditional here. */
+/* The cell if it is to be kept, else 0: for floats without the branch that compilers make of a conditional here. */
 template <class T> ZS_INLINE T zs_keep(T cell, int keep) {
     if constexpr (!zs_is_float<T>) return keep ? cell : (T)0;
     zs_bits<T> bits;
@@ -92,13 +92,13 @@ template <class T> ZS_INLINE T zs_keep(T cell, int keep) {
 
 ZS_INLINE int zs_is_quad(const zs_block *b) { return b->row_count == 2 && b->factor == 2 && b->lanes == 1; }
 
-/* Every step-th cell; a constant for the step makes a vector hold several of them. */
+/* Every step-th cell; with a constant step, a vector holds several of them. */
 template <class Bits>
 ZS_INLINE void zs_take_every(int64_t step, const Bits *restrict row, int64_t count, Bits *restrict out) {
     for (int64_t i = 0; i < count; i++) out[i] = row[step * i];
 }
 
-/* Where outputs without a valid cell become nodata, and those that only look like it something else. */
+/* Outputs without a valid cell become nodata; results that only equal nodata become the substitute. */
 template <class T, class Count>
 ZS_INLINE void zs_mark_holes(const zs_block *b, const Count *restrict valid, int64_t outputs, T *restrict out) {
     const T nodata = zs_cell<T>(b->nodata), substitute = zs_cell<T>(b->substitute);

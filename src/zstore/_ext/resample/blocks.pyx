@@ -77,7 +77,7 @@ cdef enum:
 
 
 cdef const void *find_table(object array, int64_t length, int64_t item_size) except NULL:
-    """Where a contiguous table lies. The caller keeps `array` alive and as it is."""
+    """The address of a contiguous table. The caller keeps `array` alive and unchanged."""
     cdef Py_buffer buffer
     cdef const void *table
     PyObject_GetBuffer(array, &buffer, PyBUF_C_CONTIGUOUS)
@@ -93,7 +93,7 @@ cdef int find_windows(
     object starts, object counts, int64_t most, int64_t size, int64_t source_size, const int64_t **first,
     const int64_t **count,
 ) except -1:
-    """What the drivers rely on: windows of up to `most` cells, inside the source, that only go forward."""
+    """Check what the drivers rely on: windows of up to `most` cells, inside the source and in ascending order."""
     cdef int64_t i, begin, cells, last = 0, end = 0
     first[0] = <const int64_t *> find_table(starts, size, 8)
     count[0] = <const int64_t *> find_table(counts, size, 8)
@@ -110,7 +110,7 @@ cdef int find_windows(
 
 
 cdef class Sides:
-    """The memory of the source and of the output, borrowed as long as this is there."""
+    """The memory of the source and of the output, borrowed for the lifetime of this object."""
 
     cdef Py_buffer source, out
 
@@ -132,7 +132,7 @@ cdef class Sides:
         self, zs_cells *cells, int cell_type, int64_t size, bint is_half, bint source_swapped, bint out_swapped,
         int skip, bytes nodata, bytes substitute,
     ) except -1:
-        """Tell the drivers of cells of `size` bytes where they lie, and which are left out."""
+        """Set the drivers' pointers to cells of `size` bytes, and the value that marks cells to leave out."""
         if self.source.itemsize != (2 if is_half else size):
             raise ValueError(f"cells of {self.source.itemsize} bytes are not of cell type {cell_type}")
         if len(nodata) > 8 or len(substitute) > 8:
@@ -155,7 +155,7 @@ cdef class Sides:
 cdef int put_axes(
     zs_window_job *job, const Py_buffer *source, const Py_buffer *out, object factors, bint any_order, object windows
 ) except -1:
-    """Merge what can be merged and tell outer dimensions, x and lanes apart."""
+    """Merge dimensions where possible, and sort them into outer dimensions, x and lanes."""
     cdef zs_axis axes[ZS_MAX_OUTER + 2]
     cdef zs_axis axis
     cdef zs_axis *last
@@ -232,8 +232,8 @@ def downsample(
 ):
     """Fill `out` with the windows of `source`; the caller has checked shapes, types and factors.
 
-    `windows` gives, for dimensions where a window is not `factor` cells beside the last, (first cell, cell
-    count) per output; the factor is the greatest count then.
+    `windows` gives (first cell, cell count) per output for dimensions whose windows do not simply follow each other
+    every `factor` cells; the factor is the greatest count then.
     """
     cdef zs_window_job job
     cdef Sides sides = Sides(source, out)
@@ -267,7 +267,7 @@ def downsample(
 
 
 cdef int put_weights(zs_weighted_job *job, const Py_buffer *source, const Py_buffer *out, object tables) except -1:
-    """Tell resampled dimensions, lanes and what is only walked through apart."""
+    """Sort the dimensions into resampled ones, lanes, and those that are only iterated over."""
     cdef zs_weighted_axis *axis
     cdef zs_axis plain
     cdef int d
@@ -344,8 +344,8 @@ def weigh(
 ):
     """Fill `out` with weighted windows of `source`; the caller has checked shapes and types.
 
-    `tables` gives, per resampled dimension, (first cell, cell count, cells asked for, weights, their sum, how
-    many weights per output, first and last output of equal weights, cells between those); None elsewhere.
+    `tables` gives, per resampled dimension, (first cell, cell count, cells requested, weights, their sum, number of
+    weights per output, first and last output of equal weights, cells between those); None elsewhere.
     """
     cdef zs_weighted_job job
     cdef Sides sides = Sides(source, out)

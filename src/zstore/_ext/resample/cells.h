@@ -1,6 +1,6 @@
-/* cells.h - cells of any type as float64, and weighted means of them back as cells.
+/* cells.h - convert cells of any type to float64, and weighted means back to cells.
  *
- * Rounding is half away from zero; what a type cannot hold becomes its nearest bound. GDAL keeps some intermediate
+ * Rounding is half away from zero; a value that the type cannot hold becomes its nearest bound. GDAL keeps intermediate
  * results of the 8- and 16-bit types and of float32 as float32 before it rounds them: `through_float`.
  */
 #ifndef ZS_CELLS_H
@@ -9,7 +9,7 @@
 #include "block.h"
 #include "total.h"
 
-/* What becomes of the sums of a window, and in what form cells go in. */
+/* How the sums of a window become the result, and in what form cells are added. */
 enum { ZS_FILTERED, ZS_MEAN, ZS_ROOT_MEAN, ZS_SUM };
 
 typedef struct {
@@ -20,8 +20,8 @@ typedef struct {
     uint64_t nodata, substitute; /* the bytes of a cell, and zeros */
 } zs_conversion;
 
-/* Cells into `values`; `valid` gets 1 or 0, and an invalid value 0. Gives how many are valid. A filter does not look at
- * `valid` where all are, and it may be left as it was. */
+/* Convert cells to `values`; `valid` becomes 1 or 0, and an invalid value 0. Returns how many are valid. Where all are,
+ * nobody reads `valid`, and it may be left unset. */
 typedef int64_t (*zs_load_cells)(const zs_conversion *how, const void *cells, int64_t count, double *values,
                                  double *valid);
 /* `values` are sums, or results where nothing is left to divide; `weights`, the weight in each, is NULL where none
@@ -50,7 +50,7 @@ template <class T> ZS_CLONES static int64_t zs_load(const zs_conversion *how, co
     return kept;
 }
 
-/* The quotient or root that the sums stand for, before it is made a cell. */
+/* The quotient or root of the sums, before it is converted to a cell. */
 ZS_INLINE void zs_finish_sums(const zs_conversion *how, double *restrict values, const double *restrict weights,
                               int64_t count) {
     if (weights && (how->purpose == ZS_MEAN || how->purpose == ZS_ROOT_MEAN))
@@ -63,7 +63,7 @@ ZS_INLINE void zs_finish_sums(const zs_conversion *how, double *restrict values,
         for (int64_t i = 0; i < count; i++) values[i] = (double)(float)values[i];
 }
 
-/* The bounds, as float64, may lie one beyond the type's: hence >= and <=. */
+/* A bound, as float64, may exceed the type's by one: hence >= and <=. */
 template <class T> ZS_INLINE T zs_round_cell(double value) {
     if constexpr (zs_is_float<T>) return (T)value;
     return value >= (double)zs_highest<T>  ? zs_highest<T>

@@ -1,4 +1,4 @@
-/* crew.h - the tasks of a job, done by as many threads as there is memory for. */
+/* crew.h - run the tasks of a job on as many threads as there is memory for. */
 #ifndef ZS_CREW_H
 #define ZS_CREW_H
 
@@ -13,8 +13,7 @@ enum { ZS_MAX_THREADS = 64 };
 
 static int64_t zs_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* A worker has `rows` and `memory` of its own from zs_prepare(job, worker), and does tasks by zs_run_task(worker,
- * task). */
+/* zs_prepare(job, worker) gives a worker its own `rows` and `memory`; zs_run_task(worker, task) runs a task. */
 template <class Worker> struct zs_crew {
     zs_job pooled;
     Worker workers[ZS_MAX_THREADS];

@@ -1,4 +1,4 @@
-/* gather.h - cells between memory of any layout and contiguous rows: strides, byte order, half floats. */
+/* gather.h - copy cells between memory of any layout and contiguous rows: strides, byte order, half floats. */
 #ifndef ZS_GATHER_H
 #define ZS_GATHER_H
 
@@ -15,7 +15,7 @@ typedef struct {
     const int64_t *first, *count; /* windows that are not `factor` cells side by side; factor is the most cells then */
 } zs_axis;
 
-/* The memory of both sides, as all drivers see it. */
+/* The memory of the source and of the output, the same for all drivers. */
 typedef struct {
     const char *source;
     char *out;
@@ -60,7 +60,7 @@ ZS_INLINE uint16_t zs_swapped(uint16_t cell) { return __builtin_bswap16(cell); }
 ZS_INLINE uint32_t zs_swapped(uint32_t cell) { return __builtin_bswap32(cell); }
 ZS_INLINE uint64_t zs_swapped(uint64_t cell) { return __builtin_bswap64(cell); }
 
-/* `count` times `lanes` cells, from and to memory of any strides, in bytes. */
+/* Copy `count` times `lanes` cells from and to memory of any strides, in bytes. */
 typedef struct {
     const char *from;
     int64_t from_x, from_lane;
@@ -70,7 +70,7 @@ typedef struct {
     int swapped;
 } zs_cell_copy;
 
-/* Where bytes are swapped, it is those of what lies in memory: of the narrower, if cells change their size. */
+/* Bytes are swapped in the form that lies in memory: the narrower one, if cells change their size. */
 template <class From, class To, To convert(From)> ZS_INLINE void zs_copy_cells_as(const zs_cell_copy *copy) {
     for (int64_t i = 0; i < copy->count; i++)
         for (int64_t l = 0; l < copy->lanes; l++) {
@@ -101,7 +101,7 @@ static void zs_copy_cells(const zs_cell_copy *copy) {
                    (size_t)copy->size);
 }
 
-/* `count` times `lanes` cells at `from` of the source, neighbours `from_x` bytes apart, to a contiguous row. */
+/* Copy `count` times `lanes` cells at `from` of the source, `from_x` bytes apart, to a contiguous row. */
 static void zs_gather(const zs_cells *cells, const char *from, int64_t from_x, int64_t count, int64_t lanes, char *to) {
     const int64_t size = cells->item_size;
     const zs_cell_copy copy = {from,  from_x, cells->lane.source_stride, to, lanes * size, size, count,
@@ -110,7 +110,7 @@ static void zs_gather(const zs_cells *cells, const char *from, int64_t from_x, i
     else zs_copy_cells(&copy);
 }
 
-/* The way back, to the output. */
+/* Copy a contiguous row to the output. */
 static void zs_scatter(const zs_cells *cells, const char *from, int64_t count, int64_t lanes, char *to, int64_t to_x) {
     const int64_t size = cells->item_size;
     const zs_cell_copy copy = {from, lanes * size,      size, to, to_x, cells->lane.stride, count, lanes,

@@ -6,8 +6,8 @@
 
 #include "block.h"
 
-/* What is compared of a cell: its bits, of floats such that all NaN are one value and both zeros too. Masks rather
- * than conditions: compilers would branch, and a branch keeps the loops from becoming vectors. */
+/* The bits of a cell that are compared; for floats, all NaN are one value, and so are both zeros. Masks rather than
+ * conditions: compilers would branch, and loops with a branch are not vectorized. */
 template <bool is_float, class Bits> ZS_INLINE Bits zs_key(Bits bits) {
     if constexpr (!is_float) return bits;
     const Bits sign = (Bits)1 << (8 * sizeof bits - 1),

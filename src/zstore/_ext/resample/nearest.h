@@ -4,7 +4,7 @@
 
 #include "block.h"
 
-/* Every second or fourth cell. Beyond, a plain strided copy is as quick. */
+/* Every second or fourth cell. For greater steps a plain strided copy is as fast. */
 template <class Bits> ZS_INLINE void zs_pick(const zs_block *b, Bits *restrict out) {
     if (b->factor == 2) zs_take_every(2, (const Bits *)b->rows[0], b->count, out);
     else zs_take_every(4, (const Bits *)b->rows[0], b->count, out);

@@ -1,4 +1,4 @@
-/* quads.h - means of 2 x 2 windows: the case that pyramids are made of, without or nearly without scratch memory. */
+/* quads.h - means of 2 x 2 windows, which most pyramids are made of, with little or no scratch memory. */
 #ifndef ZS_QUADS_H
 #define ZS_QUADS_H
 
@@ -24,7 +24,7 @@ template <class T> ZS_INLINE void zs_quad_means(const zs_block *b, T *restrict o
     for (int64_t i = 0; i < b->count; i++) out[i] = zs_mean4(p[2 * i], p[2 * i + 1], q[2 * i], q[2 * i + 1]);
 }
 
-/* Two cells per machine word need no shuffle to be told apart. */
+/* Two cells per machine word can be separated without a shuffle. */
 ZS_INLINE void zs_quad_means(const zs_block *b, uint8_t *restrict out) {
     const zs_pair8 *restrict p = (const zs_pair8 *)b->rows[0], *restrict q = (const zs_pair8 *)b->rows[1];
     for (int64_t i = 0; i < b->count; i++)

@@ -1,7 +1,7 @@
 /* rank.h - max, min, median and quartiles of windows.
  *
- * The quantile q of n valid cells is the one at position ceil(q n) of the sorted cells: always a cell that is there.
- * NaN, unless it is nodata, wins.
+ * The quantile q of n valid cells is the one at position ceil(q n) of the sorted cells: always one of the cells.
+ * A NaN that is not nodata makes the result NaN.
  */
 #ifndef ZS_RANK_H
 #define ZS_RANK_H
@@ -11,7 +11,7 @@
 
 /* ---- max and min ---- */
 
-/* NaN wins: it is neither above nor below anything, and once it is in nothing beats it. */
+/* NaN is the result where there is one: nothing compares as greater or less than it. */
 template <bool upwards, class T> ZS_INLINE T zs_further(T best, T cell) {
     return ((upwards ? cell > best : cell < best) | zs_is_nan(cell)) ? cell : best;
 }

@@ -1,8 +1,8 @@
 /* run.h - one resampling call: which kernel, over which windows, on how many threads.
  *
- * The source is seen as any number of outer dimensions (in row-major order of the window), one dimension x along
- * which the kernels run, and innermost lanes that are not resampled. Rows that are not contiguous, aligned and in
- * native byte order are copied block by block, so that no kernel ever sees anything else.
+ * The source has any number of outer dimensions (in row-major order of the window), one dimension x along which the
+ * kernels run, and innermost lanes that are not resampled. Rows that are not contiguous, aligned and in native byte
+ * order are copied block by block, so that kernels need to handle nothing else.
  */
 #ifndef ZS_RUN_H
 #define ZS_RUN_H

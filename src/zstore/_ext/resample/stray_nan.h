@@ -1,7 +1,7 @@
-/* stray_nan.h - floats without nodata: NaN is left out, and all else stays as it would be without.
+/* stray_nan.h - leave NaN out of windows of floats without nodata.
  *
- * A kernel that knows no nodata makes NaN of every window that holds one. Only those windows are made again, of their
- * valid cells, so that where there is no NaN it costs nothing and changes no digit.
+ * A kernel without nodata returns NaN for every window that holds one. Only those windows are computed again, from
+ * their valid cells, so that data without NaN costs no time and keeps every digit.
  */
 #ifndef ZS_STRAY_NAN_H
 #define ZS_STRAY_NAN_H

@@ -153,7 +153,7 @@ template <class T, class Column, class Count, class Window, bool squared = false
     }
 };
 
-/* Sums that hold any window, and narrower ones that hold up to 255 cells of 8 bits, or 16 of 16. */
+/* Sums wide enough for any window, and narrower ones for up to 255 cells of 8 bits, or 16 of 16. */
 template <class T> struct zs_wide_sums : zs_summing<T, int64_t, int64_t, int64_t> {};
 template <> struct zs_wide_sums<uint64_t> : zs_summing<uint64_t, __int128, int64_t, __int128> {};
 template <> struct zs_wide_sums<int64_t> : zs_summing<int64_t, __int128, int64_t, __int128> {};

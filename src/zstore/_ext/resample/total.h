@@ -10,7 +10,7 @@
 #include "block.h"
 #include "sums.h"
 
-/* What windows sum up to, by how they skip. */
+/* The sums of windows, by the way of skipping cells. */
 template <template <class> class Sums, class T>
 ZS_INLINE typename Sums<T>::Sum *zs_sum_windows(const zs_block *b, typename Sums<T>::Sum **valid) {
     if (b->skip == ZS_PLAIN) return Sums<T>::template of_windows<ZS_PLAIN>(b, valid);

@@ -1,9 +1,9 @@
 /* warp.h - cells of one grid sampled at any places of another: nearest, bilinear, cubic, and means over areas.
  *
- * Places are in cells of the source, (0, 0) the outer corner of its first cell. A place outside the source gives
- * nothing. The rules are those of gdalwarp: weights count only where cells are valid and are made to sum to one;
- * where the result is coarser than the source, kernels are stretched; a cubic that lacks a cell becomes bilinear,
- * unless it is stretched.
+ * Positions are in cells of the source, (0, 0) the outer corner of its first cell. A position outside the source has no
+ * value. The rules are those of gdalwarp: only valid cells count, and their weights are scaled to sum to one; where the
+ * result is coarser than the source, kernels are stretched; a cubic that lacks a cell becomes bilinear, unless it is
+ * stretched.
  */
 #ifndef ZS_WARP_H
 #define ZS_WARP_H
@@ -43,7 +43,7 @@ typedef struct {
     _Atomic int failed;
 } zs_warp_job;
 
-/* What the cells along one dimension weigh: `count` of them from `first` on, by weights that come to `total`. */
+/* The weights of cells along one dimension: of `count` cells from `first` on, with the sum `total`. */
 typedef struct {
     int64_t first, count;
     const double *weights;
@@ -58,7 +58,7 @@ ZS_INLINE double zs_kernel_weight(int is_cubic, double x) {
     return x <= 1 ? near : x < 2 ? far : 0;
 }
 
-/* `reach` cells to each side weigh something, the source's edges aside. */
+/* `reach` cells on each side have a weight, as far as they lie in the source. */
 ZS_INLINE void zs_weigh_place(int is_cubic, int64_t reach, double stretch, double place, int64_t size, double *weights,
                               zs_taps *span) {
     const double near = floor(place - 0.5), shift = place - 0.5 - near;
@@ -74,7 +74,7 @@ ZS_INLINE void zs_weigh_place(int is_cubic, int64_t reach, double stretch, doubl
     for (int64_t i = 0; i < span->count; i++) span->total += span->weights[i];
 }
 
-/* Weighed cells, one by one, those that are not valid left out. */
+/* The weighted sum, cell by cell, without those that are not valid. */
 static int zs_sum_valid(const double *cells, const uint8_t *valid, int64_t width, const zs_taps *y, const zs_taps *x,
                         int needs_all, double *result) {
     double sum = 0, total = 0;
@@ -139,7 +139,8 @@ ZS_INLINE double zs_stretch(double scale) { return scale >= ZS_FINE ? 1 : scale;
 
 ZS_INLINE int64_t zs_reach(int radius, double scale) { return (int64_t)ceil(radius / zs_stretch(scale)); }
 
-/* How the cells between two places weigh: by what of them lies between; where nothing does, the cell there. */
+/* The weights of the cells between two positions: the part of each that lies between; where none does, the cell there.
+ */
 ZS_INLINE void zs_weigh_area(double low, double high, int64_t size, double *weights, zs_taps *span) {
     int64_t first = (int64_t)floor(low + ZS_SLACK), end = (int64_t)ceil(high - ZS_SLACK);
     if (first >= size) first = size - 1;
@@ -157,7 +158,7 @@ ZS_INLINE void zs_weigh_area(double low, double high, int64_t size, double *weig
     }
 }
 
-/* The least box around two corners, one above the other; what is not finite stays so. */
+/* The smallest box around two corners, one above the other; what is not finite stays so. */
 ZS_INLINE void zs_find_side(const zs_warp_job *j, int64_t at, double *side) {
     const double x = j->columns[at], y = j->rows[at];
     const double below_x = j->columns[at + j->out_width + 1], below_y = j->rows[at + j->out_width + 1];
@@ -201,7 +202,7 @@ ZS_INLINE int zs_mean_area(const zs_warp_job *j, const double *cells, const uint
     return zs_sum_weighted(cells, valid, runs, j->width, &y, &x, 0, result);
 }
 
-/* Whether a place lies in the source, its edges included, and in which cell. */
+/* Whether a position lies in the source, its edges included, and in which cell. */
 ZS_INLINE int zs_is_inside(double place, int64_t size, int64_t *cell) {
     if (!(place >= 0 && place <= (double)size)) return 0;
     *cell = (int64_t)floor(place + ZS_SLACK);
@@ -295,7 +296,7 @@ ZS_CLONES static int zs_warp_row(const zs_warp_job *j, int64_t layer, int64_t ro
     return 0;
 }
 
-/* Windows are looked up by their rows' first cells, in place of cell by cell. */
+/* Find the windows by the first cells of their rows, instead of cell by cell. */
 static void zs_count_runs(zs_warp_job *j) {
     for (int64_t row = 0; row < j->layers * j->height; row++) {
         const uint8_t *valid = j->valid + row * j->width;
@@ -322,7 +323,7 @@ static void zs_work_warp(zs_job *job, int is_caller) {
     free(weights);
 }
 
-/* 0, or -1 where memory is short. */
+/* Returns 0, or -1 if memory is short. */
 static int zs_run_warp(zs_warp_job *j, int threads) {
     const double least = j->x_scale < j->y_scale ? j->x_scale : j->y_scale;
     j->taps = j->method == ZS_AVERAGE ? 0 : 2 * (int64_t)ceil(2 / (least >= ZS_FINE ? 1 : least)) + 1;

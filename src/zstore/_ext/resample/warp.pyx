@@ -38,11 +38,11 @@ def sample(
     limits=None,
     int threads=1,
 ):
-    """Fill `out` with `source` at the places (`columns`, `rows`), and `found` with where there is a value.
+    """Fill `out` with `source` at the positions (`columns`, `rows`), and `found` with whether there is a value.
 
     source (n, h, w) and out (n, H, W): float64, or for nearest items of one size; valid (n, h, w) uint8 or
-    None; places (H, W) float64, for average those of the cells' corners (H + 1, W + 1); found (n, H, W) uint8.
-    With `limits` (least, most), results are rounded, halves up, and stop there; NaN becomes 0.
+    None; positions (H, W) float64, for average those of the cells' corners (H + 1, W + 1); found (n, H, W) uint8.
+    With `limits` (least, greatest), results are rounded, halves up, and clipped to them; NaN becomes 0.
     """
     cdef Py_buffer buffers[6]
     cdef zs_warp_job job

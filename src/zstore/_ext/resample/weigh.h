@@ -1,7 +1,7 @@
 /* weigh.h - weighted sums of rows: the inner loops of everything that has weights.
  *
- * Every sum runs over the rows in order, one product at a time, because GDAL's does: where the weights are fractions,
- * the order shows in the last bit, and the last bit in how a mean of integers is rounded.
+ * Every sum adds the rows in order, one product at a time, as GDAL does: where the weights are fractions, the order
+ * changes the last bit, and the last bit decides how a mean of integers is rounded.
  */
 #ifndef ZS_WEIGH_H
 #define ZS_WEIGH_H
@@ -41,8 +41,8 @@ ZS_CLONES static void zs_find_longest_runs(const double *const *rows, int64_t ro
     }
 }
 
-/* Weighted sums and the weights in them, made means: valid ones have 1 in `valid`, others 0 there and in `values`.
- * What holds all the weights is a mean already, and stays the same whether its neighbours have holes or not. */
+/* Turn weighted sums and their weights into means: valid ones have 1 in `valid`, others 0 there and in `values`. A sum
+ * with all the weights is a mean already, and stays the same whether its neighbours have holes or not. */
 ZS_CLONES static void zs_divide(double *restrict values, double *restrict valid, const double *restrict best,
                                 double least_run, double all, int64_t count) {
     if (best)

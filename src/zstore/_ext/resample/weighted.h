@@ -1,9 +1,9 @@
 /* weighted.h - windows with weights, overlapping or fractional: the second driver.
  *
- * The resampled dimensions are weighed one after another, the last first, in float64, tile by tile of the output.
- * Along every dimension a table says which cells make an output and with what weight; so a tile, wherever it lies and
- * whatever part of the source is at hand, comes out as it would from the whole. Dimensions that are not resampled are
- * walked through, but for the innermost, whose cells ("lanes") are weighed side by side.
+ * The resampled dimensions are processed one after another, the last first, in float64, tile by tile of the output.
+ * A table per dimension gives the cells of every output and their weights; so a tile has the same result wherever it
+ * lies, and from any part of the source that holds its cells. Dimensions that are not resampled are iterated over,
+ * except the innermost, whose cells ("lanes") are weighted side by side.
  */
 #ifndef ZS_WEIGHTED_H
 #define ZS_WEIGHTED_H
@@ -57,7 +57,7 @@ typedef struct {
     const double **rows;
 } zs_weigher;
 
-/* One output (or, with phases, `count` of them) out of the rows of values and of validity. */
+/* Compute one output (or, with phases, `count` of them) from the rows of values and of validity. */
 static int zs_weigh_outputs(zs_weigher *w, const zs_weighted_axis *axis, int64_t i, const double *const *rows,
                             const double *const *valid_rows, int64_t count, double *values, double *valid) {
     const zs_weighted_job *job = w->job;
@@ -117,7 +117,8 @@ static void zs_weigh_axis(zs_weigher *w, int d, int has_holes, zs_plane out) {
     }
 }
 
-/* The cells at `from` on, along the last dimension and the lanes, as float64. Gives whether any is invalid. */
+/* Convert the cells from `from` on, along the last dimension and the lanes, to float64. Returns whether any is invalid.
+ */
 static int zs_load_row(zs_weigher *w, int d, const char *from) {
     zs_weighted_job *job = w->job;
     const zs_weighted_axis *axis = &job->axes[d];
@@ -132,7 +133,7 @@ static int zs_load_row(zs_weigher *w, int d, const char *from) {
     return job->load(&w->how, from, cells, w->planes[d].values, w->planes[d].valid) < cells;
 }
 
-/* The tile from dimension d on, at `from` of the source, into `out`. Gives whether out.valid counts. */
+/* Compute the tile from dimension d on, at `from` of the source, to `out`. Returns whether out.valid is filled. */
 static int zs_weigh_tile(zs_weigher *w, int d, const char *from, zs_plane out) {
     const zs_weighted_job *job = w->job;
     const zs_weighted_axis *axis = &job->axes[d];
@@ -159,7 +160,7 @@ static int zs_weigh_tile(zs_weigher *w, int d, const char *from, zs_plane out) {
     return has_holes;
 }
 
-/* What the weights of every output of the tile come to, where all cells are valid. */
+/* The sum of the weights of every output of the tile, where all cells are valid. */
 static void zs_fill_totals(const zs_weigher *w, int d, double factor, double *totals) {
     const zs_weighted_job *job = w->job;
     for (int64_t i = 0; i < w->outputs[d]; i++) {
@@ -170,7 +171,7 @@ static void zs_fill_totals(const zs_weigher *w, int d, double factor, double *to
     }
 }
 
-/* The finished tile, from dimension d on, to where it belongs. */
+/* Store the finished tile, from dimension d on, in the output. */
 static void zs_scatter_tile(const zs_weigher *w, int d, const char *cells, char *to) {
     const zs_weighted_job *job = w->job;
     const zs_weighted_axis *axis = &job->axes[d];
@@ -183,7 +184,7 @@ static void zs_scatter_tile(const zs_weigher *w, int d, const char *cells, char 
         zs_scatter_tile(w, d + 1, cells + i * w->inner[d + 1] * job->cells.item_size, to + i * axis->stride);
 }
 
-/* The tile that begins at `from` of the source, as cells. */
+/* Compute the tile that begins at `from` of the source, and store it as cells. */
 static void zs_make_tile(zs_weigher *w, const char *from, char *cells) {
     const int has_holes = zs_weigh_tile(w, 0, from, w->result);
     const int divides = w->how.purpose == ZS_MEAN || w->how.purpose == ZS_ROOT_MEAN;
@@ -226,7 +227,7 @@ static void zs_run_task(zs_weigher *w, int64_t task) {
     zs_scatter_tile(w, 0, w->scattered, to);
 }
 
-/* Tiles small enough for the caches, and large enough that what neighbours share is not worked out too often. */
+/* Tiles small enough for the CPU's caches, and large enough that what neighbours share is not computed too often. */
 static void zs_choose_tiles(zs_weighted_job *job) {
     job->lane_tile = zs_least(job->cells.lane.size, 256);
     job->task_count = zs_tiles(job->cells.lane.size, job->lane_tile);
