@@ -119,3 +119,42 @@ class BytesCodec(Codec):
     def encoded_bound(self, size: int) -> int | None:
         """The most bytes that `size` bytes can become when encoded; None if that is not known."""
         return None
+
+
+class SerializerOrBytesCodec(Serializer, BytesCodec):
+    """A serializer that may also be (as in Zarr v2) a bytes codec after another serializer."""
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        self._configuration = dict(configuration)
+        self._spec = spec
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
+        """The codec that a metadata document describes; it keeps the configuration as it is written there."""
+        parse_options(cls.name, cls.options, configuration)
+        return cls(configuration)
+
+    def to_configuration(self) -> dict[str, Any]:
+        """The configuration to write into a metadata document."""
+        return dict(self._configuration)
+
+    def encode(self, data: Any) -> bytes:
+        """The encoded bytes of a chunk, given as an array or as its bytes."""
+        if self._spec is None:
+            raise CodecError(
+                f"codec {self.name!r} was not bound to a chunk's shape and dtype", codec=self.name
+            )
+        items = data if isinstance(data, np.ndarray) else np.frombuffer(data, self._spec.dtype)
+        return self._encode_items(np.ascontiguousarray(items))
+
+    @abstractmethod
+    def _encode_items(self, items: np.ndarray[Any, Any]) -> bytes:
+        """The encoded bytes of contiguous items of the chunk's dtype."""
+
+    @abstractmethod
+    def decode(self, data: Any, size_limit: int | None = None) -> Any:
+        """The decoded chunk; with `size_limit`, its bytes, never more than that many.
+
+        Raises
+            CodecError: damaged, cut short, or not of the chunk's type and number of items.
+        """

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
+from zstore.codecs.base import ChunkSpec, SerializerOrBytesCodec
 from zstore.codecs.options import Option, choice, integer, parse_options, refuse_option
 from zstore.errors import CodecError
 from zstore.extensions.extras import optional
@@ -27,7 +27,7 @@ ITEM_TYPES = {1: "u4", 2: "u8", 3: "i4", 4: "i8", 5: "f4", 6: "f8", 7: "u2", 8: 
 DELTAS = ("auto", "none", "no_op", "try_consecutive", "try_lookback")
 
 
-class NumcodecsPcodec(Serializer, BytesCodec):
+class NumcodecsPcodec(SerializerOrBytesCodec):
     """Pcodec as the serializer of chunks, or (as in Zarr v2) as a bytes codec after another serializer."""
 
     name: ClassVar[str] = "numcodecs.pcodec"
@@ -40,10 +40,6 @@ class NumcodecsPcodec(Serializer, BytesCodec):
         integer("delta_encoding_order", 0, 7, None, may_be_null=True),
     )
 
-    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
-        self._configuration = dict(configuration)
-        self._spec = spec
-
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         """The codec that a metadata document describes."""
@@ -54,10 +50,6 @@ class NumcodecsPcodec(Serializer, BytesCodec):
                 expected = "'try_consecutive' with delta_encoding_order"
                 raise refuse_option(cls.name, "delta_spec", delta, expected)
         return cls(configuration)
-
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return dict(self._configuration)
 
     def bind(self, spec: ChunkSpec) -> Self:
         """This codec for chunks like `spec`.
@@ -92,22 +84,12 @@ class NumcodecsPcodec(Serializer, BytesCodec):
             paging_spec=pcodec.PagingSpec.equal_pages_up_to(option("equal_pages_up_to", 1 << 18)),
         )
 
-    def encode(self, data: Any) -> bytes:
-        """The encoded bytes of a chunk, given as an array or as its bytes."""
-        if self._spec is None:
-            raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
-        is_array = isinstance(data, np.ndarray)
-        items = np.ascontiguousarray(data).reshape(-1) if is_array else np.frombuffer(data, self._spec.dtype)
+    def _encode_items(self, items: np.ndarray[Any, Any]) -> bytes:
         config = self._chunk_config()
         with self._failures("encode", items.nbytes):
-            return bytes(_pcodec().standalone.simple_compress(items, config))
+            return bytes(_pcodec().standalone.simple_compress(items.reshape(-1), config))
 
     def decode(self, data: Any, size_limit: int | None = None) -> Any:
-        """The decoded chunk; with `size_limit`, its bytes, never more than that many.
-
-        Raises
-            CodecError: damaged, of another type, or of another number of items.
-        """
         if self._spec is None:
             return self._decode_unbound(bytes(data), size_limit)
         dtype, shape = self._spec.dtype, self._spec.shape

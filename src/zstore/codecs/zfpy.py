@@ -17,8 +17,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
-from zstore.codecs.options import Option, anything, integer, parse_options
+from zstore.codecs.base import ChunkSpec, SerializerOrBytesCodec
+from zstore.codecs.options import Option, anything, integer
 from zstore.errors import CodecError
 from zstore.extensions.extras import optional
 
@@ -43,7 +43,7 @@ def _parse_number(value: Any) -> float:
     return value
 
 
-class NumcodecsZfpy(Serializer, BytesCodec):
+class NumcodecsZfpy(SerializerOrBytesCodec):
     """zfp as the serializer of chunks, or (as in Zarr v2) as a bytes codec after another serializer."""
 
     name: ClassVar[str] = "numcodecs.zfpy"
@@ -53,20 +53,6 @@ class NumcodecsZfpy(Serializer, BytesCodec):
         # Written by numcodecs; it follows from the other options.
         anything("compression_kwargs", None),
     )
-
-    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
-        self._configuration = dict(configuration)
-        self._spec = spec
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
-        parse_options(cls.name, cls.options, configuration)
-        return cls(configuration)
-
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return dict(self._configuration)
 
     def bind(self, spec: ChunkSpec) -> Self:
         """This codec for chunks like `spec`.
@@ -81,25 +67,16 @@ class NumcodecsZfpy(Serializer, BytesCodec):
             )
         return type(self)(self._configuration, spec)
 
-    def encode(self, data: Any) -> bytes:
-        """The encoded bytes of a chunk, given as an array or as its bytes."""
-        if self._spec is None:
-            raise CodecError(
-                f"codec {self.name!r} was not bound to a chunk's shape and dtype", codec=self.name
-            )
-        items = data if isinstance(data, np.ndarray) else np.frombuffer(data, self._spec.dtype)
-        items = np.ascontiguousarray(items).reshape(self._spec.shape or (1,))
+    def _encode_items(self, items: np.ndarray[Any, Any]) -> bytes:
+        assert self._spec is not None, "bound before use"
         mode = self._configuration.get("mode", FIXED_ACCURACY)
         option = {FIXED_RATE: "rate", FIXED_PRECISION: "precision", FIXED_ACCURACY: "tolerance"}.get(mode)
         options = {} if option is None else {option: self._configuration.get(option, -1)}
-        return encode_stream(items, options, has_header=True, codec=self.name)
+        return encode_stream(
+            items.reshape(self._spec.shape or (1,)), options, has_header=True, codec=self.name
+        )
 
     def decode(self, data: Any, size_limit: int | None = None) -> Any:
-        """The decoded chunk; with `size_limit`, its bytes, never more than that many.
-
-        Raises
-            CodecError: damaged, cut short, or not of the chunk's type and number of items.
-        """
         header = _parse_header(bytes(data[:20]), self.name)
         spec = self._spec
         size = prod(header.shape) * header.dtype.itemsize
