@@ -56,24 +56,24 @@ UNFINISHED = ".zstore-unfinished"
 # What may exist where a new node goes: a node, the rest of one, or attributes without a node.
 ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 NODE_NAMES = frozenset(name for choice in ANY for name in choice)
-# A list of more keys than that takes longer to come than a request for a document.
+# Listing more keys than this takes longer than a request for one document.
 FEW = 128
-# Documents above new nodes are kept up to so many, and of so many bytes each.
+# Documents of groups above new nodes are remembered: at most this many per store, each of at most this size.
 SEEN_COUNT = 1024
 SEEN_SIZE = 16 << 10
-# A store whose lists tell so often in a row that documents are not what they were is not asked for them so.
+# After this many lists in a row that showed changed documents, a store's documents are read each time.
 MISSES = 2
 
 
 class _Seen:
-    """Documents above new nodes by key, as a store had them, None for those that were not there."""
+    """The documents of groups above new nodes, by key, as last read from a store; None for missing ones."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Part | None] = {}
         self.miss_count = 0
 
     def note(self, keys: Iterable[str], parts: Sequence[Part | None]) -> None:
-        """Keep these, if a list of the store can tell that they are still the same."""
+        """Remember these, if a list of the store can show whether they have changed."""
         if all(part is None or (part.version and part.total_size <= SEEN_SIZE) for part in parts):
             if len(self.parts) >= SEEN_COUNT:
                 self.parts = {}
@@ -126,7 +126,7 @@ def create_node(
             fill()
             put()
         except _TakenError:
-            # What is there is another's.
+            # The node there belongs to somebody else.
             with suppress(StoreError):
                 store.delete(mark)
             raise
@@ -182,7 +182,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
             put_all(inner)
             put_all(tops)
         except _TakenError:
-            # What is there is another's; the marks say that the rest is unfinished.
+            # The node there belongs to somebody else; the marks say that the others are unfinished.
             raise
         except BaseException:
             with suppress(StoreError):
@@ -311,9 +311,10 @@ def _survey(
 def _list_unchanged(
     store: Store, above: list[str], paths: list[str], asked: Choices, names: dict[str, set[str]]
 ) -> list[Documents] | None:
-    """The documents above one new node, as they were seen, and by one list the names at its place.
+    """The remembered documents above one new node, if one list of the store shows that they are unchanged.
 
-    None where they were not seen, have changed since, or where there is too much to list.
+    The list also gives the `names` at the node's path. None where documents are not remembered or have
+    changed, or where the store holds too many keys to list.
     """
     seen, keys = _seen.get(store), document_keys(above, asked)
     parts = {} if seen is None or seen.miss_count >= MISSES else seen.parts
@@ -335,7 +336,7 @@ def _list_unchanged(
 
 
 def _read_above(store: Store, above: list[str], asked: Choices) -> list[Documents]:
-    """The documents at the places above new nodes; they are kept, where a list will tell of a change."""
+    """Read the documents above new nodes, and remember them where a list can show that they have changed."""
     if not store.lists_versions:
         return store.get_first(above, asked)
     keys, wish = document_keys(above, asked), document_range()
@@ -380,7 +381,7 @@ def _put_documents(
     """Write the documents of a new node, the last of which makes it one.
 
     Raises
-        StoreError: somebody else was first, as far as the store can tell, and is not to be overwritten.
+        StoreError: somebody else has made a node there, as far as the store can tell; not with `overwrite`.
     """
     for name, data in encoded.items():
         key = join_key(path, name)
