@@ -389,6 +389,15 @@ class TestLevels:
         _, findings = read_geo(group)
         assert rule in {finding.rule for finding in findings}
 
+    @pytest.mark.parametrize("code", ["EPSG:32632", "EPSG:32633"])
+    def test_arrays_of_one_grid_in_two_crss(self, code) -> None:
+        group = dataset(mapping={"crs_wkt": "EPSG:32632"})
+        group.children["other"] = FakeArray("other", np.int32(0), (), {"crs_wkt": code})
+        group.children["w"] = FakeArray("w", np.zeros((8, 6), "u1"), ("y", "x"), {"grid_mapping": "other"})
+        geo, findings = read_geo(group)
+        assert geo.crs.code == "EPSG:32632" and [*geo.variables] == ["v", "w"]
+        assert (("GZ-22", "error") in rules(findings)) == (code != "EPSG:32632")
+
     def test_levels_that_lose_what_the_values_mean(self) -> None:
         group = pyramid(multiscales={"layout": [{"asset": "0"}, {"asset": "1"}]})
         group.children["0"].children["v"].attrs = {"scale_factor": 0.1}
