@@ -108,6 +108,8 @@ class BucketServer:
             time.sleep(3)
         if fault == "503":
             status, headers, data = 503, {}, _error("SlowDown")
+        elif fault == "timeout":
+            status, headers, data = 400, {}, _error("RequestTimeout")
         else:
             with self.lock:
                 status, headers, data = self.answer(request, path, listed, query, body)

@@ -441,7 +441,7 @@ def test_whose_schemes_are_of_buckets_and_web_servers(scheme: str, is_remote: bo
 # Faults
 
 
-@pytest.mark.parametrize("fault", ["503", "reset", "cut", "hang"])
+@pytest.mark.parametrize("fault", ["503", "timeout", "reset", "cut", "hang"])
 def test_reads_are_right_and_writes_whole_in_spite_of_faults(server: BucketServer, fault: str) -> None:
     zstore.set_limits(read_time=0.5)
     try:
