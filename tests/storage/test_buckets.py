@@ -794,6 +794,12 @@ def test_copies_go_into_a_bucket_out_of_it_and_within_it(server: BucketServer, t
         assert read == set()
         assert {key: server.values[f"/b/two/{key}"] for key in files} == files
         assert [key for key in server.values if ".zstore" in key] == []
+        # Who may read with other credentials need not be who may write: nobody has both, to have the server copy.
+        other = open_store("s3://b/one", storage_options=server.options(key="other"))
+        zstore.copy(other, "s3://b/four")
+        read = {path for method, path in server.requests if method == "GET" and "/a/c/" in path}
+        assert read == {f"/b/one/{key}" for key in files if "/c/" in key}
+        assert {key: server.values[f"/b/four/{key}"] for key in files} == files
         zstore.copy("s3://b/two", tmp_path / "t")
         assert zstore.manifest("s3://b/two").root == zstore.manifest(tmp_path / "t").root == made.root
         server.values["/b/two/a/c/0/1"] += b"!"
