@@ -32,11 +32,12 @@ def sized(name, size):
     return {"name": name, "configuration": {"length_bytes": size}}
 
 
-def struct(*fields):
-    return {
-        "name": "struct",
-        "configuration": {"fields": [{"name": name, "data_type": kind} for name, kind in fields]},
-    }
+def fields(*listed):
+    return {"name": "struct", "configuration": {"fields": [*listed]}}
+
+
+def struct(*named):
+    return fields(*({"name": name, "data_type": kind} for name, kind in named))
 
 
 POINT = struct(("x", "float32"), ("y", "float32"))
@@ -331,6 +332,7 @@ def test_what_is_no_value_of_the_type_is_refused(name, value):
         (struct(), MetadataError, "list of fields"),
         (struct(("a", "int8"), ("a", "int8")), MetadataError, "each name once"),
         (struct(("", "int8")), MetadataError, "expected a string"),
+        (fields(["a", "int8", [2, 0]]), MetadataError, "integers of at least 1"),
         (struct(("a", "string")), MetadataError, "expected one of fixed size"),
         (struct(("a", "nothing")), UnsupportedError, "'nothing' is not supported"),
         (struct(("a", "numpy.longdouble")), UnsupportedError, "not one of Zarr v3"),

@@ -299,6 +299,16 @@ def test_results_and_chunks_of_any_size_are_gone_through_in_parts(monkeypatch, l
         np.testing.assert_allclose(made, wanted, rtol=1e-14)
 
 
+def test_of_equal_items_the_first_is_told_whatever_is_read_first(monkeypatch):
+    for limit in ("BOX_SIZE", "UNIT_SIZE"):  # each chunk by itself
+        monkeypatch.setattr(plan, limit, 1)
+    values = np.ones((40, 40), "i4")
+    values[1, 0] = values[0, 25] = 0  # the first of both is in the second chunk
+    assert make(values, (20, 20)).reduce("argmin") == make(-values, (20, 20)).reduce("argmax") == 25
+    values[0, 25] = 1
+    assert make(values, (20, 20)).reduce("argmin") == 40
+
+
 def test_chunks_of_any_lengths_and_chunks_that_are_not_stored():
     values = np.random.default_rng(0).normal(size=(10, 12)).astype("f4")
     array = make(values, [[3, 3, 4], [1, 5, 6]])
