@@ -99,6 +99,18 @@ def test_longitudes_are_told_by_their_units_and_names(tmp_path: Path, attributes
     assert [f.severity for f in findings if f.rule == "OC-09"] == ["warning"]
 
 
+@pytest.mark.parametrize(("top", "is_known"), [(90.0, True), (92.0, False)])
+def test_rows_more_than_their_height_beyond_a_pole_are_no_latitudes(top: float, is_known: bool) -> None:
+    group = zstore.create_group(MemoryStore())
+    for name, of, values in (
+        ("lat", "latitude", top - np.arange(20.0)),
+        ("lon", "longitude", 5.0 * np.arange(72)),
+    ):
+        group.create_array(name, data=values, dimension_names=(name,), attributes={"standard_name": of})
+    group.create_array("a", data=np.zeros((20, 72)), dimension_names=("lat", "lon"))
+    assert (read_geo(group)[0].crs is not None) == is_known
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_longitudes_without_a_crs_are_crs84_to_everybody(tmp_path: Path, zarr_format: int) -> None:
     rasterio = pytest.importorskip("rasterio", reason="GeoTIFFs are read with rasterio (extra 'raster')")
