@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def contract_words(source: str) -> dict[str, set[str]]:
     return found
 
 
+@cache
 def find_contracts(folder: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {kind: set() for kind in REGISTRIES}
     for file in folder.glob("tests/**/test_*.py"):
