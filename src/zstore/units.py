@@ -135,7 +135,7 @@ def run_units(
             function(**arguments)
     except UnitsLeft as left:
         return left.count
-    raise _ended(plan)
+    raise StoreError("the job has ended already", path=os.fspath(plan))
 
 
 def finish_units(plan: str | os.PathLike[str], *, part_count: int | None = None, **options: Any) -> Any:
@@ -158,10 +158,6 @@ def finish_units(plan: str | os.PathLike[str], *, part_count: int | None = None,
             shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
             said = f"of {part_count} parts, {shown} are not whole: {said}"
         raise StoreError(f"{said}; expected all of them", path=os.fspath(plan)) from None
-
-
-def _ended(plan: str | os.PathLike[str]) -> StoreError:
-    return StoreError("the job has ended already", path=os.fspath(plan))
 
 
 def _read(
@@ -193,7 +189,7 @@ def _read(
     parameters = inspect.signature(function).parameters
     known = {name for name in parameters if name not in OF_CALLS}
     named = {name for name in known if name.endswith("_options")}
-    if not isinstance(given, list) or not all(name in [*named] for name in given):
+    if not isinstance(given, list) or not all(isinstance(name, str) and name in named for name in given):
         raise MetadataError(f"the plan's options are {given!r}; expected some of {sorted(named)}", path=path)
     if wrong := sorted({*arguments} - (known - named)):
         raise MetadataError(f"the plan has the argument {wrong[0]!r}, which is none of a plan", path=path)

@@ -149,7 +149,7 @@ CALLS = {
     "zstore.open('a.zarr/b').compressor": "use array.compressors",
     "zstore.copy_store": "use zstore.copy(source, target)",
     "zstore.zeros(3, compressor=None)": "takes no compressor=None, which zarr-python has; use compressors",
-    "zstore.create_array('n.zarr', shape=3, dtype='f4', config={})": "takes no config={}, which zarr-python has",
+    "zstore.create_array('n.zarr', shape=3, dtype='f4', config={})": "takes no config={}, which zarr",
     "zstore.open('a.zarr', read_only=True)": "use mode='r'",
     "zstore.open_array('n.zarr', mode='a', shape=3, write_empty_chunks=True)": "never stored",
     "zstore.open_group('a.zarr', use_consolidated=False)": "use zstore.open_consolidated",

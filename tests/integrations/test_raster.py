@@ -338,7 +338,7 @@ def test_a_damaged_raster_leaves_no_zarr_that_says_where_it_is(tmp_path: Path) -
     with pytest.raises(StoreError, match=r"raster cannot be read: .*a\.tif"):
         raster_to_zarr(path, tmp_path / "z", chunks=256)
     assert not [*(tmp_path / "z").rglob("zarr.json")]
-    with pytest.raises(StoreError, match=r"of a raster is unfinished; go on with: .*overwrite=True"):
+    with pytest.raises(StoreError, match=r"of a raster is unfinished; go on with: .*resume=True"):
         raster_to_zarr(path, tmp_path / "z", chunks=256)
 
 

@@ -794,7 +794,7 @@ def test_copies_go_into_a_bucket_out_of_it_and_within_it(server: BucketServer, t
         assert read == set()
         assert {key: server.values[f"/b/two/{key}"] for key in files} == files
         assert [key for key in server.values if ".zstore" in key] == []
-        # Who may read with other credentials need not be who may write: nobody has both, to have the server copy.
+        # Who reads by other credentials need not be who may write: nobody has both, to have the server copy.
         other = open_store("s3://b/one", storage_options=server.options(key="other"))
         zstore.copy(other, "s3://b/four")
         read = {path for method, path in server.requests if method == "GET" and "/a/c/" in path}

@@ -24,6 +24,7 @@ from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 from zstore.upkeep import copy as copy_module
 from zstore.upkeep import manifest as manifests
+from zstore.upkeep import spool
 from zstore.upkeep.copy import Copied
 
 KINDS = ["local", "zip", "memory"]
@@ -61,6 +62,8 @@ def test_every_byte_arrives(kind, to, tmp_path, monkeypatch):
     monkeypatch.setattr(manifests, "PART_SIZE", 1000)
     monkeypatch.setattr(copy_module, "PART_SIZE", 1000)
     monkeypatch.setattr(copy_module, "UNIT_COUNT", 5)
+    for name, count in (("PAGE_COUNT", 3), ("RUN_SIZE", 300), ("BLOCK_SIZE", 50)):
+        monkeypatch.setattr(manifests if name == "PAGE_COUNT" else spool, name, count)
     source, target, seen = fill(make(kind, tmp_path / "s")), make(to, tmp_path / "t"), list[tuple[int, int]]()
     done = zstore.copy(source, target, progress=lambda *now: seen.append(now))
     expected = values(source)

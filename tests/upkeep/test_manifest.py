@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -184,12 +185,37 @@ def test_hostile_manifests_are_refused(said, tmp_path):
         zstore.verify(MemoryStore(), manifest=tmp_path / "m")
 
 
-def test_more_lines_than_memory_holds_are_sorted_on_disk(monkeypatch):
+@pytest.mark.parametrize("order", ["mixed", "sorted", "in stretches"])
+def test_more_lines_than_memory_holds_are_sorted_on_disk(order, monkeypatch):
     monkeypatch.setattr(spool, "RUN_SIZE", 100)
     monkeypatch.setattr(spool, "BLOCK_SIZE", 7)
     lines = [b"%d" % (n * 7919 % 1000) for n in range(3000)]
-    found = spool.Spool(lines)
-    assert [*found] == sorted(set(lines))
-    assert len(found) == 1000
-    start = sum(len(line) + 1 for line in sorted(set(lines))[:10])
-    assert next(found.lines(start)) == sorted(set(lines))[10]
+    wanted = sorted(set(lines))
+    if order == "sorted":
+        lines = sorted(lines)
+    elif order == "in stretches":
+        lines = [*wanted[500:], *wanted[:500], *wanted[250:750]]
+    found, other = spool.Spool(lines), spool.Spool()
+    for begin in range(0, len(lines), 17):
+        other.extend(lines[begin : begin + 17])
+    for each in (found, other):
+        assert [*each] == wanted
+        assert [line for block in each.blocks() for line in block] == wanted
+        assert len(each) == 1000
+    offsets = [sum(len(line) + 1 for line in wanted[:count]) for count in (10, 20)]
+    assert [*found.lines(*offsets)] == wanted[10:20]
+    assert next(found.lines(offsets[0])) == wanted[10]
+
+
+def test_lines_of_two_spools_stand_side_by_side_by_their_names(monkeypatch):
+    monkeypatch.setattr(spool, "BLOCK_SIZE", 40)
+    chance = random.Random(3)
+    for _ in range(30):
+        pair = [{b"%d" % chance.randrange(60): b"%d" % chance.randrange(3) for _ in range(50)} for _ in "ab"]
+        pair[0] = pair[0] if chance.random() < 0.9 else {}
+        ours, theirs = (spool.Spool(b"\0".join(item) for item in each.items()).blocks() for each in pair)
+        expected = [
+            tuple(None if name not in each else name + b"\0" + each[name] for each in pair)
+            for name in sorted({**pair[0], **pair[1]}, key=lambda name: name + b"\0")
+        ]
+        assert [*spool.match(ours, theirs)] == expected

@@ -27,11 +27,13 @@ import zstore
 from zstore.errors import MetadataError, StoreError
 from zstore.jobs.record import JOB
 from zstore.model.grid import RectilinearGrid, RegularGrid
+from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
+from zstore.upkeep import chunks
 from zstore.upkeep import convert as converting
-from zstore.upkeep.cells import Cells, cells_of
+from zstore.upkeep.cells import Cells, Stored, cells_of
 from zstore.upkeep.chunks import StoredArray
 from zstore.upkeep.convert import estimate_conversion
 from zstore.upkeep.rechunk import plan_rechunk, plans
@@ -493,7 +495,7 @@ def test_chunks_that_touch(data):
     ]
     assert sorted(found) == touched
     others = data.draw(st.lists(st.sampled_from(touched), unique=True)) if touched else []
-    assert list(spread - Cells(spread.counts, others)) == [cell for cell in touched if cell not in others]
+    assert list(spread - Cells(spread.counts, [others])) == [cell for cell in touched if cell not in others]
 
 
 def test_a_large_job_is_planned_at_once():
@@ -505,12 +507,50 @@ def test_a_large_job_is_planned_at_once():
     plan = plan_passes(*sides, 8 << 30, is_firm=True, threads=2, rooms=[Room(1 << 50)])
     counts = grids[0].count(shape)
     assert prod(counts) == 10**7
-    cells = Cells(counts, itertools.product(*map(range, counts)))
+    some = np.stack(np.indices((1000, 10, 10)), 3).reshape(-1, 3)
+    cells = Cells(counts, (np.add(some, (t, 0, 0)) for t in range(0, 100_000, 1000)))
+    assert len(cells) == 10**7
     units = sum(1 for _ in cells.units(plan.steps[0].counts, cells))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 300 << 20 and units <= 10**7
     assert plan.decoded_size <= 2.5 * prod(shape) * 2 and plan.memory <= 8 << 30
+
+
+def test_what_is_stored_is_told_from_what_was(monkeypatch):
+    """Whatever the order of a list, and however much of it is dealt with at a time."""
+    entries = {f"a/c/{y}/{x}": (y * x, f"v{y}{'x' * x}") for y in range(5) for x in range(4)}
+    # What is no chunk of the array, or none that lies in it.
+    others = {"a/zarr.json": (9, "v"), "a/c/5/0": (9, "v"), "a/c/01/0": (9, "v"), "a/c/0": (9, "v")}
+
+    class Lists(MemoryStore):
+        def entries(self, prefix=""):
+            found = [Entry(key, *said) for key, said in {**entries, **others}.items()]
+            chance.shuffle(found)
+            return iter(found)
+
+    store, chance, said = Lists(), random.Random(1), set[str]()
+    model = zstore.create_array(store, "a", shape=(10, 8), chunks=(2, 2), dtype="u1").model
+
+    def find() -> Stored:
+        found = Stored.find(StoredArray(store, "a", model), least=1)
+        assert list(found.cells) == [(y, x) for y in range(1, 5) for x in range(1, 4)]
+        assert found.size == 60
+        return found
+
+    for count in (1, 3, 4096):
+        monkeypatch.setattr(chunks, "PAGE_COUNT", count)
+        said.add(find().version)
+    assert len(said) == 1
+    # Versions that change places, or one that is another, or none.
+    one, two = "a/c/2/2", "a/c/4/1"
+    assert entries[one][0] == entries[two][0] == 4
+    entries[one], entries[two] = entries[two], entries[one]
+    said.add(find().version)
+    for version in ("", None, "v4x\u00e9", "v4xx"):
+        entries[one] = (4, version)
+        said.add(find().version)
+    assert len(said) == 5
 
 
 def test_the_default_memory_is_a_part_of_the_machines():

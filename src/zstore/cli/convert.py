@@ -28,7 +28,7 @@ ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
 RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile", "packing")
 # Options of a Zarr made of a Zarr.
-ZARR_OPTIONS = ("check", "resume", "memory", "scratch", "dry_run", "plan")
+ZARR_OPTIONS = ("check", "memory", "scratch", "dry_run", "plan")
 
 # What a conversion says: for programs, and for people.
 Said = tuple[dict[str, Any], str]
@@ -42,7 +42,7 @@ Said = tuple[dict[str, Any], str]
     "--metadata-only", is_flag=True, help="Zarr to Zarr: write other documents over the same chunks."
 )
 @click.option("--remove-old", is_flag=True, help="With --metadata-only: remove the documents there were.")
-@click.option("--resume", is_flag=True, help="Zarr to Zarr: go on with what was interrupted.")
+@click.option("--resume", is_flag=True, help="Go on with what was interrupted.")
 @click.option("--check", is_flag=True, help="Zarr to Zarr: compare all values afterwards.")
 @click.option("--memory", **SIZE, help="Zarr to Zarr: how much to hold at once, like 512M.")
 @click.option(
@@ -99,6 +99,7 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
 
     metadata_only, remove_old = options.pop("metadata_only"), options.pop("remove_old")
     zarr_only = {name: options.pop(name) for name in (*ZARR_OPTIONS, "as_json")}
+    resume = options.pop("resume")
     stack, times = options.pop("stack"), options.pop("times")
     source, *more = paths
     if metadata_only:
@@ -115,12 +116,13 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
     if stack is not None or len(paths) > 2:
         _check_options(given & {*ZARR_OPTIONS, "level", "cog"}, set(), "several rasters")
         _check_lengths(options)
-        return _to_stack(paths[:-1], target, stack, times, **options)
+        return _to_stack(paths[:-1], target, stack, times, resume=resume, **options)
     if times is not None:
         raise click.UsageError("--times goes with --stack time")
     if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
-        _check_options(given, set(options) - set(RASTER_OPTIONS) | set(ZARR_OPTIONS), "a Zarr made of a Zarr")
-        return _to_other_zarr(source, target, zarr_only, **options)
+        expected = set(options) - set(RASTER_OPTIONS) | {*ZARR_OPTIONS, "resume"}
+        _check_options(given, expected, "a Zarr made of a Zarr")
+        return _to_other_zarr(source, target, {**zarr_only, "resume": resume}, **options)
     for name in ZARR_OPTIONS:
         if name in given:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with a Zarr made of a Zarr")
@@ -128,8 +130,10 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
     if options["zarr_format"] == 1:
         raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
     if target.lower().endswith(RASTER_SUFFIXES):
+        if resume:
+            raise click.UsageError("--resume goes with a Zarr that is made")
         return _to_raster(source, target, **options)
-    return (_from_netcdf if is_netcdf(source) else _to_zarr)(source, target, **options)
+    return (_from_netcdf if is_netcdf(source) else _to_zarr)(source, target, resume=resume, **options)
 
 
 def _made(path: str, node: Any) -> Said:
@@ -174,6 +178,7 @@ def _from_netcdf(source: str, target: str, **options: Any) -> Said:
             shards=options["shards"],
             compressors=codec_of(options["codec"]),
             overwrite=options["overwrite"],
+            resume=options["resume"],
             progress=progress,
         )
     return _made(target, group)
@@ -223,6 +228,7 @@ def _raster_options(options: dict[str, Any]) -> dict[str, Any]:
         "levels": levels if levels is not None else None if options["pyramid"] else 0,
         "method": options["method"],
         "overwrite": options["overwrite"],
+        "resume": options["resume"],
         "profile": options["profile"],
         "packing": options["packing"],
     }

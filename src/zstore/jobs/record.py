@@ -36,7 +36,7 @@ from zstore.engine.documents import (
     read_node,
 )
 from zstore.engine.making import is_unfinished
-from zstore.errors import MetadataError, StoreError
+from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.parts import current_part
 from zstore.jobs.runner import Executor, Runner
@@ -48,6 +48,8 @@ from zstore.storage.base import Store, join_key
 JOB = ".zstore-job"
 RECORD = f"{JOB}/record"
 RECORD_SIZE = 16 << 20
+# Below a job's name: which versions of its sources it reads.
+VERSIONS = "source"
 NAME = re.compile(r"[0-9a-f]{16}")
 SHOWN_LENGTH = 2000
 PASSWORD = re.compile(r'(https?://)[^/\s"\\@]+@')
@@ -76,13 +78,13 @@ WORKS = {
     "convert": Work("a conversion", "zstore.convert", "resume"),
     "convert_metadata": Work("a conversion of metadata", "zstore.upkeep.convert.convert_metadata"),
     "raster_to_zarr": Work(
-        "the conversion of a raster", "zstore.integrations.rasters.raster_to_zarr", "overwrite"
+        "the conversion of a raster", "zstore.integrations.rasters.raster_to_zarr", "resume"
     ),
     "rasters_to_zarr": Work(
-        "the conversion of rasters", "zstore.integrations.rasters.rasters_to_zarr", "overwrite"
+        "the conversion of rasters", "zstore.integrations.rasters.rasters_to_zarr", "resume"
     ),
     "netcdf_to_zarr": Work(
-        "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "overwrite"
+        "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "resume"
     ),
     "reduce": Work("a reduction", "zstore.reduce", "resume"),
     "export": Work("an export of tiles", "zstore_serve.export.export", "resume"),
@@ -224,6 +226,29 @@ class Job:
         """What makes the units of the job's plans, but for those that are done; `most` of them at a time."""
         return Runner(executor, self.journal(), most)
 
+    def check_versions(self, versions: Mapping[str, str], where: Callable[[str], str]) -> None:
+        """Keep which versions of what it reads a job began with; what goes on with it reads the same.
+
+        where  what the name of something is in an error
+
+        Raises
+            ChangedError: they are others.
+        """
+        key = join_key(self._units, VERSIONS)
+        former = self.store.get(key) if self.is_resumed else None
+        if former is None:
+            self.store.put(key, json.dumps(versions).encode())
+            return
+        known: Any = {}
+        with suppress(ValueError):
+            known = json.loads(bytes(former))
+        changed = next((name for name in versions if known.get(name) != versions[name]), None)
+        if changed is not None:
+            raise ChangedError(
+                "what is read was written since the job was interrupted; expected it as it was, or overwrite",
+                path=where(changed),
+            )
+
     def clear(self, act: Callable[[], None]) -> None:
         """Remove what is in the way, by `act`, and say that it is gone; until then nothing can be resumed."""
         act()
@@ -265,6 +290,7 @@ def begin(
     resume: bool = False,
     replace: bool = False,
     is_ready: bool = True,
+    is_empty: bool = False,
 ) -> Job:
     """Say in the store that the work begins; with `resume`, go on with what is recorded there, if that is it.
 
@@ -272,6 +298,7 @@ def begin(
     name      16 hexadecimal digits, which a journal of the same plan has again
     replace   forget what is recorded there
     is_ready  whether nothing is in the way that `Job.clear` is to remove
+    is_empty  whether a list has just said that nothing is there, so that no record need be asked for
 
     Raises
         StoreError: other work is unfinished there (or this one, and the caller does not resume it).
@@ -284,7 +311,7 @@ def begin(
     plan = _disclosed(plan, lambda query: hashlib.sha256(query.encode()).hexdigest()[:16])
     if check_begun(store, base, work):
         resume, replace = True, False
-    former = None if replace else read_record(store, base)
+    former = None if replace or is_empty else read_record(store, base)
     if former is not None:
         if not resume:
             found = _unfinished(store, base, former)
@@ -359,7 +386,8 @@ def begin_new(
     check_begun(store, base, work)
     store.check_writable(join_key(base, RECORD))
     check_above(store, base, zarr_format)
-    words, is_empty = WORKS[work].words, next(iter(store.list(base)), None) is None
+    words, is_bare = WORKS[work].words, next(iter(store.list(base)), None) is None
+    is_empty = is_bare
     if not is_empty and read_record(store, base) is None:
         is_node = read_node(store, base) is not None or is_unfinished(store, base)
         if not is_node and not may_hold_others:
@@ -376,7 +404,15 @@ def begin_new(
         is_empty = not is_node
     replace = overwrite and not resume
     job = begin(
-        store, base, work, plan, name=name_job(plan), resume=resume, replace=replace, is_ready=is_empty
+        store,
+        base,
+        work,
+        plan,
+        name=name_job(plan),
+        resume=resume,
+        replace=replace and not is_bare,
+        is_ready=is_empty,
+        is_empty=is_bare,
     )
     if not job.is_resumed and not is_empty:
         job.clear(lambda: _clear(store, base))

@@ -35,7 +35,7 @@ class Cells:
             self._set.update(*(map(tuple, np.asarray(some).tolist()) for some in cells))
         elif cells is not None:
             self._mask = np.zeros(counts, bool)
-            for some in cells:
+            for some in filter(len, cells):
                 self._mask[tuple(np.asarray(some).T)] = True
             if self._mask.all():
                 self._is_all, self._mask = True, None
@@ -170,9 +170,10 @@ class Stored(NamedTuple):
 
 def _mark(page: Page) -> Any:
     """A number (uint64) for each chunk that another place, size or version of it does not have."""
-    letters = page.versions.view(np.uint32).reshape(len(page.sizes), -1).astype(np.uint64)
+    width = page.versions.itemsize // 4
+    letters = page.versions.view(np.uint32).reshape(len(page.sizes), width).astype(np.uint64)
     # Letters that others have no more of count nothing, however long the longest version is.
-    factors = np.multiply.accumulate(np.full(letters.shape[1], MIXING, np.uint64))
+    factors = np.multiply.accumulate(np.full(width, MIXING, np.uint64))
     found = letters @ factors
     for column in (page.sizes, *page.cells.T):
         found = (found ^ (found >> np.uint64(32)) ^ column.astype(np.uint64)) * MIXING

@@ -167,9 +167,12 @@ class StoredArray:
         chunks.read(plan, out, **options)
         return out
 
-    def write(self, box: Box, items: np.ndarray[Any, Any]) -> None:
-        """Store the items of a box of whole chunks, as far as the array reaches, before its document is."""
-        self._chunks.is_published = self._chunks.skip_empty = False
+    def write(self, box: Box, items: np.ndarray[Any, Any], *, skip_empty: bool = False) -> None:
+        """Store the items of a box of whole chunks, as far as the array reaches, before its document is.
+
+        skip_empty  whether chunks that hold the fill value only are left out
+        """
+        self._chunks.is_published, self._chunks.skip_empty = False, skip_empty
         self._chunks.write(plan_basic(self._chunks.write_layout, box), items)
 
     def _open(self) -> Chunks:

@@ -6,14 +6,12 @@ topmost last: what an interruption leaves is no array and no group, and is named
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from math import inf, prod
 from os import PathLike
@@ -34,10 +32,10 @@ from zstore.engine.documents import (
 )
 from zstore.engine.making import create_node
 from zstore.engine.walk import walk_nodes
-from zstore.errors import ChangedError, StoreError, UnsupportedError, ZstoreError
+from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate
-from zstore.jobs.record import JOB, Job, begin, begin_new, name_job, read_record, resumable
+from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import check_apart
 from zstore.model import v2
@@ -63,8 +61,6 @@ __all__ = ["convert", "convert_metadata", "estimate_conversion"]
 
 Model = ArrayModel | GroupModel
 Work = Copying | Rechunking
-# Below a job's name: which versions of the source's chunks it reads.
-VERSIONS = "source"
 
 
 class _Place(NamedTuple):
@@ -154,13 +150,17 @@ def convert(
     )
     changes = _plan(here, there, request)
     said = {"source": place(*here), **_say(request, changes)}
-    if resume and read_record(*there) is None and _is_there(there, changes):
+    former = read_record(*there)
+    if resume and former is None and _is_there(there, changes):
         return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
-    rooms = _find_rooms(there._replace(store=plain), scratch, target_options, executor)
+    rooms = _find_rooms(there._replace(store=plain), former, scratch, target_options, executor)
     work = _plan_work(here, there, request, changes, memory, rooms, executor)
     _check_room(there, work.values(), rooms)
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
-    _check_versions(here, there, job, {name: one.stored.version for name, one in work.items()})
+    job.check_versions(
+        {name: one.stored.version for name, one in work.items()},
+        lambda below: place(here.store, join_key(here.base, below)),
+    )
     total = sum(one.chunk_count + check * _compared(one) for one in work.values())
     tick = counter(total, progress)
     between = [room.place(there, job) for room in rooms] if any(map(_has_scratch, work.values())) else []
@@ -204,7 +204,7 @@ def estimate_conversion(
     there = _Place(*open_place(target, target_path, target_options, read_only=False))
     request = Request(**{"zarr_format": 3, **asked})
     changes = _plan(here, there, request)
-    rooms = _find_rooms(there, scratch, target_options, executor)
+    rooms = _find_rooms(there, read_record(*there), scratch, target_options, executor)
     work = _plan_work(here, there, request, changes, memory, rooms, executor)
     return {name: one.estimate() for name, one in work.items()}
 
@@ -304,12 +304,13 @@ class _Room(NamedTuple):
 
 def _find_rooms(
     there: _Place,
+    former: Record | None,
     scratch: str | PathLike[str] | Store | None,
     options: Mapping[str, Any] | None,
     executor: Executor | None,
 ) -> list[_Room]:
-    """Where scratch arrays may lie, the best first; what an interrupted conversion has there is no loss."""
-    rooms, former = _list_rooms(there, scratch, options, executor), read_record(*there)
+    """Where scratch arrays may lie, the best first; what a `former` conversion has there is no loss."""
+    rooms = _list_rooms(there, scratch, options, executor)
     return rooms if former is None else [room.with_held(there, former.name) for room in rooms]
 
 
@@ -359,28 +360,6 @@ def _check_room(there: _Place, work: Iterable[Work], rooms: Sequence[_Room]) -> 
     room = _free(directory) + sum(entry.size for entry in there.store.entries(there.base))
     if needed > room:
         raise StoreError(f"chunks of {needed} bytes do not fit into {room} that are free", path=place(*there))
-
-
-def _check_versions(here: _Place, there: _Place, job: Job, versions: dict[str, str]) -> None:
-    """Keep which versions of its chunks a job has read of the source; what goes on with it reads the same.
-
-    Raises
-        ChangedError: they are others.
-    """
-    key = join_key(there.base, JOB, job.name, VERSIONS)
-    former = there.store.get(key) if job.is_resumed else None
-    if former is None:
-        there.store.put(key, json.dumps(versions).encode())
-        return
-    known: Any = {}
-    with suppress(ValueError):
-        known = json.loads(bytes(former))
-    below = next((name for name in versions if known.get(name) != versions[name]), None)
-    if below is not None:
-        raise ChangedError(
-            "chunks were written since the conversion was interrupted; expected none, or overwrite",
-            path=place(here.store, join_key(here.base, below)),
-        )
 
 
 @resumable

@@ -198,9 +198,7 @@ def _words(patterns: str | Sequence[str] | None) -> list[str]:
     return [patterns] if isinstance(patterns, str) else [*(patterns or ())]
 
 
-def _accept(
-    own: Sequence[str], include: Sequence[str], exclude: Sequence[str]
-) -> Callable[[str], bool]:
+def _accept(own: Sequence[str], include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
     """Whether a key is to be copied. The manifest that is made never is."""
 
     def accept(key: str) -> bool:

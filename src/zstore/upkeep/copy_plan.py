@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 from zstore.base.once import once
@@ -25,7 +25,7 @@ DOCUMENTS = METADATA_NAMES | {v1.ARRAY_KEY, v1.ATTRIBUTES_KEY}
 # Within a directory, what makes a node comes last.
 MAKING = (v2.ARRAY_KEY, v2.GROUP_KEY, v3.KEY, v1.ARRAY_KEY)
 # The same as `render_name` gives them.
-DOCUMENT_NAMES, MAKING_NAMES = (frozenset(name.encode() for name in names) for names in (DOCUMENTS, MAKING))
+DOCUMENT_NAMES = frozenset(name.encode() for name in DOCUMENTS)
 
 COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
 
@@ -120,12 +120,13 @@ class Planner:
         self.here = here
         self.there = there
         self.accept = accept
-        self.doubtful = None if doubtful is None else [UNFINISHED, SHAPE_LOCK, JOB, *doubtful]
+        self.doubtful = None if doubtful is None else [UNFINISHED, SHAPE_LOCK, JOB, *DOCUMENTS, *doubtful]
         self.if_exists = if_exists
         self.delete = delete
         self.is_resumed = is_resumed
         self.listed = Spool()
         self.leaves_documents = False
+        self._documents = set[str]()
 
     def plan(self, known: Manifest | None) -> CopyPlan:
         """What becomes of each key of the source, and of the target.
@@ -139,16 +140,19 @@ class Planner:
         # Everything is copied to where nothing is, but for what is found otherwise.
         plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
         there, _ = list_keys(*self.there, self._is_in_the_way, self.doubtful)
+        documents = sorted(map(render_name, self._documents))
         blocks = self.listed.blocks() if known is None else _stamped(self.listed, known)
         for mine, others in align(blocks, there.blocks()):
-            if known is None and not others and not _has_documents(mine):
+            if known is None and not others and not _has_between(documents, mine):
                 plan.steps.extend(mine)
                 continue
             for ours, theirs in match([mine], [others]):
                 if ours is None:
                     self._plan_other(plan, parse_entry(theirs or b""))
                 else:
-                    self._plan_key(plan, ours.split(b"\0"), None if theirs is None else theirs.split(b"\0")[1])
+                    self._plan_key(
+                        plan, ours.split(b"\0"), None if theirs is None else theirs.split(b"\0")[1]
+                    )
         plan.documents.sort(key=lambda step: rank(step.entry.key))
         return plan
 
@@ -164,6 +168,8 @@ class Planner:
                 path=self.here.store.url,
                 key=self.here.key(key),
             )
+        if name in DOCUMENTS:
+            self._documents.add(key)
         return True
 
     def _is_in_the_way(self, key: str) -> bool:
@@ -178,10 +184,8 @@ class Planner:
     @once
     def _arrays(self) -> set[str]:
         """The paths of the arrays that are copied."""
-        lines = chain.from_iterable(filter(_has_documents, self.listed.blocks()))
-        names = (line.partition(b"\0")[0] for line in lines)
-        found = [parse_name(name) for name in names if name.rpartition(b"/")[2] in MAKING_NAMES]
-        return {key.rpartition("/")[0] for key in found if is_array(key, partial(self.here.get, key))}
+        made = (key for key in self._documents if key.rpartition("/")[2] in MAKING)
+        return {key.rpartition("/")[0] for key in made if is_array(key, partial(self.here.get, key))}
 
     def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
         """What becomes of a key that only the target has."""
@@ -249,10 +253,10 @@ def _is_job(key: str) -> bool:
     return JOB in key and JOB in key.split("/")
 
 
-def _has_documents(lines: Sequence[bytes]) -> bool:
-    """Whether there may be documents among keys."""
-    text = b"\n".join(lines)
-    return any(name + b"\0" in text for name in DOCUMENT_NAMES)
+def _has_between(names: Sequence[bytes], lines: Sequence[bytes]) -> bool:
+    """Whether one of the names, which are in order, may be that of one of the lines, which are, too."""
+    # A name stands before its line, and behind the lines of all names before it.
+    return bisect_left(names, lines[0].partition(b"\0")[0]) < bisect_left(names, lines[-1])
 
 
 def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:

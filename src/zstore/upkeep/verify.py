@@ -113,9 +113,8 @@ def verify(
 
     Raises
         NotFoundError: there is nothing to look at, or no manifest.
-        MetadataError: the manifest is none, or was changed.
+        MetadataError: the manifest is none, or was changed; or at `journal`, something else was interrupted.
         StoreError: the store cannot list what it holds.
-        MetadataError: at `journal`, something else was interrupted.
         ValueError: `missing` is neither "fill" nor "error".
     """
     is_complete = is_fault(missing)

@@ -123,7 +123,7 @@ def zooms(scene: Scene, name: str) -> tuple[int, int]:
 
 
 def _cell_in(scene: Scene, crs: Crs) -> float:
-    """The side of a finest cell in units of a CRS, as it is amid the scene; 0 where that has no place there."""
+    """The side of a finest cell amid the scene, in units of a CRS; 0 where that has no place there."""
     assert scene.crs is not None
     # Several places: one of them may lie where the globe is cut open, or nowhere.
     rows, columns = (np.array([1, 3, 5]) * (side.stop - side.start) / 6 + side.start for side in scene.window)

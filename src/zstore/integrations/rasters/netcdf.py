@@ -7,39 +7,46 @@ What xarray then decodes of the Zarr is what it decodes of the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from itertools import product
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zstore.engine.pool import ahead
+from zstore.base.locks import Lock
+from zstore.engine.documents import render_node
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.extensions.extras import optional
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
-from zstore.integrations.rasters.targets import begin_in, open_place
-from zstore.jobs.plan import Progress
-from zstore.jobs.record import resumable
-from zstore.jobs.runner import counter
-from zstore.model.array import ZarrFormat
-from zstore.nodes.array import Array
+from zstore.integrations.rasters.targets import begin_in, open_place, version_of
+from zstore.jobs.plan import Plan, Progress, Unit
+from zstore.jobs.record import name_job, read_record, resumable
+from zstore.jobs.runner import Executor, counter
+from zstore.jobs.target import is_stored
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
+from zstore.pyramid.boxes import lengths, volume
 from zstore.pyramid.dataset import place_of
 from zstore.pyramid.levels import rehearse
-from zstore.storage.base import Store
+from zstore.storage.base import Store, join_key
 from zstore.storage.url import with_storage_options
+from zstore.upkeep.chunks import StoredArray
 
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".h5", ".hdf5", ".he5")
 WINDOW_SIZE = 64 << 20
+UNITS_AT_ONCE = 2
+READING = Lock()
 # What h5py and h5netcdf raise of files that say what they did not think of.
 DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 # A file's own chunks are kept where they are of a size that Zarr stores well.
@@ -70,6 +77,8 @@ def netcdf_to_zarr(
     shards: Lengths = None,
     compressors: Any = "auto",
     overwrite: bool = False,
+    resume: bool = False,
+    executor: Executor | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
@@ -79,57 +88,76 @@ def netcdf_to_zarr(
               (whole ones where it names none); or one length for the last two dimensions of every variable,
               or several for the last ones (1 along those before them)
     shards    likewise, multiples of the chunks; along dimensions that it does not name, one chunk
+    resume    go on with what the same arguments began here and was interrupted, or begin it
+    executor  what copies the windows, e.g. a process pool or a dask `Client`; None: threads here
     progress  called with (items done, items to do)
 
     Raises
+        ChangedError: `resume`, and the file was written since.
         NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
         UnsupportedError: h5netcdf is missing (of NetCDF classic: netCDF4), or a type that Zarr has not:
             references, lists of numbers.
-        MetadataError: chunks and shards that do not fit each other.
+        MetadataError: chunks and shards that do not fit each other; `resume`, and what was interrupted there
+            is something else.
     Warns
         AttributeWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic
             is no UTF-8.
     """
+    where = os.fspath(source)
+    store, base, held = open_place(target, zarr_format)
+    nodes = NewNodes(store, base, zarr_format)
     with open_netcdf(source) as file:
         groups = dict(walk_groups(file, ""))
-        plans = {
-            f"{path}/{name}".lstrip("/"): plan_variable(
-                variable, f"{path}/{name}", zarr_format, chunks, shards, compressors
-            )
+        variables = {
+            f"{path}/{name}".lstrip("/"): variable
             for path, group in groups.items()
             for name, variable in group.variables.items()
         }
-        for plan in plans.values():
+        models = {}
+        for path, variable in variables.items():
+            plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
             rehearse(zarr_format, plan)
+            models[path] = nodes.add_array(path, **plan).model
+        pieces = tuple(_Piece.of(path, variable, models[path]) for path, variable in variables.items())
         attributes = {path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()}
-        store, base, held = open_place(target, zarr_format)
-        said = {"source": os.fspath(source)}
-        job = begin_in(
-            store, base, held, zarr_format, "netcdf_to_zarr", said, sources=[said["source"]],
-            overwrite=overwrite,
-        )  # fmt: skip
-        nodes = NewNodes(store, base, zarr_format)
-        for path in filter(None, groups):
-            if held is not None and path in held:
-                held.require_group(path)
-        tell = counter(sum(prod(plan["shape"]) for plan in plans.values()), progress)
-        for path, plan in plans.items():
-            variable = groups[path.rpartition("/")[0]].variables[path.rpartition("/")[2]]
-            if held is not None and path in held:
-                if not overwrite:
-                    raise StoreError(
-                        f"array {path!r} is there already; expected overwrite", path=place_of(held)
-                    )
-                del held[path]
-            _copy(variable, nodes.add_array(path, **plan), tell)
-        for path, stated in attributes.items():
-            if held is None or (path and path not in held):
-                nodes.add_group(path, stated)
-        nodes.publish()
-        root = open_group(store, base, mode="r+")
-        for path, stated in attributes.items() if held is not None else ():
-            member = root[path] if path else root
-            member.attrs.update(stated)
+    taken = [path for path in models if held is not None and path in held]
+    is_begun = resume and read_record(store, base) is not None
+    if taken and held is not None and not overwrite and not is_begun:
+        raise StoreError(f"array {taken[0]!r} is there already; expected overwrite", path=place_of(held))
+    said = {
+        "source": where,
+        "arrays": name_job([[path, render_node(model)] for path, model in models.items()]),
+    }
+    job = begin_in(
+        store,
+        base,
+        held,
+        zarr_format,
+        "netcdf_to_zarr",
+        said,
+        versions={where: version_of([where])},
+        overwrite=overwrite,
+        resume=resume,
+    )
+    for path in filter(None, groups):
+        if held is not None and path in held:
+            held.require_group(path)
+    if held is not None and not job.is_resumed:
+        for path in taken:
+            del held[path]
+    arrays = {path: StoredArray(store, join_key(base, path), model) for path, model in models.items()}
+    copying = Copying(where, pieces, arrays)
+    tick = counter(sum(prod(model.shape) for model in models.values()), progress)
+    with job.runner(executor, UNITS_AT_ONCE if executor is None else None) as runner:
+        runner.run(copying, "windows", lambda unit, _: tick(copying.count(unit)))
+    for path, stated in attributes.items():
+        if held is None or (path and path not in held):
+            nodes.add_group(path, stated)
+    nodes.publish()
+    root = open_group(store, base, mode="r+")
+    for path, stated in attributes.items() if held is not None else ():
+        member = root[path] if path else root
+        member.attrs.update(stated)
     root = root.consolidate()
     job.end()
     return root
@@ -333,50 +361,94 @@ def _lengths(
     return (*others[:count], *(wanted if shape else ()))
 
 
-def _copy(variable: Any, array: Array, tell: Callable[[int], None]) -> None:
-    """Write the variable's items window by window, and tell how many each has."""
+class _Piece(NamedTuple):
+    """A variable, as it is read: windows of so many items along each axis, and how many there are."""
 
-    def read() -> Iterator[tuple[Any, Any]]:
-        for window in _windows(variable, array) if array.shape else [...]:
-            yield window, variable[window]
+    path: str
+    lengths: tuple[int, ...]
+    counts: tuple[int, ...]
+    shape: tuple[int, ...]
 
-    # The next window is read while this one is encoded; by one thread, as HDF5 wants it.
-    with closing(ahead(read())) as found:
-        for window, items in found:
-            array[window] = _items(items, array)
-            tell(np.size(items))
+    @classmethod
+    def of(cls, path: str, variable: Any, model: ArrayModel) -> _Piece:
+        """Windows of whole stored objects and, as far as memory allows, of whole chunks of the file."""
+        unit, shape, item = model.grid.chunk_shape, model.shape, model.dtype.itemsize
+        lengths = [
+            min(-(-source // step) * step, -(-length // step) * step)
+            for step, source, length in zip(unit, variable.chunks or unit, shape, strict=True)
+        ]
+        if prod(lengths) * item > WINDOW_SIZE:
+            lengths = list(unit)
+        for axis in reversed(range(len(shape))):
+            room = WINDOW_SIZE // max(prod(lengths) * item, 1)
+            lengths[axis] = min(lengths[axis] * max(room, 1), max(shape[axis], 1))
+            lengths[axis] = -(-lengths[axis] // unit[axis]) * unit[axis]
+        counts = (-(-length // max(1, step)) for length, step in zip(shape, lengths, strict=True))
+        return cls(path, tuple(lengths), tuple(counts), shape)
 
-
-def _windows(variable: Any, array: Array) -> Iterator[tuple[slice, ...]]:
-    """Windows of whole stored objects and, as far as memory allows, of whole chunks of the file."""
-    if not array.size:
-        return
-    unit = array.shards or array.chunks
-    own = variable.chunks or unit
-    lengths = [
-        min(-(-source // step) * step, -(-length // step) * step)
-        for step, source, length in zip(unit, own, array.shape, strict=True)
-    ]
-    item = array.dtype.itemsize
-    if prod(lengths) * item > WINDOW_SIZE:
-        lengths = list(unit)
-    for axis in reversed(range(array.ndim)):
-        room = WINDOW_SIZE // max(prod(lengths) * item, 1)
-        lengths[axis] = min(lengths[axis] * max(room, 1), max(array.shape[axis], 1))
-        lengths[axis] = -(-lengths[axis] // unit[axis]) * unit[axis]
-    parts = [
-        [slice(begin, min(begin + step, length)) for begin in range(0, length, step)]
-        for step, length in zip(lengths, array.shape, strict=True)
-    ]
-    yield from product(*parts)
+    def window(self, number: int) -> tuple[slice, ...]:
+        """The items of a window."""
+        places = np.unravel_index(number, self.counts) if self.counts else ()
+        sides = zip(places, self.lengths, self.shape, strict=True)
+        return tuple(slice(int(p) * n, min(int(p) * n + n, length)) for p, n, length in sides)
 
 
-def _items(found: Any, array: Array) -> np.ndarray[Any, Any]:
+@dataclass(frozen=True)
+class Copying(Plan[None]):
+    """The variables of a file into arrays; units are (first window, last + 1), all of them counted."""
+
+    source: str
+    pieces: tuple[_Piece, ...]
+    arrays: dict[str, StoredArray]
+
+    def units(self) -> Iterator[Unit]:
+        """Windows of small variables go together: the file is opened for each unit."""
+        first = number = size = 0
+        for piece in self.pieces:
+            window = prod(piece.lengths) * self.arrays[piece.path].item_size
+            for _ in range(prod(piece.counts)):
+                if size and size + window > WINDOW_SIZE:
+                    yield first, number
+                    first, size = number, 0
+                number, size = number + 1, size + window
+        if number > first:
+            yield first, number
+
+    def _windows(self, unit: Unit) -> Iterator[tuple[StoredArray, str, tuple[slice, ...]]]:
+        ends = [*accumulate(prod(piece.counts) for piece in self.pieces)]
+        for number in range(*unit):
+            at = bisect_right(ends, number)
+            piece = self.pieces[at]
+            window = piece.window(number - ends[at] + prod(piece.counts))
+            yield self.arrays[piece.path], piece.path, window
+
+    def count(self, unit: Unit) -> int:
+        """How many items a unit copies."""
+        return sum(volume(window) for _, _, window in self._windows(unit))
+
+    def make(self, unit: Unit) -> None:
+        """Copy the windows of a unit."""
+        # One thread reads, as the libraries below want it, while others encode.
+        with READING, open_netcdf(self.source) as file:
+            found = []
+            for array, path, window in self._windows(unit):
+                group, name = file, path
+                while "/" in name:
+                    above, _, name = name.partition("/")
+                    group = group.groups[above]
+                found.append((array, window, _items(group.variables[name][window or ...], array)))
+        for array, window, items in found:
+            array.write(window, items.reshape(lengths(window)), skip_empty=True)
+
+    def holds(self, unit: Unit) -> bool:
+        """Whether all chunks of a unit are stored; what is left out, as it is empty, is made again."""
+        return all(is_stored(a.store, a.path, a.model, window) for a, _, window in self._windows(unit))
+
+
+def _items(found: Any, array: StoredArray) -> np.ndarray[Any, Any]:
     """Items of the file, converted to what the array takes."""
-    items = np.asarray(found)
-    if array.dtype.kind == "T" or (array.dtype.kind == "O" and array.model.data_type.name == "string"):
+    items, dtype = np.asarray(found), array.model.dtype
+    if dtype.kind == "T" or (dtype.kind == "O" and array.model.data_type.name == "string"):
         decoded = [item.decode() if isinstance(item, bytes) else str(item) for item in items.ravel().tolist()]
-        made = np.empty(items.shape, object)
-        made[...] = np.array(decoded, object).reshape(items.shape)
-        return made
-    return items
+        return np.array(decoded, object).reshape(items.shape).astype(dtype)
+    return items.astype(dtype, copy=False)

@@ -19,6 +19,7 @@ from zstore.conventions.packing import Packing
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.integrations.rasters.classes import parse_categories, parse_table
 from zstore.integrations.rasters.geotiff import WIDE, usual_colours
+from zstore.integrations.rasters.targets import version_of
 from zstore.integrations.rasters.writing import (
     Description,
     PlacedRaster,
@@ -30,6 +31,7 @@ from zstore.integrations.rasters.writing import (
 )
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
+from zstore.jobs.runner import Executor
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
@@ -54,8 +56,10 @@ def raster_to_zarr(
     levels: int | None = 0,
     method: str = "average",
     overwrite: bool = False,
+    resume: bool = False,
     profile: str | None = None,
     packing: Packing = "attributes",
+    executor: Executor | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
@@ -70,10 +74,14 @@ def raster_to_zarr(
     profile    one of `zstore.conventions.profiles.PROFILES`; None: for all readers together
     packing    "codecs": bands with a scale and an offset become floats that codecs pack (`scale_offset` and
                `cast_value`, Zarr v3), nodata NaN among them; what is stored is as small
+    resume     go on with what the same arguments began here and was interrupted, or begin it
+    executor   what writes the windows, e.g. a process pool or a dask `Client`; None: threads here
     progress   called with (cells done, cells to do)
 
     Raises
-        MetadataError: no such band or packing, or no float that holds what is packed.
+        MetadataError: no such band or packing, or no float that holds what is packed; `resume`, and what was
+            interrupted there is something else.
+        ChangedError: `resume`, and a file of the raster was written since.
         NotFoundError, StoreError: the raster is not there or cannot be read; the target is there already.
         UnsupportedError: rasterio is missing, a data type that Zarr does not have, or a raster that ground
             control points or RPCs place, rather than an affine.
@@ -84,7 +92,18 @@ def raster_to_zarr(
     with open_raster(source) as raster:
         found = describe_raster(raster, os.fspath(source), bands)
     options = WriteOptions(
-        zarr_format, chunks, shards, compressors, levels, method, overwrite, profile, packing, progress
+        zarr_format,
+        chunks,
+        shards,
+        compressors,
+        levels,
+        method,
+        overwrite,
+        resume,
+        profile,
+        packing,
+        executor,
+        progress,
     )
     return write_rasters(found, target, options)
 
@@ -127,7 +146,8 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
     attributes: dict[str, Any] = {"bands": names, **({"tags": tags} if tags else {})}
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
-    return Description(geo, (PlacedRaster(path, geo.shape, tuple(pairs)),), attributes)
+    placed = PlacedRaster(path, geo.shape, tuple(pairs), version=version_of([*raster.files] or [path]))
+    return Description(geo, (placed,), attributes)
 
 
 def _affine(raster: Any, path: str) -> Affine | None:

@@ -26,6 +26,7 @@ from zstore.integrations.rasters.writing import (
 )
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
+from zstore.jobs.runner import Executor
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
@@ -55,8 +56,10 @@ def rasters_to_zarr(
     levels: int | None = 0,
     method: str = "average",
     overwrite: bool = False,
+    resume: bool = False,
     profile: str | None = None,
     packing: Packing = "attributes",
+    executor: Executor | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
@@ -94,7 +97,18 @@ def rasters_to_zarr(
     else:
         joined = _beside(found) if stack == "bands" else _mosaic(found)
     options = WriteOptions(
-        zarr_format, chunks, shards, compressors, levels, method, overwrite, profile, packing, progress
+        zarr_format,
+        chunks,
+        shards,
+        compressors,
+        levels,
+        method,
+        overwrite,
+        resume,
+        profile,
+        packing,
+        executor,
+        progress,
     )
     return write_rasters(joined, target, options)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from zstore.errors import MetadataError
@@ -39,17 +41,38 @@ def begin_in(
     work: str,
     said: Any,
     *,
-    sources: Sequence[str],
+    versions: Mapping[str, str],
     overwrite: bool,
+    resume: bool,
 ) -> Job:
     """Record that a job begins, in the given group, or in place of what is there (with `overwrite`).
+
+    versions  of the files that are read, as `version_of` says them, by their paths
 
     Raises
         StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
             replaced holds one of the files that are read.
+        MetadataError, ChangedError: `resume`, and what was interrupted there is something else, or a file was
+            written since.
     """
     if held is not None:
-        return begin(store, base, work, said, name=name_job(said), replace=overwrite)
-    if overwrite:
-        check_outside(sources, store, base, work)
-    return begin_new(store, base, zarr_format, work, said, overwrite=overwrite, may_hold_others=True)
+        replace = overwrite and not resume
+        job = begin(store, base, work, said, name=name_job(said), resume=resume, replace=replace)
+    else:
+        if overwrite:
+            check_outside(versions, store, base, work)
+        job = begin_new(
+            store, base, zarr_format, work, said, overwrite=overwrite, resume=resume, may_hold_others=True
+        )
+    job.check_versions(versions, str)
+    return job
+
+
+def version_of(files: Iterable[str]) -> str:
+    """What tells files of this machine from what is written to them later; "" of others."""
+    found = []
+    for file in files:
+        with suppress(OSError, ValueError):
+            status = os.stat(file)  # noqa: PTH116 - what GDAL opens may be no path at all
+            found.append([file, status.st_size, status.st_mtime_ns])
+    return name_job(found) if found else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,26 +20,27 @@ from zstore.conventions.gdal import is_fill_nodata
 from zstore.conventions.model import GeoModel
 from zstore.conventions.packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.conventions.write import render_geo
-from zstore.engine.pool import ahead
+from zstore.engine.documents import render_node
 from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
 from zstore.integrations.rasters.geotiff import import_rasterio
 from zstore.integrations.rasters.targets import begin_in, open_place
-from zstore.jobs.plan import Progress
-from zstore.jobs.runner import counter
+from zstore.jobs.plan import Plan, Progress, Unit
+from zstore.jobs.record import name_job, read_record
+from zstore.jobs.runner import Executor, counter
+from zstore.jobs.target import is_stored
 from zstore.model.array import ZarrFormat
-from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
-from zstore.pyramid.boxes import windows
+from zstore.pyramid.boxes import Box, Items, inside, lengths, meet, volume, windows
 from zstore.pyramid.build import build_pyramid
 from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
 from zstore.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
 from zstore.storage.base import join_key
+from zstore.upkeep.chunks import StoredArray
 
 RasterPath: TypeAlias = str | os.PathLike[str]
-Window: TypeAlias = tuple[slice, slice]
 
 
 class RasterWarning(UserWarning):
@@ -52,6 +55,7 @@ class PlacedRaster:
     bands    (band number, array name), 0 for the mask
     place    its index along the dimensions before y and x
     corner   (y, x) of its first cell in the arrays
+    version  what tells its files from later ones
     """
 
     path: str
@@ -59,6 +63,12 @@ class PlacedRaster:
     bands: tuple[tuple[int, str], ...]
     place: tuple[int, ...] = ()
     corner: tuple[int, int] = (0, 0)
+    version: str = ""
+
+    @property
+    def box(self) -> Box:
+        """Where it lies in the arrays, (y, x)."""
+        return tuple(slice(at, at + length) for at, length in zip(self.corner, self.shape, strict=True))
 
 
 @dataclass(frozen=True)
@@ -123,8 +133,10 @@ class WriteOptions:
     levels: int | None
     method: str
     overwrite: bool
+    resume: bool
     profile: str | None
     packing: Packing
+    executor: Executor | None
     progress: Progress | None
 
 
@@ -160,30 +172,48 @@ def write_rasters(found: Description, target: Group | PlaceLike, options: WriteO
     resamplers.resolve(options.method)
     store, base, held = open_place(target, zarr_format)
     below = "" if levels == 0 else "0"
+    nodes = NewNodes(store, base, zarr_format)
+    models = {name: nodes.add_array(join_key(below, name), **plan).model for name, plan in plans.items()}
+    bands = {name for part in found.rasters for band, name in part.bands if band}
+    bare = frozenset(name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format))
+    arrays = {name: StoredArray(store, join_key(base, below, name), model) for name, model in models.items()}
+    writing = Writing(_groups(found.rasters), arrays, by_codecs, bare)
+    said = {
+        "sources": [part.path for part in found.rasters],
+        "arrays": name_job([[name, render_node(model)] for name, model in models.items()]),
+        "parts": name_job([[part.bands, part.place, part.corner, part.shape] for part in found.rasters]),
+        "levels": levels,
+        "method": options.method,
+        "profile": options.profile,
+    }
     names = [below] if below else list(plans)
     taken = [name for name in names if held is not None and name in held]
-    if taken and held is not None:
+    if taken and held is not None and not (options.resume and read_record(store, base) is not None):
         expected = "expected a group without them"
         raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=place_of(held))
-    said = {"sources": [raster.path for raster in found.rasters]}
+    versions = {part.path: part.version for part in found.rasters}
     job = begin_in(
-        store, base, held, zarr_format, "raster_to_zarr", said, sources=said["sources"],
+        store,
+        base,
+        held,
+        zarr_format,
+        "raster_to_zarr",
+        said,
+        versions=versions,
         overwrite=options.overwrite,
-    )  # fmt: skip
+        resume=options.resume,
+    )
     share = 1 if levels == 0 else 2
-    total = share * sum(prod(raster.shape) * len(raster.bands) for raster in found.rasters)
-    tell = counter(total, options.progress)
-    nodes = NewNodes(store, base, zarr_format)
+    total = share * sum(prod(part.shape) * len(part.bands) for part in found.rasters)
+    tick, filled = counter(total, options.progress), dict[str, Any]()
+
+    def take(unit: Unit, names: tuple[str, ...]) -> None:
+        filled.update({name: models[name].fill_value for name in names})
+        tick(writing.count(unit))
+
     draft_auxiliaries(None if below else held, nodes, documents, "", below)
-    arrays = {name: nodes.add_array(join_key(below, name), **plan) for name, plan in plans.items()}
-    bands = {name for raster in found.rasters for band, name in raster.bands if band}
-    bare = {name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format)}
-    filled = dict[str, Array]()
-    laid = defaultdict[tuple[int, ...], list[PlacedRaster]](list)
-    for raster in found.rasters:
-        for cells in _write_raster(raster, laid[raster.place], arrays, by_codecs, bare, filled):
-            tell(cells)
-        laid[raster.place].append(raster)
+    with job.runner(options.executor) as runner:
+        runner.run(writing, "windows", take)
     _warn_of_gdal(found, filled)
     placed = documents[""]["attributes"]
     if held is None or below:
@@ -220,11 +250,11 @@ def _lengths(lengths: Any, dimensions: Sequence[str]) -> Any:
     return (*(1 for _ in dimensions[:-2]), *pair)
 
 
-def _warn_of_gdal(found: Description, filled: Mapping[str, Array]) -> None:
-    """Warn of what GDAL reads differently in the Zarr than in the raster."""
+def _warn_of_gdal(found: Description, filled: Mapping[str, Any]) -> None:
+    """Tell of what GDAL, which could read the raster, will read otherwise as Zarr."""
     path = found.rasters[0].path
     if filled:
-        fills = ", ".join(f"{filled[name].fill_value} of {name!r}" for name in sorted(filled))
+        fills = ", ".join(f"{filled[name]} of {name!r}" for name in sorted(filled))
         text = f"raster {path!r} has no nodata: in Zarr v3, GDAL takes the fill value for it ({fills})"
         warnings.warn(RasterWarning(text), stacklevel=4)
     if found.geo.affine is not None and found.geo.affine.is_rotated:
@@ -232,73 +262,104 @@ def _warn_of_gdal(found: Description, filled: Mapping[str, Array]) -> None:
         warnings.warn(RasterWarning(text), stacklevel=4)
 
 
-def _write_raster(
-    placed: PlacedRaster,
-    earlier: Sequence[PlacedRaster],
-    arrays: Mapping[str, Array],
-    by_codecs: Mapping[str, Packed],
-    bare: Container[str],
-    filled: dict[str, Array],
-) -> Iterator[int]:
-    """Write one raster over the `earlier` ones of its place; gives the number of cells of each window.
+def _groups(rasters: Sequence[PlacedRaster]) -> tuple[tuple[PlacedRaster, ...], ...]:
+    """Rasters that are written to the same cells of the same arrays, or beside each other in them."""
+    groups = defaultdict[Any, list[PlacedRaster]](list)
+    for part in rasters:
+        groups[part.place, tuple(name for _, name in part.bands)].append(part)
+    return tuple(map(tuple, groups.values()))
 
-    Into `filled` go those of the `bare` arrays, which have no nodata, that have cells of their fill value.
+
+@dataclass(frozen=True)
+class Writing(Plan[tuple[str, ...]]):
+    """The cells of rasters into arrays; units are (number of a group, y, x): windows of whole chunks.
+
+    groups  rasters that may share chunks; of those that meet, later ones lie on top
+    bare    arrays without a nodata: a unit gives back those that have cells of their fill value
     """
-    packed = [by_codecs.get(name) for _, name in placed.bands]
-    mine = [(band, arrays[name]) for band, name in placed.bands]
-    first = mine[0][1]
-    unit = (first.shards or first.chunks)[-2:]
-    below = [other for other in earlier if _overlap(other, placed)]
-    with open_raster(placed.path) as raster:
 
-        def read() -> Iterator[tuple[Window, list[Any], list[Any]]]:
-            for window in _windows(placed, unit, sum(array.dtype.itemsize for _, array in mine)):
-                place = tuple((piece.start, piece.stop) for piece in window)
-                blocks = [
-                    raster.read(b, window=place) if b else raster.dataset_mask(window=place) for b, _ in mine
-                ]
-                # Where another raster lies below, only valid cells cover it.
-                valid = [
-                    (raster.read_masks(b, window=place) if b else raster.dataset_mask(window=place)) != 0
-                    for b, _ in (mine if below else ())
-                ]
-                yield window, blocks, valid
+    groups: tuple[tuple[PlacedRaster, ...], ...]
+    arrays: dict[str, StoredArray]
+    by_codecs: dict[str, Packed]
+    bare: frozenset[str]
 
-        # GDAL decodes the next window while this one is encoded; one thread, as its datasets want it.
-        with closing(ahead(read())) as found:
-            for window, blocks, valid in found:
-                region = tuple(
-                    slice(piece.start + at, piece.stop + at)
-                    for piece, at in zip(window, placed.corner, strict=True)
-                )
-                for index, ((_, array), block) in enumerate(zip(mine, blocks, strict=True)):
-                    if (codecs := packed[index]) is not None:
-                        block = codecs.unpack(block)
-                    where = (*(placed.place if array.ndim > 2 else ()), *region)
-                    if valid and not valid[index].all():
-                        block = np.where(valid[index], block, array[where])
-                    array[where] = block
-                    name = placed.bands[index][1]
-                    if name in bare and name not in filled and (block == array.fill_value).any():
-                        filled[name] = array
-                yield sum(block.size for block in blocks)
+    def units(self) -> Iterator[Unit]:
+        for number, group in enumerate(self.groups):
+            arrays = [self.arrays[name] for _, name in group[0].bands]
+            *_, height, width = arrays[0].model.grid.chunk_shape
+            item_size = sum(array.item_size for array in arrays)
+            *_, rows, columns = arrays[0].model.shape
+            for y, x in windows((rows, columns), (height, width), item_size):
+                if any(_meets(part.box, (y, x)) for part in group):
+                    yield number, y.start, y.stop, x.start, x.stop
 
+    def _parts(self, unit: Unit) -> tuple[Box, list[tuple[PlacedRaster, Box]]]:
+        """The window of a unit, and what of it each raster has that lies in it."""
+        number, top, bottom, left, right = unit
+        window = slice(top, bottom), slice(left, right)
+        met = [part for part in self.groups[number] if _meets(part.box, window)]
+        return window, [(part, meet(part.box, window)) for part in met]
 
-def _overlap(a: PlacedRaster, b: PlacedRaster) -> bool:
-    return all(
-        at < other + size and other < at + length
-        for at, length, other, size in zip(a.corner, a.shape, b.corner, b.shape, strict=True)
-    )
+    def count(self, unit: Unit) -> int:
+        """How many cells of rasters a unit reads."""
+        return sum(volume(box) * len(part.bands) for part, box in self._parts(unit)[1])
 
+    def _boxes(self, unit: Unit) -> Iterator[tuple[str, Box]]:
+        """The arrays that a unit writes to, and where."""
+        window, [(part, _), *_] = self._parts(unit)
+        for _, name in part.bands:
+            before = part.place if self.arrays[name].model.ndim > 2 else ()
+            yield name, (*(slice(at, at + 1) for at in before), *window)
 
-def _windows(placed: PlacedRaster, unit: tuple[int, ...], item_size: int) -> Iterator[Window]:
-    """Windows of the raster that end where the chunks of the arrays do."""
-    skip = (placed.corner[0] % unit[0], placed.corner[1] % unit[1])
-    shape = (placed.shape[0] + skip[0], placed.shape[1] + skip[1])
-    for window in windows(shape, (unit[0], unit[1]), item_size):
-        y, x = (
-            slice(max(piece.start - before, 0), piece.stop - before)
-            for piece, before in zip(window, skip, strict=True)
+    def make(self, unit: Unit) -> tuple[str, ...]:
+        """Write a window, and give back which arrays that are bare have cells of their fill value."""
+        window, parts = self._parts(unit)
+        items, filled = dict[str, Items](), set[str]()
+        for number, (part, box) in enumerate(parts):
+            # Where another raster lies below, only valid cells cover it.
+            is_above = any(_meets(other, box) for _, other in parts[:number])
+            place = tuple((side.start, side.stop) for side in inside(box, part.box))
+            with open_raster(part.path) as raster:
+                for band, name in part.bands:
+                    read = partial(raster.read, band) if band else raster.dataset_mask
+                    block, valid = read(window=place), True
+                    if is_above:
+                        masks = partial(raster.read_masks, band) if band else raster.dataset_mask
+                        valid = masks(window=place) != 0
+                    if name in self.by_codecs:
+                        block = self.by_codecs[name].unpack(block)
+                    model = self.arrays[name].model
+                    if name in self.bare and (block == model.effective_fill_value).any():
+                        filled.add(name)
+                    if box == window and not is_above:
+                        items[name] = block
+                        continue
+                    if name not in items:
+                        items[name] = np.full(lengths(window), model.effective_fill_value, model.dtype)
+                    elif not items[name].flags.writeable:
+                        items[name] = items[name].copy()
+                    np.copyto(items[name][inside(box, window)], block, casting="unsafe", where=valid)
+        for name, box in self._boxes(unit):
+            self.arrays[name].write(box, items[name].reshape(lengths(box)), skip_empty=True)
+        return tuple(sorted(filled))
+
+    def holds(self, unit: Unit) -> bool:
+        """Whether all chunks of a window are stored; one that is left out, as it is empty, is made again."""
+        return all(
+            is_stored(array.store, array.path, array.model, box)
+            for name, box in self._boxes(unit)
+            for array in [self.arrays[name]]
         )
-        if y.stop > 0 and x.stop > 0:
-            yield y, x
+
+    def pack(self, result: tuple[str, ...]) -> bytes:
+        return json.dumps(result).encode() if result else b""
+
+    def unpack(self, unit: Unit, data: bytes) -> tuple[str, ...]:
+        names = json.loads(data) if data else []
+        if not isinstance(names, list) or not self.bare.issuperset(map(str, names)):
+            raise ValueError(f"no names of arrays: {names!r:.100}")
+        return tuple(names)
+
+
+def _meets(one: Box, other: Box) -> bool:
+    return all(a.start < b.stop and b.start < a.stop for a, b in zip(one, other, strict=True))

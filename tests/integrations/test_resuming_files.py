@@ -1,0 +1,221 @@
+"""Files made Zarr: interrupted and gone on with, in any order, by others; and of files that change."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import ChangedError, MetadataError, StoreError
+from zstore.integrations.rasters import netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, writing
+from zstore.jobs.record import find_unfinished
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+
+KINDS = ["raster", "pyramid", "time", "mosaic", "netcdf", "classic"]
+CELLS = np.arange(90 * 70, dtype="u2").reshape(90, 70) % 251
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many units of little."""
+    monkeypatch.setattr("zstore.pyramid.boxes.BLOCK_SIZE", 2000)
+    monkeypatch.setattr(netcdf, "WINDOW_SIZE", 1000)
+
+
+def write_raster(path: Path, cells: Any, corner: tuple[int, int] = (0, 0)) -> Path:
+    rasterio = pytest.importorskip("rasterio", reason="rasters need rasterio (extra 'raster')")
+    if path.exists():
+        return path
+    place = rasterio.Affine(10, 0, 600_000 + 10 * corner[1], 0, -10, 5_000_000 - 10 * corner[0])
+    height, width = cells.shape
+    kept = {"driver": "GTiff", "height": height, "width": width, "count": 1, "dtype": cells.dtype}
+    with rasterio.open(path, "w", **kept, crs="EPSG:32631", transform=place, nodata=0) as file:
+        file.write(cells, 1)
+    return path
+
+
+def prepare(kind: str, place: Path) -> tuple[list[Path], Any]:
+    """(files, what makes a Zarr of them at a target)."""
+    if kind in ("raster", "pyramid"):
+        file = write_raster(place / "a.tif", CELLS)
+        levels = 0 if kind == "raster" else 2
+        return [file], partial(raster_to_zarr, file, chunks=16, levels=levels)
+    if kind == "time":
+        days = [write_raster(place / f"s_202001{n:02}.tif", CELLS[:20, :20] + n) for n in range(1, 25)]
+        return days, partial(rasters_to_zarr, days, stack="time", chunks=16)
+    if kind == "mosaic":
+        # They begin within chunks, and lie on each other.
+        corners = [(y, x) for y in (0, 23, 51) for x in (0, 30)]
+        parts = [CELLS[y : y + 35, x : x + 40] + np.uint16(n) for n, (y, x) in enumerate(corners)]
+        for part in parts:
+            part[::7] = 0
+        files = [
+            write_raster(place / f"m{n}.tif", part, corner)
+            for n, (part, corner) in enumerate(zip(parts, corners, strict=True))
+        ]
+        return files, partial(rasters_to_zarr, files, stack="mosaic", chunks=16)
+    file = place / "a.nc"
+    if file.exists():
+        return [file], partial(netcdf_to_zarr, file, chunks=16)
+    if kind == "classic":
+        library = pytest.importorskip("netCDF4", reason="NetCDF classic needs netCDF4 (extra 'netcdf')")
+        with library.Dataset(file, "w", format="NETCDF3_CLASSIC") as made:
+            fill(made)
+    else:
+        library = pytest.importorskip("h5netcdf.legacyapi", reason="NetCDF-4 needs h5netcdf (extra 'netcdf')")
+        with library.Dataset(file, "w") as made:
+            fill(made)
+    return [file], partial(netcdf_to_zarr, file, chunks=16)
+
+
+def fill(made: Any) -> None:
+    for name, length in (("y", 90), ("x", 70)):
+        made.createDimension(name, length)
+    for name in ("t", "u"):
+        made.createVariable(name, "i4", ("y", "x"))[:] = CELLS.astype("i4")
+    for number in range(12):
+        made.createVariable(f"small{number}", "i4", ("x",))[:] = np.arange(70) + number
+    made.createVariable("one", "f8", ())[...] = 7.5
+
+
+def values(store: Any) -> dict[str, bytes]:
+    return {key: bytes(store.get(key) or b"") for key in store.list("")}
+
+
+class Failing(MemoryStore):
+    """Takes so many values, and no more."""
+
+    left = 1 << 60
+
+    def put(self, key: str, value: Any) -> None:
+        if self.left <= 0:
+            raise StoreError("no more", key=key)
+        self.left -= 1
+        super().put(key, value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_interrupted_anywhere_comes_out_the_same(kind, tmp_path, monkeypatch):
+    files, make = prepare(kind, tmp_path)
+    whole = Failing()
+    make(whole)
+    whole.left = 0
+    expected, chance = values(whole), random.Random(5)
+    opened = list[str]()
+    plain = netcdf.open_netcdf if "netcdf" in kind or kind == "classic" else writing.open_raster
+    room = netcdf if plain is netcdf.open_netcdf else writing
+    monkeypatch.setattr(room, plain.__name__, lambda path, **n: opened.append(str(path)) or plain(path, **n))
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", 0)
+    target = Failing()
+    for attempt in range(1000):
+        # Each time it comes a little further; documents are written all at once.
+        target.left = chance.randrange(2, 6) + attempt * len(expected) // 8
+        opened.clear()
+        try:
+            made = make(target, resume=True)
+            break
+        except StoreError as error:
+            assert "no more" in str(error)
+        target.left = 1 << 60
+        assert find_unfinished(target, "") or not values(target)
+    assert values(target) == expected
+    assert made.attrs == zstore.open_group(whole, mode="r").attrs
+    assert not find_unfinished(target, "")
+    assert files
+
+
+@pytest.mark.parametrize("kind", ["raster", "time", "netcdf"])
+def test_files_and_arguments_are_those_of_before(kind, tmp_path):
+    files, make = prepare(kind, tmp_path)
+    target = Failing()
+    target.left = 20
+    with pytest.raises(StoreError, match="no more"):
+        make(target)
+    target.left = 1 << 60
+    with pytest.raises(StoreError, match=r"is unfinished; go on with: .*resume=True"):
+        make(target)
+    with pytest.raises(MetadataError, match="with other arguments was interrupted here: arrays"):
+        make(target, resume=True, chunks=8)
+    status = files[-1].stat()
+    os.utime(files[-1], ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(ChangedError, match=rf"was written since .*{files[-1].name}"):
+        make(target, resume=True)
+    os.utime(files[-1], ns=(status.st_atime_ns, status.st_mtime_ns))
+    make(target, resume=True)
+    expected = MemoryStore()
+    make(expected)
+    assert values(target) == values(expected)
+
+
+@pytest.mark.parametrize("kind", ["mosaic", "netcdf"])
+def test_units_are_made_anywhere_in_any_order_and_twice(kind, tmp_path, monkeypatch):
+    _, make = prepare(kind, tmp_path)
+    make(LocalStore(tmp_path / "expected"))
+    plans, run = [], zstore.jobs.runner.Runner.run
+
+    def disordered(self, plan, name, take, **options):
+        units = [*plan.units()] * 2
+        random.Random(1).shuffle(units)
+        for unit in units:
+            pickle.loads(pickle.dumps(plan)).make(unit)
+        plans.append(len(units) // 2)
+        run(self, plan, name, take, **options)
+
+    monkeypatch.setattr(zstore.jobs.runner.Runner, "run", disordered)
+    make(LocalStore(tmp_path / "disordered"))
+    monkeypatch.undo()
+    with ProcessPoolExecutor(1) as pool:
+        make(LocalStore(tmp_path / "elsewhere"), executor=pool)
+    assert plans[0] > 3
+    expected = values(LocalStore(tmp_path / "expected"))
+    assert values(LocalStore(tmp_path / "disordered")) == expected
+    assert values(LocalStore(tmp_path / "elsewhere")) == expected
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.integrations import test_resuming_files as mine
+import zstore.pyramid.boxes
+zstore.pyramid.boxes.BLOCK_SIZE, mine.netcdf.WINDOW_SIZE = 2000, 1000
+_, make = mine.prepare({kind!r}, Path({place!r}))
+make(sys.argv[1], resume=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_any_moment_it_comes_out_the_same(kind, seed, tmp_path):
+    files, make = prepare(kind, tmp_path)
+    make(tmp_path / "expected")
+    kept = {file: file.read_bytes() for file in files}
+    script = KILLED.format(root=str(Path(__file__).parents[2]), kind=kind, place=str(tmp_path))
+    chance, target = random.Random(seed), tmp_path / "made"
+    for _ in range(4):
+        began = subprocess.Popen([sys.executable, "-c", script, str(target)], stderr=subprocess.PIPE)
+        while began.poll() is None and not (target / ".zstore-job" / "record").exists():
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.4)
+        began.send_signal(signal.SIGKILL)
+        began.communicate()
+        if (target / "zarr.json").exists() and not (target / ".zstore-job" / "record").exists():
+            break
+    else:
+        make(target, resume=True)
+    assert {file: file.read_bytes() for file in files} == kept
+    assert values(LocalStore(target)) == values(LocalStore(tmp_path / "expected"))
