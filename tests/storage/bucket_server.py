@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ class BucketServer:
     and `names_region` whether who asks in another one is told it, or only who asks about the bucket;
     `keeps` whether conditions are kept, and None that they are refused; `faults` maps "503", "reset", "cut"
     or "hang" to how probable they are; `buckets`, where there are any, the only ones. `requests` has method
-    and path of each request.
+    and path of each request; those of a round (`expect`) are answered when all of it have come, and `late`
+    has those that waited in vain.
     """
 
     def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
@@ -48,6 +50,8 @@ class BucketServer:
         self.lock = threading.Lock()
         self.tags: dict[str, str] = {}
         self.generations: dict[str, int] = {}
+        self.late: list[str] = []
+        self._rounds: list[tuple[frozenset[str], threading.Barrier]] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -88,6 +92,18 @@ class BucketServer:
     def options(self, **others: Any) -> dict[str, Any]:
         return {"endpoint_url": self.url, "key": "k", "secret": "s", "region": "us-east-1", **others}
 
+    def expect(self, *rounds: Iterable[str]) -> None:
+        """Answer the requests of each of these sets of paths together: who asks one by one waits in vain."""
+        sets = [frozenset(paths) for paths in rounds]
+        self._rounds = [(paths, threading.Barrier(len(paths))) for paths in sets]
+
+    def wait_for_others(self, path: str) -> None:
+        for barrier in (barrier for paths, barrier in self._rounds if path in paths):
+            try:
+                barrier.wait(20)
+            except threading.BrokenBarrierError:
+                self.late.append(path)
+
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         size = int(request.headers.get("Content-Length", 0))
         body = request.rfile.read(size)
@@ -99,6 +115,7 @@ class BucketServer:
             self.anonymous.append("Authorization" not in request.headers)
             fault = next((name for name, p in self.faults.items() if self.random.random() < p), "")
             self.faulty[fault] += 1
+        self.wait_for_others(listed)
         if fault == "reset":
             request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             request.connection.close()

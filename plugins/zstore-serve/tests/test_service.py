@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import io
 import json
 import math
@@ -618,9 +619,70 @@ def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path)
         await asyncio.sleep(0)
 
     asyncio.run(call())
-    assert ended == ["cancelled"]
+    # The picture's own values, and those of its limits.
+    assert ended == ["cancelled"] * 2
     late = ask(router(utm, settings=Settings(time=0.05)), path)
     assert late.status == 503 and "0.05 seconds" in late.document["detail"]
+
+
+def test_what_fails_gives_up_what_was_asked_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zstore_serve import pictures
+
+    ended: list[str] = []
+
+    async def read(scene: Any, band: Any, *_: Any) -> Any:
+        try:
+            await asyncio.sleep(0 if band.name == "a" else 60)
+        except asyncio.CancelledError:
+            ended.append(band.name)
+            raise
+        raise ValueError("a is broken")
+
+    store = MemoryStore()
+    group = zstore.create_group(store)
+    for name in "abc":
+        group.create_array(name, data=np.ones((4, 4), "u1"), dimension_names=("y", "x"))
+    monkeypatch.setattr(pictures, "read_band", read)
+    answer = ask(router(store), "/collections/data/preview.png?bands=a,b,c&rescale=0,1")
+    assert answer.status == 500 and sorted(ended) == ["b", "c"]
+
+
+BUCKET = Path(__file__).parents[3] / "tests" / "storage" / "bucket_server.py"
+
+
+@pytest.mark.parametrize("is_consolidated", [True, False])
+def test_the_first_tile_of_a_bucket_takes_three_rounds_of_requests(
+    utm: Path, monkeypatch: pytest.MonkeyPatch, is_consolidated: bool
+) -> None:
+    """The root's document and a listing; all other documents and coordinates; the chunks."""
+    pytest.importorskip("obstore", reason="the package behind the store")
+    spec = importlib.util.spec_from_file_location("bucket_server", BUCKET)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    tile = "/collections/p.zarr/tiles/WebMercatorQuad/11/1073/697.png?rescale=0,4000"
+    first = {"/b/p.zarr/zarr.json", "/b/p.zarr/"}
+
+    def run(*rounds: set[str]) -> tuple[set[str], set[str]]:
+        with module.BucketServer() as server:
+            for path in utm.rglob("*"):
+                if path.is_file():
+                    document = json.loads(path.read_text()) if path.name == "zarr.json" else None
+                    if document is not None and not is_consolidated:
+                        document.pop("consolidated_metadata", None)
+                    data = path.read_bytes() if document is None else json.dumps(document).encode()
+                    server.values[f"/b/p.zarr/{path.relative_to(utm).as_posix()}"] = data
+            server.expect(*rounds)
+            application = router("s3://b/p.zarr", storage_options=server.options())
+            opening = {path for _, path in server.requests}
+            get(application, tile)
+            asked = [path for _, path in server.requests]
+            assert server.late == [] and len(set(asked)) == len(asked)
+            return opening, set(asked) - opening
+
+    opening, chunks = run(first)
+    assert chunks and all("/v/c/" in path for path in chunks)
+    assert run(first, opening - first, chunks) == (opening, chunks)
 
 
 def test_the_command_listens_on_this_machine_for_this_machine(utm: Path) -> None:

@@ -14,7 +14,7 @@ from zstore.errors import NotFoundError, StoreError
 from zstore.jobs.record import find_unfinished
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.nodes.open import open as open_node
+from zstore.nodes.open import open_ahead
 from zstore.report.readers import Reader, judge_readers
 from zstore.report.summary import (
     Report,
@@ -41,7 +41,9 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
     it fails.
     """
     try:
-        node = open_node(path, mode="r")
+        with open_ahead(path) as node:
+            report = make_report(node)
+            readers = judge_readers(node, report)
     except NotFoundError as error:
         try:
             unfinished = find_unfinished(open_store(path, read_only=True), "")
@@ -51,10 +53,9 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
         if unfinished:
             raise SystemExit(1) from None
         raise
-    report = make_report(node)
     with_sizes = node.store.local_path() is not None if sizes is None else sizes
     if as_json:
-        say(True, _document(node, report, with_sizes), "")
+        say(True, _document(node, report, readers, with_sizes), "")
         if report.unfinished or report.unreadable:
             raise SystemExit(1)
         return
@@ -67,7 +68,6 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
     if report.geo is not None and report.geo.levels:
         show_table(_level_table(report))
     show_table(_array_table(report, with_sizes))
-    readers = judge_readers(node, report)
     if readers:
         show_table(_reader_table(readers))
     for finding in report.findings:
@@ -78,7 +78,9 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _document(node: Array | Group, report: Report, with_sizes: bool) -> dict[str, Any]:
+def _document(
+    node: Array | Group, report: Report, readers: Sequence[Reader], with_sizes: bool
+) -> dict[str, Any]:
     """All that the tables say, for JSON."""
     variables = report.geo.variables if report.geo is not None else {}
     arrays = {}
@@ -99,7 +101,7 @@ def _document(node: Array | Group, report: Report, with_sizes: bool) -> dict[str
         "facts": dict(list_facts(node, report)),
         "levels": [{"path": level.path, "shape": level.shape, "factors": level.factors} for level in levels],
         "arrays": arrays,
-        "readers": [asdict(reader) for reader in judge_readers(node, report)],
+        "readers": [asdict(reader) for reader in readers],
         "findings": [
             {"rule": f.rule, "severity": f.severity, "path": f.path, "message": f.message}
             for f in report.findings

@@ -149,7 +149,7 @@ class Crs:
 
     def is_same(self, other: Crs) -> bool:
         """Whether both mean the same coordinates; names and the order of the axes do not count."""
-        return self == other or _is_same(_pyproj_crs(self.wkt), _pyproj_crs(other.wkt))
+        return self == other or _is_same_wkt(self.wkt, other.wkt)
 
 
 def cf_number(name: str, value: Any) -> Any:
@@ -290,6 +290,11 @@ def _code(pyproj: ModuleType, found: Any) -> str | None:
         return None
     # A document may carry an id that its own parameters contradict: then the parameters are what it says.
     return code if _is_same(found, authority) else None
+
+
+@lru_cache(256)
+def _is_same_wkt(wkt: str, other: str) -> bool:
+    return _is_same(_pyproj_crs(wkt), _pyproj_crs(other))
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -7,6 +7,7 @@ convention is asked once about every node, in one order (`order_conventions`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,18 @@ from zstore.conventions.levels import (
     rank_level,
 )
 from zstore.conventions.model import Affine, GeoModel
-from zstore.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold, hold_group, plain_name
+from zstore.conventions.nodes import (
+    HeldArray,
+    HeldGroup,
+    HeldNode,
+    group_above,
+    hold,
+    hold_group,
+    hold_members,
+    note_values,
+    plain_name,
+    read_at_once,
+)
 from zstore.conventions.order import OWN, load_conventions
 from zstore.conventions.zarr_conventions import member_of
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
@@ -191,10 +203,29 @@ class Meaning:
             elif (pyramid := self.pyramid(held)) is not None:
                 return pyramid.reading
             else:
+                self._read_ahead([held])
                 geo, findings = self._read_dataset(held, None, None)
         except MetadataError as error:
             return Reading(None, root.findings, error)
         return self._finished(geo, root, findings)
+
+    def _read_ahead(self, nodes: Sequence[Any]) -> None:
+        """Read at once what conventions will ask for of these nodes, where that lies beyond a network.
+
+        They are asked twice: at first to hear which values they would read.
+        """
+        store = getattr(nodes[0].node, "store", None) if nodes else None
+        if store is None or store.request_count == 1:
+            return
+        hold_members([node for node in nodes if isinstance(node, HeldGroup)])
+        with note_values() as wanted, suppress(MetadataError):
+            for node in nodes:
+                arrays = self.roles(node).data.values() if isinstance(node, HeldGroup) else [node]
+                for array in arrays:
+                    if len(array.shape) > 1:
+                        for convention in self.conventions:
+                            _ask(convention, array)
+        read_at_once(list(wanted), store.request_count)
 
     def _finished(self, geo: GeoModel, root: Facts, findings: Sequence[Finding]) -> Reading:
         geo = replace(geo, stac=root.stac, plugins=tuple(self._plugins))
@@ -270,6 +301,7 @@ class Meaning:
 
     def _read_pyramid(self, group: HeldGroup) -> Pyramid:
         root, findings = self.said(group), list[Finding]()
+        self._read_ahead([level for entry in root.levels or () if (level := group.below(entry.path))])
         places = [(entry, self._read_level(group, entry, root, findings)) for entry in root.levels or ()]
         read = [(entry, level, level.geo) for entry, level in places if level.geo is not None]
         if not read:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, cast
 
 import numpy as np
 
 from zstore.base.once import once
 from zstore.conventions.base import GroupNode, is_array
-from zstore.errors import MetadataError, NotFoundError, StoreError
-from zstore.nodes.group import Group
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.nodes.group import Group, members_of
 from zstore.nodes.open import open as open_node
 from zstore.nodes.open import open_group
 
 # An array of more values is no coordinate, and is not read whole.
 MOST_VALUES = 1 << 24
+
+# The arrays whose values somebody asked for while none are to be read.
+_wanted: ContextVar[dict[HeldArray, None] | None] = ContextVar("wanted", default=None)
 
 
 class HeldNode:
@@ -89,6 +95,10 @@ class HeldArray(HeldNode):
                     f"array has the shape {self.shape}; expected {MOST_VALUES} values at most for all of it",
                     path=self.path,
                 )
+            wanted = _wanted.get()
+            if wanted is not None:
+                wanted[self] = None
+                raise MetadataError("values are not to be read yet", path=self.path)
             self._values = self._read(selection)
         return self._values
 
@@ -99,10 +109,13 @@ class HeldArray(HeldNode):
 class HeldGroup(HeldNode):
     """A group whose children are listed once."""
 
+    _members: Iterable[tuple[str, Any]] | None = None
+
     @once
     def children(self) -> Mapping[str, Any]:
         """The direct children by name, in the order of their names."""
-        found = sorted(self.node.members(), key=lambda member: member[0])
+        members = self.node.members() if self._members is None else self._members
+        found = sorted(members, key=lambda member: member[0])
         return {name: hold(child, self) for name, child in found}
 
     @once
@@ -140,6 +153,36 @@ def hold(node: Any, parent: HeldGroup | None = None) -> HeldArray | HeldGroup:
     if isinstance(node, HeldArray | HeldGroup):
         return node
     return HeldArray(node, parent) if is_array(node) else HeldGroup(cast("GroupNode", node), parent)
+
+
+def hold_members(groups: Iterable[HeldGroup]) -> None:
+    """Ask for the children of these groups of one store at once, where they lie beyond a network."""
+    asked = [group for group in groups if isinstance(group.node, Group)]
+    for group, members in zip(asked, members_of([group.node for group in asked]), strict=True):
+        group._members = members
+
+
+@contextmanager
+def note_values() -> Iterator[Mapping[HeldArray, None]]:
+    """The arrays all of whose values are asked for meanwhile, which are refused instead of read."""
+    wanted: dict[HeldArray, None] = {}
+    token = _wanted.set(wanted)
+    try:
+        yield wanted
+    finally:
+        _wanted.reset(token)
+
+
+def read_at_once(arrays: Sequence[HeldArray], request_count: int) -> None:
+    """Read all values of these arrays side by side; one that fails does so again when it is asked for."""
+
+    def read(array: HeldArray) -> None:
+        with suppress(ZstoreError):
+            array[...]
+
+    if arrays:
+        with ThreadPoolExecutor(min(request_count, len(arrays))) as pool:
+            list(pool.map(read, arrays))
 
 
 def hold_group(node: Any) -> HeldGroup | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from zstore.nodes.request import ArrayRequest
 from zstore.nodes.zarr_names import GroupNames
 from zstore.storage.base import Store, join_key
 
-__all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "make_hierarchy", "node"]
+__all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "make_hierarchy", "members_of", "node"]
 
 # (name, documents) of the children of a group.
 Stored = list[tuple[str, Documents]]
@@ -94,6 +94,22 @@ def make_hierarchy(
             for below, (path, model) in zip(nodes, models.items(), strict=True)
         ]
     )
+
+
+def members_of(groups: Sequence[Group]) -> list[tuple[tuple[str, Array | Group], ...] | None]:
+    """Of each of these groups of one store its members, all asked for at once; None where that gains nothing.
+
+    It is None too where a member cannot be read, which the group's own `members` tells.
+    """
+    found: list[tuple[tuple[str, Array | Group], ...] | None] = []
+    known = groups[0]._stored_below([(group.path, group) for group in groups]) if groups else {}
+    for group in groups:
+        stored = known.get(group.path)
+        try:
+            found.append(None if stored is None else tuple(group._walk("", 0, None, stored)))
+        except ZstoreError:
+            found.append(None)
+    return found
 
 
 class Tree:

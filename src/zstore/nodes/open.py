@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from zstore.engine.ahead import look_ahead
 from zstore.engine.documents import check_path, place, read_node
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -84,6 +85,22 @@ def open(
         if not _makes_array(options):
             return Group(at.store, at.path, create_group(at.store, at.path, **options).model, access)
         return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
+
+
+@contextmanager
+def open_ahead(
+    store: StoreLike, *, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[Array | Group]:
+    """The root of a store for reading, with what it holds as it was then, until the context ends.
+
+    That takes few rounds of requests, whatever is asked of groups and coordinates meanwhile.
+
+    Raises
+        As `open`.
+    """
+    opened = _open_store(store, "r", storage_options, False, "array or group")
+    with look_ahead(opened) as ahead:
+        yield open(ahead, mode="r")
 
 
 @advise_options
@@ -334,17 +351,23 @@ def _look(
     if mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
     path = check_path(path)
+    opened = _open_store(store, mode, storage_options, durable, what)
+    model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
+    if model is None and mode in ("r", "r+"):
+        raise _nothing(opened, path, zarr_format, what)
+    return _Found(opened, path, mode, model)
+
+
+def _open_store(
+    store: StoreLike, mode: Mode, storage_options: Mapping[str, Any] | None, durable: bool, what: str
+) -> Store:
     try:
-        opened = open_store(store, read_only=mode == "r", storage_options=storage_options, durable=durable)
+        return open_store(store, read_only=mode == "r", storage_options=storage_options, durable=durable)
     except StoreError as error:
         if error.errno != errno.ENOTDIR or mode in ("w", "w-"):
             raise
         message = f"no {what} there; expected a directory{say_file(error.path or '')}"
         raise NotFoundError(message, path=error.path) from error
-    model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
-    if model is None and mode in ("r", "r+"):
-        raise _nothing(opened, path, zarr_format, what)
-    return _Found(opened, path, mode, model)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 from zstore.conventions.base import Finding
 from zstore.conventions.geozarr import Limits, parse_limits, parse_tile_matrix_set
 from zstore.conventions.model import Affine
-from zstore.conventions.nodes import group_above
+from zstore.conventions.nodes import HeldGroup, group_above
 from zstore.conventions.zarr_conventions import parse_layout, parse_numbers
 from zstore.errors import MetadataError, NotFoundError, SelectionError
 from zstore.nodes.array import Array
@@ -179,14 +179,16 @@ def _grids(group: Group, place: str) -> dict[str, _Grid]:
     stated, findings = group.attrs.get("multiscales"), list[Finding]()
     if not isinstance(stated, Mapping) or "tile_matrix_set" not in stated:
         raise MetadataError("multiscales has no tile_matrix_set; expected one, to know tiles by", path=place)
-    entries, _ = parse_tile_matrix_set(stated, group, findings)
+    held = HeldGroup(group)
+    entries, _ = parse_tile_matrix_set(stated, held, findings)
     layout = parse_layout(stated["layout"], group.path, findings) if "layout" in stated else []
     affines = {entry.path: entry.affine for entry in layout}
     grids = {}
     for entry in entries:
-        node = group.get(entry.path)
-        if node is None or entry.tile_shape is None:
+        found = held.below(entry.path)
+        if found is None or entry.tile_shape is None:
             continue
+        node = found.node
         own = _stated_affine(node) or affines.get(entry.path)
         matrix_shape = None
         if entry.extent is not None:

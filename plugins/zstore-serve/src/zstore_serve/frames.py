@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +21,19 @@ from zstore.resampling.sample import reach_of, sample
 from zstore_serve.problems import Problem
 from zstore_serve.scenes import Band, Scene
 
-__all__ = ["SAMPLINGS", "Frame", "Part", "Pixels", "Plan", "pixel_matrices", "plan_frame", "read_band"]
+__all__ = [
+    "SAMPLINGS",
+    "Frame",
+    "Part",
+    "Pixels",
+    "Plan",
+    "pixel_matrices",
+    "plan_frame",
+    "read_band",
+    "together",
+]
+
+T = TypeVar("T")
 
 Items = np.ndarray[Any, np.dtype[Any]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -50,12 +64,16 @@ class Frame:
 
 @dataclass(frozen=True)
 class Part:
-    """A window of a level, and the places of the frame's pixels; None: pixel by pixel, from a corner."""
+    """A window of a level, and where in it the frame's pixels lie; None: pixel by pixel, from a corner.
+
+    inside  the pixels that lie on the level; None: all
+    """
 
     window: tuple[slice, slice]
     columns: Floats | None
     rows: Floats | None
     corner: tuple[int, int] = (0, 0)
+    inside: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,8 @@ def pixel_matrices(shape: tuple[int, int]) -> dict[str, TileMatrix]:
 
 def plan_frame(scene: Scene, frame: Frame, sampling: str, *, level: int | None = None) -> Plan:
     """How `frame` is made of the scene; no part where nothing of it lies there."""
-    chosen = _choose(scene, frame) if level is None else level
+    finest = _scale(scene, frame)
+    chosen = _choose(scene, finest) if level is None else level
     affine, shape = scene.affine(chosen), scene.levels[chosen].geo.shape
     is_same = scene.crs is None or (frame.crs is not None and frame.crs.is_same(scene.crs))
     straight = _aligned(affine, frame.affine) if is_same else None
@@ -109,32 +128,32 @@ def plan_frame(scene: Scene, frame: Frame, sampling: str, *, level: int | None =
         return Plan(chosen, frame.shape, (Part((sides[0], sides[1]), None, None, at),))
     transform = _transform(scene, frame, chosen)
     columns, rows = _places(scene, frame, chosen, transform)
-    scale = _scale(scene, frame, chosen)
+    scale = (finest[0] * scene.factors[chosen][0], finest[1] * scene.factors[chosen][1])
     parts = []
     for ours in _sides(transform, columns):
         x, y = (columns, rows) if ours is None else (np.where(ours, columns, np.nan), rows)
-        window = _window(x, y, shape, sampling, scale)
-        if window is not None:
-            parts.append(Part(window, x, y))
+        inside = _inside(x, y, shape)
+        if inside is None or inside.any():
+            window = _window(x, y, inside, shape, sampling, scale)
+            parts.append(Part(window, x - window[1].start, y - window[0].start, inside=inside))
     return Plan(chosen, frame.shape, parts, scale)
 
 
-def _choose(scene: Scene, frame: Frame) -> int:
-    """The coarsest level whose cells are hardly larger than the frame's pixels."""
-    y, x = _scale(scene, frame, 0)
-    pixels = math.sqrt(y * x)
+def _choose(scene: Scene, finest: tuple[float, float]) -> int:
+    """The coarsest level whose cells are hardly larger than pixels, of which a finest cell is so many."""
+    pixels = math.sqrt(finest[0] * finest[1])
     fitting = [
         n for n, (down, right) in enumerate(scene.factors) if pixels * math.sqrt(down * right) <= FINE_ENOUGH
     ]
     return max(fitting, key=lambda n: scene.factors[n], default=0)
 
 
-def _scale(scene: Scene, frame: Frame, level: int) -> tuple[float, float]:
-    """(y, x) pixels of the frame per cell of a level, around the frame's middle."""
+def _scale(scene: Scene, frame: Frame) -> tuple[float, float]:
+    """(y, x) pixels of the frame per cell of the finest level, around the frame's middle."""
     if scene.crs is None:
-        cell, pixel = scene.affine(level).cell, frame.affine.cell
+        cell, pixel = scene.affine(0).cell, frame.affine.cell
         return cell[0] / pixel[0], cell[1] / pixel[1]
-    transform = _transform(scene, frame, level)
+    transform = _transform(scene, frame, 0)
     assert transform is not None
     # Several places: one of them may lie where the globe is cut open, or nowhere.
     rows, columns = (np.array([1, 3, 5]) * size / 6 for size in frame.shape)
@@ -144,11 +163,8 @@ def _scale(scene: Scene, frame: Frame, level: int) -> tuple[float, float]:
     (west, east, up, below), (left, other, over, under) = right.reshape(4, -1), down.reshape(4, -1)
     with np.errstate(all="ignore"):
         spans = (np.hypot(below - up, under - over), np.hypot(east - west, other - left))
-    found = [span[np.isfinite(span) & (span > 0)] for span in spans]
-    return (
-        1 / float(np.median(found[0])) if found[0].size else 1.0,
-        1 / float(np.median(found[1])) if found[1].size else 1.0,
-    )
+    y, x = ([span for span in part.tolist() if 0 < span < math.inf] for part in spans)
+    return 1 / median(y) if y else 1.0, 1 / median(x) if x else 1.0
 
 
 def _transform(scene: Scene, frame: Frame, level: int) -> GridTransform | None:
@@ -201,22 +217,43 @@ def _aligned(own: Affine, wanted: Affine) -> tuple[int, int] | None:
     return round(row), round(column)
 
 
-def _window(
-    columns: Floats, rows: Floats, shape: tuple[int, int], sampling: str, scale: tuple[float, float]
-) -> tuple[slice, slice] | None:
-    """(y, x) of the level that pixels at those places are made of; None where nothing of it lies."""
+def _inside(columns: Floats, rows: Floats, shape: tuple[int, int]) -> Mask | None:
+    """The places that lie on a level of that shape; None where all do."""
     height, width = shape
-    with np.errstate(invalid="ignore"):
-        inside = (columns >= 0) & (columns <= width) & (rows >= 0) & (rows <= height)
-    if not inside.any():
+    # Where one is NaN, so are these, and less than nothing.
+    if columns.min() >= 0 and columns.max() < width and rows.min() >= 0 and rows.max() < height:
         return None
+    with np.errstate(invalid="ignore"):
+        return (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+
+
+def _window(
+    columns: Floats,
+    rows: Floats,
+    inside: Mask | None,
+    shape: tuple[int, int],
+    sampling: str,
+    scale: tuple[float, float],
+) -> tuple[slice, slice]:
+    """(y, x) of the level that pixels at those places are made of."""
     sides = []
-    for places, size, ratio in ((rows, height, scale[0]), (columns, width, scale[1])):
-        found = places[inside]
+    for places, size, ratio in ((rows, shape[0], scale[0]), (columns, shape[1], scale[1])):
+        found = places if inside is None else places[inside]
         reach = 0 if sampling == "nearest" else reach_of(sampling, ratio)
-        low, high = int(found.min()), int(found.max()) + 1
-        sides.append(slice(max(0, min(low, size - 1) - reach), min(size, high + reach)))
+        sides.append(slice(max(0, int(found.min()) - reach), min(size, int(found.max()) + 1 + reach)))
     return sides[0], sides[1]
+
+
+async def together(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The answers to all, awaited at once; where one fails, the others are given up."""
+    if len(asked) == 1:
+        return [await asked[0]]
+    tasks = [asyncio.ensure_future(one) for one in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: Plan, sampling: str) -> Pixels:
@@ -228,38 +265,39 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
     nodata = variable.nodata
     dtype = dataset.arrays[band.array].dtype.newbyteorder("=")
     is_masked = scene.mask is not None and scene.mask != band.array and scene.mask in dataset.arrays
-    mask = Band(str(scene.mask), str(scene.mask)) if is_masked and plan.parts else None
+    read = [_read(scene, dataset, band, chosen, part.window) for part in plan.parts]
+    if is_masked:
+        mask = Band(str(scene.mask), str(scene.mask))
+        read += [_read(scene, dataset, mask, {}, part.window) for part in plan.parts]
+    held = await together(read)
     made = np.zeros(plan.shape, dtype)
     valid = np.zeros(plan.shape, bool)
-    for part in plan.parts:
-        cells = await _read(scene, dataset, band, chosen, part.window)
+    for number, part in enumerate(plan.parts):
+        cells, shown = held[number], held[len(plan.parts) + number] != 0 if is_masked else None
         if part.columns is None or part.rows is None:
             rows, columns = (
                 slice(at, at + length) for at, length in zip(part.corner, cells.shape, strict=True)
             )
             made[rows, columns] = cells
-            valid[rows, columns] = True
+            valid[rows, columns] = True if shown is None else shown
             continue
-        columns, rows = part.columns - part.window[1].start, part.rows - part.window[0].start
-        if mask is None or sampling == "nearest" or cells.dtype.kind == "b":
-            found = _sample(cells, columns, rows, sampling, nodata, plan.scale)
+        places = part.columns, part.rows
+        if shown is None or sampling == "nearest" or cells.dtype.kind == "b":
+            found = _sample(cells, *places, sampling, nodata, plan.scale)
         else:
-            shown = await _read(scene, dataset, mask, {}, part.window) != 0
-            found = _sample_shown(cells, shown, columns, rows, sampling, nodata, plan.scale)
-        height, width = dataset.geo.shape
-        with np.errstate(invalid="ignore"):
-            inside = (part.columns >= 0) & (part.columns < width) & (part.rows >= 0) & (part.rows < height)
+            found = _sample_shown(cells, shown, *places, sampling, nodata, plan.scale)
+        inside = np.ones(plan.shape, bool) if part.inside is None else part.inside.copy()
         if len(plan.parts) == 1:
-            made, valid = found, inside
+            made = found
         else:
             np.copyto(made, found, where=inside)
-            valid |= inside
+        if shown is not None:
+            inside &= _sample(shown, *places, "nearest", None, plan.scale)
+        valid |= inside
     if made.dtype.kind == "f":
         valid &= np.isfinite(made)
     if nodata is not None and nodata == nodata:
         valid &= made != nodata
-    if mask is not None:
-        valid &= (await read_band(replace(scene, mask=None), mask, {}, plan, "nearest")).values != 0
     return Pixels(made, valid)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from zstore.pyramid.boxes import Items
 from zstore_serve import drawing
-from zstore_serve.frames import Frame, Pixels, Plan, plan_frame, read_band
+from zstore_serve.frames import Frame, Pixels, Plan, plan_frame, read_band, together
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Layer, Style
 from zstore_serve.scenes import Band, Scene
@@ -59,11 +59,16 @@ class Maker:
         plan = plan_frame(scene, frame.padded(rim) if rim else frame, layer.sampling)
         if not plan.parts:
             return _nothing(frame.shape, format), None
-        measured = await self.measure(scene, layer, plan)
         categories = self.categories_of(scene, layer, style)
         limits: Sequence[tuple[float, float]] = style.limits or ()
         if style.algorithm is None and not categories and style.limits is None:
-            limits = await self.limits_of(scene, layer, style)
+            asked: list[Coroutine[Any, Any, Any]] = [
+                self.measure(scene, layer, plan),
+                self.limits_of(scene, layer, style),
+            ]
+            measured, limits = await together(asked)
+        else:
+            measured = await self.measure(scene, layer, plan)
 
         def make() -> bytes:
             pairs = [*measured.values()]
@@ -119,7 +124,7 @@ class Maker:
                 "what has no coarser levels; `zstore pyramid` makes them",
             )
         read = [read_band(scene, band, layer.chosen, plan, layer.sampling) for band in layer.bands.values()]
-        pixels = [await read[0]] if len(read) == 1 else await asyncio.gather(*read)
+        pixels = await together(read)
         found = {
             name: meant(scene, band, one)
             for (name, band), one in zip(layer.bands.items(), pixels, strict=True)

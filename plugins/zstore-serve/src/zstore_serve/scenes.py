@@ -16,6 +16,7 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.decoding import decode
 from zstore.conventions.model import Affine, Variable
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
+from zstore.nodes.open import open_ahead
 from zstore.pyramid.dataset import Dataset, open_levels
 from zstore.pyramid.masks import find_mask
 from zstore_serve.problems import Problem
@@ -197,16 +198,21 @@ def open_scenes(sources: Iterable[Any], storage_options: Mapping[str, Any] | Non
     """
     scenes: dict[str, Scene] = {}
     for source in sources:
-        node: Any = source
-        if not isinstance(source, zstore.Array | zstore.Group):
-            node = zstore.open(source, mode="r", storage_options=storage_options)
-        found = list(_find(node, DEPTH))
-        if not found:
-            raise MetadataError("there is no grid of two dimensions here or below", path=node.store.url)
-        for owner, levels in found[: MOST_SCENES - len(scenes)]:
-            scene = _scene(owner, levels, scenes)
-            scenes[scene.id] = scene
+        if isinstance(source, zstore.Array | zstore.Group):
+            _add(source, scenes)
+            continue
+        with open_ahead(source, storage_options=storage_options) as node:
+            _add(node, scenes)
     return scenes
+
+
+def _add(node: Any, scenes: dict[str, Scene]) -> None:
+    found = list(_find(node, DEPTH))
+    if not found:
+        raise MetadataError("there is no grid of two dimensions here or below", path=node.store.url)
+    for owner, levels in found[: MOST_SCENES - len(scenes)]:
+        scene = _scene(owner, levels, scenes)
+        scenes[scene.id] = scene
 
 
 def _find(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]]:
