@@ -416,6 +416,29 @@ def test_levels_and_requests_are_shown_on_demand(browser: Browser, address: str,
     browser.picture(kept)
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_what_a_band_is_stands_beside_it(
+    browser: Browser, address: str, tmp_path: Path, kept: Path, is_empty: bool
+) -> None:
+    """One moment has no slider, one layer no choice; where all is nodata, the page says so."""
+    values = np.full((1, 60, 80), np.nan if is_empty else 280.0, "f4")
+    values[0, :, :40] -= 5
+    affine = Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0)
+    said = {"long_name": "air temperature", "units": "K"}
+    georeferenced(tmp_path / "one.zarr", values, "EPSG:32632", affine, ("time", "y", "x"), **said)
+    group = zstore.open_group(tmp_path / "one.zarr", mode="a")
+    group.attrs["title"] = "One moment"
+    units = {"units": "hours since 2020-01-01", "standard_name": "time"}
+    group.create_array("time", data=np.array([6]), dimension_names=("time",), attributes=units)
+    with serving(tmp_path / "one.zarr") as own:
+        browser.open(own)
+        shown = browser.run("[at('title'), at('about'), at('dimensions')].map(e => e.innerText.trim())")
+        browser.picture(kept)
+        assert browser.run("at('scene').parentElement.hidden && !at('dimensions').querySelector('input')")
+    kind = "air temperature, K" + (", no values here" if is_empty else "")
+    assert shown[:2] == ["One moment", kind] and shown[2].split() == ["time", "2020-01-01T06:00"]
+
+
 def test_a_dimension_plays_until_it_is_stopped(browser: Browser, address: str) -> None:
     browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
     browser.run("document.querySelector('#dimensions button').focus()")

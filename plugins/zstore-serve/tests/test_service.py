@@ -587,6 +587,50 @@ def test_grids_below_a_group_are_served_by_name(tmp_path: Path, noise: np.ndarra
     assert [one["id"] for one in found] == ["a", "b"]
 
 
+def test_grids_with_a_place_come_first_and_are_called_by_their_path(
+    tmp_path: Path, noise: np.ndarray
+) -> None:
+    affine = Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0)
+    write(tmp_path / "all.zarr" / "angles", noise, None, None)
+    write(tmp_path / "all.zarr" / "measured" / "red", noise, "EPSG:32632", affine)
+    for path in ("", "measured"):
+        zstore.create_group(tmp_path / "all.zarr" / path)
+    found = get(router(tmp_path / "all.zarr"), "/collections").document["collections"]
+    assert [(one["id"], one["title"]) for one in found] == [("red", "measured/red"), ("angles", "angles")]
+
+
+@pytest.mark.parametrize(
+    ("names", "dtype", "expected"),
+    [
+        (("Band1", "Band2", "Band3"), "u1", ["Band1", "Band2", "Band3"]),
+        (("Band1", "Band2", "Band3"), "u2", []),
+        (("a", "b", "c"), "u1", []),
+        (("band",), "u1", ["band:1", "band:2", "band:3"]),
+    ],
+)
+def test_three_numbered_bands_of_bytes_are_a_picture(
+    names: tuple[str, ...], dtype: str, expected: list[str]
+) -> None:
+    store = MemoryStore()
+    group = zstore.create_group(store)
+    shape, dims = ((3, 8, 8), ("c", "y", "x")) if len(names) == 1 else ((8, 8), ("y", "x"))
+    for name in names:
+        group.create_array(name, data=np.ones(shape, dtype), dimension_names=dims)
+    if len(names) == 1:  # labels that say nothing are no names
+        group.create_array("c", data=np.array(["", "", ""]), dimension_names=("c",))
+    assert get(router(store), "/collections/data").document["colours"] == expected
+
+
+def test_moments_are_written_alike() -> None:
+    store = MemoryStore()
+    group = zstore.create_group(store)
+    group.create_array("v", data=np.ones((3, 4, 4)), dimension_names=("time", "y", "x"))
+    units = {"units": "hours since 2020-01-01"}
+    group.create_array("time", data=np.array([0, 6, 24]), dimension_names=("time",), attributes=units)
+    (axis,) = get(router(store), "/collections/data").document["dimensions"]
+    assert axis["labels"] == ["2020-01-01T00:00", "2020-01-01T06:00", "2020-01-02T00:00"]
+
+
 def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path) -> None:
     from zstore_serve import pictures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,9 +30,11 @@ LONGITUDES = Crs.from_user("OGC:CRS84")
 # Dimensions whose items are bands of their own; all others are chosen from by a parameter.
 BAND_DIMENSIONS = frozenset(("band", "bands", "c", "channel", "channels", "wavelength"))
 MOST_BANDS = 256
+NUMBERED = re.compile(r"(?:.*:|[Bb]and[ _-]?|[Bb])([123])")
 # How far down a hierarchy grids are looked for, and how many are served.
 DEPTH = 3
 MOST_SCENES = 64
+LONGEST_TITLE = 120
 TIME_NAMES = frozenset(("time", "t"))
 # What lies in an exported site beside the folders of scenes; no scene has such an id.
 SITE_FILES = ("tilejson.json", "index.html", "ol.js", "ol.css")
@@ -210,8 +213,12 @@ def _add(node: Any, scenes: dict[str, Scene]) -> None:
     found = list(_find(node, DEPTH))
     if not found:
         raise MetadataError("there is no grid of two dimensions here or below", path=node.store.url)
+    # What has a place on the ground is what most come for.
+    found.sort(key=lambda pair: None in (pair[1][0].geo.crs, pair[1][0].geo.affine))
     for owner, levels in found[: MOST_SCENES - len(scenes)]:
         scene = _scene(owner, levels, scenes)
+        if len(found) > 1:
+            scene = replace(scene, title=owner.path[len(node.path) :].strip("/") or scene.title)
         scenes[scene.id] = scene
 
 
@@ -275,10 +282,11 @@ def _scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> 
         url = url.partition("?")[0].partition("#")[0]
     place = f"{url.rstrip('/')}/{path}".rstrip("/")
     is_nameless = place.startswith("memory://")
-    title = "data" if is_nameless else place.rpartition("/")[2] or "data"
-    word = (
-        "".join(c if (c.isalnum() and c.isascii()) or c in "-_." else "-" for c in title).strip(".") or "data"
-    )
+    called = "data" if is_nameless else place.rpartition("/")[2] or "data"
+    said = node.attrs.get("title")
+    title = said.strip()[:LONGEST_TITLE] if isinstance(said, str) and said.strip() else called
+    word = "".join(c if (c.isalnum() and c.isascii()) or c in "-_." else "-" for c in called).strip(".")
+    word = word or "data"
     count, name = 2, word
     while name in known or name in SITE_FILES:
         name, count = f"{word}-{count}", count + 1
@@ -297,7 +305,7 @@ def _scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> 
         stated = finest.geo.variables[array_name].bands
         split = next((d for d, n in others if d.lower() in BAND_DIMENSIONS and 1 < n <= MOST_BANDS), None)
         if split is None:
-            key = title if is_image else array_name
+            key = called if is_image else array_name
             bands[key] = Band(key, array_name)
             continue
         size = dict(others)[split]
@@ -305,7 +313,8 @@ def _scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> 
             said = channels[number] if len(channels) == size else None
             own = stated[number].name if len(stated) == size else said
             labels = axes[split].labels
-            label = own or (labels[number] if len(labels) == size else f"{number + 1}")
+            is_telling = len(set(labels)) == size and all(labels)
+            label = own or (labels[number] if is_telling else f"{number + 1}")
             key = label if own and own not in bands else f"{split if is_image else array_name}:{label}"
             bands[key] = Band(key, array_name, {split: number})
     if not bands:
@@ -337,7 +346,7 @@ def _factors(levels: Sequence[Dataset]) -> list[tuple[float, float]]:
 
 
 def _colours(finest: Dataset, bands: Mapping[str, Band]) -> tuple[str, ...]:
-    """The bands that say they are red, green and blue; () where three do not."""
+    """The bands that are red, green and blue, as they say, or three of bytes that are numbered; else ()."""
     found = []
     for colour in ("red", "green", "blue"):
         for name, band in bands.items():
@@ -347,7 +356,13 @@ def _colours(finest: Dataset, bands: Mapping[str, Band]) -> tuple[str, ...]:
             if colour in (said, name.lower(), variable.attributes.get("color_interpretation")):
                 found.append(name)
                 break
-    return tuple(found) if len(found) == 3 else ()
+    if len(found) == 3:
+        return tuple(found)
+    # Three bands of bytes that say nothing are a picture, as GDAL writes them.
+    arrays = {band.array for band in bands.values()}
+    is_bytes = all(finest.arrays[name].dtype == np.uint8 for name in arrays)
+    numbers = [number[1] for name in bands if (number := NUMBERED.fullmatch(name))]
+    return tuple(bands) if is_bytes and len(bands) == 3 and numbers == ["1", "2", "3"] else ()
 
 
 def _axis(finest: Dataset, name: str, size: int) -> Axis:
@@ -374,5 +389,8 @@ def _axis(finest: Dataset, name: str, size: int) -> Axis:
 def _dates(axis: TimeAxis) -> tuple[str, ...]:
     dates = axis.dates()
     if dates.dtype.kind == "M":
-        return tuple(np.datetime_as_string(dates, unit="auto").tolist())
+        units = ("D", "m", "s", "ms", "us", "ns")
+        known = dates[~np.isnat(dates)]
+        unit = next((unit for unit in units if (known.astype(f"M8[{unit}]") == known).all()), "auto")
+        return tuple(np.datetime_as_string(dates, unit=unit, casting="unsafe").tolist())
     return tuple("" if date is None else date.isoformat() for date in dates.tolist())
