@@ -108,6 +108,9 @@ def test_levels_are_asked_for_together_where_one_listing_does_not_name_all(
     server.expect(*levels, documents, coordinates)
     with open_ahead(URL) as node:
         assert len(open_levels(node)) == 3
+        asked = len(server.requests)
+        assert sorted(node.keys()) == ["0", "1", "2"]
+        assert len(server.requests) == asked
     assert server.late == []
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from zstore.base.byterange import ByteRange
 from zstore.engine.documents import METADATA_NAMES, V1_KEYS
@@ -29,10 +30,13 @@ class AheadStore(PrefixStore):
         super().__init__(store, "", read_only=True)
         self._values: dict[str, bytes | memoryview] = {}
         self._keys: frozenset[str] | None = None
+        self._names: dict[str, Names] = {}
+        # By prefix and choices; None: nothing is known any more.
+        self._found: dict[tuple[str, Any], dict[str, bytes | memoryview]] | None = {}
 
     def forget(self) -> None:
         """Ask the store for everything from now on."""
-        self._values, self._keys = {}, None
+        self._values, self._keys, self._names, self._found = {}, None, {}, None
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         """The value, or those bytes of it, as they are known."""
@@ -57,15 +61,29 @@ class AheadStore(PrefixStore):
         return parts
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As of every store."""
-        return (
-            Store.get_first(self, prefixes, choices)
-            if self._values
-            else self.store.get_first(prefixes, choices)
-        )
+        """As of every store; what was asked for before is known."""
+        if self._found is None:
+            return self.store.get_first(prefixes, choices)
+        found, kind = self._found, tuple(map(tuple, choices))
+        asked = [prefix for prefix in prefixes if (prefix, kind) not in found]
+        if asked:
+            answers = (
+                Store.get_first(self, asked, choices)
+                if self._values
+                else self.store.get_first(asked, choices)
+            )
+            found.update(zip(((prefix, kind) for prefix in asked), answers, strict=True))
+        return [dict(found[prefix, kind]) for prefix in prefixes]
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`."""
+        """The sorted names right below `prefix`; what was asked for before is known."""
+        if self._found is None:
+            return self.store.list_children(prefix)
+        if prefix not in self._names:
+            self._names[prefix] = self._children(prefix)
+        return list(self._names[prefix])
+
+    def _children(self, prefix: str) -> Names:
         if self._keys is None:
             return self.store.list_children(prefix)
         above = f"{prefix}/" if prefix else ""

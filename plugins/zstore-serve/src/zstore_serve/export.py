@@ -31,7 +31,7 @@ from zstore_serve.pictures import Maker, Settings, settle
 from zstore_serve.problems import Problem
 from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, Layer, Style, parse_layer, parse_style
 from zstore_serve.scenes import SITE_FILES, Scene, open_scenes
-from zstore_serve.tilings import PIXELS, WEB, describe_tiles, matrices_of, tile_frame, tile_ranges, zooms
+from zstore_serve.tilings import WEB, describe_tiles, matrices_of, own_set, tile_frame, tile_ranges, zooms
 from zstore_serve.vendored import vendor
 
 __all__ = ["export", "export_site"]
@@ -213,7 +213,7 @@ def export_site(
 
 def _part(scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | None, query: str) -> Part:
     """What is asked for, with the limits of the values settled."""
-    name = tms or (WEB if scene.longitudes() else PIXELS)
+    name = tms or own_set(scene)
     try:
         known = [int(z) for z in matrices_of(scene, name)]
         least, most = zooms(scene, name) if span is None else span

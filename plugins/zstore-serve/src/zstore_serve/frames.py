@@ -27,6 +27,7 @@ __all__ = [
     "Part",
     "Pixels",
     "Plan",
+    "one_cell",
     "pixel_matrices",
     "plan_frame",
     "read_band",
@@ -137,6 +138,11 @@ def plan_frame(scene: Scene, frame: Frame, sampling: str, *, level: int | None =
             window = _window(x, y, inside, shape, sampling, scale)
             parts.append(Part(window, x - window[1].start, y - window[0].start, inside=inside))
     return Plan(chosen, frame.shape, parts, scale)
+
+
+def one_cell(row: int, column: int) -> Plan:
+    """How a single cell of the finest level is made."""
+    return Plan(0, (1, 1), (Part((slice(row, row + 1), slice(column, column + 1)), None, None),))
 
 
 def _choose(scene: Scene, finest: tuple[float, float]) -> int:

@@ -31,7 +31,7 @@ from rio_tiler.models import BandStatistics, ImageData, Info, PointData
 
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
-from zstore_serve.frames import SAMPLINGS, Frame, Part, Plan, plan_frame
+from zstore_serve.frames import SAMPLINGS, Frame, Plan, one_cell, plan_frame
 from zstore_serve.pictures import Maker, Settings, settle
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Asked, Layer, choose_items
@@ -39,7 +39,6 @@ from zstore_serve.scenes import Scene, open_scenes
 
 __all__ = ["Reader"]
 
-TILE_SIZE = 256
 PART_SIZE = 1024
 
 
@@ -206,8 +205,7 @@ class Reader(BaseReader):
         if not (0 <= column < (self.width or 0) and 0 <= row < (self.height or 0)):
             raise PointOutsideBounds("Point is outside dataset bounds")
         at = (rows.start + int(row), columns.start + int(column))
-        plan = Plan(0, (1, 1), (Part((slice(at[0], at[0] + 1), slice(at[1], at[1] + 1)), None, None),))
-        values, names = self._measure(plan, indexes, "nearest")
+        values, names = self._measure(one_cell(*at), indexes, "nearest")
         found = PointData(
             values[:, 0, 0], band_names=[f"b{n + 1}" for n in range(len(names))], band_descriptions=names,
             coordinates=(lon, lat), crs=coord_crs, pixel_location=(column, row),

@@ -35,7 +35,6 @@ NUMBERED = re.compile(r"(?:.*:|[Bb]and[ _-]?|[Bb])([123])")
 DEPTH = 3
 MOST_SCENES = 64
 LONGEST_TITLE = 120
-TIME_NAMES = frozenset(("time", "t"))
 # What lies in an exported site beside the folders of scenes; no scene has such an id.
 SITE_FILES = ("tilejson.json", "index.html", "ol.js", "ol.css")
 
@@ -117,6 +116,11 @@ class Scene:
     def shape(self) -> tuple[int, int]:
         """(rows, columns) of the finest level."""
         return self.finest.geo.shape
+
+    @property
+    def crs_name(self) -> str | None:
+        """The code of the CRS, else its WKT."""
+        return None if self.crs is None else self.crs.code or self.crs.wkt
 
     def variable(self, band: Band) -> Variable:
         """What the values of a band mean."""

@@ -27,16 +27,16 @@ from starlette.types import Receive, Scope, Send
 from zstore.conventions.model import Affine
 from zstore.pyramid.boxes import Items
 from zstore_serve import drawing
-from zstore_serve.frames import Frame, Part, Pixels, Plan, plan_frame
+from zstore_serve.frames import Frame, Pixels, one_cell, plan_frame
 from zstore_serve.pictures import STATISTICS_SIZE, Maker, Settings, meant
 from zstore_serve.problems import Problem
 from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, parse_layer, parse_style
 from zstore_serve.scenes import LONGITUDES, Scene, open_scenes
 from zstore_serve.tilings import (
     PIXELS,
-    WEB,
     describe_tiles,
     matrices_of,
+    own_set,
     set_names,
     tile_frame,
     tile_set,
@@ -257,8 +257,7 @@ class Service:
         box = scene.longitudes()
         about: dict[str, Any] = {
             "id": scene.id, "title": scene.title, "dataType": "map",
-            "crs": None if scene.crs is None else scene.crs.code or scene.crs.wkt,
-            "bounds": scene.bounds(), "tiles": WEB if box else PIXELS,
+            "crs": scene.crs_name, "bounds": scene.bounds(), "tiles": own_set(scene),
             "links": [
                 {"rel": "self", "href": base},
                 {"rel": "http://www.opengis.net/def/rel/ogc/1.0/tilesets-map", "href": f"{base}/map/tiles"},
@@ -272,15 +271,14 @@ class Service:
     async def bounds(self, request: Request) -> Response:
         """Where a scene lies, in its own CRS and in degrees."""
         scene = self._scene(request)
-        code = None if scene.crs is None else scene.crs.code or scene.crs.wkt
-        return self._json(request, {"bounds": scene.bounds(), "crs": code, "bbox": scene.longitudes()})
+        box = scene.longitudes()
+        return self._json(request, {"bounds": scene.bounds(), "crs": scene.crs_name, "bbox": box})
 
     async def tilejson(self, request: Request) -> Response:
         """What map clients need to know of a scene's tiles; the query goes on to them."""
-        scene = self._scene(request)
-        asked = Asked(request.query_params.multi_items())
+        scene, asked = self._asked(request)
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("tms",))
-        name = asked.text("tms") or (WEB if scene.longitudes() else PIXELS)
+        name = asked.text("tms") or own_set(scene)
         query = str(request.url.query)
         url = f"{_base(request)}/collections/{scene.id}/tiles/{name}/{{z}}/{{x}}/{{y}}.png"
         return self._json(request, describe_tiles(scene, name, f"{url}?{query}" if query else url))
@@ -324,18 +322,18 @@ class Service:
 
     async def point(self, request: Request) -> Response:
         """The values at a place, given in degrees, or as x and y in the scene's own CRS (or its pixels)."""
-        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        scene, asked = self._asked(request)
         asked.check(LAYER_WORDS, scene.axes, ("lon", "lat", "x", "y"))
         row, column = _cell(scene, asked)
         layer = parse_layer(scene, asked)
-        plan = _one_cell(row, column)
+        plan = one_cell(row, column)
         measured = await self.maker.measure(scene, layer, plan)
         values = {name: _plain(v[0, 0].item()) if ok[0, 0] else None for name, (v, ok) in measured.items()}
         return self._json(request, {"values": values, "row": row, "column": column})
 
     async def series(self, request: Request) -> Response:
         """The values at a place along a dimension: time, or the one that `along` names."""
-        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        scene, asked = self._asked(request)
         asked.check(("bands",), scene.axes, ("lon", "lat", "x", "y", "along"))
         row, column = _cell(scene, asked)
         layer = parse_layer(scene, asked)
@@ -373,7 +371,7 @@ class Service:
 
     async def statistics(self, request: Request) -> Response:
         """Least, greatest, mean and more of each band in a window, of the level that `size` pixels need."""
-        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        scene, asked = self._asked(request)
         asked.check(LAYER_WORDS, scene.axes, ("bbox", "size"))
         layer = parse_layer(scene, asked)
         size = asked.whole("size", 1, STATISTICS_SIZE, 512)
@@ -399,14 +397,14 @@ class Service:
 
     async def preview(self, request: Request) -> Response:
         """All of a scene in one picture, on its own grid, north up."""
-        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        scene, asked = self._asked(request)
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("size",))
         frame = whole_frame(scene, asked.whole("size", 1, self.settings.size, 1024))
         return await self._picture(request, scene, asked, frame, request.path_params["format"])
 
     async def tile(self, request: Request) -> Response:
         """A tile of a tile matrix set."""
-        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        scene, asked = self._asked(request)
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("size", "f", "tms"))
         path = request.path_params
         return await self._tile(request, scene, asked, path, path.get("format") or asked.text("f", "png"))
@@ -425,7 +423,7 @@ class Service:
 
     async def window(self, request: Request) -> Response:
         """The window that `bbox` says: on the scene's own grid; with `size`, in degrees and so long."""
-        scene, asked = self._scene(request), Asked(request.query_params.multi_items())
+        scene, asked = self._asked(request)
         asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes, ("bbox", "size"))
         if "bbox" not in asked:
             raise Problem(400, "bbox is missing; expected west, south, east, north")
@@ -484,6 +482,9 @@ class Service:
 
     def _scene(self, request: Request) -> Scene:
         return self._scene_of(request.path_params["scene"])
+
+    def _asked(self, request: Request) -> tuple[Scene, Asked]:
+        return self._scene(request), Asked(request.query_params.multi_items())
 
     def _scene_of(self, name: str) -> Scene:
         if name not in self.scenes:
@@ -640,10 +641,6 @@ def _cell(scene: Scene, asked: Asked) -> tuple[int, int]:
         raise Problem(404, "the place lies outside of the collection")
     # On the last edge, which may be a pole, is in the last cell.
     return min(int(row), scene.shape[0] - 1), min(int(column), scene.shape[1] - 1)
-
-
-def _one_cell(row: int, column: int) -> Plan:
-    return Plan(0, (1, 1), (Part((slice(row, row + 1), slice(column, column + 1)), None, None),))
 
 
 def _histogram(seen: Floats) -> list[list[Any]] | None:

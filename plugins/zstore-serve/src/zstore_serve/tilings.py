@@ -22,6 +22,7 @@ __all__ = [
     "crs_of",
     "describe_tiles",
     "matrices_of",
+    "own_set",
     "set_names",
     "tile_frame",
     "tile_ranges",
@@ -49,6 +50,11 @@ def matrices_of(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
         raise Problem(404, f"this collection has no place on the ground; its tiles come in {PIXELS!r}")
     found: Mapping[str, TileMatrix] = tile_set(name).tile_matrices
     return found
+
+
+def own_set(scene: Scene) -> str:
+    """The set in which a scene comes where nobody asks for another."""
+    return WEB if scene.longitudes() else PIXELS
 
 
 @lru_cache(1)
