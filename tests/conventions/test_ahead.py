@@ -17,6 +17,7 @@ from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.write import render_geo
 from zstore.nodes.open import open_ahead
 from zstore.pyramid.dataset import open_levels
+from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
 
@@ -79,7 +80,7 @@ def test_a_pyramid_is_opened_in_two_rounds_without_consolidated_metadata(
 ) -> None:
     needed = fill(server, tmp_path, zarr_format, is_consolidated=False)
     server.expect(FIRST, needed - FIRST)
-    with open_ahead(URL) as node:
+    with open_ahead(open_store(URL)) as node:
         levels = open_levels(node)
     assert [level.geo.shape for level in levels] == [(64, 48), (32, 24), (16, 12)]
     assert server.late == []
