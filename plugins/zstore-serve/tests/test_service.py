@@ -778,8 +778,14 @@ def test_what_fails_gives_up_what_was_asked_beside_it(monkeypatch: pytest.Monkey
     for name in "abc":
         group.create_array(name, data=np.ones((4, 4), "u1"), dimension_names=("y", "x"))
     monkeypatch.setattr(pictures, "read_band", read)
-    answer = ask(router(store), "/collections/data/preview.png?bands=a,b,c&rescale=0,1")
-    assert answer.status == 500 and sorted(ended) == ["b", "c"]
+    application = router(store)
+
+    async def call() -> tuple[int, list[str]]:
+        answer = await ask_async(application, "/collections/data/preview.png?bands=a,b,c&rescale=0,1")
+        await asyncio.sleep(0)
+        return answer.status, sorted(ended)
+
+    assert asyncio.run(call()) == (500, ["b", "c"])
 
 
 BUCKET = Path(__file__).parents[3] / "tests" / "storage" / "bucket_server.py"
