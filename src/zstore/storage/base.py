@@ -510,10 +510,6 @@ class PrefixStore(Store):
         skip = len(self.prefix) + 1 if self.prefix else 0
         return (entry._replace(key=entry.key[skip:]) for entry in entries)
 
-    def list_few(self) -> Sequence[Entry] | None:
-        """As the other store's, where this is all of it."""
-        return None if self.prefix else self.store.list_few()
-
     def holder(self, key: str) -> tuple[Store, str]:
         """Where the other store has it."""
         return self.store.holder(self._key(key))
