@@ -496,7 +496,8 @@ def main() -> None:
                 done = subprocess.run(asked, capture_output=True, text=True, check=False, env=os.environ)
                 if done.returncode:
                     best = None
-                    print(f"| {name}: {engine} | {done.stderr.strip().splitlines()[-1][:150]} |")
+                    said = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
+                    print(f"| {name}: {engine} | {said[-1][:150]} |", flush=True)
                     break
                 found, *figures = json.loads(done.stdout.splitlines()[-1])
                 answers.add(found)

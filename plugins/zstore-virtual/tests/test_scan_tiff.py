@@ -239,6 +239,13 @@ def test_what_references_cannot_say_is_refused_by_name(tmp_path: Path, said: str
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore::zstore.integrations.rasters.writing.RasterWarning")
+def test_texts_that_are_no_utf8(tmp_path: Path) -> None:
+    data = picture("uint8")[0]
+    tifffile.imwrite(tmp_path / "a.tif", data, metadata=None, software="Météo".encode("latin-1"))
+    np.testing.assert_array_equal(bands(scan_file(tmp_path / "a.tif"), tmp_path)[0], data)
+
+
 def test_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     write(path, picture("uint8"))

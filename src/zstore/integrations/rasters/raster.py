@@ -233,7 +233,8 @@ def _vrt_bands(raster: Any) -> list[ElementTree.Element]:
 
     with MemoryFile(ext=".vrt") as memory:
         shutil.copy(raster, memory.name, driver="VRT")
-        return ElementTree.fromstring(memory.read()).findall("VRTRasterBand")
+        # Texts of the file stand in it as they are, in whatever encoding.
+        return ElementTree.fromstring(memory.read().decode("utf-8", "replace")).findall("VRTRasterBand")
 
 
 def _wide_nodata(band: ElementTree.Element) -> int | None:
