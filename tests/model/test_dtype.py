@@ -74,6 +74,7 @@ def test_every_bit_pattern_survives(data, name, zarr_format):
         ("float16", "0x7c00", np.float16("inf")),
         ("complex64", [1, "Infinity"], np.complex64(complex(1, np.inf))),
         ("bool", True, np.bool_(True)),
+        ("bool", 0, np.bool_(False)),
     ],
 )
 def test_fill_values_that_documents_hold(name, given_, expected):
@@ -114,7 +115,7 @@ def test_nan_payloads_are_kept_as_hex():
         ("complex64", [1]),
         ("complex64", [1, None]),
         ("complex64", "AAAAAAAAAAA="),
-        ("bool", 1),
+        ("bool", 2),
         ("bool", "true"),
     ],
 )

@@ -73,12 +73,12 @@ def parse_bytes(value: Any, dtype: np.dtype[Any] | str) -> bytes:
 
 
 class BoolFill:
-    """Booleans: true and false; in Zarr v2, also 0 and 1."""
+    """Booleans: true and false; 0 and 1 are read as these, as other readers do."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
         if isinstance(value, bool):
             return np.bool_(value)
-        if zarr_format == 2 and isinstance(value, int | float) and value in (0, 1):
+        if isinstance(value, int | float) and value in (0, 1):
             return np.bool_(value)
         raise refuse(value, dtype, "true or false")
 
