@@ -68,7 +68,7 @@ def test_work_within_work_is_one() -> None:
         inner = begin_one(store)
         inner.end()
         [found] = find_unfinished(store, "")
-        assert found.again == "zstore convert a.tif b --pyramid --overwrite"
+        assert found.again == "zstore convert a.tif b --pyramid --resume"
         outer.end()
         assert not find_unfinished(store, "")
         begin_one(store).end()
