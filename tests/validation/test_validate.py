@@ -298,3 +298,14 @@ def test_coordinates_whose_codecs_cannot_be_used_are_passed_over() -> None:
     geo, findings = read_geo(zstore.open_group(store, mode="r"))
     assert geo.affine == UTM
     assert ("GZ-29", "0/x") in {(finding.rule, finding.path) for finding in findings}
+
+
+def test_a_level_that_holds_no_grid_is_named(tmp_path: Path) -> None:
+    heights = zstore.create_array(
+        tmp_path / "a", "v", data=np.ones((64, 64)), chunks=(32, 32), dimension_names=["y", "x"]
+    )
+    group = zstore.build_pyramid(heights, tmp_path / "p", levels=2)
+    group.create_group("2", overwrite=True)
+    group.consolidate()
+    [finding] = [f for f in zstore.validate(tmp_path / "p").findings if f.rule == "MS-19"]
+    assert finding.message.startswith("level '2': group holds no grid")

@@ -110,7 +110,7 @@ def _check_corner(one: Grid, other: Grid) -> Iterator[Found]:
 
 @Rule("MS-19", "error", "overviews", "mini spec, Multiscale Dataset, members",
       "All levels have exactly the same members.", "make the member at that level too", general="warning",
-      profiles=(MINI,))  # fmt: skip
+      profiles=(MINI,), is_read=True)  # fmt: skip
 def check_members(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
         places = [(level, level.node) for level in pyramid.levels if isinstance(level.node, GroupView)]
