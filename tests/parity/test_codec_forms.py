@@ -367,7 +367,7 @@ def test_every_codec_refuses_what_it_does_not_know():
         ({"name": "zstd", "level": 19}, 2, "'level'; did you mean"),
         ({"name": "zstd", "configuration": None}, 3, "configuration None"),
         ({"name": "zstd", "must_understand": "no"}, 3, "must_understand 'no'"),
-        ("blosc:x", 3, "unknown codec 'blosc:x'"),
+        ("blosc:x", 3, "codec 'blosc:x' has the level 'x'; expected an integer"),
         ("zstd:99", 3, "level 99"),
         ("crc32c:9", 3, "unknown options: 'level'"),
     ],
