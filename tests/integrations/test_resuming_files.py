@@ -140,6 +140,21 @@ def test_what_was_interrupted_anywhere_comes_out_the_same(kind, tmp_path, monkey
     assert files
 
 
+def test_a_pyramid_that_was_interrupted_when_its_levels_were_there_goes_on(tmp_path):
+    _, make = prepare("pyramid", tmp_path)
+    whole = Failing()
+    make(whole)
+    put_count = (1 << 60) - whole.left
+    for left in range(put_count - 14, put_count - 2):
+        target = Failing()
+        target.left = left
+        with pytest.raises(StoreError, match="no more"):
+            make(target)
+        target.left = 1 << 60
+        make(target, resume=True)
+        assert values(target) == values(whole)
+
+
 @pytest.mark.parametrize("kind", ["raster", "time", "netcdf"])
 def test_files_and_arguments_are_those_of_before(kind, tmp_path):
     files, make = prepare(kind, tmp_path)

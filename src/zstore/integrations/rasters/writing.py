@@ -234,6 +234,7 @@ def write_rasters(found: Description, target: Group | PlaceLike, options: WriteO
             levels=levels,
             method=options.method,
             profile=options.profile,
+            resume=options.resume,
             progress=None if progress is None else lambda done, of: progress(half + half * done // of, total),
         )
     else:
