@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, cast
@@ -181,6 +180,9 @@ def read_at_once(arrays: Sequence[HeldArray], request_count: int) -> None:
             array[...]
 
     if arrays:
+        # Imported here: what lies on a disk is read without it.
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(request_count, len(arrays))) as pool:
             list(pool.map(read, arrays))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from zstore.base.byterange import ByteRange
 from zstore.engine.documents import METADATA_NAMES, V1_KEYS
+from zstore.engine.pool import map_threads
 from zstore.errors import StoreError
 from zstore.model import v2, v3
 from zstore.storage.base import Entry, Found, Names, Part, Parts, PrefixStore, Store, Values, document_range
@@ -91,10 +92,8 @@ class AheadStore(PrefixStore):
 
     def ask(self) -> None:
         """Know what one listing names and what documents say, in two rounds of requests at most."""
-        with ThreadPoolExecutor(1) as pool:
-            listing = pool.submit(self._list)
-            root = self._ask([v3.KEY])
-            entries = listing.result()
+        asks: list[Callable[[], Any]] = [self._list, partial(self._ask, [v3.KEY])]
+        entries, root = map_threads(lambda ask: ask(), asks, waiting_count=2)
         is_gathered = b'"consolidated_metadata"' in bytes(root.get(v3.KEY, b""))
         wanted = [] if entries is None or is_gathered else _wanted(entries)
         self._values = root | self._ask([key for key in wanted if key not in root])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from zstore._ext.engine.transfer import limit_chunks
 from zstore.base.settings import processor_count, read_count
@@ -70,20 +70,6 @@ def map_threads(
 def enter_worker() -> None:
     """Mark the calling thread as one of a pool: what it maps, it runs without further threads."""
     _inside.is_worker = True
-
-
-_END: Any = object()
-
-
-def ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """Prefetch: the items, each made on another thread while the one before it is in use."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, _END)
-        while (item := coming.result()) is not _END:
-            coming = pool.submit(next, items, _END)
-            yield item
 
 
 def set_cache_size(size: int | None) -> None:

@@ -149,11 +149,6 @@ class Course:
         return tuple(d for d in range(len(self.shape)) if d not in self.axes)
 
     @property
-    def group_count(self) -> int:
-        """How many groups; 1 where there are none."""
-        return 1 if self.groups is None else self.groups.count
-
-    @property
     def lengths(self) -> tuple[int, ...]:
         """The longest box."""
         return tuple(

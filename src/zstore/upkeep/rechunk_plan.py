@@ -48,7 +48,6 @@ SCRATCHES = 24
 STORED = 0.5
 # What a process holds beside the items of a unit: windows of a store with latency, and their encoded chunks.
 WINDOWS_SIZE = 24 << 20
-LEAST_MEMORY = 1 << 20
 
 
 class Side(NamedTuple):
