@@ -28,6 +28,7 @@ int32_t zng_deflateInit2_(zng_stream *stream, int32_t level, int32_t method, int
 int32_t zng_deflate(zng_stream *stream, int32_t flush);
 int32_t zng_deflateTune(zng_stream *stream, int32_t good_length, int32_t lazy_length, int32_t nice_length,
                         int32_t chain_length);
+int32_t zng_deflateParams(zng_stream *stream, int32_t level, int32_t strategy);
 int32_t zng_deflateReset(zng_stream *stream);
 int32_t zng_deflateEnd(zng_stream *stream);
 int32_t zng_inflateInit2_(zng_stream *stream, int32_t window_bits, const char *version, int32_t stream_size);
@@ -59,7 +60,6 @@ typedef struct zs_deflate_params {
 
 typedef struct zs_deflater {
     zng_stream stream;
-    int level;
     int method;
 } zs_deflater;
 
@@ -75,9 +75,14 @@ static const int16_t zs_efforts[10][4] = {
 #define ZS_SAMPLE_SIZE 2048
 #define ZS_SAMPLE_COUNT 4
 #define ZS_SAMPLE_BITS 11
+/* Of large chunks, a 32nd at two places each is compressed in two ways, to see which one does better. */
+#define ZS_TRIAL_COUNT 2
+#define ZS_TRIAL_SHARE 32
+#define ZS_TRIAL_LEAST 4096
+#define ZS_TRIAL_MOST 32768
 
 /* Methods of zlib-ng, by their level; ZS_FIRST is the method of level 9 that takes the first match it finds. */
-enum { ZS_QUICK = 2, ZS_THOROUGH = 9, ZS_FIRST = 10 };
+enum { ZS_STORED = 0, ZS_QUICK = 2, ZS_LAZY = 8, ZS_THOROUGH = 9, ZS_FIRST = 10 };
 
 /* Count the positions of a sample whose next `length` bytes (3 or 4) occurred before. */
 static size_t zs_count_repeats(const uint8_t *from, size_t size, size_t length) {
@@ -100,30 +105,9 @@ static int zs_sampled_method(const uint8_t *from, size_t size) {
     return four * 4 < size * 3 ? ZS_FIRST : ZS_QUICK;
 }
 
-/*
- * The method of zlib-ng that finds, with zlib's search parameters, the matches that zlib finds at `level`. From level 4
- * on that is the thorough one: the methods between miss many repeats (at 6, the output is 3.7 times zlib's for a text
- * that repeats every 32,000 bytes). Below, zlib takes the first match. So does the quick method, which is used where
- * most bytes repeat; but it finds no matches of three bytes, without which ascending 4-byte numbers take twice the
- * room.
- */
-static int zs_deflate_method(int level, const uint8_t *src, size_t src_size) {
-    if (level < 1 || level > 3) return level == 0 ? 0 : ZS_THOROUGH;
-    size_t size = src_size < ZS_SAMPLE_SIZE ? src_size : ZS_SAMPLE_SIZE;
-    int counts[ZS_FIRST + 1] = {0};
-    for (size_t k = 0; k < ZS_SAMPLE_COUNT; ++k)
-        ++counts[zs_sampled_method(src + (src_size - size) / (2 * ZS_SAMPLE_COUNT) * (2 * k + 1), size)];
-    if (counts[ZS_QUICK] == ZS_SAMPLE_COUNT) return ZS_QUICK;
-    return counts[ZS_THOROUGH] * 2 > ZS_SAMPLE_COUNT ? ZS_THOROUGH : ZS_FIRST;
-}
-
-/* Set the search parameters of a new or reset stream. */
-static int zs_deflater_start(zs_deflater *deflater) {
-    if (deflater->level == 0) return ZS_ZNG_OK;
-    const int16_t *effort = zs_efforts[deflater->level < 0 ? 6 : deflater->level];
-    if (deflater->method == ZS_FIRST) /* lazy length 3: no match is shorter, so none is searched for a better one */
-        return zng_deflateTune(&deflater->stream, 4, 3, 32, 4 << deflater->level);
-    return zng_deflateTune(&deflater->stream, effort[0], effort[1], effort[2], effort[3]);
+/* Sample `k` of `count`, evenly spread. */
+static const uint8_t *zs_sample(const uint8_t *src, size_t src_size, size_t size, size_t k, size_t count) {
+    return src + (src_size - size) / (2 * count) * (2 * k + 1);
 }
 
 static void zs_deflater_free(void *object) {
@@ -136,57 +120,45 @@ static void zs_inflater_free(void *object) {
     free(object);
 }
 
-/* This thread's stream for the parameters and the kind of bytes, reset; NULL if out of memory. */
-static zng_stream *zs_deflater_of(const zs_deflate_params *params, const uint8_t *src, size_t src_size) {
-    int method = zs_deflate_method(params->level, src, src_size);
-    zs_slot *slot = zs_slot_of(params->format == ZS_GZIP ? ZS_SLOT_DEFLATE_GZIP : ZS_SLOT_DEFLATE_ZLIB);
-    if (slot == NULL) return NULL;
-    zs_deflater *deflater = slot->object;
-    if (deflater != NULL && deflater->level == params->level && deflater->method == method &&
-        zng_deflateReset(&deflater->stream) == ZS_ZNG_OK && zs_deflater_start(deflater) == ZS_ZNG_OK)
-        return &deflater->stream;
-    zs_slot_clear(slot);
-    deflater = calloc(1, sizeof(*deflater));
+static inline uint32_t zs_at_most_32(size_t size) { return size > UINT32_MAX ? UINT32_MAX : (uint32_t)size; }
+
+/* This thread's stream for the format, or NULL if out of memory. */
+static zs_deflater *zs_deflater_of(int format) {
+    zs_slot *slot = zs_slot_of(format == ZS_GZIP ? ZS_SLOT_DEFLATE_GZIP : ZS_SLOT_DEFLATE_ZLIB);
+    if (slot == NULL || slot->object != NULL) return slot == NULL ? NULL : slot->object;
+    zs_deflater *deflater = calloc(1, sizeof(*deflater));
     if (deflater == NULL) return NULL;
-    deflater->level = params->level;
-    deflater->method = method;
-    if (zng_deflateInit2_(&deflater->stream, method == ZS_FIRST ? 9 : method, ZS_ZNG_DEFLATED, params->format,
-                          ZS_ZNG_MEMORY_LEVEL, 0, ZS_ZNG_VERSION, sizeof(zng_stream)) != ZS_ZNG_OK) {
+    deflater->method = ZS_THOROUGH;
+    if (zng_deflateInit2_(&deflater->stream, deflater->method, ZS_ZNG_DEFLATED, format, ZS_ZNG_MEMORY_LEVEL, 0,
+                          ZS_ZNG_VERSION, sizeof(zng_stream)) != ZS_ZNG_OK) {
         free(deflater);
         return NULL;
     }
     slot->object = deflater;
     slot->release = zs_deflater_free;
-    if (zs_deflater_start(deflater) != ZS_ZNG_OK) return NULL;
-    return &deflater->stream;
+    return deflater;
 }
 
-static zng_stream *zs_inflater_of(int format) {
-    zs_slot *slot = zs_slot_of(format == ZS_GZIP ? ZS_SLOT_INFLATE_GZIP : ZS_SLOT_INFLATE_ZLIB);
-    if (slot == NULL) return NULL;
-    if (slot->object != NULL && zng_inflateReset(slot->object) == ZS_ZNG_OK) return slot->object;
-    zs_slot_clear(slot);
-    zng_stream *stream = calloc(1, sizeof(*stream));
-    if (stream == NULL) return NULL;
-    if (zng_inflateInit2_(stream, format, ZS_ZNG_VERSION, sizeof(zng_stream)) != ZS_ZNG_OK) {
-        free(stream);
-        return NULL;
+/* Begin a stream that is compressed by `method` with zlib's search parameters of `level`. */
+static int32_t zs_deflater_start(zs_deflater *deflater, int level, int method) {
+    zng_stream *stream = &deflater->stream;
+    int32_t code = zng_deflateReset(stream);
+    if (code == ZS_ZNG_OK && method != deflater->method) {
+        code = zng_deflateParams(stream, method == ZS_FIRST ? ZS_THOROUGH : method, 0);
+        deflater->method = method;
     }
-    slot->object = stream;
-    slot->release = zs_inflater_free;
-    return stream;
+    if (code != ZS_ZNG_OK || method == ZS_STORED) return code;
+    if (method == ZS_FIRST) /* lazy length 3: no match is shorter, so none is searched for a better one */
+        return zng_deflateTune(stream, 4, 3, 32, 4 << level);
+    const int16_t *effort = zs_efforts[level < 0 ? 6 : level];
+    return zng_deflateTune(stream, effort[0], effort[1], effort[2], effort[3]);
 }
 
-static inline uint32_t zs_at_most_32(size_t size) { return size > UINT32_MAX ? UINT32_MAX : (uint32_t)size; }
-
-static size_t zs_deflate_bound(const void *state, size_t src_size) {
-    (void)state;
-    return src_size > SIZE_MAX / 2 ? SIZE_MAX : zng_compressBound(src_size) + 32;
-}
-
-static int64_t zs_deflate_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
-    zng_stream *stream = zs_deflater_of(state, src, src_size);
-    if (stream == NULL) return ZSTORE_EMEMORY;
+/* One whole stream: its size, or an error. */
+static int64_t zs_deflate_by(zs_deflater *deflater, int level, int method, const void *src, size_t src_size, void *dst,
+                             size_t dst_capacity) {
+    zng_stream *stream = &deflater->stream;
+    if (zs_deflater_start(deflater, level, method) != ZS_ZNG_OK) return ZSTORE_EINTERNAL;
     const uint8_t nothing = 0;
     const uint8_t *in = src_size > 0 ? src : &nothing;
     uint8_t *out = dst;
@@ -206,6 +178,72 @@ static int64_t zs_deflate_encode(const void *state, const void *src, size_t src_
         if (code == ZS_ZNG_STREAM_END) return (int64_t)(dst_capacity - out_left);
         if (code != ZS_ZNG_OK && code != ZS_ZNG_BUF_ERROR) return ZSTORE_EINTERNAL;
     }
+}
+
+/* Whether samples are as small, to a 64th, without matches of three bytes. */
+static int zs_lazy_does(zs_deflater *deflater, int level, const uint8_t *src, size_t src_size, void *dst,
+                        size_t dst_capacity) {
+    size_t size = src_size / ZS_TRIAL_SHARE;
+    if (size < ZS_TRIAL_LEAST) return 0;
+    if (size > ZS_TRIAL_MOST) size = ZS_TRIAL_MOST;
+    int64_t lazy = 0, thorough = 0;
+    for (size_t k = 0; k < ZS_TRIAL_COUNT; ++k) {
+        const uint8_t *sample = zs_sample(src, src_size, size, k, ZS_TRIAL_COUNT);
+        lazy += zs_deflate_by(deflater, level, ZS_LAZY, sample, size, dst, dst_capacity);
+        thorough += zs_deflate_by(deflater, level, ZS_THOROUGH, sample, size, dst, dst_capacity);
+    }
+    return lazy <= thorough + thorough / 64;
+}
+
+/*
+ * The method of zlib-ng that leaves no more than zlib at `level`, with zlib's search parameters. From level 4 on that
+ * is one of those that look for a better match at the next byte: the thorough one, or the lazy one, which takes half
+ * the time and finds no matches of three bytes, where samples show that these save nothing. (The methods between miss
+ * many repeats: at 6, the output is 3.7 times zlib's for a text that repeats every 32,000 bytes.) Below level 4, zlib
+ * takes the first match. So does the quick method, which is used where most bytes repeat; without matches of three
+ * bytes, ascending 4-byte numbers take twice the room.
+ */
+static int zs_deflate_method(zs_deflater *deflater, int level, const uint8_t *src, size_t src_size, void *dst,
+                             size_t dst_capacity) {
+    if (level == 0) return ZS_STORED;
+    if (level == 9) return ZS_THOROUGH; /* the lazy one's output is up to 1.8 times zlib's */
+    if (level < 1 || level > 3)
+        return zs_lazy_does(deflater, level, src, src_size, dst, dst_capacity) ? ZS_LAZY : ZS_THOROUGH;
+    size_t size = src_size < ZS_SAMPLE_SIZE ? src_size : ZS_SAMPLE_SIZE;
+    int counts[ZS_FIRST + 1] = {0};
+    for (size_t k = 0; k < ZS_SAMPLE_COUNT; ++k)
+        ++counts[zs_sampled_method(zs_sample(src, src_size, size, k, ZS_SAMPLE_COUNT), size)];
+    if (counts[ZS_QUICK] == ZS_SAMPLE_COUNT) return ZS_QUICK;
+    return counts[ZS_THOROUGH] * 2 > ZS_SAMPLE_COUNT ? ZS_THOROUGH : ZS_FIRST;
+}
+
+static size_t zs_deflate_bound(const void *state, size_t src_size) {
+    (void)state;
+    return src_size > SIZE_MAX / 2 ? SIZE_MAX : zng_compressBound(src_size) + 32;
+}
+
+static int64_t zs_deflate_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
+    const zs_deflate_params *params = state;
+    zs_deflater *deflater = zs_deflater_of(params->format);
+    if (deflater == NULL) return ZSTORE_EMEMORY;
+    int method = zs_deflate_method(deflater, params->level, src, src_size, dst, dst_capacity);
+    return zs_deflate_by(deflater, params->level, method, src, src_size, dst, dst_capacity);
+}
+
+static zng_stream *zs_inflater_of(int format) {
+    zs_slot *slot = zs_slot_of(format == ZS_GZIP ? ZS_SLOT_INFLATE_GZIP : ZS_SLOT_INFLATE_ZLIB);
+    if (slot == NULL) return NULL;
+    if (slot->object != NULL && zng_inflateReset(slot->object) == ZS_ZNG_OK) return slot->object;
+    zs_slot_clear(slot);
+    zng_stream *stream = calloc(1, sizeof(*stream));
+    if (stream == NULL) return NULL;
+    if (zng_inflateInit2_(stream, format, ZS_ZNG_VERSION, sizeof(zng_stream)) != ZS_ZNG_OK) {
+        free(stream);
+        return NULL;
+    }
+    slot->object = stream;
+    slot->release = zs_inflater_free;
+    return stream;
 }
 
 static int64_t zs_inflate_error(const zng_stream *stream, int32_t code) {
