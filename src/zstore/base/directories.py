@@ -9,16 +9,16 @@ from zstore.base.steady import steady
 
 def make_directory(path: str, *, durable: bool) -> None:
     """Make a directory and the missing ones above it; `durable` waits until they are on the disk (fsync)."""
-    above = os.path.dirname(path)  # noqa: PTH120 - stores keep strings
     try:
         is_new = _make(path)
     except FileNotFoundError:
         # The parent is missing; or another process has made it since, or it takes none, like "/proc".
+        above = os.path.dirname(path)  # noqa: PTH120 - stores keep strings
         if not os.path.isdir(above):  # noqa: PTH112
             make_directory(above, durable=durable)
         is_new = _make(path)
     if is_new and durable:
-        confirm_directory(above)
+        confirm_directory(os.path.dirname(path))  # noqa: PTH120
 
 
 def _make(path: str) -> bool:

@@ -285,14 +285,13 @@ def _survey(
     names: dict[str, set[str]] = {}
     asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
     found_above: list[Documents] = []
-    asks = [
-        lambda: found_above.extend(_read_above(store, above, asked) if above else ()),
-        lambda: _list_places(store, paths, names),
-    ]
+    asks: list[Callable[[], None]] = [lambda: _list_places(store, paths, names)]
+    if above:
+        asks.append(lambda: found_above.extend(_read_above(store, above, asked)))
     try:
         unchanged = _list_unchanged(store, above, paths, asked, names)
         if unchanged is None:
-            map_threads(lambda ask: ask(), asks, waiting_count=min(2, store.request_count))
+            map_threads(lambda ask: ask(), asks, waiting_count=store.request_count)
         else:
             found_above = unchanged
     except StoreError as error:
@@ -316,10 +315,12 @@ def _list_unchanged(
     The list also gives the `names` at the node's path. None where documents are not remembered or have
     changed, or where the store holds too many keys to list.
     """
-    seen, keys = _seen.get(store), document_keys(above, asked)
-    parts = {} if seen is None or seen.miss_count >= MISSES else seen.parts
-    known = {key: parts[key] for key in keys if key in parts}
-    if seen is None or not known or len(known) < len(keys) or len(paths) > 1:
+    seen = _seen.get(store)
+    if seen is None or seen.miss_count >= MISSES or len(paths) > 1:
+        return None
+    keys = document_keys(above, asked)
+    known = {key: seen.parts[key] for key in keys if key in seen.parts}
+    if not known or len(known) < len(keys):
         return None
     entries = store.few_entries("", FEW)
     if entries is None:

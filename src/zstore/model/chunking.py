@@ -111,7 +111,7 @@ def _chunk_shape(chunks: Any, shape: tuple[int, ...], item_size: int) -> tuple[i
     if len(lengths) != len(shape):
         raise MetadataError(f"chunks is {chunks!r}; expected {len(shape)} lengths as in shape {shape}")
     whole = [max(1, n) if c is None or c == -1 else int(c) for c, n in zip(lengths, shape, strict=True)]
-    if any(length < 1 for length in whole):
+    if min(whole, default=1) < 1:
         raise MetadataError(
             f"chunks is {chunks!r}; expected lengths of at least 1 (or -1 for the whole dimension)"
         )

@@ -30,7 +30,7 @@ MOST_NESTED_ATTRIBUTES = 240
 NESTED_SIZE, ITEM_SIZE, MEMORY_FACTOR = 64, 40, 8
 
 _SCALAR = (str, int, float, type(None))
-_NESTED = (Mapping, list, tuple)
+_NESTED = (dict, list, tuple, Mapping)  # an abstract class takes longest to ask
 # Rendered members of documents by their exact content: new arrays of a group share most of it.
 _texts: ByContent[str] = ByContent()
 _decode = json.JSONDecoder().raw_decode
@@ -96,12 +96,12 @@ def _parse_text(text: str) -> Any:
 
 def _is_deeper(value: Any, depth: int) -> bool:
     """Whether lists and objects are nested deeper than `depth` levels, found without recursion."""
-    level = [value]
+    level = [value] if isinstance(value, _NESTED) else []
     for _ in range(depth + 1):
         level = [
             item
             for held in level
-            for item in (held.values() if isinstance(held, Mapping) else held)
+            for item in (held if isinstance(held, list | tuple) else held.values())
             if not isinstance(item, _SCALAR) and isinstance(item, _NESTED)
         ]
         if not level:

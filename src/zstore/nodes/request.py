@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -107,9 +107,9 @@ def _read(value: Any, default: tuple[CodecModel, ...], zarr_format: int) -> tupl
     return default if _is_auto(value) else read_codecs(value, zarr_format)
 
 
-def _codec_names(*arguments: Any) -> list[str]:
+def _codec_names(*arguments: Any) -> Iterator[str]:
     """The names of all codecs that these arguments give."""
-    return [codec.name for value in arguments for codec in _read(value, (), 3)]
+    return (codec.name for value in arguments for codec in _read(value, (), 3))
 
 
 def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> CodecModel:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 from zstore._ext.engine.files import O_PATH, SCRATCH, Tree, pread
 from zstore.base.byterange import ByteRange
@@ -101,7 +101,7 @@ class LocalStore(Store):
     @once
     def url(self) -> str:
         """ "file:///path", with special characters escaped."""
-        return self.root.as_uri()
+        return f"file://{quote_from_bytes(os.fsencode(self._root))}"
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """The value, or those bytes of it; None when there is no such file."""
@@ -250,10 +250,13 @@ class LocalStore(Store):
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names of the files and directories right below `prefix`."""
         self._check(prefix, check_prefix)
-        with self._telling("list", prefix), suppress(*MISSING):
+        try:
             _, directories, files = _entries(Tree(self._root), prefix)
-            return sorted(directories + files)
-        return []
+        except MISSING:
+            return []
+        except OSError as error:
+            raise self._failed("list", prefix, error) from error
+        return sorted(directories + files)
 
     def delete_prefix(self, prefix: str) -> None:
         """Move the directory out of sight, then remove it: nobody sees half of it. "" empties the store."""

@@ -81,7 +81,7 @@ def check_prefix(prefix: str) -> str:
 
 def join_key(*parts: str) -> str:
     """The parts joined by "/", empty ones (the root) left out."""
-    return "/".join(part for part in parts if part)
+    return "/".join(filter(None, parts))
 
 
 class Fetch(NamedTuple):
