@@ -30,6 +30,7 @@ MOST_NESTED_ATTRIBUTES = 240
 NESTED_SIZE, ITEM_SIZE, MEMORY_FACTOR = 64, 40, 8
 
 _SCALAR = (str, int, float, type(None))
+_PLAIN = {bool, *_SCALAR}
 _NESTED = (dict, list, tuple, Mapping)  # an abstract class takes longest to ask
 # Rendered members of documents by their exact content: new arrays of a group share most of it.
 _texts: ByContent[str] = ByContent()
@@ -102,7 +103,7 @@ def _is_deeper(value: Any, depth: int) -> bool:
             item
             for held in level
             for item in (held if isinstance(held, list | tuple) else held.values())
-            if not isinstance(item, _SCALAR) and isinstance(item, _NESTED)
+            if type(item) not in _PLAIN and isinstance(item, _NESTED)
         ]
         if not level:
             return False
