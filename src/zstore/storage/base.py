@@ -1,7 +1,7 @@
-"""What a store is: bytes by key. Keys are "/"-separated names; the root is "" and is not a key.
+"""The interface of stores, which keep bytes by key. A key is names joined by "/"; the root, "", is no key.
 
-Here is all that the author of a store needs: the class to inherit from, the types and checks of its methods,
-the locks of `zstore.storage.locking`, and `merge_requests` for stores that ask a server.
+This module has all that the author of a store needs: the base class, the types and checks of its methods, the
+locks of `zstore.storage.locking`, and `merge_requests` for stores that send requests to a server.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ __all__ = [
     "merge_requests",
 ]
 
-# Of all who update a value at the same time one gets through, so this many writers do in the worst case. They
-# wait at random, at most twice as long after each attempt (seconds).
+# How often `update` tries. Each time one at least of several writers succeeds, so that this many of them do
+# in the worst case. The pauses between are random; their limit (seconds) doubles each time.
 ATTEMPTS = 32
 FIRST_PAUSE = 0.01
 LAST_PAUSE = 1.0
@@ -79,31 +79,31 @@ Request = tuple[str, ByteRange | None]
 class Store(ABC):
     """Bytes by key. Methods are safe to call from many threads at once.
 
-    Only "there is nothing under that key" is a missing value (`get` gives None); every other trouble raises
-    StoreError. A store that can, makes `put` whole or absent: no reader ever sees half a value.
+    Where there is nothing under a key, `get` gives None; everything else that goes wrong raises StoreError. A
+    store replaces values atomically if it can: then no reader ever sees half of one.
     """
 
     read_only: bool = False
     request_count: int = 1
-    """How many requests at once are worth making: 1 where a request takes no time to speak of."""
+    """How many requests to make at once: 1 where a request takes hardly any time."""
     in_memory: bool = False
-    """Whether `get` of a whole value neither takes time nor memory."""
+    """Whether `get` of a whole value takes neither time nor memory."""
     is_bounded: bool = True
-    """Whether `get` takes no more memory than is stored: servers may lie, files inflate or have holes."""
+    """Whether `get` takes no more memory than is stored; servers may send more, packed values grow."""
     zarr_format: int | None = None
-    """The only Zarr format whose documents count here, where whoever opened the store said one."""
+    """The only Zarr format whose documents count, where the store was opened for one; None: every format."""
     durable: bool = False
-    """Whether the disk has confirmed a change when the call that makes it returns."""
+    """Whether a change is on the disk when the call that makes it returns."""
     lists_versions: bool = False
-    """Whether lists say versions, the same as answers to `get_parts` and `put_new` do."""
+    """Whether `entries` gives versions, and the same ones as `get_parts` and `put_new`."""
     removes_whole: bool = False
-    """Whether `delete_prefix` of all but the root removes everything or nothing, whatever interrupts it."""
+    """Whether `delete_prefix` below the root removes everything or nothing, even when it is interrupted."""
 
     @classmethod
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The store at `url`; a class that is offered for a URL scheme is opened through this."""
+        """The store at `url`; for a class that is offered under the URL's scheme."""
         raise StoreError(f"{cls.__name__} cannot be opened by URL", path=url)
 
     @classmethod
@@ -115,49 +115,50 @@ class Store(ABC):
         read_only: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Store:
-        """The store that a URL pipeline "ROOT|NAME:GIVEN" leads to, for a class offered under that name."""
+        """The store at a URL pipeline "ROOT|NAME:GIVEN"; for a class that is offered under that name."""
         raise UnsupportedError(f"a {cls.__name__} is no adapter of URL pipelines", path=root)
 
     @classmethod
     def from_object(cls, target: Any, *, read_only: bool = False) -> Store:
-        """The store around another library's store object, for a class offered under that class's name."""
+        """A store around another library's object; for a class offered under that object's class."""
         raise StoreError(f"{cls.__name__} is not made around a {type(target).__name__}")
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """How to name this store, for messages and for opening it again."""
+        """The URL of this store, for messages and for opening it again."""
 
     @abstractmethod
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         """The value, or those bytes of it; None when there is no such key.
 
-        A range that reaches past the end gives what is there (possibly nothing).
+        A range that reaches past the end gives the bytes that there are, possibly none.
         """
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        """`get` for many keys, in the order asked; a store with latency overrides this to overlap them."""
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        """`get` for many keys, in the order of `requests`; concurrently, where a store has latency."""
         return [self.get(key, byte_range) for key, byte_range in requests]
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """For each prefix, the values of the first of `choices` whose first name exists there, by name.
+        """Below each prefix, the values of the first of `choices` whose first name exists there, by name.
 
-        The names are plain ones, right below the prefix; those that do not exist are left out. All are asked
-        for at once; a store where a request takes no time overrides this to ask for no more than is needed.
-        Where some of them may not be read, as servers say it of what is not there to those who may not list,
-        the others count. Of a value that is longer than a document may be, one byte more is given than that.
+        A choice is a list of names directly below the prefix; names that do not exist are left out. All are
+        requested at once; a store whose requests take hardly any time makes only those that are needed.
+        Values that may not be read are passed over where others are found: a server may answer "forbidden"
+        for what does not exist. Of a value longer than a document may be, that many bytes and one more are
+        given.
 
         Raises
-            StoreError: the store failed, or nothing is found below a prefix where something may not be read.
+            StoreError: the store failed, or nothing is found below a prefix where a value may not be read.
         """
         values, denied = get_documents(self, document_keys(prefixes, choices))
         return choose_documents(prefixes, choices, values, denied)
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """`get_many`, with every value's size and version as they were when its bytes were read.
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
+        """`get_many`, with the size and version that each value had when its bytes were read.
 
-        A store that learns them from the same answer overrides this; others ask for the sizes and give no
-        version.
+        A store that learns both from the response overrides this; here the sizes are requested apart, and
+        there are no versions.
         """
         sizes = {key: self.size(key) for key in dict(requests)}
         values = self.get_many(requests)
@@ -172,30 +173,30 @@ class Store(ABC):
         """Keep a copy of `value` under `key`, replacing what was there."""
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
-        """`put` of what was just seen not to be there; gives the version, where the store knows it.
+        """`put` under a key that was just seen to be free; gives the new version, where the store knows it.
 
-        A store that can find out in the same request that somebody else was first overrides this.
+        A store that can have the server refuse what is there already overrides this.
 
         Raises
-            ChangedError: somebody else has put a value there, which stays.
+            ChangedError: another writer has put a value there meanwhile, which stays.
         """
         self.put(key, value)
         return None
 
-    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        """`get_many`, in a thread; a store that has an event loop's way of asking overrides this."""
+    async def get_many_async(self, requests: Sequence[Request]) -> Values:
+        """`get_many`, in a thread; a store whose requests are asynchronous overrides this."""
         return await in_thread(self.get_many, requests)
 
-    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """`get_parts`, in a thread unless the store has a better way."""
+    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
+        """`get_parts`, as `get_many_async`."""
         return await in_thread(self.get_parts, requests)
 
     async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """`get_first`, in a thread unless the store has a better way."""
+        """`get_first`, as `get_many_async`."""
         return await in_thread(self.get_first, prefixes, choices)
 
     async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """`put`, in a thread unless the store has a better way."""
+        """`put`, as `get_many_async`."""
         await in_thread(self.put, key, value)
 
     @abstractmethod
@@ -222,20 +223,20 @@ class Store(ABC):
         return None if value is None else len(value)
 
     def entry(self, key: str) -> Entry | None:
-        """How large the value is and which version of it is there; None when there is no such key."""
+        """The size of the value and its version; None when there is no such key."""
         [part] = self.get_parts([(key, ByteRange(0, 1))])
         return None if part is None else Entry(key, part.total_size, part.version)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries of all keys below `prefix`, in no order; stores whose lists have them override this."""
+        """The entries of all keys below `prefix`, in no order; overridden where lists have them."""
         return (entry for key in self.list(prefix) if (entry := self.entry(key)) is not None)
 
     def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
-        """The `entries`, if one request tells them all; None where they are more than `most`, or unknown."""
+        """The `entries`, where one request gives them all; None: more than `most`, or not known."""
         return None
 
     def holder(self, key: str) -> tuple[Store, str]:
-        """The store that holds the value, and its key there, where this one shows a part of another."""
+        """The store that keeps the value, and its key there; another store where this is a view of it."""
         return self, key
 
     def put_file(self, key: str, file: int, size: int) -> None:
@@ -243,50 +244,50 @@ class Store(ABC):
         self.put(key, pread(file, 0, size))
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
-        """Have a value of another store copied without its bytes coming here; False where that cannot be."""
+        """Copy a value of another store without reading it into this process; False: not possible."""
         return False
 
     def local_path(self, prefix: str = "") -> Path | None:
-        """The directory below which every key lies as a plain file of that name, where there is one.
+        """The directory below which every value is a plain file named by its key; None where there is none.
 
-        A store that has one lets the engine read and write its chunks without calling the store.
+        The engine reads and writes chunks in this directory without calling the store.
         """
         return None
 
     def stretches(self, prefix: str) -> Stretches | None:
-        """Where the chunks of the array at `prefix` lie in local files, where the store knows that of all.
+        """Where all chunks of the array at `prefix` lie in local files; None where the store does not know.
 
-        The engine reads them there without calling the store, and takes a file that is gone, is too short,
-        or is not what it was for an error.
+        The engine reads the files without calling the store. A file that is gone, too short or changed is an
+        error.
         """
         return None
 
     def origin(self, key: str) -> str | None:
-        """What the value of `key` is a part of, for messages, where it is a part of something."""
+        """The file that the value is a part of, for messages; None where it is stored by itself."""
         return None
 
     def lock(self, key: str) -> AbstractContextManager[None]:
-        """Keep other processes from changing `key` between a read and the write that follows from it.
+        """Keep other writers from changing `key` between a read and the write that depends on it.
 
-        A store that cannot keep them from it may let the write raise ChangedError where they did: `update`
-        does it again then.
+        A store that cannot do so may raise ChangedError from the write when the value has changed; `update`
+        then tries again.
         """
         return nullcontext()
 
     def hold(self, key: str) -> AbstractContextManager[None]:
-        """As `lock`, for as long as it takes to change much: nothing done meanwhile has to be done again.
+        """As `lock`, for long changes: none of what is done under it has to be repeated.
 
-        A store whose `lock` lets writes raise ChangedError overrides this (`zstore.storage.claims`).
+        A store whose writes may raise ChangedError overrides this (`zstore.storage.claims`).
         """
         return self.lock(key)
 
     def update(self, key: str, act: Callable[[], None]) -> None:
-        """Call `act`, which reads the value of `key` and puts what it makes of it, under the key's lock.
+        """Call `act`, which reads the value of `key` and replaces it, under the key's lock.
 
-        It is called again, after a pause, where others wrote the value meanwhile.
+        It is called again, after a pause, where others have changed the value meanwhile.
 
         Raises
-            ChangedError: others wrote it during every attempt; nothing of theirs was overwritten.
+            ChangedError: others changed it during every attempt; nothing of theirs was overwritten.
         """
         pause = FIRST_PAUSE
         for attempt in range(1, ATTEMPTS + 1):
@@ -300,15 +301,21 @@ class Store(ABC):
             time.sleep(random.uniform(0, pause))
             pause = min(2 * pause, LAST_PAUSE)
 
-    def purge(self, prefix: str) -> None:  # noqa: B027 - most stores have nothing to remove
-        """Remove what writers that died left in the directory `prefix`, where a store leaves anything."""
+    def purge(self, prefix: str) -> None:  # noqa: B027 - most stores have no such files
+        """Remove the temporary files that dead writers have left in the directory `prefix`."""
 
     def as_read_only(self) -> Store:
         """The same store, refusing writes."""
         return PrefixStore(self, "", read_only=True)
 
+    def _with(self, **attributes: Any) -> Self:
+        """A store of this class that shares everything with this one but those attributes."""
+        view = type(self).__new__(type(self))
+        view.__dict__.update(self.__dict__, **attributes)
+        return view
+
     def as_durable(self) -> Store:
-        """The same store, whose changes survive a power cut from the moment that the call returns.
+        """The same store, whose changes survive a power cut as soon as the call that makes them returns.
 
         Raises
             StoreError: this store cannot promise that.
@@ -322,11 +329,11 @@ class Store(ABC):
         if self.read_only:
             raise ReadOnlyError("store is open for reading only", path=self.url, key=key)
 
-    def flush(self) -> None:  # noqa: B027 - most stores keep nothing back
-        """Make what was put so far visible to everybody, where a store waits with that."""
+    def flush(self) -> None:  # noqa: B027 - most stores delay nothing
+        """Make what was put so far visible to everybody, where the store delays that."""
 
-    def close(self) -> None:  # noqa: B027 - most stores have nothing to let go of
-        """Flush, and let go of files and connections; to use it again is an error only where it must be."""
+    def close(self) -> None:  # noqa: B027 - most stores have nothing to close
+        """Flush, and close files and connections. A store that can opens them again when it is used."""
 
     def __enter__(self) -> Self:
         return self
@@ -340,19 +347,19 @@ class Store(ABC):
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """`asyncio.to_thread`, imported when it is asked for: it takes longer than the rest of this package."""
+    """`asyncio.to_thread`; asyncio is imported on first use, as it takes longer than all of this package."""
     from asyncio import to_thread
 
     return await to_thread(function, *args, **options)
 
 
 def document_range() -> AtMost:
-    """What to ask for of a document: a byte more than it may have tells one that has too many."""
+    """The range to request of a document: with one byte beyond the limit, to see that it is too long."""
     return AtMost(current_limits().document_size + 1)
 
 
 def document_keys(prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> list[str]:
-    """What `get_first` asks for: every name of the choices, below each prefix."""
+    """The keys that `get_first` requests: every name of the choices, below each prefix."""
     names = [*dict.fromkeys(name for choice in choices for name in choice)]
     return [join_key(prefix, name) for prefix in prefixes for name in names]
 
@@ -363,10 +370,10 @@ def choose_documents(
     values: Values,
     denied: Mapping[str, StoreError],
 ) -> Found:
-    """What `get_first` gives, of the values of all of `document_keys`.
+    """The result of `get_first`, from the values of all `document_keys`; `denied` has errors by key.
 
     Raises
-        StoreError: nothing is found below a prefix where something may not be read.
+        StoreError: nothing is found below a prefix where a value may not be read.
     """
     names = [*dict.fromkeys(name for choice in choices for name in choice)]
     found: Found = []
@@ -381,7 +388,7 @@ def choose_documents(
 
 
 def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, StoreError]]:
-    """The values of these keys as far as they may be read, and the errors of those that may not."""
+    """(values of the keys, errors by key of those that may not be read, whose values are None)."""
     wish = document_range()
     try:
         return store.get_many([(key, wish) for key in keys]), {}
@@ -402,9 +409,10 @@ def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, 
 
 
 class PrefixStore(Store):
-    """What lies below `prefix` of another store, by keys relative to it; with `read_only` it refuses writes.
+    """The part of another store below `prefix`, with keys relative to it; `read_only` refuses writes.
 
-    With `zarr_format`, documents of other formats do not count. Closing it leaves the other store open.
+    Every method is that of the other store, which stays open when this is closed. With `zarr_format`,
+    documents of other formats do not count.
     """
 
     def __init__(
@@ -412,6 +420,7 @@ class PrefixStore(Store):
     ) -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
+        self._skip = len(prefix) + 1 if prefix else 0
         self.zarr_format = zarr_format or store.zarr_format
         self.read_only = read_only or store.read_only
         self.request_count = store.request_count
@@ -423,150 +432,119 @@ class PrefixStore(Store):
 
     @property
     def url(self) -> str:
-        """The other store's URL with the prefix at its end."""
         return join_key(self.store.url, self.prefix)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such key."""
         return self.store.get(self._key(key), byte_range)
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        """As the other store's."""
-        return self.store.get_many([(self._key(key), byte_range) for key, byte_range in requests])
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        return self.store.get_many(self._absolute(requests))
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """As the other store's."""
-        return self.store.get_parts([(self._key(key), byte_range) for key, byte_range in requests])
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
+        return self.store.get_parts(self._absolute(requests))
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As the other store's."""
         return self.store.get_first([*map(self._prefix, prefixes)], choices)
 
-    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        """As the other store's."""
-        return await self.store.get_many_async([(self._key(key), wish) for key, wish in requests])
+    async def get_many_async(self, requests: Sequence[Request]) -> Values:
+        return await self.store.get_many_async(self._absolute(requests))
 
-    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """As the other store's."""
-        return await self.store.get_parts_async([(self._key(key), wish) for key, wish in requests])
+    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
+        return await self.store.get_parts_async(self._absolute(requests))
 
     async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As the other store's."""
         return await self.store.get_first_async([*map(self._prefix, prefixes)], choices)
 
     async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """As the other store's."""
         self.check_writable(key)
         await self.store.put_async(self._key(key), value)
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Keep a copy of `value` under `key`."""
         self.check_writable(key)
         self.store.put(self._key(key), value)
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
-        """As the other store's."""
         self.check_writable(key)
         return self.store.put_new(self._key(key), value)
 
     def delete(self, key: str) -> None:
-        """Remove the key, if it is there."""
         self.check_writable(key)
         self.store.delete(self._key(key))
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`, relative to this store."""
-        skip = len(self.prefix) + 1 if self.prefix else 0
-        return (key[skip:] for key in self.store.list(self._prefix(prefix)))
+        return (key[self._skip :] for key in self.store.list(self._prefix(prefix)))
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`."""
         return self.store.list_children(self._prefix(prefix))
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every key below `prefix`."""
         self.check_writable(prefix)
         self.store.delete_prefix(self._prefix(prefix))
 
     def size(self, key: str) -> int | None:
-        """How many bytes the value has."""
         return self.store.size(self._key(key))
 
     def entry(self, key: str) -> Entry | None:
-        """How large the value is, and its version."""
         found = self.store.entry(self._key(key))
         return found and found._replace(key=key)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries of all keys below `prefix`, relative to this store."""
         return self._below(self.store.entries(self._prefix(prefix)))
 
     def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
-        """As the other store's, relative to this store."""
         found = self.store.few_entries(self._prefix(prefix), most)
         return None if found is None else [*self._below(found)]
 
     def _below(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        skip = len(self.prefix) + 1 if self.prefix else 0
-        return (entry._replace(key=entry.key[skip:]) for entry in entries)
+        return (entry._replace(key=entry.key[self._skip :]) for entry in entries)
 
     def holder(self, key: str) -> tuple[Store, str]:
-        """Where the other store has it."""
         return self.store.holder(self._key(key))
 
     def put_file(self, key: str, file: int, size: int) -> None:
-        """As the other store's."""
         self.check_writable(key)
         self.store.put_file(self._key(key), file, size)
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
-        """As the other store's."""
         self.check_writable(key)
         return self.store.copy_from(self._key(key), source, source_key)
 
     def local_path(self, prefix: str = "") -> Path | None:
-        """As the other store's."""
         return self.store.local_path(self._prefix(prefix))
 
     def stretches(self, prefix: str) -> Stretches | None:
-        """As the other store's."""
         return self.store.stretches(self._prefix(prefix))
 
     def origin(self, key: str) -> str | None:
-        """As the other store's."""
         return self.store.origin(self._key(key))
 
     def lock(self, key: str) -> AbstractContextManager[None]:
-        """As the other store's."""
         self.check_writable(key)
         return self.store.lock(self._key(key))
 
     def hold(self, key: str) -> AbstractContextManager[None]:
-        """As the other store's."""
         self.check_writable(key)
         return self.store.hold(self._key(key))
 
     def purge(self, prefix: str) -> None:
-        """As the other store's."""
         self.store.purge(self._prefix(prefix))
 
     def flush(self) -> None:
-        """As the other store's."""
         if not self.read_only:
             self.store.flush()
 
     def close(self) -> None:
-        """Flush; the other store stays open."""
         self.flush()
 
     def as_read_only(self) -> Store:
-        """The same part of the other store, refusing writes."""
         return PrefixStore(self.store, self.prefix, read_only=True, zarr_format=self.zarr_format)
 
     def as_durable(self) -> Store:
-        """The same part of the other store, if that can be durable."""
         store = self.store.as_durable()
         return PrefixStore(store, self.prefix, read_only=self.read_only, zarr_format=self.zarr_format)
+
+    def _absolute(self, requests: Sequence[Request]) -> Sequence[Request]:
+        return [(self._key(key), byte_range) for key, byte_range in requests]
 
     def _key(self, key: str) -> str:
         return join_key(self.prefix, check_key(key))

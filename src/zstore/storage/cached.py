@@ -1,4 +1,4 @@
-"""What was read from afar, kept on the disk of this machine for as long as it is the same there."""
+"""A cache on the local disk for the values of a store with latency, valid as long as they do not change."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Any, NamedTuple
 
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
-from zstore.storage.base import Found, Part, Parts, PrefixStore, Store, Values, check_key, in_thread
+from zstore.storage.base import Part, Parts, PrefixStore, Request, Store, Values, check_key
 from zstore.storage.url import open_store
 
 __all__ = ["CachedStore"]
 
 FILE = "zstore-ranges-1.sqlite3"
-# What a range takes beside its bytes, and how much is left when the cache was full.
+# Bytes that a range takes besides its data; how much of a full cache is kept.
 ROW_SIZE = 256
 LEFT_SHARE = 0.9
-# A value of which a range takes more than this share of the cache is not kept.
+# A range that takes more than this share of the cache is not kept.
 LARGEST_SHARE = 0.25
-# When something was used is written down this seldom (seconds): else every hit would be a change of the file.
+# How exactly the time of use is recorded (seconds); else every hit would change the file.
 USED_TIME = 60
-# How long another process that changes the file is waited for (seconds).
+# How long to wait for another process that changes the file (seconds).
 WAITING_TIME = 5.0
-# What tells servers of one URL apart, among storage options and in the environment.
+# Storage options and environment variables that name the server; URLs of buckets do not.
 ENDPOINTS = ("endpoint", "account", "host", "base_url")
 VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME")
 
-# An object is one version of a value: another version is another row, whose number is never used again, so
-# that what is looked up by the number is of that version whoever changes the file meanwhile.
+# An object is one version of a value. Every version is a row of its own, whose id is never used again: what
+# is found by the id is of that version, even if other processes change the file meanwhile.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
     id INTEGER PRIMARY KEY AUTOINCREMENT, place TEXT NOT NULL, key TEXT NOT NULL,
@@ -52,14 +52,12 @@ CREATE TRIGGER IF NOT EXISTS range_comes AFTER INSERT ON ranges
 CREATE TRIGGER IF NOT EXISTS range_goes AFTER DELETE ON ranges
     BEGIN UPDATE held SET size = size - old.size - 256; END;
 """
-# The one range of an object that may reach around what begins there: no range of it lies within another.
+# The only range of an object that can contain one that begins at the given byte: none lies within another.
 AROUND = "SELECT rowid FROM ranges WHERE object = ? AND first <= ? ORDER BY first DESC, size DESC LIMIT 1"
-
-Request = tuple[str, ByteRange | None]
 
 
 class _Known(NamedTuple):
-    """A version of a value of which ranges are kept."""
+    """A version of a value, of which ranges are kept."""
 
     number: int
     version: str
@@ -67,15 +65,15 @@ class _Known(NamedTuple):
 
 
 class CachedStore(PrefixStore):
-    """Another store, whose values are kept on disk in the ranges that were read: to read again from afar.
+    """Another store, of which the ranges that were read are cached on the local disk.
 
-    Every read asks the store which version a value has (one byte, with others at once), and takes from the
-    disk only what is of that version: what is out of date is never given. Values of stores that do not say
-    versions are read as without a cache. Of several processes all share one `directory`, which holds at
-    most `limit_size` bytes of values; what was not used for longest goes. A process that is killed harms
-    nothing. Where the disk fails, the store is read as without a cache.
+    Every read requests one byte of a cached value from the store, which tells its version, and takes data of
+    that version only from the disk: outdated data is never given. Values of stores without versions are not
+    cached. Processes may share one `directory`. It holds at most `limit_size` bytes of values; the least
+    recently used are removed. Killing a process does no harm. If the disk fails, the store is read without
+    the cache.
 
-    `name` tells the store from others of the same URL; by default the endpoints among the options do.
+    `name` tells the store from others with the same URL; by default, endpoints in the storage options do.
 
     >>> import tempfile
     >>> store = CachedStore("memory://", tempfile.mkdtemp())
@@ -101,7 +99,7 @@ class CachedStore(PrefixStore):
         said = name if name is not None else repr(sorted(_endpoints(storage_options or {})))
         self.directory = Path(directory).expanduser().absolute()
         self.limit_size = limit_size
-        # obstore numbers what is in memory anew in every process.
+        # obstore's versions of values in memory begin anew in every process.
         self._has_versions = not opened.url.startswith("obstore+memory:")
         self._place = sha256(f"{opened.url}\n{said}".encode()).hexdigest()
         self._set_up()
@@ -122,25 +120,19 @@ class CachedStore(PrefixStore):
         self._set_up()
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such key."""
         return self.get_many([(key, byte_range)])[0]
 
     def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys, asked for at once where they are not kept."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As `Store.get_first`; documents are kept, too."""
-        return Store.get_first(self, prefixes, choices)
-
     def get_parts(self, requests: Sequence[Request]) -> Parts:
-        """`get_many`, with sizes and versions; all of one round where nothing has changed."""
+        """`get_many`, with sizes and versions; by one round of requests where nothing has changed."""
         for key, _ in requests:
             check_key(key)
         known, kept = self._look_up(requests)
         asked = [index for index in range(len(requests)) if index not in kept]
         told = {requests[index][0] for index in asked}
-        # Where nothing else of a value is asked for, a byte tells its version.
+        # Where nothing else of a value is requested, one byte tells its version.
         probed = [key for key in dict.fromkeys(requests[index][0] for index in kept) if key not in told]
         answers = self.store.get_parts(
             [*(requests[index] for index in asked), *((key, ByteRange(0, 1)) for key in probed)]
@@ -164,46 +156,36 @@ class CachedStore(PrefixStore):
         self._keep([(requests[index], parts[index]) for index in (*asked, *changed)])
         return parts
 
-    async def get_many_async(self, requests: Sequence[Request]) -> Values:
-        """`get_many`, in a thread."""
-        return await in_thread(self.get_many, requests)
-
-    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
-        """`get_parts`, in a thread."""
-        return await in_thread(self.get_parts, requests)
-
-    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """`get_first`, in a thread."""
-        return await in_thread(self.get_first, prefixes, choices)
-
-    def as_read_only(self) -> Store:
-        """The same store and cache, refusing writes."""
-        return PrefixStore(self, "", read_only=True)
+    # Those of PrefixStore would read past the cache.
+    get_first = Store.get_first
+    get_first_async = Store.get_first_async
+    get_many_async = Store.get_many_async
+    get_parts_async = Store.get_parts_async
+    as_read_only = Store.as_read_only
 
     def as_durable(self) -> Store:
-        """The same cache of the store, if that can be durable."""
         view = CachedStore.__new__(CachedStore)
         view.__setstate__({**self.__getstate__(), "store": self.store.as_durable(), "durable": True})
         return view
 
     def close(self) -> None:
-        """Flush the store, and let go of the cache's file; it is opened again when it is used."""
+        """Flush the store and close the cache's file, which is opened again when it is used."""
         with self._lock:
-            self._let_go()
+            self._disconnect()
         super().close()
 
     def __del__(self) -> None:
         with suppress(Exception):
-            self._let_go()
+            self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None and self._process == os.getpid():
             connection.close()
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection | None]:
-        """The cache's file, in a transaction; None where it cannot be used. What fails there is no error."""
+        """The cache's file, in a transaction; None where it cannot be used. Its failures are no errors."""
         with self._lock:
             connection = self._connect()
             if connection is None:
@@ -213,14 +195,14 @@ class CachedStore(PrefixStore):
                 with connection:
                     yield connection
             except sqlite3.OperationalError:
-                # Another process holds it for long, or the disk is full: next time it may be otherwise.
+                # The file is locked for long, or the disk is full, which may be over the next time.
                 pass
             except sqlite3.Error:
                 self._has_failed = True
-                self._let_go()
+                self._disconnect()
 
     def _connect(self) -> sqlite3.Connection | None:
-        if self._process != os.getpid():  # a parent's connection must not be touched, closed neither
+        if self._process != os.getpid():  # a parent's connection must be neither used nor closed
             self._abandoned, self._connection, self._process = self._connection, None, os.getpid()
         if self._connection is not None or self._has_failed or not self._has_versions:
             return self._connection
@@ -241,7 +223,7 @@ class CachedStore(PrefixStore):
         return connection
 
     def _look_up(self, requests: Sequence[Request]) -> tuple[dict[str, _Known], dict[int, memoryview]]:
-        """The versions of which something is kept, and what is kept of what is asked for, by its place."""
+        """(the cached version of each key, the cached data by position of its request)."""
         known: dict[str, _Known] = {}
         kept: dict[int, memoryview] = {}
         with self._opened() as file:
@@ -279,7 +261,7 @@ class CachedStore(PrefixStore):
         return known, kept
 
     def _keep(self, answers: Sequence[tuple[Request, Part | None]]) -> None:
-        """Keep what came, instead of other versions of the same values."""
+        """Cache what came, in place of other versions of the same values."""
         wanted = [
             (key, byte_range, part)
             for (key, byte_range), part in answers
@@ -323,7 +305,7 @@ class CachedStore(PrefixStore):
             self._make_room(file)
 
     def _make_room(self, file: sqlite3.Connection) -> None:
-        """Remove what was not used for longest, until there is room again."""
+        """Remove the least recently used ranges of a cache that is full."""
         [held] = file.execute("SELECT size FROM held").fetchone()
         if held <= self.limit_size:
             return
@@ -339,7 +321,7 @@ class CachedStore(PrefixStore):
 
 
 def _endpoints(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What of the storage options, and of the environment, tells servers of one URL apart."""
+    """The storage options and environment variables that name a server, by which places of one URL differ."""
     for variable in VARIABLES:
         if os.environ.get(variable):
             yield variable, os.environ[variable]

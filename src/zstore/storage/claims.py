@@ -1,4 +1,4 @@
-"""Keeping others out for as long as it takes, where a store has no locks but writes on condition."""
+"""Claims: locks for long changes in stores that have no locks, but conditional writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zstore.base.writer import has_ended, writing
 from zstore.errors import ChangedError, StoreError
 from zstore.storage.base import Store
 
-# How long the claim of somebody who may be dead is waited for, and the pauses between two looks (seconds).
+# How long to wait for a claim whose writer may be dead, and the pauses between two looks at it (seconds).
 PATIENCE = 600.0
 FIRST_PAUSE = 0.02
 LAST_PAUSE = 2.0
@@ -21,13 +21,13 @@ LAST_PAUSE = 2.0
 
 @contextmanager
 def hold_claim(store: Store, key: str) -> Iterator[None]:
-    """Exclude everybody who claims `key`, by a value there that says who does; it goes at the end.
+    """Exclude all others who claim `key`, by a value there that names its writer; it is removed at the end.
 
-    `store.lock` has to see to it that what was read under it is written only if it is still the same. A
-    claim whose writer is known to have ended is taken over.
+    Writes under `store.lock` must fail where the value that was read has changed. A claim whose writer is
+    known to have ended is taken over.
 
     Raises
-        StoreError: somebody else's claim stays, and nothing tells whether its writer is alive.
+        StoreError: another claim stays, and it is not known whether its writer is alive.
     """
     with writing() as writer:
         claim = json.dumps({"writer": writer}).encode()
@@ -48,11 +48,11 @@ def hold_claim(store: Store, key: str) -> Iterator[None]:
         try:
             yield
         finally:
-            _give_up(store, key, claim)
+            _remove(store, key, claim)
 
 
 def _claim(store: Store, key: str, claim: bytes) -> bytes | None:
-    """Put the claim; or give that of somebody else, who may be alive."""
+    """Put the claim and give None, or give the claim of another writer, who may be alive."""
     try:
         with store.lock(key):
             found = store.get(key)
@@ -64,8 +64,8 @@ def _claim(store: Store, key: str, claim: bytes) -> bytes | None:
         return b""
 
 
-def _give_up(store: Store, key: str, claim: bytes) -> None:
-    """Remove the claim, unless somebody has taken it over meanwhile."""
+def _remove(store: Store, key: str, claim: bytes) -> None:
+    """Remove the claim, unless another writer has taken it over meanwhile."""
     with suppress(ChangedError), store.lock(key):
         found = store.get(key)
         if found is not None and bytes(found) == claim:

@@ -1,4 +1,4 @@
-"""A store on anything that fsspec reaches: HTTP, S3, Google and Azure storage, SFTP, archives and more."""
+"""A store on any filesystem of fsspec: HTTP, S3, Google and Azure storage, SFTP, archives and more."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from zstore.storage.base import (
     Names,
     Part,
     Parts,
+    Request,
     Store,
     Values,
     check_key,
@@ -29,7 +30,6 @@ from zstore.storage.locking import hold_name
 from zstore.storage.objects.options import fsspec_options, kind_of
 from zstore.storage.range_requests import (
     MISSING,
-    Request,
     Response,
     choose_send,
     is_directory,
@@ -39,31 +39,30 @@ from zstore.storage.range_requests import (
 )
 from zstore.storage.references import guard_references
 
-# Requests under way at once: enough to hide the latency of object storage, fewer than servers refuse.
+# Concurrent requests: enough to hide the latency of object storage, few enough that servers take them.
 REQUESTS = 64
 
-# Protocols of filesystems whose outermost directories are buckets, which cost money and belong to somebody.
+# Protocols whose outermost directories are buckets, which are never made by writing to them.
 BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 
-# Before a URL that obstore would be asked for.
+# Put before a URL's scheme, it asks for fsspec where obstore is the default.
 SCHEME = "fsspec+"
 
-# Filesystems of the process that this one was forked from.
+# Filesystems of the parent process, kept alive after a fork.
 _parents: list[object] = []
 
-# Bytes, the size of the value, its version.
+# (bytes, size of the value, its version)
 Found = tuple[bytes | memoryview, int | None, str | None]
 
 
 class FsspecStore(Store):
     """The objects below a URL, reached through an fsspec filesystem.
 
-    fsspec keeps its filesystems for reuse, so this store closes none, and neither one that it was given.
-    References (kerchunk's) lead to what lies beside them, and else to what the storage option `targets` names
-    (addresses, each with all below it) or what is of the protocol that `remote_protocol` does.
-    HTTP is for reading, has no listing (what a server shows as an index differs from one to the next), and a
-    server that ignores ranges is recognised rather than believed. `lock` excludes the threads of this process
-    only: object storage has no locks.
+    Filesystems are not closed: fsspec keeps them for reuse. kerchunk's references may lead to files beside
+    the reference document, below the addresses in the storage option `targets`, or with the protocol in
+    `remote_protocol`. HTTP is read-only and cannot be listed, as every server shows its own kind of index; a
+    server that ignores ranges is recognised. `lock` excludes the threads of this process only, as object
+    storage has no locks.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class FsspecStore(Store):
         self._url, address = url, url.removeprefix(SCHEME)
         self._options = dict(storage_options or {})
         self._targets = self._options.pop("targets", None)
-        with _telling("open", url, None):
+        with _store_errors("open", url, None):
             if filesystem is None:
                 from fsspec.core import url_to_fs
 
@@ -90,9 +89,9 @@ class FsspecStore(Store):
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
         self.durable = self._has_buckets = bool(protocols & BUCKETS)
         self._is_http = bool(protocols & {"http", "https"})
-        # Signed links carry their signature after a "?", which belongs behind the key.
+        # The query of a signed link, which goes behind the key.
         self._root, mark, query = path.partition("?") if self._is_http else (path, "", "")
-        # What stands before every key: nothing where the filesystem itself is the root ("reference://").
+        # The beginning of every path; empty where the filesystem itself is the root ("reference://").
         self._start = self._root and f"{self._root.rstrip('/')}/"
         self._root = self._root.rstrip("/")
         self._query = mark + query
@@ -102,7 +101,7 @@ class FsspecStore(Store):
         self.read_only = read_only or self._is_http
 
     def _filesystem_options(self, address: str) -> dict[str, Any]:
-        """The storage options; those of HTTP with the times of the limits, unless they say their own."""
+        """The storage options; for HTTP with the timeouts of the limits, unless they have their own."""
         if not address.lower().startswith(("http://", "https://")):
             return self._options
         return {
@@ -114,20 +113,20 @@ class FsspecStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The store at `url`; storage options are the filesystem's, of buckets in obstore's words too."""
+        """The store at `url`; storage options are the filesystem's, or for buckets obstore's."""
         scheme = url.removeprefix(SCHEME).partition("://")[0].lower()
         options = fsspec_options(kind_of(scheme), storage_options or {}, url)
         return cls(url, options, read_only=read_only)
 
     @property
     def _filesystem(self) -> Any:
-        """The filesystem; in a forked process another one like it, whose thread was not left behind."""
+        """The filesystem; in a forked process a new one like it, as threads do not survive a fork."""
         if self._process != os.getpid():
             if self._opened.async_impl:
-                # Letting go of the parent's filesystems would close their connections, and so take them out
-                # of the epoll descriptor on which the parent's event loop waits for them: it would hang.
+                # Freeing the parent's filesystems would close their connections and remove them from the
+                # epoll descriptor that the parent's event loop waits on, which would then wait for ever.
                 _parents.append((self._opened, [*getattr(type(self._opened), "_cache", {}).values()]))
-                with _telling("open again after a fork", self.url, None):
+                with _store_errors("open again after a fork", self.url, None):
                     self._opened = pickle.loads(pickle.dumps(self._opened))
                     guard_references(self._opened, self._options, self._targets)
             self._process = os.getpid()
@@ -135,19 +134,17 @@ class FsspecStore(Store):
 
     @property
     def url(self) -> str:
-        """The URL it was opened with."""
         return self._url
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such key."""
         return self.get_many([(key, byte_range)])[0]
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys at once; neighbouring ranges of one key become one request."""
         return [None if part is None else part[0] for part in self._get(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """`get_many`, with sizes and versions, which HTTP and S3 say in the same responses."""
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
+        """`get_many`, with sizes and versions, which HTTP and S3 give in the same responses."""
         found = self._get(requests)
         unknown = {key for (key, _), part in zip(requests, found, strict=True) if part and part[1] is None}
         sizes = self._sizes(sorted(unknown))
@@ -157,7 +154,7 @@ class FsspecStore(Store):
             parts.append(None if part is None or size is None else Part(part[0], size, part[2]))
         return parts
 
-    def _get(self, requests: Sequence[tuple[str, ByteRange | None]]) -> list[Found | None]:
+    def _get(self, requests: Sequence[Request]) -> list[Found | None]:
         found: list[Found | None] = [None] * len(requests)
         fetches = merge_requests(requests, has_ranges=self._keeps_ranges)
         for fetch, response in zip(fetches, self._fetch(fetches), strict=True):
@@ -170,12 +167,12 @@ class FsspecStore(Store):
     def _fetch(self, fetches: Sequence[Fetch]) -> list[Response | None]:
         filesystem = self._filesystem
         send = choose_send(filesystem)
-        requests = [Request(self._path(key), start, end) for key, start, end, _ in fetches]
+        requests = [fetch._replace(key=self._path(fetch.key)) for fetch in fetches]
         if send is not None:
             responses = self._at_once(send, [(filesystem, request) for request in requests])
         elif filesystem.async_impl and len(fetches) > 1:
-            with _telling("read", self.url, None):
-                wanted = [(path, start, None if start is None else end) for path, start, end in requests]
+            with _store_errors("read", self.url, None):
+                wanted = [(path, start, None if start is None else end) for path, start, end, _ in requests]
                 responses = filesystem.cat_ranges(*map(list, zip(*wanted, strict=True)), on_error="return")
         else:
             responses = [self._cat(filesystem, request) for request in requests]
@@ -184,25 +181,25 @@ class FsspecStore(Store):
     def _at_once(self, send: Any, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         from fsspec.asyn import sync
 
-        with _telling("read", self.url, None):
+        with _store_errors("read", self.url, None):
             responses: list[Any] = sync(self._filesystem.loop, send_all, send, items, REQUESTS)
         return responses
 
     @staticmethod
-    def _cat(filesystem: Any, request: Request) -> Any:
+    def _cat(filesystem: Any, request: Fetch) -> Any:
         try:
             end = None if request.start is None else request.end
-            return filesystem.cat_file(request.path, start=request.start, end=end)
-        except Exception as error:  # sorted out in _checked, as those that cat_ranges hands back
+            return filesystem.cat_file(request.key, start=request.start, end=end)
+        except Exception as error:  # handled in _checked, as are those that cat_ranges returns
             return error
 
     def _checked(self, fetch: Fetch, found: Any) -> Response | None:
-        """The bytes that were asked for, out of what came: an exception, or maybe more or less of them."""
+        """The response to a request; `found` is an exception, or bytes: the requested ones, more or fewer."""
         key, start, end, _ = fetch
         if isinstance(found, MISSING):
             return None
         if isinstance(found, BaseException):
-            # Servers refuse a range that begins at or after the end; here it gives the nothing there is.
+            # Servers refuse a range that begins at or after the end; stores give no bytes for it.
             size = None if start is None or not isinstance(found, Exception) else self.size(key)
             if start is not None and size is not None and ByteRange(start).resolve(size)[0] >= size:
                 return Response(b"", size, size)
@@ -218,7 +215,7 @@ class FsspecStore(Store):
         return self._narrowed(fetch, response)
 
     def _narrowed(self, fetch: Fetch, response: Response) -> Response:
-        """The response cut to what was asked for, where the server sent more; an error where it sent less."""
+        """The response cut to the requested range; it is an error if the server has sent less."""
         key, start, end, _ = fetch
         data, begin, size, version = response
         if start is None or size is None:
@@ -227,14 +224,14 @@ class FsspecStore(Store):
             )
         first, last = ByteRange(start, None if end is None else end - start).resolve(size)
         if begin is None:
-            # All of the value, or the range and nothing else.
+            # Either the whole value, or just the range.
             begin = 0 if len(data) == size else first if len(data) == last - first else last
         if begin > first or begin + len(data) < last:
             raise StoreError(
                 f"asked for bytes {first} to {last} of {size}, got {len(data)} bytes", path=self.url, key=key
             )
         if begin != first or begin + len(data) != last:
-            # It sends all of a value whatever is asked for: from now on, once for all ranges of a key.
+            # It ignores ranges: from now on, a value is requested once for all ranges of a key.
             self._keeps_ranges = False
             data = data[first - begin : last - begin]
         return Response(data, first, size, version)
@@ -247,39 +244,38 @@ class FsspecStore(Store):
         return {key: self._size_of(key, info) for key, info in zip(keys, found, strict=True)}
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Write the object; whether readers can see half of it is the filesystem's affair."""
+        """Write the object; whether that is atomic depends on the filesystem."""
         check_key(key)
         self.check_writable(key)
         path, data = self._path(key), bytes(value)
-        with _telling("write", self.url, key):
+        with _store_errors("write", self.url, key):
             try:
                 self._filesystem.pipe_file(path, data)
             except FileNotFoundError:
-                # A filesystem with real directories; where there are buckets, this would make one.
+                # The filesystem has real directories; in object storage this would make a bucket.
                 if self._has_buckets:
                     raise
                 self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._filesystem.pipe_file(path, data)
 
     def delete(self, key: str) -> None:
-        """Remove the object, if it is there."""
         check_key(key)
         self.check_writable(key)
         path, filesystem = self._path(key), self._filesystem
-        with _telling("delete", self.url, key):
+        with _store_errors("delete", self.url, key):
             try:
-                # Where there are real directories, rm_file may take one, or say that it is not permitted.
+                # Filesystems with real directories may remove one by rm_file, or raise PermissionError.
                 if filesystem.async_impl or filesystem.info(path)["type"] != "directory":
                     filesystem.rm_file(path)
             except MISSING:
                 return
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every object below `prefix`, many at a time where the filesystem can."""
+        """Remove every object below `prefix`, concurrently where the filesystem can."""
         self.check_writable(prefix)
         paths = [self._path(key) for key in self.list(prefix)]
         filesystem = self._filesystem
-        with _telling("delete", self.url, prefix or None):
+        with _store_errors("delete", self.url, prefix or None):
             if not filesystem.async_impl:
                 for path in paths:
                     filesystem.rm_file(path)
@@ -291,7 +287,7 @@ class FsspecStore(Store):
                 raise _failed("delete", self.url, path[len(self._start) :], error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`, as the filesystem lists them now."""
+        """Every key below `prefix`, as they are now."""
         check_prefix(prefix)
         top = self._path(prefix)
         found = self._listing(prefix, lambda: self._find(top))
@@ -300,7 +296,7 @@ class FsspecStore(Store):
         return iter([n[skip:] for n in found if n.startswith(self._start + start) and n[-1] != "/"])
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries of all objects below `prefix`, of the lists themselves where these say as much."""
+        """The entries of all objects below `prefix`; S3's lists have the sizes and versions."""
         if not hasattr(self._filesystem, "_call_s3"):
             return super().entries(prefix)
         known, skip = dict[str, Any](), len(self._start)
@@ -314,7 +310,7 @@ class FsspecStore(Store):
         return (Entry(n[skip:], int(known[n]["size"]), strong_tag(known[n].get("ETag"))) for n in names)
 
     def _find(self, top: str) -> Names:
-        """Every file below `top`. A directory that cannot be listed is an error; `find` may leave it out."""
+        """Every file below `top`; a directory that cannot be listed is an error, unlike with `find`."""
         if self._filesystem.async_impl:
             return [*self._filesystem.find(top)]
         names: Names = []
@@ -333,7 +329,6 @@ class FsspecStore(Store):
         return names
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`."""
         check_prefix(prefix)
         top = self._path(prefix)
         found = self._listing(prefix, lambda: self._filesystem.ls(top, detail=False))
@@ -347,28 +342,27 @@ class FsspecStore(Store):
                 path=self.url,
                 key=prefix or None,
             )
-        with _telling("list", self.url, prefix or None):
+        with _store_errors("list", self.url, prefix or None):
             try:
                 self._filesystem.invalidate_cache()
                 return [str(name) for name in ask()]
             except MISSING:
                 return []
             finally:
-                # What was listed would answer later questions, whatever others write meanwhile.
+                # Else fsspec would use this list later, whatever others have written since.
                 self._filesystem.invalidate_cache()
 
     def size(self, key: str) -> int | None:
-        """How many bytes the object has; None when there is no such key."""
         path = self._path(check_key(key))
         try:
             found = self._filesystem.info(path)
-        except Exception as error:  # sorted out below, as those of several requests at once
+        except Exception as error:  # handled below, as are those of concurrent requests
             found = error
         return self._size_of(key, found)
 
     def _size_of(self, key: str, found: Any) -> int | None:
         if isinstance(found, MISSING):
-            # Of HTTP, fsspec says "not found" whatever the server answered; its response is the cause.
+            # For HTTP, fsspec raises "not found" whatever the status was; the response is the cause.
             cause = found.__cause__
             if is_directory(getattr(getattr(cause, "request_info", None), "url", "")):
                 return None
@@ -380,7 +374,7 @@ class FsspecStore(Store):
         if found.get("type") == "directory" or (self._is_http and is_directory(found.get("url", ""))):
             return None
         if found.get("size") is None:
-            # A server that does not say: the value itself will.
+            # The server does not say the size.
             value = self.get(key)
             return None if value is None else len(value)
         return int(found["size"])
@@ -391,10 +385,7 @@ class FsspecStore(Store):
         return hold_name((self.url, check_key(key)))
 
     def as_read_only(self) -> FsspecStore:
-        """The same objects, refusing writes."""
-        view = FsspecStore.__new__(FsspecStore)
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
+        return self._with(read_only=True)
 
     def _path(self, key: str) -> str:
         if self._is_http:
@@ -407,7 +398,7 @@ def _cut(response: Response, byte_range: ByteRange | None) -> bytes | memoryview
     if byte_range is None:
         return data
     if begin is None:
-        first = 0  # the end of the value, as much as was asked for
+        first = 0  # the end of the value, exactly as requested
     elif byte_range.start < 0 and size is not None:
         first = byte_range.resolve(size)[0] - begin
     else:
@@ -417,12 +408,12 @@ def _cut(response: Response, byte_range: ByteRange | None) -> bytes | memoryview
 
 
 @contextmanager
-def _telling(action: str, url: str, key: str | None) -> Iterator[None]:
+def _store_errors(action: str, url: str, key: str | None) -> Iterator[None]:
     try:
         yield
     except StoreError:
         raise
-    except Exception as error:  # each filesystem has its own; every one goes on as the cause
+    except Exception as error:  # filesystems raise exceptions of their own, which are kept as the cause
         raise _failed(action, url, key, error) from error
 
 

@@ -1,7 +1,8 @@
-"""A store in a directory: each value is the file of that name.
+"""A store in a directory: each value is a file named by its key.
 
-The kernel (`_ext/engine/files.pyx`) reads and replaces values and keeps paths below the directory. Here is
-what goes through many files: lists, the deletion of prefixes, the removal of what dead writers left behind.
+The kernel (`_ext/engine/files.pyx`) reads and replaces values and keeps paths inside the directory. This
+module has what concerns many files: lists, the deletion of prefixes, and the removal of dead writers'
+temporary files.
 """
 
 from __future__ import annotations
@@ -23,19 +24,29 @@ from zstore.base.once import once
 from zstore.base.settings import is_durable
 from zstore.base.steady import steady
 from zstore.errors import NotFoundError, StoreError
-from zstore.storage.base import Entry, Found, Names, Store, Values, check_key, check_prefix, document_range
+from zstore.storage.base import (
+    Entry,
+    Found,
+    Names,
+    Request,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+    document_range,
+)
 from zstore.storage.locking import NO_LOCKS, hold_file
 
 __all__ = ["LocalStore"]
 
-# What says that there is nothing under a path; any other error is trouble.
+# The errors that mean that there is nothing at a path.
 MISSING = (FileNotFoundError, NotADirectoryError)
-MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
-# How often somebody else may remove a directory that was just made, before that is no longer a coincidence.
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+# How often to make a directory again that others remove, before giving up.
 ATTEMPTS = 1000
 
 PLACE = O_PATH | os.O_DIRECTORY
-# Values that are read and written in less time than it takes to have them copied.
+# Up to this size, reading and writing a value is faster than having the system copy it.
 SMALL_SIZE = 128 << 10
 READABLE = os.O_RDONLY | os.O_DIRECTORY
 OWN_DIRECTORY = READABLE | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,13 +60,13 @@ REASONS = {
 class LocalStore(Store):
     """The files below `root`, a directory that is made by the first `put`.
 
-    A value is written to a temporary file and renamed: readers and crashes see the old value or the new one.
-    `durable=True` also has the disk confirm each change, which survives a power cut and costs milliseconds;
-    where it is not said, the setting counts (`zstore.set_durable`).
-    Names that begin with ".zstore-tmp" are the store's own: refused as keys and left out of lists. Symbolic
-    links are followed as long as they stay below `root`; to read one that leads out of it is an error.
-    `delete` and `delete_prefix` also remove the directories that they leave empty, up to `root`; directories
-    that somebody else made count as prefixes in `list_children`, even while empty.
+    A value is written to a temporary file that is then renamed, so that readers see the old value or the new
+    one, also after a crash. `durable=True` waits until each change is on the disk, which takes milliseconds;
+    it then survives a power cut. The default is that of `zstore.set_durable`. Names that begin with
+    ".zstore-tmp" are reserved: refused as keys and left out of lists. Symbolic links are followed as long as
+    they stay below `root`; reading one that leads out of it is an error. `delete` and `delete_prefix` also
+    remove directories that become empty, up to `root`; empty directories that others made count as prefixes
+    in `list_children`.
     """
 
     removes_whole = True
@@ -64,8 +75,8 @@ class LocalStore(Store):
     def __init__(
         self, root: str | os.PathLike[str], *, read_only: bool = False, durable: bool | None = None
     ) -> None:
-        # Not resolve(), which would follow the root's own links once and for all; and a Path takes longer to
-        # make than to open the array for which it is made.
+        # Not resolve(), which would follow links in the root's own path now; and not a Path, which takes
+        # longer to make than opening an array.
         self._root = os.path.abspath(root)  # noqa: PTH100
         self.read_only = read_only
         self.durable = is_durable() if durable is None else durable
@@ -73,7 +84,7 @@ class LocalStore(Store):
 
     @property
     def root(self) -> Path:
-        """The directory, absolute."""
+        """The absolute path of the directory."""
         return Path(self._root)
 
     @classmethod
@@ -104,7 +115,6 @@ class LocalStore(Store):
         return f"file://{quote_from_bytes(os.fsencode(self._root))}"
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """The value, or those bytes of it; None when there is no such file."""
         self._check(key)
         try:
             return Tree(self._root).get(key, byte_range)
@@ -113,8 +123,8 @@ class LocalStore(Store):
         except OSError as error:
             raise self._failed("read", key, error) from error
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        """Several values; those of one directory that stand in a row need it to be opened only once."""
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        """`get` for many keys; for successive keys in one directory, it is opened only once."""
         for key, _ in requests:
             self._check(key)
         try:
@@ -126,7 +136,7 @@ class LocalStore(Store):
             raise self._failed("read", error.filename, error) from error
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As `Store.get_first`; no file is opened that need not be."""
+        """As `Store.get_first`, without opening files that are not needed."""
         for prefix in prefixes:
             self._check(prefix, check_prefix)
         try:
@@ -138,7 +148,6 @@ class LocalStore(Store):
             raise self._failed("read", error.filename, error) from error
 
     def size(self, key: str) -> int | None:
-        """How many bytes the file has; None when there is no such file."""
         self._check(key)
         try:
             return Tree(self._root).size(key)
@@ -148,19 +157,16 @@ class LocalStore(Store):
             raise self._failed("read", key, error) from error
 
     def entry(self, key: str) -> Entry | None:
-        """The file's size; which file it is and when it was written tell its version.
-
-        Of a link that leads out of the store neither is told.
-        """
+        """The file's size and, as its version, its inode and times; a link out of the store has neither."""
         self._check(key)
-        with self._telling("read", key), suppress(*MISSING):
+        with self._store_errors("read", key), suppress(*MISSING):
             try:
                 with _opened(Tree(self._root), key, O_PATH) as descriptor:
                     status = os.fstat(descriptor)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-                # Reading it tells what is wrong.
+                # Reading it raises the error.
                 return Entry(key, 0, None)
             if stat.S_ISDIR(status.st_mode):
                 return None
@@ -169,19 +175,19 @@ class LocalStore(Store):
         return None
 
     def put_file(self, key: str, file: int, size: int) -> None:
-        """As `put`; the system copies the bytes."""
+        """As `put`; the system copies the bytes, where it can."""
         self._check(key)
         self.check_writable(key)
-        with self._telling("write", key):
+        with self._store_errors("write", key):
             self._made_tree().put_file(key, file, size)
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
-        """Copy a file of another directory; file systems that can share its blocks."""
+        """Copy a file of another `LocalStore`; on file systems that can, both share their blocks."""
         source, source_key = source.holder(source_key)
         if not isinstance(source, LocalStore):
             return False
         source._check(source_key)
-        with source._telling("read", source_key):
+        with source._store_errors("read", source_key):
             try:
                 flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
                 file = Tree(source._root).open(source_key, flags)
@@ -200,7 +206,7 @@ class LocalStore(Store):
         return True
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Write `value` to a file that nobody sees, then give it the name `key`."""
+        """Write `value` to a temporary file, then rename it to `key`."""
         self._check(key)
         self.check_writable(key)
         view = memoryview(value)
@@ -210,7 +216,7 @@ class LocalStore(Store):
             raise self._failed("write", key, error) from error
 
     def delete(self, key: str) -> None:
-        """Remove the file, if it is there, and the directories that are empty without it."""
+        """Remove the file, if it is there, and directories that become empty."""
         self._check(key)
         self.check_writable(key)
         try:
@@ -221,7 +227,7 @@ class LocalStore(Store):
             raise self._failed("delete", key, error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`; one that is put or deleted meanwhile may or may not be among them."""
+        """Every key below `prefix`; those that are put or deleted meanwhile may be among them or not."""
         self._check(prefix, check_prefix)
         return self._walk(prefix)
 
@@ -231,7 +237,7 @@ class LocalStore(Store):
         while pending:
             path = pending.pop()
             passed = above.pop(path)
-            with self._telling("list", path):
+            with self._store_errors("list", path):
                 try:
                     identity, directories, files = _entries(Tree(self._root), path)
                 except MISSING:
@@ -248,7 +254,7 @@ class LocalStore(Store):
                 yield start + name
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names of the files and directories right below `prefix`."""
+        """The sorted names of the files and directories directly below `prefix`."""
         self._check(prefix, check_prefix)
         try:
             _, directories, files = _entries(Tree(self._root), prefix)
@@ -259,10 +265,10 @@ class LocalStore(Store):
         return sorted(directories + files)
 
     def delete_prefix(self, prefix: str) -> None:
-        """Move the directory out of sight, then remove it: nobody sees half of it. "" empties the store."""
+        """Rename the directory to a temporary name, then remove it: readers see all or nothing of it."""
         self._check(prefix, check_prefix)
         self.check_writable(prefix)
-        with self._telling("delete", prefix), suppress(*MISSING):
+        with self._store_errors("delete", prefix), suppress(*MISSING):
             tree = Tree(self._root, durable=self.durable)
             if prefix:
                 self._remove_directory(tree, prefix)
@@ -279,7 +285,7 @@ class LocalStore(Store):
         flags = READABLE if self.durable else PLACE
         with _opened(tree, prefix, PLACE), _opened(tree, above, flags) as parent:
             if stat.S_ISLNK(steady(os.lstat, leaf, dir_fd=parent).st_mode):
-                # What the link leads to has a path of its own, under which it stays.
+                # Only the link is removed; what it leads to stays.
                 tree.delete(prefix)
                 return
             _move_away(tree, parent, leaf)
@@ -288,7 +294,6 @@ class LocalStore(Store):
         tree.prune(prefix)
 
     def purge(self, prefix: str) -> None:
-        """Remove the temporaries that writers who died left in the directory `prefix`."""
         path = f"{self._root}/{prefix}" if prefix else self._root
         try:
             steady(os.stat, f"{path}/{SCRATCH}")
@@ -301,28 +306,26 @@ class LocalStore(Store):
             raise self._failed("open", prefix, error) from error
 
     def local_path(self, prefix: str = "") -> Path:
-        """The directory `root`/`prefix`, which may not exist yet."""
+        """The directory, which may not exist yet."""
         self._check(prefix, check_prefix)
-        with self._telling("open", prefix), suppress(*MISSING):
+        with self._store_errors("open", prefix), suppress(*MISSING):
             os.close(Tree(self._root).open(prefix, O_PATH))
         return self.root / prefix
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Exclude every thread and process that locks the same key, see `locking.hold_file`."""
+        """Exclude every other thread and process that locks the same key, as `locking.hold_file` does."""
         self._check(key)
         self.check_writable(key)
         with ExitStack() as stack:
-            with self._telling("lock", key):
+            with self._store_errors("lock", key):
                 stack.enter_context(hold_file(key, self._made_tree().open))
             yield
 
     def as_read_only(self) -> LocalStore:
-        """The same directory, refusing writes."""
         return LocalStore(self.root, read_only=True, durable=self.durable)
 
     def as_durable(self) -> LocalStore:
-        """The same directory, whose changes the disk confirms."""
         return LocalStore(self.root, read_only=self.read_only, durable=True)
 
     def _made_tree(self) -> Tree:
@@ -345,7 +348,7 @@ class LocalStore(Store):
                 raise StoreError(f"key cannot be a file name: {error}", path=self.url, key=name) from error
 
     @contextmanager
-    def _telling(self, action: str, key: str | None) -> Iterator[None]:
+    def _store_errors(self, action: str, key: str | None) -> Iterator[None]:
         try:
             yield
         except StoreError:
@@ -354,7 +357,7 @@ class LocalStore(Store):
             raise self._failed(action, key, error) from error
 
     def _failed(self, action: str, key: str | None, error: OSError) -> StoreError:
-        if error.errno is None:  # not the system's: a signal's handler raised it
+        if error.errno is None:  # raised by a signal handler, not by the system
             raise error
         reason = REASONS.get(error.errno, error.strerror or str(error))
         if error.errno == errno.EXDEV:
@@ -392,9 +395,9 @@ def _opened(tree: Tree, path: str, flags: int) -> Iterator[int]:
 
 
 def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[str]]:
-    """Which directory this is, the directories in it and the files; the names of temporaries left out.
+    """(device and inode of a directory, names of the directories in it, names of the files in it).
 
-    A link that leads out of the tree counts as a file, so that reading it tells what is wrong.
+    Temporary files are left out. A link that leads out of the tree counts as a file; reading it is an error.
     """
     directories: list[str] = []
     files: list[str] = []
@@ -428,23 +431,23 @@ def _mode_of_link(tree: Tree, path: str) -> int:
         raise
 
 
-# Temporaries, see _ext/engine/put.h. Directories among them are trees that were moved out of sight to be
-# deleted; nobody needs them, so anybody may finish the job.
+# Temporary files, see _ext/engine/put.h. Directories among them were renamed to be deleted; any process may
+# remove what is left of them.
 
 
 def _move_away(tree: Tree, parent: int, leaf: str) -> None:
-    """Remove the directory `leaf` of `parent` by giving it another name first."""
+    """Remove the directory `leaf` of `parent`, which is renamed first."""
     doomed = os.urandom(12).hex()
     with _opened(tree, "", PLACE) as root:
         scratch = _open_scratch(root)
         try:
             steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
-            with suppress(OSError):  # it is gone: whoever opens the store next removes the rest
+            with suppress(OSError):  # it has no name any more; whoever opens the store next removes the rest
                 _remove_tree(scratch, doomed)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            # It is on another file system than the root.
+            # The directory is on another file system than the root.
             doomed = f"{SCRATCH}.{doomed}"
             steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
             with suppress(OSError):
@@ -455,25 +458,25 @@ def _move_away(tree: Tree, parent: int, leaf: str) -> None:
 
 
 def _open_scratch(root: int) -> int:
-    """A descriptor of the directory for temporaries below `root`, made where it is missing."""
+    """A descriptor of the directory for temporary files below `root`, which is made where it is missing."""
     for _ in range(ATTEMPTS):
         with suppress(FileExistsError):
             steady(os.mkdir, SCRATCH, dir_fd=root)
         try:
             return os.open(SCRATCH, OWN_DIRECTORY, dir_fd=root)
         except FileNotFoundError:
-            continue  # its last user has just removed it
+            continue  # its last user has removed it meanwhile
     raise FileNotFoundError(errno.ENOENT, "directory is removed as often as it is made", SCRATCH)
 
 
 def _leave_scratch(root: int) -> None:
-    """Remove the directory for temporaries, unless somebody else has files in it; it is in nobody's way."""
+    """Remove the directory for temporary files, unless others have files in it; failing does no harm."""
     with suppress(OSError):
         steady(os.rmdir, SCRATCH, dir_fd=root)
 
 
 def _purge(root: int) -> None:
-    """Remove what dead writers left; the files of living ones stay."""
+    """Remove temporary files of dead writers; those of living ones stay."""
     try:
         scratch = os.open(SCRATCH, OWN_DIRECTORY, dir_fd=root)
     except FileNotFoundError:
@@ -485,8 +488,8 @@ def _purge(root: int) -> None:
             else:
                 _purge_file(scratch, name)
     except OSError as error:
-        # Left-overs are in nobody's way; whoever may not write here will be told so by `put`.
-        if error.errno not in MAY_NOT:
+        # They do no harm; whoever may not write here gets the error from `put`.
+        if error.errno not in FORBIDDEN:
             raise
         return
     finally:
@@ -512,7 +515,7 @@ def _purge_file(scratch: int, name: str) -> None:
 
 
 def _remove_tree(parent: int, name: str) -> None:
-    """Remove the directory `name` and all below it; links are not followed, others may be removing it too."""
+    """Remove the directory `name` and all below it, without following links; others may do so at once."""
     try:
         directory = os.open(name, OWN_DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
@@ -533,11 +536,11 @@ def _remove_tree(parent: int, name: str) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        # A writer that had the directory open before it was moved away has put a last file into it.
+        # A writer that opened the directory before it was renamed has put another file into it.
         _remove_tree(parent, name)
 
 
 def _names(directory: int) -> list[tuple[str, bool]]:
-    """What is in an open directory, and whether each is a directory itself."""
+    """(name, whether it is a directory) of everything in an open directory."""
     with os.scandir(directory) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]

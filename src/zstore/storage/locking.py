@@ -1,4 +1,4 @@
-"""Keeping others from changing a value between a read and the write that follows from it."""
+"""Locks on keys, held between reading a value and the write that depends on it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from weakref import WeakValueDictionary
 from zstore._ext.engine.files import WAIT_FOR_LOCK, lock_offset, lock_range
 from zstore.base.locks import Lock
 
-# What a file system says that has no locks.
+# The errors of file systems that have no locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 
 # The metadata documents that a lock is taken on, in the order they are looked for.
 DOCUMENTS = ("zarr.json", ".zarray", "meta")
 
-# The name below an array's that stands for its shape: who changes that holds it, and stores chunks and
-# replaces the document meanwhile.
+# The lock of an array's shape, as a name below the array's. Whoever changes the shape holds it while storing
+# chunks and replacing the document.
 SHAPE_LOCK = ".zstore-shape"
 
 
 _thread = threading.local()
 _guard = Lock()
-# Each for as long as somebody holds it or waits for it.
+# An entry lasts as long as somebody holds the lock or waits for it.
 _names: WeakValueDictionary[Hashable, Lock] = WeakValueDictionary()
 
 
 @contextmanager
 def hold_name(name: Hashable) -> Iterator[None]:
-    """Exclude the other threads of this process that hold the same name."""
+    """Exclude all other threads of this process that use the same name."""
     with _guard:
         lock = _names.setdefault(name, Lock())
     with lock:
@@ -40,13 +40,13 @@ def hold_name(name: Hashable) -> Iterator[None]:
 
 
 def key_offset(key: str) -> int:
-    """Where in its lock file a key's lock lies: the low 62 bits of its UTF-8 bytes' FNV-1a hash."""
+    """The offset of a key's lock in its lock file: the low 62 bits of the FNV-1a hash of its UTF-8 bytes."""
     return lock_offset(key.encode("utf-8", "surrogateescape"))
 
 
 @contextmanager
 def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
-    """Exclude every other thread and process that holds `key` of the same directory tree.
+    """Exclude every other thread and process that locks `key` in the same directory tree.
 
     The protocol, for whoever wants to take part in it from another language:
 
@@ -82,7 +82,7 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
 
 @contextmanager
 def _noted(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
-    """Hold those bytes; EDEADLK where this thread would wait for itself, which the system does not notice."""
+    """Lock those bytes; EDEADLK where this thread would wait for itself, which the system does not notice."""
     status = os.fstat(descriptor)
     mine = _held()
     for _, device, inode, held_offset, held_length in mine:
@@ -99,7 +99,7 @@ def _noted(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
 
 
 def _held() -> list[tuple[int, int, int, int, int | None]]:
-    """What this thread holds: descriptor, device, inode, offset and length of each lock."""
+    """The locks of this thread: descriptor, device, inode, offset and length of each."""
     held: list[tuple[int, int, int, int, int | None]] = _thread.__dict__.setdefault("held", [])
     return held
 
@@ -115,9 +115,9 @@ def _shape_lock(document: int) -> int | None:
 
 @contextmanager
 def _widened(descriptor: int) -> Iterator[None]:
-    """Hold all of a document of which the lock of the array's shape is held already."""
+    """Lock the whole of a document on which this thread has the lock of the array's shape."""
     offset = key_offset(SHAPE_LOCK)
-    # One holder of a chunk waits for no other lock, and nobody else can hold this one: both come to an end.
+    # No deadlock: whoever has the lock of a chunk waits for no other, and nobody else has this one.
     _set_lock(descriptor, True, 0, 0)
     try:
         yield
@@ -136,7 +136,7 @@ def hold_bytes(descriptor: int, offset: int, length: int | None) -> Iterator[Non
     try:
         yield
     finally:
-        # Closing alone would leave the lock with a child process that was forked meanwhile.
+        # Closing alone would leave the lock to a child process that was forked meanwhile.
         if length is None:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         else:

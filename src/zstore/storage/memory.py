@@ -1,4 +1,4 @@
-"""A store in this process's memory."""
+"""A store in the memory of this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MemoryStore"]
 
 
 class _Values(dict[str, bytes]):
-    """Values by key, and the names right below each prefix, so that nobody looks at all keys for a few."""
+    """Values by key, with the names directly below each prefix, so that listing one reads no other keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Values(dict[str, bytes]):
                 key = above
 
     def remove(self, key: str) -> None:
-        """Forget a key, and prefixes that have nothing below them then."""
+        """Remove a key, and prefixes that become empty."""
         with self._guard:
             if self.pop(key, None) is None:
                 return
@@ -48,7 +48,7 @@ class _Values(dict[str, bytes]):
                 key = above
 
     def children(self, prefix: str) -> list[str]:
-        """The names right below a prefix."""
+        """The names directly below a prefix."""
         with self._guard:
             return [*self._names.get(prefix, ())]
 
@@ -67,8 +67,7 @@ _named: dict[str, _Values] = {}
 class MemoryStore(Store):
     """Values in a dictionary. Stores opened with the same `name` share one, for as long as the process lives.
 
-    A value that is put is copied, and what `get` gives cannot be written to, so neither side can change the
-    other's bytes.
+    `put` copies a value, and what `get` gives is read-only, so that stored bytes change by `put` alone.
     """
 
     in_memory = True
@@ -78,7 +77,7 @@ class MemoryStore(Store):
         self.read_only = read_only
         self._values = _Values()
         if name:
-            # In one step, whoever else makes the same name.
+            # In one step, as other threads may make the same name.
             self._values = _named.setdefault(name, self._values)
 
     @classmethod
@@ -98,7 +97,7 @@ class MemoryStore(Store):
         return f"memory://{self.name}"
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value itself, or a view of those bytes of it; None when there is no such key."""
+        """The value itself, or a view of those bytes; None when there is no such key."""
         value = self._values.get(check_key(key))
         if value is None or byte_range is None:
             return value
@@ -106,13 +105,11 @@ class MemoryStore(Store):
         return memoryview(value)[begin:end]
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Keep a copy of `value` under `key`."""
         check_key(key)
         self.check_writable(key)
         self._values.put(key, bytes(value))
 
     def delete(self, key: str) -> None:
-        """Remove the key, if it is there."""
         check_key(key)
         self.check_writable(key)
         self._values.remove(key)
@@ -124,16 +121,14 @@ class MemoryStore(Store):
         return iter([*self._values.below(prefix)])
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`, of keys and of prefixes alike."""
         return sorted(self._values.children(check_prefix(prefix)))
 
     def size(self, key: str) -> int | None:
-        """How many bytes the value has."""
         value = self._values.get(check_key(key))
         return None if value is None else len(value)
 
     def entry(self, key: str) -> Entry | None:
-        """How many bytes the value has; their hash, which Python keeps, tells the version in this process."""
+        """The value's size and, as its version, Python's hash of it, which only holds in this process."""
         value = self._values.get(check_key(key))
         return None if value is None else Entry(key, len(value), f"{hash(value):x}")
 
@@ -143,10 +138,7 @@ class MemoryStore(Store):
         return hold_name((id(self._values), check_key(key)))
 
     def as_read_only(self) -> MemoryStore:
-        """The same values, refusing writes."""
-        view = MemoryStore(self.name, read_only=True)
-        view._values = self._values
-        return view
+        return self._with(read_only=True)
 
     def __reduce__(self) -> NoReturn:
         raise StoreError(

@@ -1,7 +1,7 @@
-"""Requests for some bytes of a value, and responses that say its size and version too.
+"""Range requests through fsspec's filesystems, whose responses also give the value's size and version.
 
-fsspec's `cat` gives the bytes only. HTTP, S3 and what obstore reaches say the rest in the same response, so
-they are asked here, with the session, the credentials and the settings of their fsspec filesystems.
+fsspec's own `cat` gives the bytes only. HTTP, S3 and obstore have the rest in the same response, so requests
+are made here, with the session, the credentials and the settings of the fsspec filesystem.
 """
 
 from __future__ import annotations
@@ -16,43 +16,28 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from zstore.base.limits import current_limits
+from zstore.storage.requests import Fetch
 
-# What says that there is nothing under a key; any other exception is trouble.
+# The exceptions that mean that there is nothing under a key.
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
-# How often a body that broke off is asked for, where the filesystem itself asks again for what fails.
+# How often S3 is asked again for a body that broke off; its filesystem repeats only what fails before.
 ATTEMPTS = 3
 
-# Of a body, how much waits to be taken; with aiohttp's own 64 KiB, reading takes a tenth longer.
+# Bytes of a body that aiohttp buffers; with its own default of 64 KiB, reading takes a tenth longer.
 BODY_SIZE = 1 << 20
-# In `read_time` of the limits, as many bytes of a body must come as these, or its end.
+# At least so many bytes of a body must arrive within `read_time` of the limits, or its end.
 PROGRESS_SIZE = 1024
 
-# Of HTTP: the answers that say "not now", and how long to wait then (seconds), twice as long each time.
+# HTTP statuses after which a request is repeated, and the pauses before (seconds), which double each time.
 PASSING = {408, 425, 429, 500, 502, 503, 504}
 FIRST_PAUSE = 0.25
 LAST_PAUSE = 5.0
 CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
-class Request(NamedTuple):
-    """Bytes `start` to `end` of `path`; a negative start counts back from the end.
-
-    Where `start` is None, all of it; where there is an `end` then, no more bytes than that are wanted.
-    """
-
-    path: str
-    start: int | None = None
-    end: int | None = None
-
-    @property
-    def limit(self) -> int | None:
-        """The most bytes that are wanted of all of it."""
-        return self.end if self.start is None else None
-
-
 class Response(NamedTuple):
-    """What came, where in the value it begins, the value's size and version, as far as is known."""
+    """Bytes that came, where in the value they begin, its size and its version; None: not known."""
 
     data: bytes | memoryview
     begin: int | None = None
@@ -61,7 +46,7 @@ class Response(NamedTuple):
 
 
 def make_timeout() -> Any:
-    """The times of the limits, as aiohttp's sessions take them."""
+    """The times of `zstore.set_limits`, in the form that aiohttp's sessions take."""
     limits = current_limits()
     return importlib.import_module("aiohttp").ClientTimeout(
         total=limits.total_time,
@@ -71,11 +56,12 @@ def make_timeout() -> Any:
     )
 
 
-Send = Callable[[Any, Request], Awaitable[Response]]
+# Sends a request (whose key is a path) through a filesystem.
+Send = Callable[[Any, Fetch], Awaitable[Response]]
 
 
 def choose_send(filesystem: Any) -> Send | None:
-    """How to ask such a filesystem for bytes with size and version; None where it has no way of its own."""
+    """The function that sends this module's requests through a filesystem; None for other filesystems."""
     if hasattr(filesystem, "_construct_store"):
         return _send_obstore
     protocol = filesystem.protocol
@@ -90,7 +76,7 @@ def choose_send(filesystem: Any) -> Send | None:
 async def send_all(
     function: Callable[..., Awaitable[Any]], items: Sequence[tuple[Any, ...]], limit: int
 ) -> list[Any]:
-    """What `function` gives for each of the items, or the exception it raises, `limit` at a time."""
+    """The result of `function` for each item, or the exception that it raised; `limit` run at a time."""
     turn = asyncio.Semaphore(limit)
 
     async def one(item: tuple[Any, ...]) -> Any:
@@ -100,15 +86,15 @@ async def send_all(
     return await asyncio.gather(*map(one, items), return_exceptions=True)
 
 
-def _range_header(request: Request) -> str:
+def _range_header(request: Fetch) -> str:
     assert request.start is not None
     if request.start < 0:
         return f"bytes={request.start}"
     return f"bytes={request.start}-{'' if request.end is None else request.end - 1}"
 
 
-async def _send_http(filesystem: Any, request: Request) -> Response:
-    """What the server answers, asked again after a while where it failed in a way that may pass."""
+async def _send_http(filesystem: Any, request: Fetch) -> Response:
+    """The server's response; the request is repeated after failures that may be temporary."""
     limits, begin = current_limits(), monotonic()
     for attempt in range(1, limits.attempt_count):
         try:
@@ -124,7 +110,7 @@ async def _send_http(filesystem: Any, request: Request) -> Response:
 
 
 def _pause_after(error: Exception, attempt: int) -> float | None:
-    """Seconds to wait before the same is asked again; None where that would help nobody."""
+    """Seconds to wait before the request is repeated; None where repeating is of no use."""
     failures = importlib.import_module("aiohttp")
     if isinstance(error, failures.ClientResponseError):
         if error.status not in PASSING:
@@ -137,24 +123,24 @@ def _pause_after(error: Exception, attempt: int) -> float | None:
     elif not isinstance(error, (failures.ClientConnectionError, failures.ClientPayloadError, OSError)):
         return None
     elif getattr(error, "errno", None) in (errno.EFBIG, errno.EXDEV):
-        return None  # of what is too large, there will be no less; what leads elsewhere will go on to
+        return None  # the value stays too large, and the redirect stays
     longest: float = min(FIRST_PAUSE * 2**attempt, LAST_PAUSE)
     return random.uniform(0.5, 1) * longest
 
 
-async def _ask_http(filesystem: Any, request: Request) -> Response:
+async def _ask_http(filesystem: Any, request: Fetch) -> Response:
     options = {"read_bufsize": BODY_SIZE, **filesystem.kwargs}
     headers = dict(options.pop("headers", None) or {})
     if request.start is not None:
         headers["Range"] = _range_header(request)
-        # Of a body that is compressed on its way, a range would be one of the compressed bytes.
+        # With a compressed body, the range would be one of compressed bytes.
         headers["Accept-Encoding"] = "identity"
     session = await filesystem.set_session()
-    async with session.get(filesystem.encode_url(request.path), headers=headers, **options) as response:
+    async with session.get(filesystem.encode_url(request.key), headers=headers, **options) as response:
         if response.status == 404:
-            raise FileNotFoundError(request.path)
+            raise FileNotFoundError(request.key)
         if is_directory(response.url):
-            raise IsADirectoryError(request.path)
+            raise IsADirectoryError(request.key)
         if 300 <= response.status < 400 and not options.get("allow_redirects", True):
             raise OSError(errno.EXDEV, f"the server sends on to {response.headers.get('Location')!r}")
         span, version = _parse_range(response.headers), strong_tag(response.headers.get("ETag"))
@@ -171,15 +157,15 @@ async def _ask_http(filesystem: Any, request: Request) -> Response:
 
 
 async def _read_body(response: Any, most: int | None) -> bytes:
-    """The body, of which no more than `most` bytes are taken.
+    """The body, or its first `most` bytes.
 
     Raises
         TimeoutError: less than a KiB came in `read_time` of the limits.
-        OSError: it goes on beyond `value_size` of the limits, and nobody said so.
+        OSError: it is longer than `value_size` of the limits, and the server did not say its length.
     """
     limits, parts, size = current_limits(), [], 0
-    # What is compressed on its way is as long as it is.
-    is_said = response.content_length is not None and "Content-Encoding" not in response.headers
+    # The length of a compressed body says nothing of what it decompresses to.
+    is_length_known = response.content_length is not None and "Content-Encoding" not in response.headers
     content = response.content
     while not content.at_eof():
         goal = size + PROGRESS_SIZE
@@ -193,17 +179,17 @@ async def _read_body(response: Any, most: int | None) -> bytes:
             raise TimeoutError(f"{slow}, the limit read_time (zstore.set_limits)") from error
         if most is not None and size > most:
             break
-        if not is_said and size > limits.value_size:
+        if not is_length_known and size > limits.value_size:
             reason = f"the body goes on after {limits.value_size} bytes, the limit value_size"
             raise OSError(errno.EFBIG, f"{reason} (zstore.set_limits)")
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     return data if most is None else data[:most]
 
 
-async def _send_s3(filesystem: Any, request: Request) -> Response:
-    # As it says itself what is worth another try, ask it; importing it costs nothing by now.
+async def _send_s3(filesystem: Any, request: Fetch) -> Response:
+    # s3fs lists the errors after which it repeats a request; it is imported already.
     failures = importlib.import_module("s3fs.core").S3_RETRYABLE_ERRORS
-    bucket, key, version_id = filesystem.split_path(request.path)
+    bucket, key, version_id = filesystem.split_path(request.key)
     options = {"Range": _range_header(request)} if request.start is not None else {}
     if version_id is not None:
         options["VersionId"] = version_id
@@ -235,8 +221,8 @@ async def _read_some(body: Any, size: int) -> bytes:
     return data
 
 
-async def _send_obstore(filesystem: Any, request: Request) -> Response:
-    bucket, path = filesystem._split_path(request.path)
+async def _send_obstore(filesystem: Any, request: Fetch) -> Response:
+    bucket, path = filesystem._split_path(request.key)
     options: dict[str, Any] = {}
     if request.start is not None and request.start < 0:
         options["range"] = {"suffix": -request.start}
@@ -251,9 +237,9 @@ async def _send_obstore(filesystem: Any, request: Request) -> Response:
 
 
 def is_directory(url: object) -> bool:
-    """Whether a server's answer is about a directory: asked for "a/b", it sends one on to "a/b/".
+    """Whether a response is about a directory: a server redirects requests for a directory "a/b" to "a/b/".
 
-    What it has to say there (a page for people, or that it will not show one) is no value; no key ends so.
+    Such a response (a page for people, or a refusal) is no value; no key ends in "/".
     """
     return str(url).partition("?")[0].endswith("/")
 

@@ -1,4 +1,4 @@
-"""What reference documents (kerchunk's) may lead to: they name other files, not all of them theirs."""
+"""Which files references (kerchunk's) may open: their documents could name any file or address."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from zstore.errors import StoreError
 
 
 def guard_references(filesystem: Any, options: Mapping[str, Any], targets: Any) -> None:
-    """Let a filesystem of references open only what the caller said, and what lies beside their document.
+    """Restrict a filesystem of references to files beside their document and to those the caller allows.
 
-    targets   the caller's own word: an address or several, each with everything below it
-    options   the filesystem's: the protocol that `remote_protocol` names, those of the filesystems in `fs`,
-              and the address `target` are the caller's word too
+    targets   addresses that may be read, with everything below them: one or several
+    options   the filesystem's, which also allow the address in `target` and the protocols of `remote_protocol`
+              and `fs`
     """
     while filesystem is not None:
         protocol = filesystem.protocol
@@ -26,7 +26,7 @@ def guard_references(filesystem: Any, options: Mapping[str, Any], targets: Any) 
 
 
 class _Guarded:
-    """A filesystem whose methods take only addresses that pass a check."""
+    """A filesystem whose methods check the addresses that they are called with."""
 
     def __init__(self, filesystem: Any, check: Callable[[str], None]) -> None:
         self._filesystem, self._check = filesystem, check
@@ -50,7 +50,7 @@ def _check(options: Mapping[str, Any], targets: Any) -> Callable[[str], None]:
     places = {_address(os.fspath(target)).rstrip("/") for target in named}
     document = options.get("fo")
     if isinstance(document, str):
-        # Of a directory of Parquet files, the directory is the document.
+        # Parquet references are a directory, which counts as the document.
         is_folder = document.endswith(("/", ".parq", ".parquet"))
         places.add(_address(document.rstrip("/")).rpartition("/")[0])
         places |= {_address(document).rstrip("/")} if is_folder else set()
@@ -84,7 +84,7 @@ def _protocols(options: Mapping[str, Any]) -> set[str]:
 
 
 def _address(target: str) -> str:
-    """An address with its protocol, "/.." of paths resolved."""
+    """An address with its protocol; of a local path, the absolute one."""
     protocol, mark, path = target.partition("://")
     if not mark or protocol in ("file", "local"):
         return f"file://{os.path.abspath(path if mark else target)}"  # noqa: PTH100

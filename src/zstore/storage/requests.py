@@ -1,4 +1,4 @@
-"""What is asked of a store and what it answers: keys, parts of values, stretches of files, merged ranges."""
+"""Keys, and the types of requests to stores and of their results; requests merged into fewer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zstore.errors import StoreError
 
 
 class Part(NamedTuple):
-    """Some bytes of a value, how many the whole value has, and which version of it they are from.
+    """Some bytes of a value, the size of the whole value, and the version that they are from.
 
-    Two parts of one key with the same `version` are from the same value; None where the store cannot tell.
+    Two parts of one key with the same `version` are from the same value; None: the store knows no versions.
     """
 
     data: bytes | memoryview
@@ -24,7 +24,7 @@ Parts = list[Part | None]
 
 
 class Entry(NamedTuple):
-    """A key, how many bytes its value has, and which version of it that is; None where nothing tells."""
+    """A key, the size of its value in bytes, and the value's version; None: the store knows no versions."""
 
     key: str
     size: int
@@ -32,19 +32,19 @@ class Entry(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """Where the chunks of one array lie in local files that hold much else.
+    """Where the chunks of one array lie in local files that hold other things, too.
 
-    grid       how many chunks are told of along each dimension; what lies beyond is not there
+    grid       how many chunks are described along each dimension; chunks beyond are not stored
     has_c      whether keys begin with "c"
-    separator  what stands between the numbers of a key
-    number     int64, ascending: the places in the grid, in order C, that the rows below are about; None: all
-    file       int32 per row: which of `files`; -1: there is no such chunk; -2: its bytes are in `data`
+    separator  between the numbers of a key
+    number     int64, ascending: the chunk of each row below, counted in C order through the grid; None: all
+    file       int32 per row: an index into `files`; -1: no such chunk is stored; -2: its bytes are in `data`
     offset     int64 per row: where in the file, or in `data`, the chunk begins
-    size       int64 per row: how many bytes it has; -1: all from the offset on
+    size       int64 per row: how many bytes it has; -1: all bytes from the offset on
     data       bytes of chunks that are in no file
-    places     directories out of which nothing is opened, symbolic links included
-    files      for each its place, its name below that, and the size and the time of its last change
-               (nanoseconds) that it must have; -1: not known
+    places     directories that files must lie in, after symbolic links are followed
+    files      per file: index into `places`, name below that directory, and the size and modification time
+               (nanoseconds) that it must have; -1: any
     """
 
     grid: tuple[int, ...]
@@ -60,7 +60,7 @@ class Stretches(NamedTuple):
 
 
 def check_key(key: str) -> str:
-    """`key`, if it names something inside a store.
+    """`key`, where it is valid.
 
     Raises
         StoreError: empty, absolute, with an empty, "." or ".." part, or a NUL.
@@ -71,7 +71,7 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """`prefix`, if it is the root or names something inside a store.
+    """`prefix`, where it is valid: the root, or as a key.
 
     Raises
         StoreError: as `check_key`; a prefix is written without a "/" at its end.
@@ -85,9 +85,10 @@ def join_key(*parts: str) -> str:
 
 
 class Fetch(NamedTuple):
-    """One request: bytes `start` to `end` of a value, of which `members` want parts.
+    """One request: bytes `start` to `end` of a value; a negative start counts back from the end.
 
-    Where `start` is None, all of it; where there is an `end` then, no more bytes than that are wanted.
+    Where `start` is None, the whole value is requested; an `end` is then the most bytes that are needed of
+    it. `members` are the positions of the merged requests that this one serves.
     """
 
     key: str
@@ -95,12 +96,17 @@ class Fetch(NamedTuple):
     end: int | None
     members: tuple[int, ...]
 
+    @property
+    def limit(self) -> int | None:
+        """The most bytes that are needed of a whole value; None: all."""
+        return self.end if self.start is None else None
+
 
 def merge_requests(
     requests: Sequence[tuple[str, ByteRange | None]], *, has_ranges: bool = True
 ) -> list[Fetch]:
-    """What to ask for, so that every request is a part of some answer; whole values without `has_ranges`."""
-    wishes: dict[str, list[int]] = {}
+    """Fewer requests that serve all the given ones; without `has_ranges`, requests for whole values."""
+    ranges: dict[str, list[int]] = {}
     others: dict[tuple[str, int | None], list[int]] = {}
     limits: dict[str, list[int]] = {}
     for index, (key, byte_range) in enumerate(requests):
@@ -113,7 +119,7 @@ def merge_requests(
         elif byte_range.start < 0 or byte_range.size is None:
             others.setdefault((key, byte_range.start), []).append(index)
         else:
-            wishes.setdefault(key, []).append(index)
+            ranges.setdefault(key, []).append(index)
     fetches = []
     for (key, start), members in others.items():
         limited = limits.get(key, []) if start is None else []
@@ -121,12 +127,12 @@ def merge_requests(
         fetches.append(Fetch(key, start, end, tuple(members)))
     stretches = {
         key: [(start, size or 0) for start, size in ((requests[index][1] or (0, 0))[:2] for index in indexes)]
-        for key, indexes in wishes.items()
+        for key, indexes in ranges.items()
     }
     gap_size = choose_gap(stretches.values())
-    for key, indexes in wishes.items():
+    for key, indexes in ranges.items():
         for merged in merge_ranges(stretches[key], gap_size=gap_size):
-            wanted = tuple(indexes[member] for member in merged.members)
-            # Nothing cannot be asked for; a byte more says as well whether there is a value.
-            fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), wanted))
+            served = tuple(indexes[member] for member in merged.members)
+            # No server takes a request for 0 bytes; one byte also tells whether there is a value.
+            fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), served))
     return fetches

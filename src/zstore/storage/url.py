@@ -1,4 +1,4 @@
-"""From a path or a URL to a store."""
+"""Opening stores by path, URL or URL pipeline."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from zstore.storage.local import LocalStore
 
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
-# "file:///x.zip|zip:a/b|zarr3:c": a URL, then what is done with what it leads to, from left to right.
+# A URL pipeline, "file:///x.zip|zip:a/b|zarr3:c": a URL, and adapters that are applied to it from left to
+# right.
 STAGE = re.compile(r"\|([A-Za-z][A-Za-z0-9+.-]*):")
 FORMATS = {"zarr2": 2, "zarr3": 3}
-# What `use_storage_options` is about: object storage and web servers, whatever reaches them ("fsspec+s3").
+# The schemes that `use_storage_options` counts for: object storage and web servers, by any library
+# ("fsspec+s3").
 REMOTE = re.compile(r"(?:[a-z0-9+.-]+\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 
-# Documents that say where other files hold the chunks.
+# Endings of documents of references, which lead to chunks in other files.
 REFERENCES = (".json", ".vzarr", ".parq", ".parquet")
 
 P = ParamSpec("P")
@@ -34,7 +36,7 @@ _options: ContextVar[Mapping[str, Any] | None] = ContextVar("storage_options", d
 
 
 def with_storage_options(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which opens whatever its arguments name by URL with its `storage_options`."""
+    """The function, whose argument `storage_options` counts for all URLs that it opens."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,7 +49,7 @@ def with_storage_options(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def use_storage_options(options: Mapping[str, Any] | None) -> Iterator[None]:
-    """Open buckets and web servers with these options meanwhile, wherever no others are given."""
+    """A context in which buckets and web servers are opened with these options, unless others are given."""
     token = _options.set(options or _options.get())
     try:
         yield
@@ -67,20 +69,19 @@ def open_store(
     storage_options: Mapping[str, Any] | None = None,
     durable: bool = False,
 ) -> Store:
-    """The store at a path or URL; a store is given back as it is, or as a read-only view of it.
+    """The store at a path or URL; a `Store` is returned as it is, or as a read-only view of it.
 
-    With `durable`, what is changed through it survives a power cut; stores that cannot are refused.
+    A path or "file://" URL opens a directory; a zip file, where it ends in ".zip" and is no directory;
+    references, where it ends in ".json", ".vzarr", ".parq" or ".parquet". "memory://name" is a store in
+    memory that all of this process share; other schemes open the stores that are offered for them. The store
+    object of another library opens as the store that is offered under the full name of its class or of a base
+    class ("zarr.abc.store.Store").
 
-    What is neither a path nor a store of zstore's goes to whoever offers a store under the full name of its
-    class, or of a class that it is derived from ("zarr.abc.store.Store").
-
-    Plain paths and "file://" open a directory, or a zip file where they end in ".zip" and no directory is
-    there, or references where they end in ".json", ".vzarr", ".parq" or ".parquet"; "memory://name" is a
-    shared store of this process, other schemes are whatever is offered for them.
-    `storage_options` are the opened store's own.
+    storage_options  of the store that is opened
+    durable          every change survives a power cut
 
     Raises
-        UnknownExtensionError: nobody offers the URL's scheme.
+        UnknownExtensionError: no store is offered for the URL's scheme.
         StoreError: the store cannot be opened, does not take these options, or cannot be durable.
     """
     if durable:
@@ -98,32 +99,32 @@ def open_store(
         raise StoreError("expected a path, a URL or a Store, got ''")
     if isinstance(target, str) and STAGE.search(text):
         return _open_pipeline(text, read_only=read_only, storage_options=storage_options)
-    scheme = SCHEME.match(text) if isinstance(target, str) else None
-    if (scheme is None or scheme[1].lower() == "file") and text[-4:].lower() == ".zip":
+    found = SCHEME.match(text) if isinstance(target, str) else None
+    scheme = found[1].lower() if found else ""
+    if scheme in ("", "file") and text[-8:].lower().endswith((".zip", *REFERENCES)):
         path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
-        if not os.path.isdir(path):  # noqa: PTH112
-            text, scheme = f"zip::{path}", SCHEME.match("zip::")
-    if (scheme is None or scheme[1].lower() == "file") and text[-8:].lower().endswith(REFERENCES):
-        path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
-        if os.path.isfile(path) or _is_references(path):  # noqa: PTH113
-            text, scheme = f"virtual://{path}", SCHEME.match("virtual://")
-    if scheme is None:
+        if text[-4:].lower() == ".zip":
+            if not os.path.isdir(path):  # noqa: PTH112
+                scheme, text = "zip", f"zip::{path}"
+        elif os.path.isfile(path) or _is_references(path):  # noqa: PTH113
+            scheme, text = "virtual", f"virtual://{path}"
+    if not scheme:
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
-    kind: type[Store] = stores.resolve(scheme[1].lower())
-    if storage_options is None and REMOTE.fullmatch(scheme[1].lower()) and "::" not in text:
+    kind: type[Store] = stores.resolve(scheme)
+    if storage_options is None and REMOTE.fullmatch(scheme) and "::" not in text:
         storage_options = _options.get()
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)
 
 
 def _is_references(path: str) -> bool:
-    """Whether a directory holds references in Parquet, and is no store whose documents were consolidated."""
+    """Whether a directory holds references in Parquet, not a store with consolidated metadata."""
     if not os.path.isfile(f"{path}/.zmetadata"):  # noqa: PTH113
         return False
     return not any(os.path.isfile(f"{path}/{name}") for name in (".zgroup", ".zarray", "zarr.json"))  # noqa: PTH113
 
 
 def _open_pipeline(url: str, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:
-    """What a URL leads to through its adapters; "zarr2:" and "zarr3:" say the only format that counts there.
+    """The store at a URL pipeline; its last adapter, "zarr2:" or "zarr3:", is the only format that counts.
 
     Spec
         URL pipelines (https://github.com/jbms/url-pipeline).
@@ -149,7 +150,7 @@ def _open_pipeline(url: str, *, read_only: bool, storage_options: Mapping[str, A
 def _adapt(
     url: str, adapter: str, root: str, given: str, read_only: bool, storage_options: Mapping[str, Any] | None
 ) -> Store:
-    """What a store that is offered under the adapter's name makes of the URL before it."""
+    """The store that an adapter makes of the URL before it, by the store offered under its name."""
     try:
         kind: type[Store] = stores.resolve(adapter)
     except UnknownExtensionError as error:
@@ -162,7 +163,7 @@ def _adapt(
 
 
 def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:
-    """Somebody else's store object, as a store of zstore's."""
+    """A store around another library's store object."""
     if storage_options:
         raise StoreError("storage options are for opening a store, this one is open", path=str(target))
     for base in type(target).__mro__:

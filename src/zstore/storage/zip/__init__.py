@@ -1,1 +1,1 @@
-"""Zip files: a whole hierarchy in one, read from anywhere, written to disk."""
+"""Stores in zip files: read from anywhere, written on local disks."""

@@ -1,4 +1,4 @@
-"""A zip file on disk that is being changed: values are appended beside it, and replace it when flushed."""
+"""Changing a zip file on disk: values are appended to a file beside it, which replaces it when flushed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ ANOTHER: Identity = (-1, -1, -1, -1)
 
 
 class Archive(Directory):
-    """The members of one zip file, those not flushed yet among them; all stores of this process share it.
+    """The members of one zip file, flushed or not, which all stores of this process share.
 
-    Values that are put go to a draft: a file beside the zip file, `.zstore-tmp.` before its name. Its flock
-    makes this process the only writer; one that can be locked has lost its writer, the next overwrites it.
-    `flush` completes it, or copies what still counts together with the old members, and renames the result to
-    the zip file's name: nobody sees half a zip file, and no member is in it twice.
+    Values that are put go to a draft: a file beside the zip file, with ".zstore-tmp." before its name. A lock
+    (flock) on it makes this process the only writer; a draft without a lock has lost its writer and is
+    overwritten. `flush` completes the draft, or copies its members and the old ones to a new file, and
+    renames the result to the zip file's name, so that it is replaced as a whole and has no member twice.
     """
 
     _draft: _Draft | None = None
     durable = False
-    """Whether the disk confirms the zip file's name, too, when it is replaced."""
+    """Whether the directory is flushed to disk, too, when the zip file is replaced."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -45,8 +45,8 @@ class Archive(Directory):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the directory again where others have replaced the file, unless values wait to be flushed."""
-        with self._guard, self._telling("open"):
+        """Read the directory again if others have replaced the file, unless there are values to flush."""
+        with self._guard, self._store_errors("open"):
             identity = self._identify()
             if self._draft is not None or (identity == self._identity and identity is not None):
                 return
@@ -63,54 +63,54 @@ class Archive(Directory):
         with self._guard:
             draft = self._draft
             if draft is None:
-                with self._telling("write"):
+                with self._store_errors("write"):
                     draft = _Draft(self.path)
                 try:
                     self.refresh()
                 except BaseException:
-                    draft.leave()
+                    draft.release()
                     raise
                 self._draft = draft
             return draft
 
     def put(self, name: str, value: memoryview, *, deflate: bool) -> None:
-        """Append `value` to the draft; `flush` makes it a part of the zip file."""
+        """Append a value to the draft."""
         self.begin()
         method, data = ZIP_STORED, value
         if deflate:
             pack = zlib.compressobj(wbits=-zlib.MAX_WBITS)
             method, data = ZIP_DEFLATED, memoryview(pack.compress(value) + pack.flush())
         crc = zlib.crc32(value)
-        with self._guard, self._telling("write", name):
-            draft = self.begin()  # again, as somebody may have flushed meanwhile
+        with self._guard, self._store_errors("write", name):
+            draft = self.begin()  # again, as another thread may have flushed meanwhile
             place = draft.source.size
             member = Member(draft.source, name, method, crc, data.nbytes, value.nbytes, place)
             _append(member, draft.source, data)
             if name not in self.members:
                 self._names = None
-            draft.note(self.members.get(name))
+            draft.record(self.members.get(name))
             self.members[name] = member
 
     def delete(self, names: list[str]) -> None:
-        """Leave these members out."""
+        """Remove these members."""
         with self._guard:
             if any(name in self.members for name in names):
                 draft = self.begin()
                 for name in names:
                     if name in self.members:
-                        draft.note(self.members.pop(name))
+                        draft.record(self.members.pop(name))
                 self._names = None
 
     def flush(self) -> None:
-        """Replace the zip file by one with every change so far; does nothing where nothing was changed."""
+        """Replace the zip file by one with all changes so far, if there are any."""
         with self._guard:
             draft = self._draft
             if draft is None:
                 return
             if draft.is_changed:
-                with self._telling("write"):
+                with self._store_errors("write"):
                     self._replace(draft)
-            draft.leave()
+            draft.release()
             self._draft = None
 
     def _replace(self, draft: _Draft) -> None:
@@ -128,7 +128,7 @@ class Archive(Directory):
             self.members = {member.name: member for member in members}
         if self.durable:
             confirm_directory(os.path.dirname(self.path))  # noqa: PTH120
-        # Not what has the name by now, which may be another writer's already.
+        # Not of the name, which may be another writer's file already.
         self._identity = _identity(os.fstat(source.descriptor))
 
     def _identify(self) -> Identity | None:
@@ -138,11 +138,11 @@ class Archive(Directory):
             return None
 
     def after_fork(self) -> None:
-        """In a child process: what the parent is about to write is the parent's."""
+        """In a child process: leave the draft to the parent."""
         self._guard = threading.RLock()
         if self._draft is not None:
             self._draft.share()
-            # Its values can be read until this process writes, which is when they are gone or flushed.
+            # Its values can be read until this process writes; the parent has then flushed or lost them.
             self._draft, self._identity = None, ANOTHER
 
     def __del__(self) -> None:
@@ -150,7 +150,7 @@ class Archive(Directory):
             self.flush()
 
     @contextmanager
-    def _telling(self, action: str, key: str | None = None) -> Iterator[None]:
+    def _store_errors(self, action: str, key: str | None = None) -> Iterator[None]:
         try:
             yield
         except StoreError:
@@ -162,7 +162,7 @@ class Archive(Directory):
 
 
 class _Draft:
-    """The file beside the zip file, locked for this process, to which members are appended."""
+    """The file to which members are appended, locked for this process."""
 
     def __init__(self, path: str) -> None:
         above, name = os.path.split(path)
@@ -195,68 +195,68 @@ class _Draft:
             os.close(descriptor)
 
     def _is_mine(self, descriptor: int) -> bool:
-        """Whether the file of that name is the open one."""
+        """Whether the draft's name is still that of the open file."""
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(descriptor), os.stat(self.path))  # noqa: PTH116
         return False
 
-    def note(self, old: Member | None) -> None:
-        """A member was put or deleted, where there was `old`."""
+    def record(self, old: Member | None) -> None:
+        """Take note that a member was put or deleted; `old` is the one of that name before."""
         self.is_changed = True
         self.has_waste |= old is not None and old.source is self.source
 
     def finish(self, members: list[Member], comment: bytes, path: str) -> None:
-        """Write the directory behind the members, and give the file the zip file's name."""
+        """Write the directory after the members, and rename the draft to the zip file."""
         end = self.source.size
         self.source.append(render_directory(members, end, comment))
         os.ftruncate(self.source.descriptor, self.source.size)
         self.source.size = end
-        self._enter(self.source.descriptor, self.path, path)
+        self._publish(self.source.descriptor, self.path, path)
 
     def rewrite(self, members: list[Member], comment: bytes, path: str) -> tuple[FileSource, list[Member]]:
-        """Copy what counts, of the old file and of this one, into a third, and give that the name."""
+        """Copy the current members to a new file, and rename that to the zip file."""
         place = f"{self.path}.new"
-        # Nobody but the holder of this file's lock makes that one.
+        # Only the process that has the draft's lock makes this file.
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         target = FileSource(descriptor, path)
         try:
             copies = [_copy(member, target) for member in members]
             target.append(render_directory(copies, target.size, comment))
-            self._enter(descriptor, place, path)
+            self._publish(descriptor, place, path)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(place)  # noqa: PTH108
             raise
         return target, copies
 
-    def _enter(self, descriptor: int, name: str, path: str) -> None:
+    def _publish(self, descriptor: int, name: str, path: str) -> None:
         with suppress(FileNotFoundError):
             os.fchmod(descriptor, os.stat(path).st_mode & 0o7777)  # noqa: PTH116
-        # A zip file is replaced as a whole: what a power cut may take is all of it.
+        # Always flushed to disk: as the zip file is replaced, a power cut could lose all of it.
         os.fsync(descriptor)
         steady(os.replace, name, path)
 
     def share(self) -> None:
-        """In a forked child: keep the file for reading, and leave its lock to the parent alone."""
-        # Where there is no /proc, the child has a part in the lock until it ends.
+        """In a forked child: reopen the file for reading, so that its lock is the parent's alone."""
+        # Without /proc, the child shares the lock until it ends.
         with suppress(FileNotFoundError):
             fresh = os.open(f"/proc/self/fd/{self.source.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
             os.dup2(fresh, self.source.descriptor, inheritable=False)
             os.close(fresh)
 
-    def leave(self) -> None:
-        """Let the next writer in."""
-        # What cannot be removed is in nobody's way: the next writer takes it over.
+    def release(self) -> None:
+        """Remove the draft and its lock, so that others can write."""
+        # If it cannot be removed, the next writer takes it over.
         with suppress(OSError):
             if self._is_mine(self.source.descriptor):
                 steady(os.unlink, self.path)
-        # Closing alone would leave the lock with a child process that was forked meanwhile.
+        # Closing alone would leave the lock to a child process that was forked meanwhile.
         with suppress(OSError):
             fcntl.flock(self.source.descriptor, fcntl.LOCK_UN)
 
 
 def _append(member: Member, target: FileSource, data: Bytes) -> None:
-    """Write a member's header and bytes behind the others."""
+    """Write a member's header and data at the end."""
     header = member.render().FileHeader()
     target.append(header, data)
     target.begins[member.offset] = member.offset + len(header)
@@ -280,7 +280,7 @@ _archives_guard = threading.Lock()
 
 
 def open_archive(path: str, *, durable: bool = False) -> Archive:
-    """The archive of the zip file at `path`: the one that this process has open already, or another.
+    """The archive of the zip file at `path`: the one that is open in this process, or a new one.
 
     It stays `durable` once it is.
     """

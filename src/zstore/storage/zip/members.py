@@ -1,7 +1,7 @@
-"""The members of a zip file: its directory, and reading and checking what they hold.
+"""The members of a zip file: the directory that lists them, and reading and verifying their data.
 
-Python's `zipfile` writes headers and directories. It does not read them: that takes twice as long and twice
-the memory, goes through one position that all threads share, and believes what is written there.
+Headers and directories are written by Python's `zipfile`, but not read by it: it takes twice as long and
+twice the memory, moves one position that all threads share, and does not verify what the directory says.
 
 Spec
     PKWARE APPNOTE 6.3.10: 4.3.7 local file header, 4.3.12 central directory, 4.3.14 to 4.3.16 its end,
@@ -29,7 +29,7 @@ ENCRYPTED, IS_UTF8 = 0x0001, 0x0800
 ZIP64 = 0x0001
 MAX16, MAX32 = 0xFFFF, 0xFFFFFFFF
 PLAIN_FILE = 0o100644 << 16
-# The first day that the format knows: the same values then make the same file.
+# The earliest date of the format, so that the same values make the same file.
 DATE = (1980, 1, 1, 0, 0, 0)
 
 # signature, lengths of name and extra field
@@ -38,26 +38,26 @@ LOCAL = struct.Struct("<4s22x2H")
 CENTRAL = struct.Struct("<4s4x2H4x3L3H8xL")
 # signature, disk, disk of the directory, entries here, entries, size, offset, length of the comment
 END = struct.Struct("<4s4H2LH")
-# What stands before the end where numbers do not fit into it: a record (signature, disk, disk of the
-# directory, entries here, entries, size, offset), and where that is (signature, disk, place, disks).
+# Before the end, where its fields are too small: a record (signature, disk, disk of the directory, entries
+# here, entries, size, offset), and a locator of that record (signature, disk, offset, disks).
 END64 = struct.Struct("<4s12x2L4Q")
 LOCATOR = struct.Struct("<4sLQL")
 LOCAL_MARK, CENTRAL_MARK, END_MARK = b"PK\3\4", b"PK\1\2", b"PK\5\6"
 LOCATOR_MARK, END64_MARK = b"PK\6\7", b"PK\6\6"
-# All of these, with the longest comment.
+# The most that all of these take, with the longest comment.
 TAIL_SIZE = END.size + MAX16 + LOCATOR.size + END64.size
 
-# How much longer a member's extra field is taken to be at most, when its header is asked for along with its
-# bytes: that of a Zip64 entry, and those by which archivers keep times and owners.
+# The length of extra field that is allowed for when a member's header and data are requested together: that
+# of a Zip64 entry, or of those with times and owners.
 SLACK_SIZE = 64
-# Bytes that are inflated at a time, of them and to them.
+# Bytes that are decompressed at a time: the most of input and of output.
 PIECE_SIZE = 1 << 20
-# No byte of deflated data gives more than this many.
+# The most bytes that one byte of deflated data can give.
 MOST_INFLATED = 1032
 
 
 class Member(NamedTuple):
-    """One value: how it is packed, and where its header is."""
+    """One value: how it is compressed, and where its header is."""
 
     source: Source
     name: str
@@ -68,15 +68,15 @@ class Member(NamedTuple):
     offset: int
     flags: int = 0
     name_size: int = -1
-    """Bytes of the name as it is written in the file."""
+    """Bytes of the encoded name."""
 
     @property
     def version(self) -> str:
-        """Changes whenever the member is written anew."""
+        """The version of the value: another one whenever the member is written."""
         return f"{self.offset:x}-{self.crc:08x}-{id(self.source):x}"
 
     def render(self) -> ZipInfo:
-        """What its header and the directory say of it."""
+        """Its entry in headers and the directory, as `zipfile` has it."""
         info = ZipInfo(self.name, DATE)
         info.compress_type, info.CRC = self.method, self.crc
         info.compress_size, info.file_size = self.packed_size, self.size
@@ -85,13 +85,13 @@ class Member(NamedTuple):
         return info
 
     def damage(self, reason: str) -> StoreError:
-        """The error that says what is wrong with it."""
+        """The error for a member that is damaged."""
         message = f"a member of the zip file is damaged: {reason}"
         return StoreError(message, path=self.source.url, key=self.name)
 
 
 class Directory:
-    """Which members there are, by key. Of several with one name, the last counts."""
+    """The members of a zip file by key; of several with one name, the last counts."""
 
     def __init__(self, source: Source | None = None) -> None:
         self.members: dict[str, Member] = {}
@@ -102,10 +102,10 @@ class Directory:
             self.parse(source)
 
     def parse(self, source: Source) -> None:
-        """Take the members that a zip file has.
+        """Read the directory of a zip file.
 
         Raises
-            StoreError: not a zip file, damaged, split, or with a member whose name is no key of a store.
+            StoreError: not a zip file, damaged, split, or with a member whose name cannot be a key.
         """
         end, table = _read_end(source)
         members: dict[str, Member] = {}
@@ -119,10 +119,10 @@ class Directory:
             except StoreError as error:
                 reason = f"a member {member.name!r}, which no store may hold; expected names joined by '/'"
                 raise StoreError(f"the zip file has {reason}", path=source.url) from error
-            # A second member of one name takes the first one's place in the order, too.
+            # Removed first, so that the order is that of the last member of each name.
             members.pop(member.name, None)
             members[member.name] = member
-        # Some archivers write the lowest 16 bits only.
+        # Some archivers write only the lowest 16 bits of the count.
         if count & MAX16 != end.member_count & MAX16 or (
             end.member_count > MAX16 and count != end.member_count
         ):
@@ -130,7 +130,7 @@ class Directory:
         self.members, self.comment, self._names = members, end.comment, None
 
     def names(self) -> list[str]:
-        """Every key, sorted; not to be changed."""
+        """Every key, sorted; callers must not change the list."""
         with self._guard:
             if self._names is None:
                 self._names = sorted(self.members)
@@ -138,18 +138,21 @@ class Directory:
 
     def names_below(self, prefix: str) -> list[str]:
         """The keys below `prefix`, sorted."""
+        names, begin, end = self._span(prefix)
+        return names[begin:end]
+
+    def _span(self, prefix: str) -> tuple[list[str], int, int]:
+        """(all keys, where those below the prefix begin among them, where they end)."""
         names = self.names()
         if not prefix:
-            return names[:]
+            return names, 0, len(names)
         # "0" is the character after "/".
-        return names[bisect_left(names, f"{prefix}/") : bisect_left(names, f"{prefix}0")]
+        return names, bisect_left(names, f"{prefix}/"), bisect_left(names, f"{prefix}0")
 
     def children(self, prefix: str) -> list[str]:
-        """The names right below `prefix`, found without looking at what lies below them."""
-        names = self.names()
+        """The names directly below a prefix, found without reading the keys below them."""
+        names, place, end = self._span(prefix)
         skip = len(prefix) + 1 if prefix else 0
-        end = bisect_left(names, f"{prefix}0") if prefix else len(names)
-        place = bisect_left(names, f"{prefix}/") if prefix else 0
         found = set()
         while place < end:
             name, slash, _ = names[place][skip:].partition("/")
@@ -159,22 +162,22 @@ class Directory:
 
 
 class _End(NamedTuple):
-    """What the end of a zip file says."""
+    """The end record of a zip file."""
 
     member_count: int
     begin: int
     """Where the directory begins."""
     shift: int
-    """What was put before the zip file, by which every place is shifted."""
+    """Bytes before the zip file, such as a program that unpacks it; offsets do not count them."""
     comment: bytes
 
 
 def _read_end(source: Source) -> tuple[_End, Bytes]:
-    """The end and the directory before it."""
+    """The end record, and the bytes of the directory before it."""
     tail = bytes(source.read_tail(TAIL_SIZE))
     start, at = source.size - len(tail), len(tail)
     while (at := tail.rfind(END_MARK, 0, at)) >= 0:
-        # Not where a comment looks like one, nor where something else follows.
+        # The signature may also occur in the comment, or be followed by other data.
         if at + END.size <= len(tail):
             _, disk, first, here, count, size, offset, comment_size = END.unpack_from(tail, at)
             if at + END.size + comment_size == len(tail):
@@ -193,7 +196,7 @@ def _read_end(source: Source) -> tuple[_End, Bytes]:
         if record.startswith(END64_MARK):
             place = start + at - END64.size
         elif place <= source.size - END64.size:
-            # A longer record than anybody is known to write.
+            # The record is longer than those of known archivers.
             record = bytes(source.read(place, END64.size))
         if not record.startswith(END64_MARK):
             raise _damaged(source, f"there is no end of its directory at {place}")
@@ -236,10 +239,7 @@ def _parse_central(source: Source, table: Bytes, end: _End) -> Iterator[Member]:
 
 
 def _parse_zip64(extra: bytes, *narrow: int) -> list[int]:
-    """Size, packed size and offset, those that did not fit into 32 bits taken from the extra field.
-
-    -1 for what is not there.
-    """
+    """Size, packed size and offset; those beyond 32 bits are in the extra field, or -1 if they are not."""
     place = 0
     while place + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, place)
@@ -252,7 +252,7 @@ def _parse_zip64(extra: bytes, *narrow: int) -> list[int]:
 
 
 class _Tail(io.BytesIO):
-    """What `ZipFile` writes behind the members, where the first byte is at `place` of the file."""
+    """The file to which `ZipFile` writes a directory, which will begin at `place` of the zip file."""
 
     def __init__(self, place: int) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class _Tail(io.BytesIO):
 
 
 def render_directory(members: Iterable[Member], offset: int, comment: bytes) -> bytes:
-    """The directory of such members and its end, for a file in which it begins at `offset`."""
+    """The directory of these members and the end record, for a file in which it begins at `offset`."""
     tail = _Tail(offset)
     with ZipFile(tail, "w") as file:
         file.filelist = [member.render() for member in members]
@@ -279,7 +279,7 @@ def _damaged(source: Source, reason: str, key: str | None = None) -> StoreError:
 
 
 def locate(member: Member, header: Bytes | None = None) -> int:
-    """Where the member's bytes begin, as its header says, which is read where it was not."""
+    """Where the member's data begins; its header is read where it is needed and not given."""
     begin = member.source.begins.get(member.offset)
     if begin is None:
         header = member.source.read(member.offset, LOCAL.size) if header is None else header
@@ -293,32 +293,31 @@ def locate(member: Member, header: Bytes | None = None) -> int:
     return begin
 
 
-def read_members(wishes: Sequence[tuple[Member, ByteRange | None]]) -> list[Bytes]:
-    """Those bytes of those members, in the order asked; a whole member's checksum is compared.
+def read_members(requests: Sequence[tuple[Member, ByteRange | None]]) -> list[Bytes]:
+    """The requested bytes of members, in order; the checksum of members that are read whole is verified.
 
-    Of a member that is stored as it is, a range reads that range, which no checksum covers. One that is
-    deflated is inflated whole, piece by piece, of which no more is kept than was asked for; `AtMost` so many
-    bytes of a longer one are inflated and no more.
+    Of an uncompressed member, only the range is read, which no checksum covers. A compressed one is
+    decompressed whole, in pieces, and only the requested bytes are kept; with `AtMost`, decompression stops
+    after them.
 
     Raises
-        StoreError: damaged, encrypted, larger than `value_size` of the limits, or packed by a method that is
-            not read here; names the member.
+        StoreError: a member is damaged, encrypted, larger than `value_size` of the limits, or compressed by
+            an unknown method.
     """
-    source = wishes[0][0].source if wishes else None
+    source = requests[0][0].source if requests else None
     if not isinstance(source, StoreSource) or source.request_count == 1:
-        return [read_member(*wish) for wish in wishes]
-    packed = _read_at_once(source, [(member, *_span(member, wish)) for member, wish in wishes])
-    return [_unpacked(*wish, data) for wish, data in zip(wishes, packed, strict=True)]
+        return [_read_member(*request) for request in requests]
+    packed = _read_at_once(source, [(member, *_span(member, byte_range)) for member, byte_range in requests])
+    return [_unpacked(*request, data) for request, data in zip(requests, packed, strict=True)]
 
 
-def read_member(member: Member, wish: ByteRange | None) -> Bytes:
-    """Those bytes of one member, see `read_members`."""
-    first, last = _span(member, wish)
-    return _unpacked(member, wish, member.source.read(locate(member) + first, last - first))
+def _read_member(member: Member, byte_range: ByteRange | None) -> Bytes:
+    first, last = _span(member, byte_range)
+    return _unpacked(member, byte_range, member.source.read(locate(member) + first, last - first))
 
 
-def _span(member: Member, wish: ByteRange | None) -> tuple[int, int]:
-    """(first, last) of the member's bytes in the file that are needed."""
+def _span(member: Member, byte_range: ByteRange | None) -> tuple[int, int]:
+    """(first, last) of the bytes that are needed of the member's data in the file."""
     reason = None
     if member.flags & ENCRYPTED:
         reason = "it is encrypted"
@@ -331,13 +330,13 @@ def _span(member: Member, wish: ByteRange | None) -> tuple[int, int]:
     if reason:
         message = f"cannot read a member of the zip file: {reason}"
         raise StoreError(message, path=member.source.url, key=member.name)
-    if wish is None or member.method == ZIP_DEFLATED:
+    if byte_range is None or member.method == ZIP_DEFLATED:
         return 0, member.packed_size
-    return wish.resolve(member.size)
+    return byte_range.resolve(member.size)
 
 
 def _read_at_once(source: StoreSource, spans: Sequence[tuple[Member, int, int]]) -> list[Bytes]:
-    """One round of requests: of members not read before, the header and the place where the bytes must be."""
+    """The bytes of several members by one round of requests, with the headers that were not read before."""
     unknown = {member.offset: member for member, _, _ in spans if member.offset not in source.begins}
     requests = [(offset, LOCAL.size) for offset in unknown]
     for member, first, last in spans:
@@ -361,10 +360,10 @@ def _read_at_once(source: StoreSource, spans: Sequence[tuple[Member, int, int]])
     return found
 
 
-def _unpacked(member: Member, wish: ByteRange | None, data: Bytes) -> Bytes:
+def _unpacked(member: Member, byte_range: ByteRange | None, data: Bytes) -> Bytes:
     if member.method == ZIP_DEFLATED:
-        first, last = (0, member.size) if wish is None else wish.resolve(member.size)
-        stops = isinstance(wish, AtMost) and last < member.size
+        first, last = (0, member.size) if byte_range is None else byte_range.resolve(member.size)
+        stops = isinstance(byte_range, AtMost) and last < member.size
         if last - first > current_limits().value_size:
             reason = f"it inflates to {last - first} bytes, beyond the limit value_size (zstore.set_limits)"
             message = f"cannot read a member of the zip file: {reason}"
@@ -379,7 +378,7 @@ def _unpacked(member: Member, wish: ByteRange | None, data: Bytes) -> Bytes:
 
 
 def _inflated(member: Member, packed: memoryview, first: int, last: int, *, stops: bool) -> Bytes:
-    """Bytes `first` to `last` of what is inflated; the rest is checked, unless it `stops` there."""
+    """Bytes `first` to `last` of the decompressed data; the rest is verified, unless it `stops` there."""
     inflate, kept, place, crc = zlib.decompressobj(-zlib.MAX_WBITS), bytearray(), 0, 0
     for piece in _pieces(inflate, packed):
         begin, place = place, place + len(piece)

@@ -1,4 +1,4 @@
-"""Where the bytes of a zip file come from: a file, an object with `read` and `seek`, a value of a store."""
+"""Sources of a zip file's bytes: an open file, a file-like object, or a value of another store."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Bytes = bytes | memoryview
 
 
 class Source(ABC):
-    """Some bytes that can be read from anywhere in them, by many threads at once."""
+    """Bytes with random access, which many threads may read at once."""
 
     request_count: int = 1
-    """How many requests at once are worth making, as a store says it."""
+    """How many requests to make at once, as `Store.request_count`."""
 
     def __init__(self, url: str, size: int) -> None:
         self.url = url
         self.size = size
-        # Where the bytes of members begin whose headers were read, by the place of the header.
+        # Where the data of a member begins, by the offset of its header; for headers that were read.
         self.begins: dict[int, int] = {}
 
     def read(self, begin: int, size: int) -> Bytes:
-        """Exactly `size` bytes from `begin`; StoreError where they are not there."""
+        """Exactly `size` bytes from `begin`; fewer are a StoreError."""
         try:
             data = self._read(begin, size)
         except StoreError:
@@ -43,10 +43,10 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, begin: int, size: int) -> Bytes:
-        """Those bytes, fewer where it ends before."""
+        """Those bytes, or fewer at the end."""
 
     def read_tail(self, size: int) -> Bytes:
-        """The last bytes, at most `size` of them; the source knows its own size after this."""
+        """The last bytes, at most `size` of them; `self.size` is known after this."""
         size = min(size, self.size)
         return self.read(self.size - size, size)
 
@@ -57,10 +57,7 @@ class Source(ABC):
 
 
 class FileSource(Source):
-    """An open file, read without a position that threads or forked processes would share.
-
-    The descriptor is closed when nobody refers to the source any more.
-    """
+    """An open file, read at offsets and so without a shared position; closed when the source is collected."""
 
     def __init__(self, descriptor: int, url: str) -> None:
         super().__init__(url, os.fstat(descriptor).st_size)
@@ -70,7 +67,7 @@ class FileSource(Source):
         return pread(self.descriptor, begin, size)
 
     def append(self, *parts: Bytes) -> None:
-        """Write behind the end, which is beyond the parts once all of them are there."""
+        """Write the parts at the end; `self.size` grows once all of them are written."""
         end, views = self.size, [memoryview(part) for part in parts if len(part)]
         while views:
             count = os.pwritev(self.descriptor, views, end)
@@ -88,7 +85,7 @@ class FileSource(Source):
 
 
 class ObjectSource(Source):
-    """A file-like object that can seek. It has one position, so reads take turns; it is never closed."""
+    """A file-like object that can seek; it has one position, so reads take turns. It is not closed."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(f"zip::{getattr(file, 'name', None) or type(file).__name__}", 0)
@@ -111,7 +108,7 @@ class ObjectSource(Source):
 
 
 class StoreSource(Source):
-    """One value of a store, read by ranges, and compared by version where the store has any."""
+    """One value of a store, read by ranges; an error where its size or version changes."""
 
     def __init__(self, store: Store, key: str) -> None:
         super().__init__(f"zip::{_below(store.url, key)}", -1)
@@ -123,11 +120,11 @@ class StoreSource(Source):
     def _read(self, begin: int, size: int) -> Bytes:
         return self.read_many([(begin, size)])[0]
 
-    def read_many(self, wishes: Sequence[tuple[int, int]]) -> list[Bytes]:
-        """The ranges, asked for at once."""
-        parts = self.store.get_parts([(self.key, ByteRange(begin, size)) for begin, size in wishes])
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
+        """Several ranges, requested at once."""
+        parts = self.store.get_parts([(self.key, ByteRange(begin, size)) for begin, size in ranges])
         found: list[Bytes] = []
-        for (begin, size), part in zip(wishes, parts, strict=True):
+        for (begin, size), part in zip(ranges, parts, strict=True):
             if part is None or part.total_size != self.size or part.version != self.version:
                 raise StoreError(
                     "the zip file was replaced or removed since it was opened; open it again", path=self.url
@@ -138,7 +135,7 @@ class StoreSource(Source):
         return found
 
     def read_tail(self, size: int) -> Bytes:
-        """The last bytes, the size and the version, by one request."""
+        """The last bytes; the same request tells the size and the version."""
         [part] = self.store.get_parts([(self.key, ByteRange(-size))])
         if part is None:
             raise NotFoundError("there is no zip file", path=self.store.url, key=self.key)

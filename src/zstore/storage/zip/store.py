@@ -14,7 +14,18 @@ from urllib.parse import unquote, urlsplit
 from zstore.base.byterange import ByteRange
 from zstore.base.settings import is_durable
 from zstore.errors import StoreError
-from zstore.storage.base import Entry, Names, Part, Parts, PrefixStore, Store, Values, check_key, check_prefix
+from zstore.storage.base import (
+    Entry,
+    Names,
+    Part,
+    Parts,
+    PrefixStore,
+    Request,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+)
 from zstore.storage.locking import hold_name
 from zstore.storage.url import SCHEME, open_store
 from zstore.storage.zip.archive import Archive, open_archive
@@ -27,16 +38,19 @@ OPTIONS = {"deflate", "durable"}
 
 
 class ZipStore(Store):
-    """The members of the zip file at `path`, which the first flush makes; or, for reading only, those of an
-    open file or of a value of another store (`ZipStore.within`), read by ranges.
+    """The members of the zip file at `path`, which the first flush makes.
 
-    Values are appended to a file beside the zip file, seen by every store of this process. They become part
-    of the zip file at once, by renaming, when `flush` or `close` is called, the last store of it is gone, or
-    the process ends; until then, and after a crash, others see it as it was. One process can write at a time,
-    a second is refused. A member that was replaced or deleted leaves nothing behind.
+    Instead of a path, an open file can be given, or a value of another store (`ZipStore.within`): both are
+    read-only, and read by ranges.
 
-    Values are stored as they are unless `deflate` is set: codecs have packed them already, and ranges of
-    stored members can be read alone. Reading takes both. Whole members are compared with their checksums.
+    Values are appended to a file beside the zip file, and all stores of this process see them. That file
+    replaces the zip file when `flush` or `close` is called, the last store is collected, or the process ends;
+    until then, and after a crash, others see the zip file as it was. Only one process can write at a time;
+    others get an error. Members that were replaced or deleted take no space.
+
+    Values are not compressed unless `deflate` is set: codecs have compressed chunks already, and ranges of an
+    uncompressed member can be read alone. Both kinds are read. The checksum of a member that is read whole is
+    verified.
     """
 
     is_bounded = False
@@ -70,7 +84,7 @@ class ZipStore(Store):
 
     @classmethod
     def within(cls, store: Store, key: str) -> ZipStore:
-        """The zip file that is the value `key` of another store, for reading; parts are fetched as needed.
+        """The store in a zip file that is a value of another store, read-only; parts are fetched when needed.
 
         Raises
             NotFoundError: there is no such value.
@@ -81,10 +95,10 @@ class ZipStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The store at "zip:///path/x.zip", or at "zip::" and the path or URL of a zip file.
+        """The store at "zip:///path/x.zip", or at "zip::" followed by the path or URL of a zip file.
 
-        "zip://a/b::" and a path or URL is what lies below "a/b" in it. Storage options are `deflate` for a
-        zip file on disk, those of the other store for one within a store.
+        "zip://a/b::" and a path or URL is the part of it below "a/b". Storage options are `deflate` and
+        `durable` for a zip file on disk, and those of the other store for one within a store.
         """
         inner, chained, target = url.partition("::")
         prefix = unquote(inner.partition("://")[2]).strip("/")
@@ -122,39 +136,35 @@ class ZipStore(Store):
         return self._path if self._source else "zip" + Path(self._path).as_uri().removeprefix("file")
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such member."""
         member = self._directory.members.get(check_key(key))
         return None if member is None else read_members([(member, byte_range)])[0]
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
-        """`get` for many keys; of a zip file within a store, by one round of requests."""
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        """`get` for many keys; in a zip file within a store, by one round of requests."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """`get_many`, with sizes and versions out of the zip file's directory."""
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
+        """`get_many`, with sizes and versions from the zip file's directory."""
         members = [self._directory.members.get(check_key(key)) for key, _ in requests]
-        wishes = [
-            (member, byte_range)
-            for member, (_, byte_range) in zip(members, requests, strict=True)
-            if member is not None
-        ]
-        found = iter(read_members(wishes))
+        pairs = zip(members, (byte_range for _, byte_range in requests), strict=True)
+        found = iter(
+            read_members([(member, byte_range) for member, byte_range in pairs if member is not None])
+        )
         return [
             None if member is None else Part(next(found), member.size, member.version) for member in members
         ]
 
     def size(self, key: str) -> int | None:
-        """How many bytes the value has; None when there is no such member."""
         member = self._directory.members.get(check_key(key))
         return None if member is None else member.size
 
     def entry(self, key: str) -> Entry | None:
-        """How many bytes the value has; where it lies, and its checksum, tell its version."""
+        """The value's size and, as its version, its offset and checksum."""
         member = self._directory.members.get(check_key(key))
         return None if member is None else Entry(key, member.size, f"{member.offset:x}-{member.crc:08x}")
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Append `value` beside the zip file; it is part of it from the next flush on."""
+        """Append `value` to the file beside the zip file, which replaces that at the next flush."""
         check_key(key)
         self.check_writable(key)
         try:
@@ -168,13 +178,11 @@ class ZipStore(Store):
         self._archive().put(key, view, deflate=self.deflate)
 
     def delete(self, key: str) -> None:
-        """Leave the member out, if it is there."""
         check_key(key)
         self.check_writable(key)
         self._archive().delete([key])
 
     def delete_prefix(self, prefix: str) -> None:
-        """Leave out every member below `prefix`."""
         check_prefix(prefix)
         self.check_writable(prefix)
         self._archive().delete(self._directory.names_below(prefix))
@@ -184,7 +192,6 @@ class ZipStore(Store):
         return iter(self._directory.names_below(check_prefix(prefix)))
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`."""
         return self._directory.children(check_prefix(prefix))
 
     def _archive(self) -> Archive:
@@ -192,7 +199,7 @@ class ZipStore(Store):
         return self._directory
 
     def lock(self, key: str) -> AbstractContextManager[None]:
-        """Exclude the other threads that lock the same key, and every other process from writing at all."""
+        """Exclude other threads that lock the same key, and all other processes from writing."""
         check_key(key)
         self.check_writable(key)
         archive = self._archive()
@@ -200,7 +207,7 @@ class ZipStore(Store):
         return hold_name((archive.path, key))
 
     def flush(self) -> None:
-        """Make what was put so far a part of the zip file."""
+        """Replace the zip file by one with all changes so far."""
         if isinstance(self._directory, Archive):
             self._directory.flush()
 
@@ -210,25 +217,20 @@ class ZipStore(Store):
             self.flush()
 
     def as_read_only(self) -> ZipStore:
-        """The same members, refusing writes; it shows what is put here before it is flushed."""
-        view = ZipStore.__new__(ZipStore)
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
+        return self._with(read_only=True)
 
     def as_durable(self) -> ZipStore:
-        """The same members, which survive a power cut from the moment that `flush` or `close` returns."""
-        view = ZipStore.__new__(ZipStore)
-        view.__dict__.update(self.__dict__, durable=True)
+        """The same store, whose changes survive a power cut as soon as `flush` or `close` returns."""
         if isinstance(self._directory, Archive):
             self._directory.durable = True
-        return view
+        return self._with(durable=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self._source, StoreSource):
             return ZipStore.within, (self._source.store, self._source.key)
         if self._source is not None:
             raise StoreError("a zip file that was given as an open file cannot be pickled", path=self.url)
-        # Whoever unpickles it shall find what was put.
+        # So that the unpickled store has what was put.
         self.flush()
         make = partial(ZipStore, read_only=self.read_only, deflate=self.deflate, durable=self.durable)
         return make, (self._path,)
