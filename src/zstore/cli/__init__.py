@@ -1,1 +1,1 @@
-"""What the command line does, one file per command."""
+"""The command line, with one file per command."""

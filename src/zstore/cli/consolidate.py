@@ -1,4 +1,4 @@
-"""`zstore consolidate`: gather all metadata in one document."""
+"""`zstore consolidate`: gather all metadata of a hierarchy in one document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zstore doctor`: what there is on this machine, for whoever asks why something does not work."""
+"""`zstore doctor`: describe the installation, to find out why something does not work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KERNELS = (
     "codecs.native", "codecs.vlen", "engine.files", "engine.select", "engine.transfer", "reduce.fold",
     "resample.blocks", "resample.warp",
 )  # fmt: skip
-# Packages, and the extra that brings each; "" for those of the base.
+# Optional and required packages, with the extra that installs each; "" for required ones.
 PACKAGES = {
     **dict.fromkeys(("numpy", "numcodecs", "fsspec", "pluggy"), ""),
     "pyproj": "geo",
@@ -43,7 +43,8 @@ PACKAGES = {
     "zfpy": "zfpy",
     "zarr": "zarr",
 }
-# By kind of bucket: variables that say credentials, and files that hold them, unless a variable names others.
+# By kind of bucket: variables with credentials, and files with credentials, by the variable that names
+# another.
 CREDENTIALS = {
     "s3": (
         ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
@@ -95,7 +96,7 @@ def doctor(as_json: bool) -> None:
 
 
 def version_line() -> str:
-    """The versions of zstore and GDAL in one line, and how many of the kernels work."""
+    """The versions of zstore and GDAL and the number of working kernels, in one line."""
     working = sum(not _trouble_of(name) for name in KERNELS)
     gdal = gdal_version() or "not installed, expected the extra zstore[raster]"
     kernels = f"kernels: {working} of {len(KERNELS)} work"
@@ -126,7 +127,7 @@ def _set_by(variable: str) -> str:
 
 
 def _found(kind: str) -> Iterator[str]:
-    """Where credentials were found; never what they are."""
+    """Where credentials were found, but never the credentials."""
     variables, files = CREDENTIALS[kind]
     yield from (f"{name} is set" for name in variables if os.environ.get(name))
     for variable, default in files:

@@ -1,4 +1,4 @@
-"""`zstore fix`: fixing what is mechanical."""
+"""`zstore fix`: correct documents where that needs no judgement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zstore.conventions.profiles import RULED
 
 
 def _number_of(value: str) -> int | float:
-    """An integer as it is, however large; else a float, NaN among them."""
+    """An integer of any size, else a float."""
     try:
         return int(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`zstore info`: what is at a path."""
+"""`zstore info`: describe what is at a path."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
 def _document(
     node: Array | Group, report: Report, readers: Sequence[Reader], with_sizes: bool
 ) -> dict[str, Any]:
-    """All that the tables say, for JSON."""
+    """The content of all tables, for JSON."""
     variables = report.geo.variables if report.geo is not None else {}
     arrays = {}
     for path, array in report.arrays.items():

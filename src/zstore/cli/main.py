@@ -1,4 +1,4 @@
-"""The entry point of the command `zstore`; it says so where a package is missing."""
+"""The entry point of the command `zstore`, which tells which extra to install if a package is missing."""
 
 from __future__ import annotations
 

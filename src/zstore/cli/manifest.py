@@ -1,4 +1,4 @@
-"""`zstore manifest`: the hashes of all that a store holds."""
+"""`zstore manifest`: hash every value of a store."""
 
 from __future__ import annotations
 

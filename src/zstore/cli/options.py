@@ -1,9 +1,10 @@
-"""Options and output that several commands share."""
+"""The options and output that commands share."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,30 +40,26 @@ CODECS = ("zstd", "gzip", "blosc", "lz4", "zlib")
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def _lengths_of(value: Any) -> Any:
-    """One length, or two as "rows,columns"."""
+def _lengths_of(
+    value: Any, most: int = 2, refusal: str = "is neither a length nor two, like 256 or 256,512"
+) -> Any:
+    """One length, or up to `most` for the last dimensions, as "rows,columns"."""
     if not isinstance(value, str):
         return value
     parts = value.split(",")
-    if len(parts) > 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise click.BadParameter(f"{value!r} is neither a length nor two, like 256 or 256,512")
-    numbers = tuple(int(part) for part in parts)
+    if len(parts) > most or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} {refusal}")
+    numbers = tuple(map(int, parts))
     return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _cut_of(value: Any) -> Any:
     """One length, or several for the last dimensions, as "time,rows,columns"."""
-    if not isinstance(value, str):
-        return value
-    parts = value.split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise click.BadParameter(f"{value!r} are no lengths, like 256 or 256,512 or 1,256,512")
-    numbers = tuple(map(int, parts))
-    return numbers[0] if len(numbers) == 1 else numbers
+    return _lengths_of(value, sys.maxsize, "are no lengths, like 256 or 256,512 or 1,256,512")
 
 
 def _bytes_of(value: Any) -> Any:
-    """A number of bytes, or of K, M or G of them."""
+    """The number of bytes of a size like 512M or 2G."""
     if not isinstance(value, str):
         return value
     digits = value.upper().rstrip("IB")
@@ -90,7 +87,7 @@ def _format_of(context: click.Context, parameter: click.Parameter, value: str | 
 
 
 def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of everything that writes arrays."""
+    """Add the options of commands that write arrays."""
     options = [
         click.option(
             "--format",
@@ -129,21 +126,25 @@ def _use_options(context: click.Context, parameter: click.Parameter, values: Seq
     context.with_resource(use_storage_options(options))
 
 
-def storage_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option of every command that opens a store: how to reach buckets and web servers."""
-    option = click.option(
-        "--storage-option",
-        metavar="NAME=VALUE",
-        multiple=True,
-        expose_value=False,
-        callback=_use_options,
-        help="How to reach a bucket or web server: anon=true, region=..., endpoint_url=..., profile=...",
-    )
-    return option(command)
+# The option of every command that opens a store.
+storage_options = click.option(
+    "--storage-option",
+    metavar="NAME=VALUE",
+    multiple=True,
+    expose_value=False,
+    callback=_use_options,
+    help="How to reach a bucket or web server: anon=true, region=..., endpoint_url=..., profile=...",
+)
+# The option of every command that can print JSON.
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+# The option of long jobs to be made in parts, by `zstore run-units`.
+plan_option = click.option(
+    "--plan", **FILE, help="Begin only; write a plan for `zstore run-units` to this file."
+)
 
 
 def hide_options(words: Iterable[str]) -> Iterator[str]:
-    """The words of a command without the values of its storage options, which may be secret."""
+    """A command line without the values of its storage options, which may be secret."""
     is_next = False
     for word in words:
         start, mark, said = word.partition("=")
@@ -157,28 +158,15 @@ def hide_options(words: Iterable[str]) -> Iterator[str]:
 
 
 def codec_of(name: str | None) -> Any:
-    """The value of --codec, in the form that `compressors` takes; numcodecs' need not be called so."""
+    """The value of --codec as `compressors` takes it; the prefix "numcodecs." may be left out."""
     if name is None or name == "none":
         return "auto" if name is None else None
     known, bare = registry.names(), name.partition(":")[0]
     return f"numcodecs.{name}" if bare not in known and f"numcodecs.{bare}" in known else name
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option of every command that says something: to say it as JSON."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def plan_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option of long jobs: to begin one only, for others to make its units."""
-    option = click.option(
-        "--plan", **FILE, help="Begin only; write a plan for `zstore run-units` to this file."
-    )
-    return option(command)
-
-
 def check_plan(options: Mapping[str, Any]) -> None:
-    """Refuse to begin a job and to say only what it would be."""
+    """Refuse --plan together with --dry-run."""
     if options["plan"] is not None and options["dry_run"]:
         raise click.UsageError("--plan does not go with --dry-run")
 
@@ -186,7 +174,7 @@ def check_plan(options: Mapping[str, Any]) -> None:
 def run_job(
     function: Callable[..., R], *args: Any, plan: Path | None = None, as_json: bool = False, **options: Any
 ) -> R:
-    """Call a function of a long job; with `plan`, begin the job, say so, and end the command."""
+    """Call the function of a long job; with `plan`, only begin the job, and end the command."""
     if plan is None:
         return function(*args, **options)
     from zstore.units import plan_units
@@ -200,17 +188,17 @@ def run_job(
 
 
 def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:
-    """Print what a command found or did: as JSON, or as people read it."""
+    """Print the outcome of a command: the document as JSON, or the text."""
     click.echo(json.dumps(document, indent=2, default=_plain) if as_json else text)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no words for, in plain lists, numbers and texts."""
+    """An object that JSON cannot represent, as lists, numbers or text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, Any]]:
-    """A node and what is down to `level` levels below it, for JSON; of what cannot be read, why."""
+    """A node and those down to `level` levels below it, for JSON, with the errors of unreadable nodes."""
     unreadable: dict[str, ZstoreError] = {}
     depth = None if level is None else level - 1
     members: Sequence[tuple[str, Array | Group]] = ()
@@ -226,7 +214,7 @@ def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, A
 
 
 class _RateColumn(ProgressColumn):
-    """How many cells, chunks or bytes there are a second."""
+    """The column of a progress bar with the rate in cells, chunks or bytes per second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -244,7 +232,7 @@ class _RateColumn(ProgressColumn):
 
 @contextmanager
 def show_progress(label: str, unit: str = "cells") -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr while work goes on, if stderr is a terminal."""
+    """A context with a progress bar on stderr, if that is a terminal; gives a function that updates it."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -259,7 +247,7 @@ def show_progress(label: str, unit: str = "cells") -> Iterator[Callable[[int, in
 
 
 def show_table(table: Table) -> None:
-    """Print a table; where the output is no terminal, it is as wide as it needs."""
+    """Print a table; it is not fitted to a width where the output is no terminal."""
     console = Console(markup=False)
     if not console.is_terminal:
         console = Console(markup=False, width=PIPED_WIDTH)
@@ -267,7 +255,7 @@ def show_table(table: Table) -> None:
 
 
 def show_unfinished(found: Iterable[Unfinished]) -> None:
-    """Two lines for each piece of unfinished work: where and what, and how to go on with it."""
+    """Print the place and kind of all unfinished work, and how to resume it."""
     from zstore.validation.verdict import clean
 
     for work in found:

@@ -1,4 +1,4 @@
-"""`zstore plugins`: list what is offered, and begin a plugin of your own."""
+"""`zstore plugins`: list what zstore and plugins offer, and write a new plugin package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zstore.cli.options import json_option, say, show_table
 from zstore.extensions.plugins import KINDS as HOOKS
 from zstore.extensions.registry import REGISTRIES, list_offers
 
-# What can be asked for, and the kind of offer it is.
+# The values of --kind, and the kind of offer of each.
 KINDS = {
     "store": "store",
     "codec": "codec",
@@ -27,7 +27,7 @@ KINDS = {
     "convention": "convention",
     "command": "command",
 }
-# What is written, where the template of that name goes; "$module" is the name as Python writes it.
+# The files of a new package by the names of their templates; "$module" is the name of the plugin in Python.
 PARTS = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -40,10 +40,10 @@ HEADER = "zstore_codec.h"
 
 
 def write_package(name: str, kind: str, parent: Path) -> Path:
-    """The folder "zstore-NAME" below `parent`, with a package that offers NAME.
+    """Write the folder "zstore-NAME" below `parent`, with a package that offers NAME; gives its path.
 
     Raises
-        FileExistsError: there is such a folder.
+        FileExistsError: the folder exists.
     """
     folder = parent / f"zstore-{name}"
     if folder.exists():
@@ -74,7 +74,8 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
             source = templates / f"{Template(part).substitute(words)}.in"
             target.write_text(Template(source.read_text("utf-8")).substitute(words).rstrip() + "\n", "utf-8")
         if is_native:
-            # A copy, so that nothing but a compiler is needed: fields of the ABI are only ever appended.
+            # A copy, so that only a compiler is needed; it stays valid, as fields are only appended to the
+            # ABI.
             shutil.copy(Path(library.get_include()) / HEADER, made / "src" / f"zstore_{words['module']}")
         made.rename(folder)
     return folder

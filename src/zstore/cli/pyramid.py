@@ -1,4 +1,4 @@
-"""`zstore pyramid`: coarser levels, made or brought up to date."""
+"""`zstore pyramid`: build or update the coarser levels of a pyramid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zstore.cli.quicklook import check_png, write_png
 
 
 def _region_of(value: Any) -> Any:
-    """A region by dimension: "y=0:512,time=7"; "grown" for what has grown."""
+    """A region by dimension, such as "y=0:512,time=7", or the word "grown"."""
     if not isinstance(value, str) or value == "grown":
         return value
     region: dict[str, Any] = {}
@@ -130,8 +130,8 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
     say(as_json, answer, text)
 
 
-def _of_both(options: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """The options that both kinds of pyramid share."""
+def _shared_arguments(options: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """The arguments that both kinds of pyramid take."""
     kept = ("derive", "profile", "overwrite", "resume", "memory", "plan", "as_json")
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return {
@@ -156,7 +156,7 @@ def _build(source: str, target: str | None, options: dict[str, Any], progress: A
         shards=options["shards"] or "auto",
         grid=options["grid"],
         copy_base=None if target is None else True,
-        **_of_both(options, progress),
+        **_shared_arguments(options, progress),
     )
 
 
@@ -182,5 +182,5 @@ def _build_tiles(source: str, target: str | None, options: dict[str, Any], progr
         sampling=options["sampling"],
         tile_length=length,
         tiles_per_shard=None if shard is None else shard // length,
-        **_of_both(options, progress),
+        **_shared_arguments(options, progress),
     )

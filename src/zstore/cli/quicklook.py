@@ -1,4 +1,4 @@
-"""`zstore quicklook`: a picture."""
+"""`zstore quicklook`: make a picture of a raster."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def quicklook(
 
 
 def check_png(output: Path, option: str) -> None:
-    """Refuse a file whose name says that it is another kind of picture.
+    """Refuse a file name that does not end in ".png".
 
     Raises
-        click.BadParameter: it does not end in ".png".
+        click.BadParameter: it does not.
     """
     if output.suffix.lower() != ".png":
         raise click.BadParameter(f"{str(output)!r}; pictures are PNG, expected NAME.png", param_hint=option)
 
 
 def write_png(output: Path, image: Any) -> None:
-    """Write a picture.
+    """Write a picture as PNG.
 
     Raises
-        click.FileError: there it cannot be written.
+        click.FileError: the file cannot be written.
     """
     from zstore.pyramid.quicklook import encode_png
 

@@ -1,4 +1,4 @@
-"""`zstore reduce`: sums, means, extremes and the like of an array, along some of its dimensions."""
+"""`zstore reduce`: sums, means, extremes and the like of an array along dimensions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zstore.report.summary import format_size
 
 
 def _nodata_of(value: Any) -> Any:
-    """A number, or the word "none"."""
+    """A number or "none"."""
     if not isinstance(value, str) or value == "none":
         return value
     try:
@@ -33,7 +33,7 @@ def _nodata_of(value: Any) -> Any:
 
 
 def _dtype_of(value: Any) -> Any:
-    """The name of a data type that numpy has."""
+    """The name of a data type of numpy."""
     import numpy as np
 
     try:

@@ -1,4 +1,4 @@
-"""The command `zstore`, whose commands are imported when they run."""
+"""The command `zstore`; its subcommands are imported when they run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from zstore.extensions.registry import commands
 from zstore.jobs.record import asked_as
 from zstore.nodes.near import say_file
 
-# An argument of a Python function in an error's words.
+# An argument of a Python function in the text of an error.
 ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")
 QUOTES = "'\""
 
 
 class _Commands(click.Group):
-    """Commands whose errors are one line on stderr and the exit code 1."""
+    """The subcommands; their errors are one line on stderr and exit code 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return commands.names()
@@ -36,14 +36,14 @@ class _Commands(click.Group):
         try:
             command: click.Command = commands.resolve(cmd_name)
         except UnknownExtensionError as error:
-            # What a plugin that is broken as a whole offers is not known: this may be it.
+            # The commands of a plugin that cannot be loaded are not known; this may be one.
             if "plugin " in error.message:
                 raise click.UsageError(f"No such command {cmd_name!r}: {error.message}", ctx) from None
             if hint := package_hint("command", cmd_name):
                 raise click.UsageError(f"No such command {cmd_name!r}: {hint}.", ctx) from None
             return None
         except ExtensionError as error:
-            return _unusable(cmd_name, error)
+            return _broken_command(cmd_name, error)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -54,7 +54,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def _say_flags(self, ctx: click.Context, text: str) -> str:
-        """An error's text with the command's options in place of the arguments that Python has for them."""
+        """The text of an error with the options of the command in place of the arguments in Python."""
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         flags = {p.name: p.opts[-1] for p in command.params if isinstance(p, click.Option)} if command else {}
 
@@ -70,7 +70,7 @@ class _Commands(click.Group):
         return said.replace("or overwrite ", "or --overwrite ") if "overwrite" in flags else said
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
-        # What the words begin says, as long as it is unfinished, how to go on with it.
+        # Records of unfinished work have the command line, to show how to resume it.
         with asked_as(["zstore", *hide_options(sys.argv[1:] if args is None else args)]):
             return super().main(args, *others, **options)
 
@@ -88,7 +88,7 @@ class _Commands(click.Group):
                     text += say_file(error.path or "")
                 _fail(ctx, self._say_flags(ctx, text))
             except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
-                # These are click's to deal with.
+                # click handles these.
                 raise
             except Exception as error:
                 if ctx.params["traceback"]:
@@ -97,8 +97,8 @@ class _Commands(click.Group):
                 _fail(ctx, f"{said}: {error} (zstore did not foresee this; --traceback shows where)")
 
 
-def _unusable(name: str, reason: ExtensionError) -> click.Command:
-    """A command that says why there is none, so that all others can be listed and used."""
+def _broken_command(name: str, reason: ExtensionError) -> click.Command:
+    """A command that raises the reason why it cannot be loaded, so that all others can be listed and used."""
 
     def tell() -> None:
         raise reason

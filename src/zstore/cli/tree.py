@@ -1,4 +1,4 @@
-"""`zstore tree`: the nodes below a path."""
+"""`zstore tree`: draw the nodes below a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zstore validate`: whether a hierarchy says what it means."""
+"""`zstore validate`: check metadata against the rules of the conventions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zstore verify`: whether every chunk can be read."""
+"""`zstore verify`: check that every chunk can be read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""dask: stored arrays as dask arrays, chunked along the stored objects, and dask arrays written to a store.
+"""Stored arrays as dask arrays, and writing dask arrays to a store, in chunks along the stored objects.
 
-Every task then reads or writes whole stored objects (shards, where there are), so that none is fetched twice
-and no two tasks meet in one. Nothing is locked: writes that do meet wait for each other in the engine.
+Every task reads or writes whole stored objects (shards, where there are), so that none is fetched twice or
+written by two tasks. There are no dask locks: the engine makes writes to one object wait for each other.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def to_dask(
     target_size: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The array as a dask array, which reads when it is computed.
+    """The array as a dask array, which is read when it is computed.
 
-    chunks       "auto": whole stored objects, several together up to `target_size` bytes; None: one each; or
-                 what dask takes
+    chunks       "auto": whole stored objects, several of them up to `target_size` bytes; None: one
+                 stored object per chunk; or chunks in any form that dask takes
     target_size  None: dask's "array.chunk-size"
 
     Raises
@@ -65,19 +65,20 @@ def from_dask(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Write a dask array, chunk by chunk; gives the `Array`, or with compute=False what dask will compute.
+    """Write a dask array; gives the `Array`, or with compute=False a dask object that writes when computed.
 
-    Into an array that there is, at `region` (slices of step 1; all of it by default); or into a new one at
-    `path` of a store, whose `options` are those of `create_array`, and whose chunks are dask's by default.
+    An existing array is written at `region` (slices of step 1; by default all of it). A new one is made at
+    `path` of a store, with `options` of `create_array` and by default with dask's chunks.
 
-    align    cut the data along the stored objects first where it is not; False raises instead
+    align    rechunk data that is not aligned with the stored objects; False raises an error instead
 
     Raises
         SelectionError: the data does not fit the region.
-        MetadataError: dask's chunks are uneven and make no Zarr chunks; unaligned data with align=False.
+        MetadataError: dask's chunks have different lengths, and `chunks` is None; unaligned data,
+            align=False.
         StoreError: there is an array already.
-        UnsupportedError: dask is missing, or some of the data's lengths are not known.
-        TypeError: the data is no dask array.
+        UnsupportedError: dask is missing, or the shape of the data is not known.
+        TypeError: `data` is no dask array.
     """
     dask = _import_dask()
     if not isinstance(data, dask.array.Array):
@@ -131,10 +132,10 @@ def _default_size() -> int:
 
 
 def even_chunks(lengths: Sequence[Lengths], name: str) -> Lengths:
-    """The chunk shape for Zarr of dask's chunks, which are of one length but for a shorter last one.
+    """The chunk shape of dask's chunks, which have one length per dimension but for a shorter last one.
 
     Raises
-        MetadataError: they are of several lengths.
+        MetadataError: they have different lengths.
     """
     for axis, parts in enumerate(lengths):
         if any(part != parts[0] for part in parts[:-1]) or (parts and parts[-1] > parts[0]):
@@ -146,12 +147,12 @@ def even_chunks(lengths: Sequence[Lengths], name: str) -> Lengths:
 
 
 def plan_chunks(array: Array, target_size: int) -> tuple[Lengths, ...]:
-    """Lengths per dimension: whole stored objects, neighbours together up to `target_size` bytes."""
+    """The chunk lengths per dimension: whole stored objects, several together up to `target_size` bytes."""
     sizes = list(array.write_chunk_sizes)
     held = array.dtype.itemsize
     for parts in sizes:
         held *= max(parts, default=0)
-    # The last dimension first: its neighbours lie next to each other, and are named next to each other.
+    # The last dimension first, as neighbours along it are stored next to each other.
     for axis in reversed(range(array.ndim)):
         count = max(1, target_size // held) if held else 1
         merged = [sum(sizes[axis][begin : begin + count]) for begin in range(0, len(sizes[axis]), count)]
@@ -163,13 +164,13 @@ def plan_chunks(array: Array, target_size: int) -> tuple[Lengths, ...]:
 
 
 def is_aligned(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> bool:
-    """Whether parts of these lengths, from `begin` on, meet at edges only."""
+    """Whether parts of these lengths, from `begin` on, have only borders that are in `edges`."""
     meeting = begin + np.cumsum(lengths[:-1], dtype=np.int64)
     return bool(np.isin(meeting, edges).all())
 
 
 def align_chunks(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> Lengths:
-    """Parts of about these lengths, from `begin` on, that meet at edges only."""
+    """Parts of about these lengths, from `begin` on, whose borders are in `edges`."""
     end = begin + sum(lengths)
     meeting = begin + np.cumsum(lengths[:-1], dtype=np.int64)
     meeting = edges[np.searchsorted(edges, meeting)]
@@ -187,17 +188,18 @@ def fit_chunks(
     remedy: str,
     is_shared: bool = False,
 ) -> tuple[Lengths, ...]:
-    """dask's chunks of the data for these places, whose edges are edges of stored objects.
+    """dask's chunks for data that is written at `places`, aligned with the stored objects of the array.
 
-    cuts       whether to divide the data anew where they are not
-    is_shared  whether there are several writers at once, so that both ends have to be such edges, too
+    cuts       whether to align chunks that are not aligned; else they are an error
+    remedy     what the error suggests
+    is_shared  whether others write at the same time, so that the ends of the region must be aligned, too
 
     Raises
-        MetadataError: they are not, and `cuts` is False.
+        MetadataError: chunks are not aligned, and `cuts` is False.
     """
     fitting = []
     for axis, (lengths, place) in enumerate(zip(chunks, places, strict=True)):
-        # The borders of the stored objects.
+        # Where stored objects begin and end.
         edges = np.array([0, *accumulate(array.write_chunk_sizes[axis])], np.int64)
         ends = {place.start, place.stop} if is_shared and place.start < place.stop else set()
         if cuts:
@@ -215,7 +217,7 @@ def fit_chunks(
 
 
 def _places(region: Any, array: Array) -> tuple[slice, ...]:
-    """The region as one slice with both ends per dimension."""
+    """The region as a slice with both ends for each dimension."""
     given = () if region is None else region if isinstance(region, tuple) else (region,)
     if len(given) > array.ndim or any(
         not isinstance(part, slice) or part.step not in (None, 1) for part in given

@@ -1,1 +1,1 @@
-"""Long jobs: plans, their units, what makes them and what keeps which of them are done."""
+"""Long jobs: plans of units, the runner that makes them, journals and records of unfinished work."""

@@ -1,14 +1,14 @@
-"""Which units of a job are done, with what they came to, kept in a store until the job ends.
+"""Journals: which units of a job are done, and their results, kept in a store until the job ends.
 
-Of each plan (a step of the job) there is, below its name:
+Below the name of each plan (a step of the job) there are the values
 
-    done      a bit for each unit that gave nothing back, compressed: 10^7 units take 1.25 MB at most, and
-              some hundred bytes where they are done in their order
-    1, 2, ... what other units gave back, many together: how many, their numbers, how many bytes each, the
-              checksum of each, bytes
-    state     of a plan whose results are taken in order: checksum, how many were, what they have come to
+    done      a bit for each done unit without a result, compressed: at most 1.25 MB for 10^7 units, and some
+              hundred bytes where units are done in order
+    1, 2, ... results of many units: how many, their numbers, their sizes, their checksums, their bytes
+    state     of a plan whose results are taken in order: a checksum, how many were taken, the joined state
 
-Calls that make a part of a job each have a journal of their own below `.parts`; all read those of the others.
+Calls that make a part of a job each have a journal of their own, below `.parts`, and read those of the
+others.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from zstore.errors import StoreError
 from zstore.jobs.parts import Part
 from zstore.storage.base import Store, join_key
 
-# What is held back before it is written: for so long at first, or so much. From then on, writing takes a
-# tenth of the time at most, and values of what units gave back are made no more often than that.
+# The journal is written when this time has passed, or when so many bytes of results wait. After the first
+# write, the pauses are PAUSE times as long as the last write took, or longer, so that writing takes a tenth
+# of the time.
 WAITING_SECONDS = 0.5
 WAITING_SIZE = 16 << 20
 PAUSE = 10
-# Bits for so many units are read at most.
+# The most bytes of `done` that are read.
 DONE_SIZE = 1 << 28
 DONE, STATE, VALUE = "done", "state", re.compile("[1-9][0-9]{0,15}")
 PARTS = ".parts"
@@ -43,12 +44,12 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 
 
 class Journal:
-    """The units that are done, below a prefix of a store, by step and number.
+    """The record of done units below a prefix of a store, by step (the name of the plan) and number.
 
-    They are written now and then: a job that takes no longer than to make a few of them again has none.
+    It is written from time to time, so that a short job writes none.
 
-    part    what is made of the job, where that is not all of it
-    record  the key that is there as long as the job is under way
+    part    the part of the job that is made; None: all of it
+    record  the key that exists as long as the job is under way
     """
 
     def __init__(
@@ -65,34 +66,34 @@ class Journal:
         self._store = store
         self._prefix = prefix
         self._own = join_key(prefix, PARTS, part.journal) if part is not None and part.number else prefix
-        # Of a new job nothing is done, whatever lies there.
+        # Of a new job nothing is done, even if there are values of an older one.
         self._is_new = is_new or not any(True for _ in store.list(self._prefix))
         self._steps: dict[str, _Step] = {}
         self._written, self._pause = monotonic(), WAITING_SECONDS
 
     def put(self, step: str, number: int, data: bytes) -> None:
-        """Keep that a unit is done, and what it gave back, before long."""
+        """Note that a unit is done, with its result; it is stored with the next write."""
         found = self._step(step)
         if data:
             found.waiting[number] = data
             found.waiting_size += len(data)
         else:
             found.mark(number)
-        self._write_in_time()
+        self._write_if_due()
 
     def get(self, step: str, number: int) -> bytes | None:
-        """What a unit gave back; None where nothing stored says that it is done."""
+        """The stored result of a unit; None where it is not known to be done."""
         return self._step(step).get(number)
 
     def has(self, step: str, number: int) -> bool:
-        """Whether a unit is done, as far as is known."""
+        """Whether a unit is known to be done."""
         return self._step(step).has(number)
 
     def reload(self) -> None:
-        """Know what others have stored since.
+        """Read what other parts have stored meanwhile.
 
         Raises
-            StoreError: the job has ended, and what was kept since is of no use: it is gone.
+            StoreError: the job has ended meanwhile; this part's journal is removed.
         """
         if self._own != self._prefix and self._record and self._store.size(self._record) is None:
             self._store.delete_prefix(self._own)
@@ -103,35 +104,35 @@ class Journal:
             step.load(self._others())
 
     def _others(self) -> list[str]:
-        """Where other journals of the job are."""
+        """The prefixes of the job's other journals."""
         parts = self._store.list_children(join_key(self._prefix, PARTS))
         found = [self._prefix, *(join_key(self._prefix, PARTS, name) for name in sorted(parts))]
         return [prefix for prefix in found if prefix != self._own]
 
     def put_state(self, step: str, count: int, pack: Callable[[], bytes]) -> None:
-        """Keep that so many results were taken, and what `pack` says they have come to, before long."""
+        """Note how many results were taken; `pack` gives their joined state when it is written."""
         self._step(step).state = count, pack
-        self._write_in_time()
+        self._write_if_due()
 
     def forget_state(self, step: str) -> None:
-        """Keep no state that has not been stored yet."""
+        """Drop a state that was not written yet."""
         self._step(step).state = None
 
     def get_state(self, step: str) -> tuple[int, bytes]:
-        """(how many results were taken, what they had come to); 0 where that is not known."""
+        """(how many results were taken, their joined state); 0 where nothing is known."""
         value = None if self._is_new else self._store.get(self._step(step).key(STATE))
         data, size = bytes(value or b""), NUMBER.itemsize
         if len(data) < 2 * size or zlib.crc32(data[size:]) != int.from_bytes(data[:size], "little"):
             return 0, b""
         return int.from_bytes(data[size : 2 * size], "little"), data[2 * size :]
 
-    def _write_in_time(self) -> None:
+    def _write_if_due(self) -> None:
         size = sum(step.waiting_size for step in self._steps.values())
         if size > WAITING_SIZE or monotonic() - self._written >= self._pause:
             self.write()
 
     def write(self) -> None:
-        """Keep what waits now."""
+        """Write everything that was not written yet."""
         begun, has_results = monotonic(), False
         for step in self._steps.values():
             has_results |= bool(step.waiting)
@@ -149,12 +150,12 @@ class Journal:
 
 @dataclass
 class _Step:
-    """What is known of the units of one plan, whose `name` is below the own prefix and below those of others.
+    """The units of one plan that are done; `name` is that of the plan, below the own and other prefixes.
 
-    done     a bit for each that gave nothing back
-    numbers  of those whose results were stored when they were loaded, in order; `places` of these results are
-             (number of the prefix, number of the value, first byte, bytes, checksum)
-    waiting  results that are not stored yet
+    done     a bit for each unit without a result
+    numbers  of the units whose results were stored when they were loaded, in order; their `places` are
+             (index of the prefix, number of the value, first byte, number of bytes, checksum)
+    waiting  results that are not stored yet, by number of the unit
     """
 
     store: Store
@@ -167,7 +168,7 @@ class _Step:
     waiting: dict[int, bytes] = field(default_factory=dict)
     waiting_size: int = 0
     value_count: int = 0
-    is_marked_anew: bool = False
+    is_done_changed: bool = False
     state: tuple[int, Callable[[], bytes]] | None = None
 
     def key(self, name: str | int, prefix: str | None = None) -> str:
@@ -178,7 +179,7 @@ class _Step:
         if place >= len(self.done):
             self.done += bytes(max(1024, place + 1 - len(self.done), len(self.done) // 2))
         self.done[place] |= 1 << (number & 7)
-        self.is_marked_anew = True
+        self.is_done_changed = True
 
     def _is_marked(self, number: int) -> bool:
         place = number >> 3
@@ -202,7 +203,7 @@ class _Step:
         return value if len(value) == size and zlib.crc32(value) == checksum else None
 
     def write(self) -> None:
-        """Store what waits."""
+        """Store everything that was not stored yet."""
         if self.waiting:
             parts = self.waiting.values()
             numbers = [len(parts), *self.waiting, *map(len, parts), *map(zlib.crc32, parts)]
@@ -210,9 +211,9 @@ class _Step:
             self.store.put(self.key(self.value_count + 1), value)
             self.value_count += 1
             self.waiting, self.waiting_size = {}, 0
-        if self.is_marked_anew:
+        if self.is_done_changed:
             self.store.put(self.key(DONE), zlib.compress(self.done, 1))
-            self.is_marked_anew = False
+            self.is_done_changed = False
         if self.state is not None:
             count, pack = self.state
             data = np.array([count], NUMBER).tobytes() + pack()
@@ -220,7 +221,7 @@ class _Step:
             self.state = None
 
     def load(self, others: Sequence[str]) -> None:
-        """Know what was stored, by others too; what makes no sense is not known."""
+        """Read what this and the other journals have stored; invalid values are ignored."""
         self.prefixes = [self.own, *others]
         numbers, places = [self.numbers[:0]], [self.places[:0]]
         for at, prefix in enumerate(self.prefixes):
@@ -234,7 +235,7 @@ class _Step:
                 places.append(np.hstack([np.full((len(found), 2), (at, value), NUMBER), where]))
             if prefix == self.own and values:
                 self.value_count = values[-1]
-        # Of a unit that was done twice, either result will do.
+        # Of a unit that was made twice, both results are the same.
         self.numbers, chosen = np.unique(np.concatenate(numbers), return_index=True)
         self.places = np.concatenate(places)[chosen]
 
@@ -248,7 +249,7 @@ class _Step:
                 known |= np.frombuffer(done, np.uint8)
 
     def _load_value(self, key: str) -> tuple[Numbers, Numbers]:
-        """(numbers of the units whose results are in a value, first byte, bytes and checksum of each)."""
+        """(numbers of the units whose results are in a value; first byte, size, checksum of each result)."""
         size = NUMBER.itemsize
         total = self.store.size(key) or 0
         count = int.from_bytes(self.store.get(key, ByteRange(0, size)) or b"", "little")

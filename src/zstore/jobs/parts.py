@@ -1,4 +1,4 @@
-"""Parts of a job: its units shared out among calls that know nothing of each other, anywhere."""
+"""Jobs made in parts: independent calls, on any machine, that make some of the units each."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import numpy as np
 from zstore.errors import StoreError
 from zstore.jobs.plan import Progress
 
-# So many parts of a job there may be.
+# The most parts of a job.
 MOST_PARTS = 1_000_000
 
 
 class UnitsLeft(Exception):
-    """A call has made its part; `numbers` of the units that others have still to make, of plans so far."""
+    """Raised when a call has made its part of a job, and other parts are still to be made.
+
+    numbers  of the units that are left, one array for each plan so far
+    """
 
     def __init__(self, numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = ()) -> None:
         super().__init__("units are left to others")
@@ -26,21 +29,21 @@ class UnitsLeft(Exception):
 
     @property
     def count(self) -> int:
-        """How many."""
+        """How many units are left."""
         return sum(map(len, self.numbers))
 
     def parts(self, count: int) -> list[int]:
-        """Which of so many parts they are in."""
+        """The numbers, from 1, of the parts that they belong to, where there are `count` parts."""
         found = (np.unique(numbers % count) + 1 for numbers in self.numbers)
         return sorted({part for parts in found for part in parts.tolist()})
 
 
 @dataclass
 class Part:
-    """Which units a call makes: each `count`-th of a plan, from the `number`-th on; none where that is 0.
+    """The units that a call makes: every `count`-th of a plan, from the `number`-th on; none if that is 0.
 
-    is_begun  whether the job is under way: what is not, is not begun by one of its parts
-    first     the name of the job's first plan, and how many units it has
+    is_begun  whether the job must be under way already; if it is not, making the part is an error
+    first     the name of the job's first plan and its number of units, as they were when the job began
     """
 
     number: int = 0
@@ -56,10 +59,10 @@ class Part:
         return self.number > 0 and number % self.count == self.number - 1
 
     def check(self, name: str, unit_count: int) -> None:
-        """Raise where the first plan is not as it was when the job was begun.
+        """Check that the first plan is the one that the job began with.
 
         Raises
-            StoreError: the units are others.
+            StoreError: it has other units.
         """
         if self._is_checked:
             return
@@ -76,13 +79,13 @@ _part: ContextVar[Part | None] = ContextVar("part", default=None)
 
 
 def current_part() -> Part | None:
-    """The part that is being made; None where a job is made as a whole."""
+    """The part that is being made; None where whole jobs are made."""
     return _part.get()
 
 
 @contextmanager
 def as_part(part: Part) -> Iterator[Part]:
-    """Within this, jobs make that part of their units only."""
+    """A context in which jobs make only that part of their units."""
     token = _part.set(part)
     try:
         yield part

@@ -1,4 +1,4 @@
-"""What a long job is to do, as data: units that know what they own, and what all of them take."""
+"""Plans of long jobs: their units of work, how results are joined, and estimates of the cost."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-# What tells a unit of a plan from the others.
+# Identifies a unit within its plan.
 Unit: TypeAlias = tuple[int, ...]
-# Called with how much is done, of how much.
+# Called with (how much is done, how much there is to do).
 Progress: TypeAlias = Callable[[int, int], None]
 R = TypeVar("R")
 T = TypeVar("T", contravariant=True)
@@ -16,14 +16,14 @@ T = TypeVar("T", contravariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a job takes, before it begins; None for what nobody knows then.
+    """What a job will take; None: not known before it runs.
 
-    unit_count     how many units
-    read_size      decoded bytes that are read of the source; what is read twice counts twice
-    write_size     decoded bytes that are written to the target
-    request_count  what stores are asked for
-    memory_size    bytes held at once, on each machine
-    scratch_size   bytes that are kept beside the target until the job ends
+    unit_count     number of units
+    read_size      decoded bytes read from the source; what is read twice counts twice
+    write_size     decoded bytes written to the target
+    request_count  requests to stores
+    memory_size    bytes in memory at once, on each machine
+    scratch_size   bytes stored beside the target until the job ends
     """
 
     unit_count: int
@@ -34,7 +34,7 @@ class Estimate:
     scratch_size: int = 0
 
     def __add__(self, other: Estimate) -> Estimate:
-        """Of two plans that are carried out one after the other."""
+        """The estimate of two plans that are carried out one after the other."""
         mine, its = asdict(self), asdict(other)
         both: dict[str, Any] = {name: _both(mine[name], its[name]) for name in mine}
         if self.memory_size is not None and other.memory_size is not None:
@@ -42,7 +42,7 @@ class Estimate:
         return Estimate(**both)
 
     def as_json(self) -> dict[str, int | None]:
-        """The same in JSON."""
+        """The estimate as a dictionary for JSON."""
         return asdict(self)
 
 
@@ -51,36 +51,36 @@ def _both(mine: int | None, its: int | None) -> int | None:
 
 
 class Plan(Protocol[R]):
-    """What is to be done, in units. It travels to the workers with each of them: it is small and picklable.
+    """The work of a job, in units. It is sent to workers with every unit, so it is small and can be pickled.
 
-    A unit writes what it alone owns, and gives back all else. It can be made without any other, in any
-    process, in any order, and twice: it comes out the same.
+    A unit writes only what no other unit writes, and returns everything else. It does not depend on other
+    units: it can be made in any process, in any order and twice, with the same result.
     """
 
     def units(self) -> Iterable[Unit]:
-        """All units, in the same order whenever they are asked for: a journal knows them by their number."""
+        """All units, always in the same order: journals identify them by their number."""
         raise NotImplementedError
 
     def make(self, unit: Unit) -> R:
-        """Make a unit, and give back what it comes to beside what it has written."""
+        """Make a unit; the result is what it does not write to the target."""
         raise NotImplementedError
 
     def holds(self, unit: Unit) -> bool:
-        """Whether what the unit wrote is still there, where a journal says that it is done.
+        """Whether the unit's output is still stored; asked where a journal says that the unit is done.
 
-        It may have been lost in a power cut, or the journal be nobody's word.
+        It may have been lost in a power cut, or the journal may be wrong.
         """
         return True
 
     def pack(self, result: R) -> bytes:
-        """What a unit gave back, for a journal: nothing, where units give nothing back."""
+        """The result of a unit as bytes, for a journal; none for units without results."""
         return b""
 
     def unpack(self, unit: Unit, data: bytes) -> R:
-        """What `pack` was given.
+        """The result that `pack` was given.
 
         Raises
-            ValueError: the data cannot be that unit's, which is made again then.
+            ValueError: the data cannot be that of the unit, which is then made again.
         """
         if data:
             raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
@@ -88,27 +88,27 @@ class Plan(Protocol[R]):
 
 
 class Fold(Protocol[T]):
-    """What the results of a plan's units come to, taken one by one in the order of the units."""
+    """Joins the results of a plan's units, taking them one by one in the order of the units."""
 
     def take(self, unit: Unit, result: T) -> None:
         """Take the next result."""
 
     def holds(self, unit: Unit) -> bool:
-        """Whether what came of a unit, which a journal says was taken, is still there."""
+        """Whether the outcome of a unit is still there; asked where a journal says that it was taken."""
 
     def group(self, unit: Unit) -> tuple[int, bool]:
-        """The number of what a unit's result is joined in with others, and whether it is the last."""
+        """(number of the group of units whose results are joined, whether the unit is the last of it)."""
 
     def pack(self) -> bytes:
-        """What is held of all that was taken, for a journal."""
+        """The state after all results so far as bytes, for a journal."""
 
     def unpack(self, data: bytes) -> None:
-        """Hold what `pack` gave.
+        """Restore the state from the bytes that `pack` gave.
 
         Raises
-            ValueError: the data cannot be that.
+            ValueError: the data cannot be such a state.
         """
 
 
 def take_nothing(unit: Unit, result: Any) -> None:
-    """What takes the results of units that give nothing back."""
+    """Ignore the result of a unit, for plans without results."""

@@ -1,11 +1,10 @@
-"""What says that work is under way, or was interrupted: a record where it is done, until it is done.
+"""Records of unfinished work: a value at the place of the work says what it is, until it ends.
 
-Work that takes long writes chunks first and documents last, so that nobody sees what is half made; what
-changes things that are seen (an update) leaves the record for whoever asks. `find_unfinished` is that
-question.
+Long work writes chunks first and documents last, so that readers see no unfinished nodes. Work that changes
+nodes in place (an update) can be seen unfinished; the record tells. `find_unfinished` looks for records.
 
-A record is data from a store: it is shown, and compared with what a caller asks for. It is never opened as an
-address, run, or taken for a proof that anything is done.
+A record is data from a store: it is shown, and compared with what a caller requests. It is never opened as an
+address, run as code, or taken as proof that anything is done.
 """
 
 from __future__ import annotations
@@ -44,17 +43,18 @@ from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
 
-# Below the place of the work: the record, and a journal by the job's name.
+# Keys below the place of the work: the record, and journals by the names of jobs.
 JOB = ".zstore-job"
 RECORD = f"{JOB}/record"
 RECORD_SIZE = 16 << 20
-# Below a job's name: which versions of its sources it reads.
+# The key below a job's name with the versions of the sources that it reads.
 VERSIONS = "source"
 NAME = re.compile(r"[0-9a-f]{16}")
 SHOWN_LENGTH = 2000
 PASSWORD = re.compile(r'(https?://)[^/\s"\\@]+@')
 QUERY = re.compile(r'(https?://[^\s?"|\\]+\?)([^\s"|\\]+)')
-# Where nobody has made a node yet, records are looked for so deep, in places that hold no more than so much.
+# Below places without nodes, records are looked for down to this depth, in prefixes with at most so many
+# names.
 OTHERS_DEPTH = 3
 OTHERS_COUNT = 20
 
@@ -63,7 +63,7 @@ R = TypeVar("R")
 
 
 class Work(NamedTuple):
-    """A kind of work: in words, the function that does it, and the argument by which it goes on."""
+    """A kind of work: its name in messages, the function that does it, and the argument that resumes it."""
 
     words: str
     function: str
@@ -96,12 +96,13 @@ UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")
 
 @dataclass(frozen=True)
 class Record:
-    """What a record says, as far as it makes sense.
+    """The content of a record, as far as it is valid.
 
-    work  a name of `WORKS`; "" for any other
-    plan  what is to be made of what, in JSON
-    name  of the job, in its journal
-    is_ready  whether what was in the way is gone
+    work      a name of `WORKS`; "" for any other
+    plan      what is made of what, in JSON
+    name      of the job, for its journal
+    asked     the command or call that began the work
+    is_ready  whether nodes that the work replaces have been removed
     """
 
     work: str
@@ -113,13 +114,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Work that is under way, or was interrupted.
+    """Work that is under way or was interrupted.
 
-    path   where, below the store's root
-    place  the same with the store's URL
-    work   the name of the kind of work; "" where zstore does not know it
-    what   the same in words
-    again  how to go on with it: the command, or the call, that began it
+    path   of the node in the store
+    place  URL of the store and the path
+    work   name in `WORKS`; "" for a kind that this version does not know
+    what   the kind of work in words
+    again  the command or call that resumes it
     """
 
     path: str
@@ -132,7 +133,7 @@ class Unfinished:
         return f"{self.what} is unfinished; go on with: {self.again}"
 
 
-# How work was asked for: the outermost call says it, and jobs at one place within it are one.
+# How work was requested, noted by the outermost call; within that, jobs at one place are one job.
 
 
 @dataclass
@@ -146,7 +147,7 @@ _asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
 
 @contextmanager
 def asked_as(command: Sequence[str]) -> Iterator[None]:
-    """Within this, records say that a command line asked for the work."""
+    """A context in which records name this command line as what began the work."""
     token = _asked.set(_Asked({"command": list(command)}))
     try:
         yield
@@ -155,7 +156,7 @@ def asked_as(command: Sequence[str]) -> Iterator[None]:
 
 
 def resumable(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose name and arguments go into the records of work that it begins."""
+    """The function, with its name and arguments noted in the records of the work that it begins."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -176,12 +177,12 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _hidden(options: Any) -> Any:
-    """Storage options without their values: a record is for everybody who may read the store."""
+    """Storage options without their values, as everybody who may read the store can read a record."""
     return dict.fromkeys(options, "...") if isinstance(options, Mapping) else options
 
 
 def _plain(value: Any) -> Any:
-    """An argument in JSON; {} for what JSON has no word for."""
+    """An argument in JSON; {} for objects that JSON cannot represent."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, os.PathLike):
@@ -197,11 +198,8 @@ def _plain(value: Any) -> Any:
     return {}
 
 
-# Records
-
-
 class Job:
-    """Work under way at a place of a store, which is named there until `end`."""
+    """Work under way at a place of a store, where its record stays until `end`."""
 
     def __init__(
         self, store: Store, base: str, name: str, *, is_resumed: bool, is_within: bool = False
@@ -217,22 +215,22 @@ class Job:
         return join_key(self.base, JOB, self.name)
 
     def journal(self) -> Journal:
-        """Which units of the job are done."""
+        """The journal of the job."""
         is_new = not (self.is_resumed or self._is_within)
         record = join_key(self.base, RECORD)
         return Journal(self.store, self._units, is_new=is_new, part=current_part(), record=record)
 
     def runner(self, executor: Executor | None = None, most: int | None = None) -> Runner:
-        """What makes the units of the job's plans, but for those that are done; `most` of them at a time."""
+        """A runner for the units of the job that are not done yet; `most` of them run at a time."""
         return Runner(executor, self.journal(), most)
 
     def check_versions(self, versions: Mapping[str, str], where: Callable[[str], str]) -> None:
-        """Keep which versions of what it reads a job began with; what goes on with it reads the same.
+        """Store the versions of the sources when the job begins; compare them when it is resumed.
 
-        where  what the name of something is in an error
+        where  gives the place of a source for an error, from its name in `versions`
 
         Raises
-            ChangedError: they are others.
+            ChangedError: a source has another version.
         """
         key = join_key(self._units, VERSIONS)
         former = self.store.get(key) if self.is_resumed else None
@@ -250,14 +248,14 @@ class Job:
             )
 
     def clear(self, act: Callable[[], None]) -> None:
-        """Remove what is in the way, by `act`, and say that it is gone; until then nothing can be resumed."""
+        """Call `act` to remove the nodes to be replaced, and note in the record that they are gone."""
         act()
         key = join_key(self.base, RECORD)
         said = json.loads(bytes(self.store.get(key) or b"{}"))
         self.store.put(key, _render({**said, "is_ready": True}))
 
     def end(self) -> None:
-        """Say no more that anything is unfinished; what the job was a part of may go on."""
+        """Remove the journal and the record, or only the journal of a job that is a part of another."""
         self.store.delete_prefix(self._units)
         if self._is_within:
             return
@@ -269,7 +267,7 @@ class Job:
 
 
 def forget(store: Store, base: str, work: str) -> None:
-    """Say no more that such work is unfinished at a place, where it was taken back.
+    """Remove the record of such work at a place, after the work was undone.
 
     Raises
         StoreError: the store refused.
@@ -292,17 +290,17 @@ def begin(
     is_ready: bool = True,
     is_empty: bool = False,
 ) -> Job:
-    """Say in the store that the work begins; with `resume`, go on with what is recorded there, if that is it.
+    """Record in the store that work begins, or with `resume`, resume the work that is recorded there.
 
-    plan      what tells this work from other work of its kind, in JSON
-    name      16 hexadecimal digits, which a journal of the same plan has again
-    replace   forget what is recorded there
-    is_ready  whether nothing is in the way that `Job.clear` is to remove
-    is_empty  whether a list has just said that nothing is there, so that no record need be asked for
+    plan      identifies the work among all of its kind, in JSON
+    name      16 hexadecimal digits, the same for the same plan
+    replace   replace a record that is there
+    is_ready  whether there are no nodes that `Job.clear` has to remove
+    is_empty  whether the place was just seen to be empty, so that no record need be looked for
 
     Raises
-        StoreError: other work is unfinished there (or this one, and the caller does not resume it).
-        MetadataError: `resume`, and what is recorded there is other work.
+        StoreError: other work is unfinished there, or this work, and `resume` is False.
+        MetadataError: `resume`, and other work is recorded there.
     """
     asked = _asked.get()
     known = None if asked is None else asked.jobs.get((id(store), base))
@@ -339,10 +337,10 @@ def begin(
 
 
 def check_begun(store: Store, base: str, work: str) -> bool:
-    """Whether this is to make a part of a job that others have begun at a place.
+    """Whether a part is to be made of a job that another call has begun.
 
     Raises
-        StoreError: it is, and no job is under way there.
+        StoreError: it is, and no job is under way at the place.
     """
     part = current_part()
     if part is None or not part.is_begun:
@@ -360,7 +358,7 @@ def _render(said: Mapping[str, Any]) -> bytes:
 
 
 def _disclosed(said: Any, replace: Callable[[str], str]) -> Any:
-    """What is said, without passwords in web addresses, and with another query: it may be a signature."""
+    """The words without passwords in web addresses, and with queries replaced, which may be signatures."""
     text = PASSWORD.sub(r"\1...@", json.dumps(said))
     return json.loads(QUERY.sub(lambda found: found[1] + replace(found[2]), text))
 
@@ -376,12 +374,14 @@ def begin_new(
     resume: bool = False,
     may_hold_others: bool = False,
 ) -> Job:
-    """As `begin`, for work that makes a new node: see that nothing is there, or with `overwrite` remove it.
+    """As `begin`, for work that makes a new node: what is there is an error, or with `overwrite` removed.
 
-    may_hold_others  whether there may be something that is no node and no part of one
+    may_hold_others  whether files that belong to no node may be there
 
     Raises
-        StoreError: something is there already; MetadataError: above it is what cannot hold it; as `begin`.
+        StoreError, MetadataError: as `begin`.
+        StoreError: something is there already.
+        MetadataError: a node above cannot hold the new one.
     """
     check_begun(store, base, work)
     store.check_writable(join_key(base, RECORD))
@@ -420,7 +420,7 @@ def begin_new(
 
 
 def _clear(store: Store, base: str) -> None:
-    """Remove everything at and below a place but the record of what comes there; documents go first."""
+    """Remove everything at and below a place but the job's record; documents first."""
     forget_consolidated(store, base, None)
     keys = [key for key in store.list(base) if key.rpartition("/")[2] in (*METADATA_NAMES, *KEYS[1])]
     for key in sorted(keys, key=lambda key: (key.count("/"), key)):
@@ -432,7 +432,7 @@ def _clear(store: Store, base: str) -> None:
 
 
 def name_job(plan: Any) -> str:
-    """A name for a job: the same for the same plan."""
+    """A name for a job, which is the same for the same plan."""
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -460,7 +460,7 @@ def _short(value: Any) -> str:
 
 
 def read_record(store: Store, base: str) -> Record | None:
-    """What is recorded at a place; None where nothing is.
+    """The record at a place; None where there is none.
 
     Raises
         StoreError: the store failed.
@@ -483,12 +483,12 @@ def read_record(store: Store, base: str) -> Record | None:
 def _unfinished(store: Store, base: str, record: Record) -> Unfinished:
     work = WORKS.get(record.work, UNKNOWN)
     asked = record.asked if isinstance(record.asked, dict) else {}
-    again = _command(asked.get("command"), work) or _call(asked) or _bare(work)
+    again = _command(asked.get("command"), work) or _call(asked) or _short_call(work)
     return Unfinished(base, place(store, base), record.work, work.words, again)
 
 
 def _command(words: Any, work: Work) -> str | None:
-    """A command line as a shell takes it; None where it is none of ours, or cannot be shown."""
+    """A command line for a shell that resumes the work; None where it is not zstore's, or not printable."""
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
         return None
     is_whole = words[1:2] != ["run-units"]
@@ -498,7 +498,7 @@ def _command(words: Any, work: Work) -> str | None:
 
 
 def _call(asked: Mapping[str, Any]) -> str | None:
-    """A call as Python takes it, but for arguments that have no words."""
+    """A call in Python that resumes the work, with "..." for arguments that JSON could not represent."""
     work, arguments = WORKS.get(str(asked.get("call"))), asked.get("arguments")
     if work is None or not isinstance(arguments, dict) or not all(name.isidentifier() for name in arguments):
         return None
@@ -509,15 +509,12 @@ def _call(asked: Mapping[str, Any]) -> str | None:
     return text if len(text) <= SHOWN_LENGTH else None
 
 
-def _bare(work: Work) -> str:
+def _short_call(work: Work) -> str:
     return f"{work.function}(...)" if work.again is None else f"{work.function}(..., {work.again}=True)"
 
 
-# The question
-
-
 def find_unfinished(store: Store, path: str) -> list[Unfinished]:
-    """What is unfinished at or below a node, or at a place where there is no node yet.
+    """The unfinished work at or below a node, or at a place where there is no node yet.
 
     Raises
         StoreError: the store failed.
@@ -525,35 +522,35 @@ def find_unfinished(store: Store, path: str) -> list[Unfinished]:
     try:
         model = read_node(store, path)
     except Exception:
-        # It is for others to say what is wrong with it.
+        # Other functions report what is wrong with the documents.
         model = None
     if isinstance(model, ArrayModel):
-        return _named(store, _recorded(store, [path]))
+        return _read_records(store, _with_record(store, [path]))
     found, waiting = list[str](), [path]
     while waiting:
         at = waiting.pop()
         try:
             members = [(join_key(at, name), documents) for name, documents in list_nodes(store, at)]
         except StoreError:
-            # A server that cannot list still has what was gathered for it.
-            known = getattr(model, "consolidated", None) or ()
-            return _named(store, _recorded(store, [path, *(join_key(path, name) for name in known)]))
+            # Where lists are not possible, consolidated metadata names the nodes.
+            below = [join_key(path, name) for name in getattr(model, "consolidated", None) or ()]
+            return _read_records(store, _with_record(store, [path, *below]))
         others = [place for place, documents in members if node_kind(documents) is None]
         waiting += [place for place, documents in members if node_kind(documents) and _is_group(documents)]
-        # A node of its own may be what is worked on: an array that is described anew.
+        # Arrays may have a record of their own.
         arrays = [place for place, documents in members if node_kind(documents)]
-        found += _recorded(store, [place for place in arrays if place not in waiting])
+        found += _with_record(store, [place for place in arrays if place not in waiting])
         if join_key(at, JOB) in others:
-            # What is no node there is the work's own.
+            # What is no node there belongs to the work.
             found.append(at)
         else:
             found += _below(store, others, OTHERS_DEPTH)
-    return _named(store, found)
+    return _read_records(store, found)
 
 
 def _below(store: Store, places: Sequence[str], depth: int) -> list[str]:
-    """Where records lie at or below places that are no nodes, as far as one may look for them."""
-    found = _recorded(store, places)
+    """Places with records at or below places that are no nodes, down to `depth`."""
+    found = _with_record(store, places)
     for at in [at for at in places if depth and at not in found]:
         names = store.list_children(at)
         if len(names) <= OTHERS_COUNT:
@@ -561,7 +558,7 @@ def _below(store: Store, places: Sequence[str], depth: int) -> list[str]:
     return found
 
 
-def _recorded(store: Store, places: Sequence[str]) -> list[str]:
+def _with_record(store: Store, places: Sequence[str]) -> list[str]:
     """Those of the places that have a record."""
     requests = [(join_key(at, RECORD), ByteRange(0, 1)) for at in places]
     return [at for at, value in zip(places, store.get_many(requests), strict=True) if value is not None]
@@ -571,10 +568,10 @@ def _is_group(documents: Any) -> bool:
     try:
         return isinstance(parse_node(documents, ""), GroupModel)
     except Exception:
-        # It is for others to say what is wrong with it.
+        # Other functions report what is wrong with the documents.
         return False
 
 
-def _named(store: Store, places: Sequence[str]) -> list[Unfinished]:
+def _read_records(store: Store, places: Sequence[str]) -> list[Unfinished]:
     records = ((at, read_record(store, at)) for at in sorted(set(places)))
     return [_unfinished(store, at, record) for at, record in records if record is not None]

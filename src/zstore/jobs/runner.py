@@ -1,4 +1,4 @@
-"""Units of plans, made on threads here or by the caller's executor, in any order, and again if need be."""
+"""Runs the units of plans on threads of its own or on the caller's executor, and resumes from a journal."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from zstore.jobs.journal import Journal
 from zstore.jobs.parts import Part, UnitsLeft
 from zstore.jobs.plan import Fold, Plan, Progress, Unit, take_nothing
 
-# So many units wait in somebody else's executor: enough for some hundred workers.
+# Units submitted ahead to the caller's executor: enough for some hundred workers.
 UNITS_AHEAD = 512
 
 R = TypeVar("R")
 
 
 class Executor(Protocol):
-    """What runs units: `concurrent.futures` executors, a `dask.distributed.Client`, and the like.
+    """What units run on: an executor of `concurrent.futures`, a `dask.distributed.Client` and the like.
 
-    Its futures have `result`, `cancel` and `add_done_callback`.
+    Its futures have `result`, `exception`, `cancel` and `add_done_callback`.
     """
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:
@@ -34,12 +34,12 @@ class Executor(Protocol):
 
 
 def units_at_once() -> int:
-    """How many units are made at a time: while some wait for the store, the others keep the threads busy."""
+    """How many units run at a time: some more than threads, as units also wait for the store."""
     return max(3, thread_count() + 1)
 
 
 def counter(total: int, progress: Progress | None) -> Callable[[int], None]:
-    """What takes how much has just been done, and calls `progress` with (all done so far, total)."""
+    """A function that adds up how much is done, and calls `progress` with (done so far, total)."""
     done = 0
 
     def tick(count: int) -> None:
@@ -54,9 +54,8 @@ def counter(total: int, progress: Progress | None) -> Callable[[int], None]:
 class Runner:
     """Makes the units of plans on threads of its own, or on the caller's executor.
 
-    A journal keeps which units are done: those that it knows are not made again.
-
-    most  how many units are made at a time; None: as many as keep the threads busy
+    journal  which units are done, and are not made again
+    most     how many units run at a time; None: as many as keep the threads busy
     """
 
     def __init__(
@@ -75,18 +74,18 @@ class Runner:
     def __exit__(self, error: object, *others: object) -> None:
         if self._own is not None:
             self._own.shutdown()
-        # A part of a job goes no further than its units; neither does what others are not done with.
+        # A part ends with its units; the job goes no further while units of others are left.
         if error is None and (self._left or self.is_part):
             raise UnitsLeft([numbers for left in self._left for numbers in left.numbers])
 
     @property
     def is_part(self) -> bool:
-        """Whether a part of the job is made, beside which others may be under way to its end."""
+        """Whether only a part of the job is made, while other calls make others."""
         return self._part is not None and self._part.number > 0
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Within this are plans that none outside needs: those go on while others make units of these."""
+        """Context for plans that later ones do not depend on: those run even if units are left to others."""
         try:
             yield
         except UnitsLeft as left:
@@ -100,15 +99,15 @@ class Runner:
         known: Callable[[Unit], R | None] = lambda unit: None,
         most: int | None = None,
     ) -> None:
-        """Make all units; `take` is called here with each and with what it gave back, as soon as it is done.
+        """Make all units; `take` is called in this thread with each unit and its result, when it is done.
 
-        name   of the plan in the journal, where no other plan of the job has it
-        known  what a unit gives back, where that is known without making it
+        name   of the plan in the journal, unique within the job
+        known  the result of a unit, where it is known without making it, else None
         most   as for the runner, for this plan
 
         Raises
             Whatever a unit raises, after those that run have ended; StoreError where the store fails.
-            UnitsLeft: of a job that is made in parts, units are left to others.
+            UnitsLeft: the job is made in parts, and units are left to others.
         """
 
         def settle(number: int, unit: Unit, result: R) -> None:
@@ -130,7 +129,7 @@ class Runner:
     def fold(self, plan: Plan[R], name: str, fold: Fold[R], most: int | None = None) -> None:
         """As `run`, but `fold` takes the results in the order of the units, and the journal keeps its state.
 
-        No more results wait for their turn than units are made at a time.
+        No more results wait for their turn than units run at a time.
         """
         if self._part is not None:
             self._fold_part(plan, name, fold, self._part, most)
@@ -147,7 +146,7 @@ class Runner:
         def settle(number: int, unit: Unit, result: R) -> None:
             keeps = self._journal is not None and number >= count
             if self._journal is not None and keeps:
-                # What is interrupted while it takes is no state to go on from.
+                # If taking is interrupted, the state is not complete.
                 self._journal.forget_state(name)
             fold.take(unit, result)
             if self._journal is not None and keeps:
@@ -159,7 +158,7 @@ class Runner:
     def _make_part(
         self, plan: Plan[R], name: str, known: Callable[[Unit], R | None], most: int | None
     ) -> None:
-        """Make the units of a part, where a job is made in parts, and raise unless all are done then."""
+        """Make the units of a part, if the job is made in parts; UnitsLeft unless all units are done then."""
         part, journal = self._part, self._journal
         if part is None or journal is None:
             return
@@ -186,7 +185,7 @@ class Runner:
         _raise_left(n for n, unit in units if not journal.has(name, n) and known(unit) is None)
 
     def _fold_part(self, plan: Plan[R], name: str, fold: Fold[R], part: Part, most: int | None) -> None:
-        """As `_make_part`, but what is joined together is made by one part, and numbered as a whole."""
+        """As `_make_part`, but units whose results are joined are in one part; the journal numbers groups."""
         journal: Journal = self._journal  # type: ignore[assignment]
         counts = Counter(part.has(fold.group(unit)[0]) for unit in plan.units())
         part.check(name, counts.total())
@@ -217,9 +216,9 @@ class Runner:
     def _take_done(
         self, plan: Plan[R], name: str, number: int, unit: Unit, take: Callable[[Unit, R], None]
     ) -> bool:
-        """Whether the journal knows a unit, whose result was taken then."""
+        """Take the result of a unit from the journal; False where it is not there."""
         data = None if self._journal is None else self._journal.get(name, number)
-        # A part takes what others have made on their word; what ends the job sees to it.
+        # A part does not check the units of others; the call that ends the job does.
         if data is None or not (self.is_part or plan.holds(unit)):
             return False
         try:
@@ -238,8 +237,8 @@ class Runner:
         *,
         is_in_order: bool = False,
     ) -> None:
-        """Make numbered units, some at a time; each is settled here when it is done, or in its turn."""
-        # A name that no other run has, so that no executor takes one for the other.
+        """Make numbered units, some at a time; `settle` is called here as each is done, or in order."""
+        # A unique name, as some executors take calls with equal arguments for the same call.
         run, waiting, done = uuid4().hex, dict[int, tuple[Unit, Any]](), SimpleQueue[int]()
         ahead = self._ahead if most is None else min(most, self._ahead)
 
@@ -265,10 +264,10 @@ class Runner:
             raise
 
     def _stop(self, futures: Sequence[Any]) -> None:
-        """End what waits and wait for what runs, so that nothing is written behind the caller's back."""
+        """Cancel waiting units and wait for running ones, so that none writes after the error is raised."""
         for future in futures:
             future.cancel()
-        # The first error is on its way already; what does not reach the journal is made again.
+        # The first error is being raised already; units that do not reach the journal are made again.
         for future in futures:
             with suppress(CancelledError):
                 future.exception()

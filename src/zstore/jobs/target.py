@@ -1,4 +1,4 @@
-"""Where a job puts what it makes: apart from what it reads, of a source as planned, and still there later."""
+"""Checks of a job's target: that it is apart from the source, and what is stored there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from zstore.storage.base import Store, join_key
 
 
 def check_apart(store: Store, base: str, target: Store, target_base: str, work: str) -> None:
-    """Refuse a target that is what is read, lies in it, or holds it; `work` is a name of `WORKS`.
+    """Refuse a target that is the source, lies inside it, or contains it; `work` is a name of `WORKS`.
 
     Raises
-        StoreError: it does; or the target cannot be written to.
+        StoreError: they are not apart, or the target cannot be written to.
     """
     here, there = _lies(store, base), _lies(target, target_base)
     if here and there:
@@ -41,10 +41,10 @@ def check_apart(store: Store, base: str, target: Store, target_base: str, work: 
 
 
 def check_outside(files: Iterable[str], target: Store, target_base: str, work: str) -> None:
-    """Refuse a target that holds one of the files, or is one; what is no file of this machine is left aside.
+    """Refuse a target that is one of the source files or contains one; names that are no local files pass.
 
     Raises
-        StoreError: it does.
+        StoreError: the target is or contains a source file.
     """
     where = _lies(target, target_base)
     for file in files:
@@ -57,13 +57,16 @@ def check_outside(files: Iterable[str], target: Store, target_base: str, work: s
 
 
 def file_of(store: Store) -> Path | None:
-    """The file that holds a store, a zip file or a database, as far as its URL tells."""
+    """The file that a store is in (a zip file, a database), by its URL; None where that names no file."""
     above = store.url.rpartition("::")[2].partition("://")[2]
     return Path("/", unquote(above).lstrip("/")) if above.startswith("/") else None
 
 
 def _lies(store: Store, base: str) -> tuple[str, ...]:
-    """Where a place lies on this machine, links followed: that of another begins so which it holds."""
+    """The path of a place on this machine as its parts, links resolved; () where it is elsewhere.
+
+    The path of whatever it contains begins with the same parts.
+    """
     local, file = store.local_path(base), file_of(store)
     if local is not None:
         return local.resolve().parts
@@ -75,7 +78,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _is_one(store: Store, target: Store, target_base: str) -> bool:
-    """Whether two stores of one URL are the same: those in memory may have only the name in common."""
+    """Whether two stores with one URL are the same: a value put into one is found in the other."""
     key = join_key(target_base, JOB, "sign")
     target.check_writable(key)
     sign = uuid4().bytes
@@ -88,12 +91,12 @@ def _is_one(store: Store, target: Store, target_base: str) -> bool:
 
 
 def describe_source(store: Store, base: str, model: ArrayModel | GroupModel) -> dict[str, str]:
-    """What a plan says of a node that is read: where it is, and which version of its documents it was."""
+    """The description of a node that a job reads, for its plan: the place, and a hash of its documents."""
     return {"source": place(store, base), "version": name_job(render_node(model))}
 
 
 def is_stored(store: Store, path: str, model: ArrayModel, box: tuple[slice, ...]) -> bool:
-    """Whether every chunk (or shard) of a box of an array on a regular grid has something stored."""
+    """Whether every chunk (or shard) of a box is stored, in an array on a regular grid."""
     sides = zip(box, model.grid.chunk_shape, strict=True)
     places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
     return all(store.size(join_key(path, model.keys.key(place))) for place in places)

@@ -1,4 +1,4 @@
-"""What each way of reducing keeps of the items it has seen, how that is joined, and what comes of it."""
+"""Methods of reduction: the state of a cell, how items and other states go into it, and the result."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Items = np.ndarray[Any, Any]
 
 METHODS = ("sum", "mean", "min", "max", "count", "std", "var", "any", "all", "argmin", "argmax")
 
-# The types that kernels know, in the order of their table.
+# The data types of the kernels, in the order of their table.
 ITEM_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
-# What is done with floats, with complex numbers (part by part), and with moments and lengths of time.
+# The methods for complex numbers (part by part), and for times and durations.
 OF_COMPLEX = ("sum", "mean", "count")
 OF_TIMES = ("min", "max", "count", "argmin", "argmax")
 NONE = "none"
-# So many cells are joined and finished at a time.
+# How many cells are joined or finished at a time.
 STRETCH = 1 << 15
-# More items of 32 bits than this might not fit a sum of 64, nor the squares of 16 bits.
+# From so many items on, a sum of 32-bit items, or of the squares of 16-bit ones, may not fit 64 bits.
 MANY = 1 << 31
 
 FOLDS = {
@@ -42,36 +42,42 @@ WIDE = np.dtype([("low", np.uint64), ("high", np.int64)])
 
 @dataclass(frozen=True)
 class Cells:
-    """What is kept for each cell of a result: two numbers, as far as the method has them, and a count.
+    """The state of each cell of a result: up to two numbers, whose meaning is the method's, and a count.
 
-    count   of the valid items; None where none is left out
+    b       None where the method keeps one number
+    count   of valid items; None where no items are left out
     """
 
     a: Items
     b: Items | None
     count: Items | None
 
+    @property
+    def planes(self) -> list[Items]:
+        """The arrays that there are."""
+        return [plane for plane in (self.a, self.b, self.count) if plane is not None]
+
     def part(self, cells: slice) -> Cells:
-        """Those of some cells."""
+        """The state of some cells."""
         b, count = (None if plane is None else plane[cells] for plane in (self.b, self.count))
         return Cells(self.a[cells], b, count)
 
 
 @dataclass(frozen=True)
 class Method:
-    """One way of reducing items of one type.
+    """A method for items of one data type.
 
     name        in `METHODS`
     dtype       of the items, in native byte order
-    folded      the type that the kernels are told: as `dtype`, or what stands for it
-    lanes       numbers in an item: 2 of complex ones
-    fold        the kernel's name for what it does
+    folded      the type of the items for the kernels: `dtype`, or one that represents it
+    lanes       numbers per item: 2 for complex items, else 1
+    fold        the name of the kernel's operation
     skip        which items are left out: "none", "value" or "nan"
     nodata      the item that is left out, as `folded`
-    result      the type of what comes out
-    many        whether a cell may get more items than a count of 32 bits holds
-    scale, offset  what is done to stored values
-    ddof        what is taken from the count of items, for `var` and `std`
+    result      the data type of the result
+    many        whether a cell may get more items than 32 bits can count
+    scale, offset  of packed values
+    ddof        subtracted from the count of items, for `var` and `std`
     """
 
     name: str
@@ -86,8 +92,6 @@ class Method:
     scale: float = 1.0
     offset: float = 0.0
     ddof: int = 0
-
-    # What is kept
 
     @property
     def _planes(self) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
@@ -114,18 +118,18 @@ class Method:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether it matters which item of its cell an item is."""
+        """Whether the result is the number of an item."""
         return self.name in ("argmin", "argmax")
 
     @property
     def cell_size(self) -> int:
-        """Bytes that are kept for a cell."""
+        """Bytes of the state of a cell."""
         a, b = self._planes
         size = a.itemsize + (0 if b is None else b.itemsize) + (4 if self._has_count else 0)
         return size * self.lanes
 
     def make(self, count: int) -> Cells:
-        """`count` cells that have had no item."""
+        """The state of `count` cells without items."""
         a, b = self._planes
         count *= self.lanes
         first = np.zeros(count, a)
@@ -149,11 +153,11 @@ class Method:
         group_step: int,
         first_number: int,
     ) -> None:
-        """Fold a box of items into the cells they concern; of labels, see `fold.h`."""
+        """Reduce a box of items into their cells; strides and labels are explained in `fold.h`."""
         shape, lanes = items.shape, self.lanes
         if lanes > 1:
             if self.skip == "nan":
-                # A number that is NaN in one part is left out in both.
+                # A complex number with one NaN part is left out as a whole.
                 items[np.isnan(items)] = complex(np.nan, np.nan)
             shape = (*shape, lanes)
             cell_steps = (*(step * lanes for step in cell_steps), 1)
@@ -182,14 +186,14 @@ class Method:
         )
 
     def begin(self, cells: Cells) -> Cells:
-        """The cells, with room for the items of all that is to be joined to them."""
+        """The cells, with counts wide enough for all the items that are joined to them."""
         if not self.many:
             return cells
         a = cells.a.astype(np.int64) if self.fold == "counts" else cells.a
         return Cells(a, cells.b, None if cells.count is None else cells.count.astype(np.int64))
 
     def join(self, cells: Cells, others: Cells) -> None:
-        """Put into the cells what others have kept of later items."""
+        """Join the state of later items to that of the cells."""
         for first in range(0, len(cells.a), STRETCH):
             some = slice(first, first + STRETCH)
             self._join(cells.part(some), others.part(some))
@@ -206,7 +210,7 @@ class Method:
             a["high"] += c["high"] + (low < c["low"])
             a["low"] = low
         elif self.fold == "spread" and b is not None and count is not None and more is not None:
-            # Chan, Golub and LeVeque: two means and their deviations.
+            # Chan, Golub and LeVeque's formula for the means and squared deviations of two samples.
             old, new = count.astype(np.float64), more.astype(np.float64)
             with np.errstate(all="ignore"):
                 way, share = c - a, new / np.maximum(old + new, 1)
@@ -246,15 +250,15 @@ class Method:
         np.copyto(a, c, where=takes)
         np.copyto(b, d, where=takes)
 
-    # What comes of it
-
     def finish(self, cells: Cells, sizes: Items, where: str, out: Items) -> None:
-        """Put the result of every cell into `out`; of n groups, one behind the other, `sizes` says how many
-        items each of their cells got, valid or not.
+        """Write the result of every cell to `out`.
+
+        sizes  how many items, valid or not, a cell of each group got; groups follow one another in `out`
+        where  the array, for errors
 
         Raises
             OverflowError: a sum that the result's type cannot hold.
-            ValueError: the least or greatest of no items.
+            ValueError: the minimum or maximum of no items.
         """
         each = max(1, len(out) // max(1, len(sizes)))
         for first in range(0, len(out), STRETCH):
@@ -309,7 +313,7 @@ class Method:
         return self.scale != 1 or self.offset != 0
 
     def _whole(self, a: Items, where: str) -> Items:
-        """Sums of 128 bits as 64, where such a result is wanted; else as floats."""
+        """Sums of 128 bits as integers of 64 bits, where the result is of these; else as floats."""
         low, high = a["low"], a["high"]
         if self.name == "sum" and self.result.kind in "iu" and not self._is_packed:
             wanted = low.view(np.int64) if self.result.kind == "i" else low
@@ -339,7 +343,7 @@ class Method:
     def _finish_deviations(self, cells: Cells, valid: Items) -> Items:
         a, b = cells.a, cells.b
         if self.fold == "moments" and b is not None:
-            # About a whole number near the mean, all but the last step is exact, in 64 bits.
+            # With deviations from an integer near the mean, all but the last step is exact in 64 bits.
             n = valid.astype(np.int64)
             middle = np.rint(a / np.maximum(n, 1)).astype(np.int64)
             rest = a - n * middle
@@ -369,7 +373,7 @@ def make_method(
     result: Any = None,
     ddof: int = 0,
 ) -> Method:
-    """How items of a type are reduced, at most `most` of them to one cell.
+    """The method `name` for items of a data type, of which a cell gets at most `most`.
 
     Raises
         ValueError: there is no such method, or nodata is no value of the type.
@@ -420,22 +424,14 @@ def make_method(
 
 
 def _check_type(name: str, dtype: np.dtype[Any]) -> None:
-    fits = {
-        "b": METHODS,
-        "i": METHODS,
-        "u": METHODS,
-        "f": METHODS,
-        "c": OF_COMPLEX,
-        "m": OF_TIMES,
-        "M": OF_TIMES,
-    }
+    fits = {**dict.fromkeys("biuf", METHODS), "c": OF_COMPLEX, **dict.fromkeys("mM", OF_TIMES)}
     size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     if name not in fits.get(dtype.kind, ()) or size > 8:
         raise UnsupportedError(f"{name} of data type {dtype} has no meaning that zstore knows")
 
 
 def _result(name: str, dtype: np.dtype[Any], *, is_packed: bool) -> np.dtype[Any]:
-    """The type that numpy gives the result; of packed values float64."""
+    """The data type that numpy gives the result; float64 for packed values."""
     if name in ("count", "argmin", "argmax"):
         return np.dtype(np.int64)
     if name in ("any", "all"):
@@ -450,7 +446,7 @@ def _result(name: str, dtype: np.dtype[Any], *, is_packed: bool) -> np.dtype[Any
 
 
 def _wanted(name: str, made: np.dtype[Any], wanted: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that is asked for, where the result has a meaning in it."""
+    """The requested data type of the result; UnsupportedError where it cannot represent the result."""
     is_time = made.kind in "mM"
     if wanted.kind != made.kind if is_time else wanted.kind not in ("c" if made.kind == "c" else "biufc"):
         raise UnsupportedError(f"{name} of data type {made} has no meaning as {wanted} that zstore knows")
@@ -458,7 +454,7 @@ def _wanted(name: str, made: np.dtype[Any], wanted: np.dtype[Any]) -> np.dtype[A
 
 
 def _nodata(nodata: Any, dtype: np.dtype[Any], folded: np.dtype[Any]) -> tuple[str, Items]:
-    """Which items are left out, and the one that is."""
+    """(which items are left out: "none", "value" or "nan"; the value)."""
     hole = np.zeros((), folded)
     if dtype.kind in "mM":
         if nodata is not None:

@@ -1,4 +1,4 @@
-"""How an array is gone through: boxes of whole chunks, and which part of the result each concerns."""
+"""How a reduction reads an array: in boxes of whole chunks, for one part of the result after the other."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Box = tuple[slice, ...]
 Items = np.ndarray[Any, Any]
 Unit = tuple[int, ...]
 
-# Decoded bytes that are read at once: as much as the next cache beside a core holds; more where a chunk is
-# larger, or where as much is kept for the cells, which then are gone through less often. Chunks larger than
-# the last of these are read in parts.
+# Decoded bytes that are read at once. BOX_SIZE fits the L2 cache of a core; a larger chunk is read whole up
+# to BOX_LIMIT, else in parts. Where the cells take much memory, boxes of up to BOX_BESIDE go through them
+# less often.
 BOX_SIZE = 2 << 20
 BOX_BESIDE = 8 << 20
 BOX_LIMIT = 16 << 20
-# What is kept for the cells of a patch: so much where chunks leave a choice, and so much at most.
+# Bytes for the cells of a patch: about so many where chunks leave a choice, and the most.
 PATCH_SIZE = 4 << 20
 PATCH_LIMIT = 24 << 20
-# Decoded bytes of a unit: enough that joining its cells to those of others is little beside.
+# Decoded bytes of a unit: so many that joining its cells with others takes little time in comparison.
 UNIT_SIZE = 16 << 20
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Which group every item along the reduced dimensions belongs to.
+    """The group of every item along the reduced dimensions.
 
-    names   the labels, in order
-    codes   the number of a label, -1 for none; as many dimensions as the array, of length 1 where it does not
-            depend on them
-    sizes   how many items of the reduced dimensions belong to each
+    names   the labels, sorted
+    codes   int32: index of the label, -1 for none; it has all dimensions of the array, but of length 1 those
+            that the label does not depend on
+    sizes   how many items along the reduced dimensions belong to each group
     """
 
     names: Items
@@ -43,11 +43,11 @@ class Groups:
 
     @property
     def count(self) -> int:
-        """How many groups."""
+        """The number of groups."""
         return len(self.names)
 
     def of(self, box: Box) -> tuple[Items, tuple[int, ...]]:
-        """The codes of a box, contiguous, and how far a step along each dimension moves in them."""
+        """(the codes of a box, contiguous; their stride, in items, along each dimension of the array)."""
         lengths = self.codes.shape
         part = np.ascontiguousarray(
             self.codes[tuple(slice(0, 1) if n == 1 else span for n, span in zip(lengths, box, strict=True))]
@@ -57,12 +57,12 @@ class Groups:
 
 
 def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], order: Sequence[int]) -> Groups:
-    """Groups of labels for the reduced `axes`; `order` is that in which the labels have them.
+    """The groups of `labels`, whose dimensions are the reduced `axes`, in the order `order`.
 
-    Labels that are NaN, NaT or masked make no group.
+    Labels that are NaN, NaT or masked belong to no group.
 
     Raises
-        ValueError: the labels do not fit the axes, or cannot be put in order.
+        ValueError: the labels do not fit the axes, or cannot be sorted.
     """
     mask = np.ma.getmaskarray(labels) if isinstance(labels, np.ma.MaskedArray) else None
     given = np.asarray(labels)
@@ -76,7 +76,7 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
         )
     codes: np.ndarray[Any, np.dtype[np.int32]] = np.full(given.shape, -1, np.int32)
     try:
-        is_known = np.asarray(given == given, bool)  # as nothing that is NaN or NaT
+        is_known = np.asarray(given == given, bool)  # NaN and NaT equal nothing
         if mask is not None:
             is_known &= ~mask
         names, found = np.unique(given[is_known], return_inverse=True)
@@ -95,7 +95,7 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
 
 @dataclass(frozen=True)
 class Even(Sequence[slice]):
-    """A length cut into spans of `step`, the last as long as is left; however many, they take no memory."""
+    """A length cut into spans of `step`, the last one shorter; a sequence that is not kept in memory."""
 
     size: int
     step: int
@@ -112,8 +112,8 @@ class Even(Sequence[slice]):
 class Patch(NamedTuple):
     """A part of the result that is made at once.
 
-    kept     its spans along the dimensions that are not reduced
-    groups   those that are in it
+    kept     its slices along the dimensions that are not reduced
+    groups   its slice of the groups
     """
 
     kept: Box
@@ -121,18 +121,20 @@ class Patch(NamedTuple):
 
     @property
     def kept_shape(self) -> tuple[int, ...]:
-        """How long it is along the dimensions that are not reduced."""
+        """The lengths along the dimensions that are not reduced."""
         return tuple(span.stop - span.start for span in self.kept)
 
 
 @dataclass(frozen=True)
 class Course:
-    """The patches of a result, and how the array is cut along each dimension.
+    """The patches of a result, and the boxes in which the array is read for them.
 
-    shape    of the array
-    axes     that are reduced, in order
-    spans    of the boxes, per dimension
-    group_spans  the groups of the patches
+    shape        of the array
+    axes         that are reduced, sorted
+    spans        of the boxes, per dimension
+    item_size    bytes of an item
+    cell_size    bytes that are kept for a cell of the result
+    group_spans  of the groups, for the patches
     """
 
     shape: tuple[int, ...]
@@ -150,7 +152,7 @@ class Course:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The longest box."""
+        """The greatest length of a box along each dimension."""
         return tuple(
             min(spans.step, spans.size)
             if isinstance(spans, Even)
@@ -165,29 +167,30 @@ class Course:
 
     @property
     def patch_size(self) -> int:
-        """Bytes that are kept for the cells of the largest patch."""
+        """Bytes for the cells of the largest patch."""
         groups = max((s.stop - s.start for s in self.group_spans), default=0)
         return groups * prod(self.lengths[d] for d in self.kept) * self.cell_size
 
     @property
     def patch_count(self) -> int:
-        """How many patches; together they have every cell of the result once."""
+        """The number of patches; every cell of the result is in one of them."""
         return len(self.group_spans) * prod(len(self.spans[d]) for d in self.kept)
 
     @property
     def box_count(self) -> int:
-        """How many boxes a patch reads, where all concern it."""
+        """The number of boxes of a patch, including those without items of its groups."""
         return prod(len(self.spans[axis]) for axis in self.axes)
 
     def patch(self, number: int) -> Patch:
-        """A patch by its number."""
+        """The patch of a number."""
         of_groups, place = divmod(number, prod(len(self.spans[d]) for d in self.kept))
         return Patch(self._spans(self.kept, place), self.group_spans[of_groups])
 
     def units(self) -> Iterator[Unit]:
-        """What one thread reads at a time: (number of the patch, the first of its boxes, behind the last).
+        """What one thread reads at a time: (number of the patch, first of its boxes, the one after the last).
 
-        All boxes of a patch follow one another, those that do not concern it, too.
+        Together, the units of a patch have all of its boxes in order, including those without items of its
+        groups.
         """
         for number in range(self.patch_count):
             yield from ((number, first, last) for first, last in self._stretches(self.patch(number)))
@@ -197,7 +200,7 @@ class Course:
         lengths = [[span.stop - span.start for span in self.spans[axis]] for axis in self.axes]
         first = size = 0
         for number, sides in enumerate(product(*lengths)):
-            if len(self.group_spans) > 1 and not self._concerns(self._box(patch, number), patch.groups):
+            if len(self.group_spans) > 1 and not self._has_items(self._box(patch, number), patch.groups):
                 continue
             boxed = prod(sides) * cells * self.item_size
             if size and size + boxed > most:
@@ -207,14 +210,14 @@ class Course:
         yield first, self.box_count
 
     def boxes(self, patch: Patch, first: int, last: int) -> Iterator[Box]:
-        """Those of some boxes that concern a patch."""
+        """The boxes from `first` to `last` that have items of the patch."""
         for number in range(first, last):
             box = self._box(patch, number)
-            if len(self.group_spans) == 1 or self._concerns(box, patch.groups):
+            if len(self.group_spans) == 1 or self._has_items(box, patch.groups):
                 yield box
 
     def _spans(self, axes: tuple[int, ...], number: int) -> Box:
-        """The spans along some axes that make the combination of that number, the last axis first."""
+        """The spans of some axes at a number, which counts their combinations with the last axis fastest."""
         found = []
         for axis in reversed(axes):
             number, place = divmod(number, len(self.spans[axis]))
@@ -228,7 +231,7 @@ class Course:
             box[axis] = span
         return tuple(box)
 
-    def _concerns(self, box: Box, groups: slice) -> bool:
+    def _has_items(self, box: Box, groups: slice) -> bool:
         codes, _ = self.groups.of(box) if self.groups is not None else (np.zeros(1, np.int32), ())
         return bool(((codes >= groups.start) & (codes < groups.stop)).any())
 
@@ -241,11 +244,11 @@ def make_course(
     cell_size: int,
     groups: Groups | None = None,
 ) -> Course:
-    """The course through an array cut into chunks of those lengths, per dimension: one for all, or each.
+    """The course through an array; `chunks` has one length, or those of all chunks, for each dimension.
 
-    A patch has the cells of one chunk or of several, and each chunk is read once, as long as what is kept for
-    its cells fits `PATCH_LIMIT`. Where there are too many groups for that, a patch has some of them, and the
-    chunks that have none of those are not read for it; else chunks are read in parts.
+    A patch has the cells of one or several chunks, and each chunk is read once, as long as these cells fit
+    `PATCH_LIMIT`. Where there are too many groups for that, a patch has some of the groups, and only chunks
+    with items of these are read for it; else chunks are read in parts.
     """
     kept = [d for d in range(len(shape)) if d not in axes]
     lengths = [_longest(row, size) for row, size in zip(chunks, shape, strict=True)]
@@ -260,7 +263,7 @@ def make_course(
 
     if patch_size() > PATCH_LIMIT and groups is not None and _is_cut_by(groups, chunks, shape):
         at_once = max(1, PATCH_LIMIT // (patch_size() // at_once))
-    for d in kept:  # the outermost first: what is left of a chunk then lies together
+    for d in kept:  # the first dimension first, so that the parts of a chunk are contiguous
         if patch_size() > PATCH_LIMIT:
             lengths[d] = max(1, lengths[d] * PATCH_LIMIT // patch_size())
     for d in range(len(shape)):
@@ -268,7 +271,7 @@ def make_course(
             lengths[d] = max(1, lengths[d] * BOX_LIMIT // box_size())
     for d in (*reversed(kept), *reversed(axes)):
         if at_once < count and groups is not None and groups.codes.shape[d] > 1:
-            continue  # chunks that no group of a patch needs are not to be read along with others
+            continue  # else chunks that no group of a patch needs would be read with others
         if d in kept:
             room = min(BOX_SIZE // box_size(), PATCH_SIZE // max(1, patch_size()))
         else:
@@ -280,17 +283,17 @@ def make_course(
 
 
 def _longest(chunks: Sequence[int] | int, size: int) -> int:
-    """The longest chunk along a dimension of that size."""
+    """The length of the longest chunk along a dimension of that size."""
     return max(1, min(chunks, size) if isinstance(chunks, int) else max(chunks, default=1))
 
 
 def _edges(chunks: Sequence[int] | int, size: int) -> Sequence[int]:
-    """Where chunks begin along a dimension of that size, and where the last one ends."""
+    """The edges of chunks along a dimension of that size, from 0 to the end."""
     return (*range(0, size, chunks), size) if isinstance(chunks, int) else (0, *accumulate(chunks))
 
 
 def _is_cut_by(groups: Groups, chunks: Sequence[Sequence[int] | int], shape: tuple[int, ...]) -> bool:
-    """Whether hardly any chunk has items of several groups: labels along one dimension only."""
+    """Whether few chunks have items of several groups; only tested for labels along one dimension."""
     [*labelled] = (d for d, n in enumerate(groups.codes.shape) if n > 1)
     if len(labelled) != 1:
         return False
@@ -299,7 +302,7 @@ def _is_cut_by(groups: Groups, chunks: Sequence[Sequence[int] | int], shape: tup
 
 
 def _cut(chunks: Sequence[int] | int, size: int, most: int) -> Sequence[slice]:
-    """Spans of whole chunks, of `most` items at most; parts of a chunk that is longer."""
+    """Spans of whole chunks, at most `most` items long; longer chunks are cut."""
     if isinstance(chunks, int) and (most % chunks == 0 or chunks % most == 0):
         return Even(size, most)
     spans: list[slice] = []

@@ -1,4 +1,4 @@
-"""Reducing a stored array along some of its dimensions: one pass over the chunks, on all cores."""
+"""Reductions of a stored array (sum, mean, ...) along dimensions: one pass over the chunks, on all cores."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from zstore.reduction.methods import Cells, Items, Method, make_method
 from zstore.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.storage.url import open_store
 
-# What a reduction holds beside its result; and of cells that workers elsewhere have sent back.
+# Bytes in memory besides the result: at most on this machine, and of cells that workers elsewhere sent back.
 MEMORY_SIZE = 64 << 20
 SENT_SIZE = 256 << 20
-# Boxes that are read at once from a store that takes its time.
+# Boxes that are read at once from a store with latency.
 REQUEST_COUNT = 8
 _memory = threading.local()
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of an array, as `reduce` takes it."""
+    """The arguments of `reduce` that say what is computed."""
 
     method: str
     axis: Any = None
@@ -53,14 +53,14 @@ class Request:
 
 
 class Reduction(NamedTuple):
-    """What a reduction does, before it does it.
+    """A planned reduction.
 
-    array     that is read
-    method    by which
-    course    in which order
+    array     the source
+    method    how items are reduced
+    course    in which order the array is read
     shape     of the result
-    dims      names of the result's dimensions, where the array has names
-    labels    of the groups, in the order of the result; None where there are none
+    dims      names of the result's dimensions; None where the array has no names
+    labels    of the groups, in the order of the result; None where there are no groups
     """
 
     array: Array
@@ -72,12 +72,12 @@ class Reduction(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the result."""
+        """The data type of the result."""
         return self.method.result
 
     @property
     def worker_count(self) -> int:
-        """How many units are made at a time on this machine."""
+        """How many units run at a time on this machine."""
         course, wanted = self.course, thread_count()
         if self.array.store.request_count > 1:
             wanted = max(wanted, min(REQUEST_COUNT, self.array.store.request_count))
@@ -85,7 +85,7 @@ class Reduction(NamedTuple):
         return max(1, min(wanted, max(2, (MEMORY_SIZE - course.patch_size) // each)))
 
     def estimate(self) -> Estimate:
-        """What it takes."""
+        """The estimated cost."""
         units, read = 0, 0
         for number, first, last in self.course.units():
             units += 1
@@ -101,7 +101,7 @@ class Reduction(NamedTuple):
         )
 
     def place(self, patch: Patch) -> Box:
-        """Where a patch is in the result."""
+        """The slices of the result that a patch makes."""
         whole, course = slice(0, 1), self.course
         kept = dict(zip(course.kept, patch.kept, strict=True))
         first = course.axes[0] if course.axes else None
@@ -117,7 +117,7 @@ class Reduction(NamedTuple):
         return tuple(spans)
 
     def describe(self) -> dict[str, Any]:
-        """What tells it from other reductions, in JSON."""
+        """What identifies this reduction, in JSON."""
         course, method, array = self.course, self.method, self.array
         groups = None
         if course.groups is not None:
@@ -155,33 +155,33 @@ def reduce(
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The sum, mean, least, ... of an array's items along `axis`, without the whole array in memory.
+    """The sum, mean, minimum, ... of an array's items along `axis`, without the whole array in memory.
 
     method    sum, mean, min, max, count (of valid items), std, var, any, all, argmin or argmax
     axis      a dimension by its number or name, or several; None: all
-    groups    labels of the items along `axis`: an array that broadcasts to those dimensions. The result has a
-              dimension of the labels in order, as `numpy.unique` gives them, in the place of the first of
-              them; items whose label is NaN, NaT or masked are left out
-    nodata    the value that is left out. None: of floats NaN, of times NaT, else none. "none": every item
-              counts, and NaN wins. It also wins where another value is nodata. Cells of the result without a
-              valid item are NaN; of `min` and `max` nodata, of `argmin` and `argmax` -1, of sums and counts 0
-    unpack    reduce what stored values mean by `scale_factor` and `add_offset`, and leave out what the
-              attributes say is nodata
-    dtype     of the result; None is numpy's for the method, and float64 (complex128) of scaled values
+    groups    labels of the items along `axis`: an array that broadcasts to those dimensions. The result has
+              a dimension of the distinct labels, sorted as by `numpy.unique`, in the place of the first of
+              these; items whose label is NaN, NaT or masked are left out
+    nodata    the value that is left out. None: NaN of floats, NaT of times, else none. "none": every item
+              counts, and the result is NaN where an item is; so it is where another value than NaN is nodata.
+              Cells of the result without a valid item are NaN; nodata for `min` and `max`, -1 for `argmin`
+              and `argmax`, 0 for sums and counts
+    unpack    apply `scale_factor` and `add_offset` to stored values, and leave out nodata of the attributes
+    dtype     of the result; None: numpy's for the method, and float64 (complex128) for scaled values
     ddof      `var` and `std` divide by the number of items less this
     out       an array to write to, of numpy or in a store, or the place of a new one; None: it is returned
-    overwrite replace the node that is at `out`, or what an interrupted reduction left
-    resume    go on with a reduction of the same arguments that was interrupted, or begin it; `out` is a place
+    overwrite replace the node at `out`, or what an interrupted reduction left there
+    resume    go on with an interrupted reduction of the same arguments, or begin it; `out` must be a place
     missing   whether a chunk that is not stored is an error; None: as the array was opened
-    executor  what folds the chunks, e.g. a process pool or a `dask.distributed.Client`; None: threads here
+    executor  what units run on, e.g. a process pool or a `dask.distributed.Client`; None: threads here
 
-    Integers are summed exactly. Sums of floats are compensated float64 in the order of the chunks: the same
-    whatever the number of threads.
+    Integers are summed exactly. Floats are summed in float64 with compensation, in the order of the chunks,
+    so that the result does not depend on the number of threads.
 
     Raises
         UnsupportedError: the method has no meaning for the data type.
         OverflowError: a sum that the result's type cannot hold.
-        ValueError: unfit axes, groups, nodata or `out`; the least or greatest of no items.
+        ValueError: unfit axes, groups, nodata or `out`; the minimum or maximum of no items.
         StoreError: something is at `out` already, or unfinished work (unless `overwrite`, or `resume` of it).
         MetadataError: `resume`, and what was interrupted there is something else.
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
@@ -200,7 +200,7 @@ def reduce(
             f"out has shape {made.shape} and data type {made.dtype}, expected {planned.shape} and "
             f"{planned.dtype}"
         )
-    # What `out` cannot hold is no result.
+    # Sums are checked against the data type of `out`.
     fitting = planned._replace(method=replace(planned.method, result=made.dtype))
     with Runner(executor, None, _most(planned, executor)) as runner:
         _run(runner, _Folding(fitting, missing), made, progress)
@@ -208,7 +208,7 @@ def reduce(
 
 
 def plan_reduction(array: Array, request: Request) -> Reduction:
-    """What `reduce` would do; raises what it raises before it reads anything."""
+    """The plan of a reduction; raises what `reduce` raises before it reads anything."""
     order = _axes(array, request.axis)
     axes, groups = tuple(sorted(order)), request.groups
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
@@ -239,7 +239,7 @@ def plan_reduction(array: Array, request: Request) -> Reduction:
 
 
 def _axes(array: Array, axis: Any) -> tuple[int, ...]:
-    """The dimensions that are reduced, in the order they are given."""
+    """The dimensions that are reduced, in the order in which they are given."""
     if axis is None:
         return tuple(range(array.ndim))
     given = (axis,) if isinstance(axis, int | np.integer | str) else tuple(axis)
@@ -261,7 +261,7 @@ def _axes(array: Array, axis: Any) -> tuple[int, ...]:
 
 
 def _packing(array: Array, nodata: Any) -> dict[str, Any]:
-    """What the array's attributes say of its values, as `make_method` takes it."""
+    """nodata, scale and offset of the array's attributes, as arguments of `make_method`."""
     if "_Unsigned" in array.attrs:
         raise UnsupportedError("attribute _Unsigned cannot be undone while reducing; expected unpack=False")
     variable, findings = parse_variable(array, None)
@@ -278,12 +278,12 @@ def _packing(array: Array, nodata: Any) -> dict[str, Any]:
 def _store(
     work: _Folding, target: StoreLike, overwrite: bool, resume: bool, executor: Executor | None, progress: Any
 ) -> Array:
-    """The result in a new array; its document is written last."""
+    """Reduce into a new array, whose document is written last."""
     planned = work.planned
     store, array, attributes = open_store(target), planned.array, dict[str, Any]()
     check_apart(array.store, array.path, store, "", "reduce")
     if planned.labels is not None:
-        # Times become words as numpy has them: as objects, those of nanoseconds are bare numbers.
+        # Times as strings, as `tolist` makes those of nanoseconds plain numbers.
         is_time = planned.labels.dtype.kind in "mM"
         labels = planned.labels.astype(str) if is_time else planned.labels
         attributes["groups"] = [_word(label) for label in labels.tolist()]
@@ -313,7 +313,7 @@ def _word(label: Any) -> Any:
 
 
 def _chunks(planned: Reduction) -> tuple[int, ...]:
-    """Chunks that hold whole patches, so that none is written twice."""
+    """The chunk shape of the result, in whole patches, so that no chunk is written twice."""
     course = planned.course
     groups = max((s.stop - s.start for s in course.group_spans), default=1)
     longest = Patch(tuple(slice(0, course.lengths[d]) for d in course.kept), slice(0, groups))
@@ -321,23 +321,23 @@ def _chunks(planned: Reduction) -> tuple[int, ...]:
 
 
 def _most(planned: Reduction, executor: Executor | None) -> int:
-    """How many units are made, or wait for their turn to be joined, at a time."""
+    """How many units run, or wait to be joined in order, at a time."""
     if executor is None:
         return planned.worker_count
     return max(4, min(UNITS_AHEAD, SENT_SIZE // max(1, planned.course.patch_size)))
 
 
 def _run(runner: Runner, work: _Folding, out: Any, progress: Progress | None) -> None:
-    """Make every patch of the result and put it into `out`, an array of numpy or of a store."""
+    """Make every patch of the result and write it to `out`, an array of numpy or in a store."""
     total = prod(work.planned.course.shape)
-    # What is read for several groups counts as often.
+    # Boxes that are read for several patches count each time.
     tick = counter(total, None if progress is None else lambda done, _: progress(done, max(done, total)))
     runner.fold(work, "units", _Result(work, out, tick))
 
 
 @dataclass(frozen=True)
 class _Folding(JobPlan[Cells]):
-    """What folds the boxes of a unit into cells."""
+    """The plan whose units reduce some boxes to cells."""
 
     planned: Reduction
     missing: Missing | None
@@ -346,12 +346,12 @@ class _Folding(JobPlan[Cells]):
         return self.planned.course.units()
 
     def boxes(self, unit: Unit) -> Iterator[Box]:
-        """What is read for a unit."""
+        """The boxes that are read for a unit."""
         number, first, last = unit
         return self.planned.course.boxes(self.planned.course.patch(number), first, last)
 
     def make(self, unit: Unit) -> Cells:
-        """What is kept of the boxes of a unit."""
+        """The cells of a unit's boxes."""
         course, method = self.planned.course, self.planned.method
         patch = course.patch(unit[0])
         kept = patch.kept_shape
@@ -380,7 +380,7 @@ class _Folding(JobPlan[Cells]):
         return cells
 
     def _read(self, box: Box) -> Items:
-        """The items of a box, in memory that the thread uses again."""
+        """The items of a box, in memory that each thread reuses."""
         dtype, shape = self.planned.method.dtype, tuple(span.stop - span.start for span in box)
         size = prod(shape) * dtype.itemsize
         if len(getattr(_memory, "held", b"")) < size:
@@ -390,7 +390,7 @@ class _Folding(JobPlan[Cells]):
         return items
 
     def _numbers(self, box: Box) -> tuple[tuple[int, ...], int]:
-        """How far a step along each dimension moves among the items of a cell, and where the first one is."""
+        """(stride of each dimension among the items of a cell, number of the first item), for argmin."""
         course = self.planned.course
         if not self.planned.method.has_numbers:
             return (0,) * len(box), 0
@@ -405,10 +405,10 @@ def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass
 class _Result:
-    """Joins the cells of units in their order, and puts each patch that is whole into `out`.
+    """Joins the cells of units in order, and writes each complete patch to `out`.
 
-    patches  those that are not whole, by number
-    begun    those that were not when the job was interrupted: of others, all units are made again, or none
+    patches  incomplete patches, by number
+    begun    patches that were incomplete when the job was interrupted; of others, all units are made or none
     """
 
     work: _Folding
@@ -431,7 +431,7 @@ class _Result:
         self._count(unit)
 
     def holds(self, unit: Unit) -> bool:
-        """Whether the unit's patch is stored as a chunk of its own, or is not whole yet."""
+        """Whether the unit's patch is stored in whole chunks, or is not complete yet."""
         planned = self.work.planned
         place = planned.place(planned.course.patch(unit[0]))
         sides = zip(place, self.out.chunks, self.out.shape, strict=True)
@@ -469,11 +469,11 @@ class _Result:
         out[place] = made.reshape(tuple(span.stop - span.start for span in place))
 
     def pack(self) -> bytes:
-        """The patches that are not whole: number and planes of each."""
+        """The incomplete patches: the number and the planes of each."""
         parts = list[bytes]()
         for number, cells in self.patches.items():
             parts.append(number.to_bytes(8, "little"))
-            parts += [plane.tobytes() for plane in (cells.a, cells.b, cells.count) if plane is not None]
+            parts += [plane.tobytes() for plane in cells.planes]
         return b"".join(parts)
 
     def unpack(self, data: bytes) -> None:
@@ -485,11 +485,10 @@ class _Result:
             patch = course.patch(number)
             made = prod(patch.kept_shape) * (patch.groups.stop - patch.groups.start)
             cells = method.begin(method.make(made))
-            for plane in (cells.a, cells.b, cells.count):
-                if plane is not None:
-                    if len(data) < plane.nbytes:
-                        raise ValueError(f"cells of {len(data)} bytes; expected {plane.nbytes}")
-                    plane[...] = np.frombuffer(data[: plane.nbytes], plane.dtype)
-                    data = data[plane.nbytes :]
+            for plane in cells.planes:
+                if len(data) < plane.nbytes:
+                    raise ValueError(f"cells of {len(data)} bytes; expected {plane.nbytes}")
+                plane[...] = np.frombuffer(data[: plane.nbytes], plane.dtype)
+                data = data[plane.nbytes :]
             found[number] = cells
         self.patches, self.begun = found, frozenset(found)

@@ -13,8 +13,8 @@ def guard_references(filesystem: Any, options: Mapping[str, Any], targets: Any) 
     """Restrict a filesystem of references to files beside their document and to those the caller allows.
 
     targets   addresses that may be read, with everything below them: one or several
-    options   the filesystem's, which also allow the address in `target` and the protocols of `remote_protocol`
-              and `fs`
+    options   the filesystem's, which also allow the address in `target` and the protocols in
+              `remote_protocol` and of `fs`
     """
     while filesystem is not None:
         protocol = filesystem.protocol

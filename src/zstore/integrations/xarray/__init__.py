@@ -2,8 +2,9 @@
 
     xr.open_dataset("era5.zarr", engine="zstore", chunks={})
 
-What is opened equals what xarray's own engine "zarr" opens: values, attributes, coordinates and encodings.
-Only `preferred_chunks` are the stored objects (shards, where there are), which are best fetched whole.
+Datasets are equal to those of xarray's own engine "zarr": values, attributes, coordinates and encodings. Only
+`preferred_chunks` differ: they are the stored objects (shards, where there are), which are best fetched
+whole.
 
 Spec
     xarray, "How to add a new backend"; its "Zarr Encoding Specification".
@@ -33,12 +34,12 @@ ENDINGS = (".zarr", ".zarr.zip")
 
 
 class ZstoreBackendEntrypoint(BackendEntrypoint):
-    """Opens Zarr of every format, in any store that zstore has."""
+    """Opens Zarr of every format in any store of zstore."""
 
     description = "Open Zarr (v1, v2, v3, sharded) from any store using zstore"
     url = "https://docs.xarray.dev/en/stable/internals/how-to-add-new-backend.html"
     supports_groups = True
-    # Said here because xarray finds no names behind `**`.
+    # xarray cannot find the names of arguments that go through `**`.
     open_dataset_parameters = (
         "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables",
         "use_cftime", "decode_timedelta", "group", "consolidated", "storage_options", "zarr_format",
@@ -46,7 +47,7 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
     )  # fmt: skip
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether the source is called .zarr, is a directory that holds Zarr, or an object of zstore."""
+        """Whether the source is named .zarr, is a directory with Zarr metadata, or an object of zstore."""
         if isinstance(filename_or_obj, Group | Store):
             return True
         if not isinstance(filename_or_obj, str | os.PathLike):
@@ -59,10 +60,10 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
         return "://" not in text and any((Path(text) / mark).is_file() for mark in ZARR_MARKS)
 
     def open_dataset(self, filename_or_obj: Any, **options: Any) -> xr.Dataset:
-        """The group's arrays as a dataset, decoded by xarray, whose own options are as for its other engines.
+        """The group's arrays as a dataset, decoded by xarray with the options that all engines have.
 
         group         the group's path in the store
-        consolidated  True: consolidated metadata must be there; False: it is not used; None: used where it is
+        consolidated  True: consolidated metadata must exist; False: it is not used; None: used if it exists
         storage_options, zarr_format
                       as for `zstore.open_group`
         use_zarr_fill_value_as_mask
@@ -70,7 +71,7 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
 
         Raises
             DatasetNotFoundError: there is no such group.
-            MetadataError: an array without dimension names, or no consolidated metadata where it must be.
+            MetadataError: an array without dimension names; no consolidated metadata where it must exist.
         """
         return _open(filename_or_obj, has_below=False, **options)["/"]
 
@@ -102,7 +103,7 @@ def _open(
     use_zarr_fill_value_as_mask: bool | None = None,
     **decoding: Any,
 ) -> dict[str, xr.Dataset]:
-    """The group and those below it as datasets by path; the first one closes a store that was opened here."""
+    """The group and those below it as datasets by path; closing the first closes a store opened here."""
     opened, owned = find_group(source, group, consolidated, storage_options, zarr_format)
     try:
         groups = {"/": opened}
@@ -138,27 +139,27 @@ def to_zarr(
 ) -> Any:
     """Write a dataset, a data array or a tree to a store: path, URL, `Store` or `Group`.
 
-    Gives the `Group`, or with compute=False what dask computes. Of a tree every node goes to the group of its
-    name, and all nodes are checked before the first is written.
+    Gives the `Group`, or with compute=False a dask object that writes the values when it is computed. Every
+    node of a tree goes to the group of its name; all nodes are checked before the first is written.
 
-    mode          "w-" makes the group (the default), "w" replaces it, "a" adds variables and replaces those
-                  there are, "a-" leaves those without `append_dim` alone, "r+" writes values only
+    mode          "w-" makes the group (the default), "w" replaces it, "a" adds variables and overwrites
+                  existing ones, "a-" does not overwrite those without `append_dim`, "r+" writes values only
     encoding      per variable: `chunks`, `shards`, `compressors`, `filters`, `serializer`, `fill_value`,
-                  `chunk_key_encoding`, and what CF has: `dtype`, `scale_factor`, `_FillValue`, `units`, ...;
-                  of a tree, all this per path of a node ("/a/b")
+                  `chunk_key_encoding`, and CF's `dtype`, `scale_factor`, `_FillValue`, `units`, ...; for a
+                  tree, such a dictionary per path of a node ("/a/b")
     consolidated  whether the root's metadata is consolidated at the end; None: where metadata was written
-    append_dim    the dimension along which the dataset goes behind what there is
-    region        slices by dimension, or "auto" for those that the coordinates tell: "auto" alone for all
-    safe_chunks   refuse dask chunks that meet within a stored object (a shard, where there are)
-    align_chunks  cut dask's chunks along the stored objects instead
-    compute       False: values that dask has are left to what is given back
+    append_dim    the dimension along which the dataset is appended
+    region        slices by dimension, "auto" in place of a slice that coordinates tell; "auto" alone: all
+    safe_chunks   refuse dask chunks with an edge inside a stored object (a shard, where there are)
+    align_chunks  rechunk dask arrays along the edges of stored objects instead
+    compute       False: values of dask arrays are written later, by the object that is returned
     write_inherited_coords
-                  of a tree: write coordinates that nodes inherit at each of them
+                  for a tree: write inherited coordinates to every node
 
     Raises
         StoreError: the group is there already (mode "w-").
-        NotFoundError: it is not (mode "r+").
-        MetadataError: what is given contradicts itself or what is there; nothing was written then.
+        NotFoundError: there is no group (mode "r+").
+        MetadataError: arguments contradict each other or what is stored; nothing is written then.
     """
     from zstore.integrations.xarray.write import Options, open_place, write_dataset, write_tree
 
@@ -181,27 +182,26 @@ def to_geozarr(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Write a dataset as GeoZarr, which says where on the ground it lies in every dialect that readers know.
+    """Write a dataset as GeoZarr, with its CRS and grid in every convention that readers know.
 
-    CRS and grid come from what the dataset says by CF or GDAL's words: a grid mapping variable such as
-    rioxarray's `spatial_ref`, coordinates of the dimensions, `GeoTransform`.
+    CRS and grid are read from the dataset by the conventions of CF and GDAL: a grid mapping variable such as
+    rioxarray's `spatial_ref`, coordinate variables, `GeoTransform`.
 
     levels    0: a plain group; a number or None: a pyramid, with the dataset as level "0" (`build_pyramid`)
-    method    how coarser levels are made
+    method    the resampling method of coarser levels
     profile   one of `zstore.conventions.profiles.PROFILES`
     packing   "codecs": variables with `scale_factor` or `add_offset` are stored as floats that codecs pack
-              (`scale_offset` and `cast_value`, Zarr v3), in place of attributes
+              (`scale_offset` and `cast_value`, Zarr v3), instead of by attributes
     options   those of `to_zarr`; a pyramid takes the modes "w" and "w-" and is written at once
 
-    What can be known beforehand is checked before the store is touched: where something is refused, mode "w"
-    leaves what was there.
+    Arguments are checked before the store is changed: where they are refused, mode "w" removes nothing.
 
     Raises
-        MetadataError: nothing in the dataset is a grid of two dimensions, or what `to_zarr` refuses.
+        MetadataError: the dataset has no grid of two dimensions; as `to_zarr`.
         UnsupportedError: the method does not take a data type of the dataset.
-        UnknownExtensionError: nobody offers the method.
+        UnknownExtensionError: there is no such method.
     Warns
-        GeoWarning: the dataset says nothing of a CRS, or of a grid; none is made up.
+        GeoWarning: the dataset does not state a CRS or an affine; none is written.
     """
     from zstore.integrations.xarray.geo import pack_dataset, write_flat, write_pyramid
     from zstore.integrations.xarray.write import Options, open_place
@@ -226,7 +226,7 @@ def _as_dataset(data: Any) -> xr.Dataset:
 
 
 class _Accessor:
-    """The accessor `zstore` of xarray's objects: methods that write them."""
+    """The accessor `zstore` of datasets, data arrays and trees: methods that write them."""
 
     def __init__(self, data: Any) -> None:
         self._data = data

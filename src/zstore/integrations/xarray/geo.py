@@ -1,7 +1,7 @@
-"""Writing of datasets as GeoZarr: as Zarr, then with the attributes of every dialect, or as a pyramid.
+"""Writing datasets as GeoZarr: plain groups with the attributes of every convention, and pyramids.
 
-Everything is tried in memory first, without the values of the data: a dataset that is no grid, a name that is
-taken, a method that nobody offers are refused before the store is touched.
+Everything is written to memory first, without the values of the data, so that errors (a dataset without a
+grid, a name that is taken, an unknown method) are raised before the store is changed.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from zstore.storage.memory import MemoryStore
 
 
 class GeoWarning(UserWarning):
-    """A dataset does not state its CRS, or its affine."""
+    """The warning that a dataset does not state its CRS or its affine."""
 
 
 def pack_dataset(
     dataset: xr.Dataset, options: Options, packing: str, zarr_format: int
 ) -> tuple[xr.Dataset, Options]:
-    """The dataset and its options with the packing of its variables in codecs.
+    """The dataset and its options, with the packing of variables done by codecs.
 
     Raises
-        MetadataError: no such packing, or none in that format; packing that no float holds.
+        MetadataError: an unknown packing, or one that the Zarr format or no float type can represent.
     """
     check_packing_kind(packing, zarr_format)
     packed, encodings = dataset.copy(), dict(options.encoding or {})
     for name, variable in dataset.data_vars.items():
         stated = {**encodings[name]} if name in encodings else {**variable.encoding}
         if set(PACKING) & set(variable.attrs):
-            # Numbers as they are stored, which say themselves how they are packed.
+            # The variable was opened without decoding: its attributes say how it is packed.
             one = dataset[[name]]
             variable = xr.decode_cf(one, decode_times=False, decode_coords=False, decode_timedelta=False)[
                 name
@@ -90,7 +90,7 @@ def pack_dataset(
 
 
 def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str | None) -> Any:
-    """Write a plain group; gives the `Group`, or with compute=False what dask computes."""
+    """Write a plain group; gives the `Group`, or with compute=False the dask object that writes values."""
     prepared = prepare(dataset, place, options)
     if prepared.group is not None and Meaning().is_pyramid(prepared.group):
         raise MetadataError(
@@ -119,13 +119,13 @@ def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making:
     above = prepare(xr.Dataset(), place, plain)
     finest = prepare(dataset, place.below("0"), options)
     with located(place.url), warnings.catch_warnings():
-        # What reading finds is told once, by the build itself.
+        # The real build gives these warnings.
         warnings.simplefilter("ignore", ReadingWarning)
         memory = _copy_above(place)
         _rehearse(above, memory, place.path)
         _describe(_rehearse(finest, memory, join_key(place.path, "0")), profile=None)
         root = open_group(memory, place.path, mode="r")
-        # All is planned and tried before the first write, which is refused here.
+        # `build_pyramid` plans and tries everything before its first write, which is refused here.
         with suppress(ReadOnlyError):
             build_pyramid(root["0"], root, **making)
     root, _ = write_prepared(above, plain)
@@ -134,7 +134,7 @@ def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making:
 
 
 def _copy_above(place: Place) -> MemoryStore:
-    """Copy the groups above into memory, with their variables of no dimension, which those below refer to."""
+    """A copy in memory of the groups above, with their scalar variables, such as grid mappings."""
     memory = MemoryStore()
     for path in ancestors(place.path):
         try:
@@ -149,7 +149,7 @@ def _copy_above(place: Place) -> MemoryStore:
 
 
 def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
-    """The group as it will be, in memory: all metadata, and the values of arrays of one dimension at most."""
+    """The group in memory as it will be: all metadata, and the values of arrays with up to one dimension."""
     there = prepared.group
     stated = {**({} if there is None else there.attrs.asdict()), **prepared.attributes}
     group = create_group(memory, path, zarr_format=prepared.zarr_format, attributes=stated)
@@ -171,10 +171,10 @@ def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
 
 
 def _describe(group: Group, profile: str | None) -> Documents:
-    """The documents of a group: its CRS, affine and variables in every dialect.
+    """The documents of a group that state its CRS, affine and variables in every convention.
 
     Warns
-        GeoWarning: the dataset says nothing of a CRS, or of a grid.
+        GeoWarning: the dataset does not state a CRS or an affine.
     """
     geo = open_dataset(group).geo
     missing = [name for name, value in (("CRS", geo.crs), ("affine", geo.affine)) if value is None]

@@ -35,11 +35,11 @@ NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
 
 
 class DatasetNotFoundError(NotFoundError, FileNotFoundError):
-    """There is no group to open; also a FileNotFoundError, as of xarray's own engines."""
+    """The error that there is no group; also a FileNotFoundError, as raised by xarray's own engines."""
 
 
 class LazyArray(BackendArray):
-    """An array that xarray reads when values are needed, and of that only the chunks of a selection."""
+    """An array that xarray reads when values are needed; only the chunks of a selection are read."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -67,7 +67,7 @@ class LazyArray(BackendArray):
         async def values(parts: Any) -> np.ndarray[Any, Any]:
             return self._values(await read(parts))
 
-        # Versions of xarray that have no such function never come here.
+        # Older versions of xarray without this function do not call the method.
         return await indexing.async_explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.VECTORIZED, values
         )
@@ -77,9 +77,9 @@ class LazyArray(BackendArray):
 
 
 def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
-    """The array as a variable, not decoded yet.
+    """The array as a variable that is not decoded.
 
-    `masks_fill` takes the array's fill value for CF's `_FillValue`, as is the custom in Zarr v2.
+    With `masks_fill`, the array's fill value becomes CF's `_FillValue`, as is usual for Zarr v2.
 
     Raises
         MetadataError: a dimension has no name, or `_FillValue` is no value of the dtype.
@@ -99,19 +99,20 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
 
 
 class StatedCodec(dict[str, Any]):
-    """A codec as the metadata states it: {"name": …, "configuration": …}, in Zarr v2 {"id": …}.
+    """A codec as in the metadata: {"name": …, "configuration": …}, in Zarr v2 {"id": …}.
 
-    Equal to the codec objects of zarr-python and numcodecs that say the same, and taken by both as it is.
+    It equals codec objects of zarr-python and numcodecs with the same configuration, and both libraries take
+    it.
     """
 
     def get_config(self) -> dict[str, Any]:
-        """The same as a plain dictionary, which is what numcodecs' codecs compare."""
+        """The configuration as a plain dictionary, which numcodecs' codecs compare."""
         return dict(self)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Mapping):
             return dict.__eq__(self, dict(other))
-        # Made by the other's own class, so that what the document leaves to its defaults counts too.
+        # Converted by the other's class first, which adds the defaults of keys that the document lacks.
         kind: Any = type(other)
         if hasattr(other, "to_dict") and "name" in self:
             return other.to_dict() in (dict(self), kind.from_dict(dict(self)).to_dict())
@@ -124,7 +125,7 @@ class StatedCodec(dict[str, Any]):
 
 
 def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """(names of the array's dimensions, its attributes without those that only say names).
+    """(names of the array's dimensions, its attributes without those that only have these names).
 
     Raises
         MetadataError: a dimension has no name.
@@ -152,7 +153,7 @@ def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 
 def _nczarr_dimensions(array: Array, attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The names of dimensions that NCZarr refers to by path, in `.zarray` or, of late, in the attributes."""
+    """The dimension names of NCZarr, which are paths in `.zarray` or, in newer files, in the attributes."""
     for name in NCZARR_ARRAY:
         stated = attributes.get(name, array.model.extra.get(name))
         if isinstance(stated, Mapping):
@@ -180,7 +181,7 @@ def _describe_encoding(array: Array) -> dict[str, Any]:
 
 
 def _describe_chain(array: Array) -> dict[str, Any]:
-    """Filters, serializer and compressors: of inner chunks where there are shards."""
+    """The filters, serializer and compressors of an array, or of its inner chunks where it has shards."""
     models: Any = array.model.codecs
     for model in array.model.codecs:
         if model.name == "sharding_indexed":
@@ -202,7 +203,7 @@ def _describe_chain(array: Array) -> dict[str, Any]:
 
 
 def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Per dimension, the one length of its chunks, or all lengths where they differ."""
+    """Per dimension, the length of its chunks, or all lengths where they differ."""
     return tuple(
         length if all(part == length for part in parts[:-1]) and (not parts or parts[-1] <= length) else parts
         for parts, length in zip(sizes, shape, strict=True)
@@ -210,13 +211,13 @@ def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tupl
 
 
 def _preferred_chunks(array: Array, dimensions: tuple[str, ...]) -> dict[str, Any]:
-    """The chunks that `chunks={}` gives: the stored objects, so that each is fetched and written once."""
+    """The chunks of `chunks={}`: the stored objects, so that each is fetched and written once."""
     sizes = _compact(array.write_chunk_sizes, array.model.grid.chunk_shape)
     return dict(zip(dimensions, sizes, strict=True))
 
 
 class GroupDataStore(AbstractDataStore):
-    """One group's arrays as variables, for xarray to decode."""
+    """The arrays of one group as variables for xarray to decode."""
 
     def __init__(
         self,
@@ -232,7 +233,7 @@ class GroupDataStore(AbstractDataStore):
         self.owned = owned
 
     def get_variables(self) -> dict[str, xr.Variable]:
-        """The group's arrays as variables; those that are dropped are not opened."""
+        """The group's arrays as variables; dropped ones are not opened."""
         names = [name for name in self.group.array_keys() if name not in self.dropped]
         found = {}
         for name in names:
@@ -281,7 +282,7 @@ def find_group(
 def _find_group(
     store: Store, base: str, path: str, consolidated: bool | None, zarr_format: ZarrFormat | None
 ) -> Group:
-    """The group below `base`, through the consolidated metadata of either, as far as they may be used."""
+    """The group at `path` below `base`, by the consolidated metadata of either, where that may be used."""
     if consolidated is False:
         found = open_group(store, join_key(base, path), "r", zarr_format)
         plain = GroupModel(found.zarr_format, found.model.attributes, None, found.model.extra)
@@ -289,7 +290,7 @@ def _find_group(
     try:
         root = open_group(store, base, "r", zarr_format)
     except NotFoundError:
-        # A group may stand in a directory that is none itself.
+        # A group may be in a directory that is no group.
         if not path:
             raise
         root = open_group(store, join_key(base, path), "r", zarr_format)

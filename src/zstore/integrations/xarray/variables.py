@@ -1,4 +1,4 @@
-"""Plans for writing one variable: the arguments of a new array, or a place in an existing one."""
+"""Plans for writing variables: the arguments of a new array, or a region of an existing one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from zstore.model.array import ZarrFormat
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
-# The words of an encoding that say how an array is stored; xarray's encoders take all others, which are CF's.
+# Keys of an encoding that say how an array is stored; all others are CF's, for xarray's encoders.
 STORED = ("chunks", "shards", "compressors", "filters", "serializer", "chunk_key_encoding", "order")
-# Words that stay from the file that a variable was read from, and mean nothing for Zarr.
+# Keys that a variable keeps from the file it was read from, which do not concern Zarr.
 CARRIED = ("source", "original_shape", "preferred_chunks", "cache_metadata", "write_empty_chunks")
 PACKING = ("scale_factor", "add_offset")
 TIMES = ("units", "calendar")
 
 
 class VariablePlan(NamedTuple):
-    """One variable, encoded, and where it goes.
+    """An encoded variable, and the array that it is written to.
 
-    options  of `create_array`, where the array is new; `array` is the one that there is
-    places   where the values go: slices with both ends
-    shape    what the array's shape becomes, where it grows
+    places   the region of the array: slices with both ends
+    options  of `create_array`, where `array` is None
+    array    the existing array
+    shape    of the array afterwards, where it grows
     """
 
     name: str
@@ -46,7 +47,7 @@ class VariablePlan(NamedTuple):
 def _encode(variable: xr.Variable, name: str, zarr_format: ZarrFormat) -> xr.Variable:
     """The variable encoded by xarray, as for its own engine "zarr"."""
     known = inspect.signature(encode_zarr_variable).parameters
-    # As v3 to xarray, which would load strings of any length to make them fixed ones in v2.
+    # As for v3: for v2, xarray would load strings of any length to convert them to a fixed length.
     as_format = 3 if variable.dtype.kind == "T" else zarr_format
     options: dict[str, Any] = {"zarr_format": as_format} if "zarr_format" in known else {}
     encoded: xr.Variable = encode_zarr_variable(variable, name=name, **options)
@@ -56,10 +57,10 @@ def _encode(variable: xr.Variable, name: str, zarr_format: ZarrFormat) -> xr.Var
 def plan_new(
     name: str, variable: xr.Variable, given: Mapping[str, Any] | None, zarr_format: ZarrFormat
 ) -> VariablePlan:
-    """The variable as a new array; `given` is the caller's encoding, in place of what the variable carries.
+    """The plan of a variable as a new array; `given` is an encoding that replaces the variable's own.
 
     Raises
-        MetadataError: an unknown word in `given`, or dask chunks that make no Zarr chunks.
+        MetadataError: an unknown key in `given`, or dask chunks of different lengths.
     """
     if given is not None:
         variable = variable.copy(deep=False)
@@ -108,7 +109,7 @@ def _is_text(dtype: np.dtype[Any]) -> bool:
 
 
 def _without_nan(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes without a `missing_value` of NaN, which is missing anyway and no word of JSON."""
+    """The attributes without a `missing_value` of NaN, which says nothing and does not exist in JSON."""
     value = attributes.get("missing_value")
     if isinstance(value, float | np.floating) and math.isnan(value):
         return {name: item for name, item in attributes.items() if name != "missing_value"}
@@ -118,7 +119,7 @@ def _without_nan(attributes: dict[str, Any]) -> dict[str, Any]:
 def _stored_options(
     carried: Mapping[str, Any], encoded: xr.Variable, name: str, zarr_format: ZarrFormat, *, is_given: bool
 ) -> dict[str, Any]:
-    """Chunks, shards and codecs for `create_array`; what a variable has from another format is left out."""
+    """Chunks, shards and codecs for `create_array`; a variable's own of another format are dropped."""
     options = {key: carried[key] for key in STORED if carried.get(key) is not None}
     if not is_given:
         codecs = ("compressors", "filters", "serializer")
@@ -133,7 +134,7 @@ def _stored_options(
         if zarr_format == 2:
             options.pop("shards", None)
     if zarr_format == 2 and (_is_text(encoded.dtype) or encoded.dtype.kind == "U") and "filters" in options:
-        # The dtype says as much as this filter, which is there without being named.
+        # The data type implies this filter, which is added without being named.
         options["filters"] = [
             codec for codec in _listed(options["filters"]) if _codec_id(codec) != "vlen-utf8"
         ] or "auto"
@@ -163,10 +164,10 @@ def _is_v2(codec: Any) -> bool:
 def plan_onto(
     name: str, variable: xr.Variable, array: Array, append_dim: Any, region: Mapping[str, slice]
 ) -> VariablePlan:
-    """The variable as values for an existing array, packed and in the units of that array.
+    """The plan of a variable as values of an existing array, with that array's packing and units.
 
     Raises
-        MetadataError: other dimensions or lengths, or values that the array cannot hold as it is.
+        MetadataError: other dimensions or lengths, or values that the array cannot represent.
     """
     raw = open_variable(array, masks_fill=array.zarr_format == 2)
     existing = xr.conventions.decode_cf_variable(name, raw)
@@ -203,7 +204,7 @@ def plan_onto(
 
 
 def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: xr.Variable) -> None:
-    """Refuse values that would mean something else by the store's packing, units or type."""
+    """Refuse values that the stored packing, units or data type cannot represent."""
     for word in PACKING:
         if encoded.attrs.get(word, raw.attrs.get(word)) != raw.attrs.get(word):
             raise MetadataError(
@@ -225,14 +226,14 @@ def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: 
 
 
 def _check_range(name: str, variable: xr.Variable, raw: xr.Variable) -> None:
-    """Refuse numbers that the store's data type cannot hold; floats may be rounded.
+    """Refuse numbers that the stored data type cannot represent; floats may be rounded.
 
-    What dask has is not computed to look at it: there the data type decides.
+    Values of dask arrays are not computed for this: their data type decides.
     """
     new, stored = variable.dtype, raw.dtype
     if new.kind not in "iuf" or stored.kind not in "iuf" or np.can_cast(new, stored, "safe"):
         return
-    # Where something stands for what is missing, xarray has floats of these integers, and rounds them.
+    # Integers with a value for missing data are floats in xarray, which rounds them when encoding.
     has_missing = "_FillValue" in raw.attrs or "missing_value" in raw.attrs
     is_lost = stored.kind != "f" and (new.kind != "f" or not has_missing)
     if variable.chunks is None:
@@ -253,7 +254,7 @@ def _check_range(name: str, variable: xr.Variable, raw: xr.Variable) -> None:
 
 
 def _counts_alike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
-    """Whether units and calendars of both count the same times, however they are spelled."""
+    """Whether the units and calendars of both mean the same, however they are written."""
     moments = []
     for attributes in (one, other):
         stated = {word: attributes[word] for word in TIMES if word in attributes}
@@ -263,11 +264,11 @@ def _counts_alike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
 
 
 def resolve_region(dataset: xr.Dataset, group: Group, region: Any) -> tuple[xr.Dataset, dict[str, slice]]:
-    """The dataset without the indexes that told its place, and that place: slices by dimension.
+    """(the dataset without the coordinates that told its region, the region as slices by dimension).
 
     Raises
-        MetadataError: coordinates that are not in the store or not next to each other there, unknown
-            dimensions, slices with steps, or variables that the region says nothing of.
+        MetadataError: coordinates that are not in the store or not contiguous there, unknown dimensions,
+            slices with steps, or variables without any of the region's dimensions.
     """
     asked = dict.fromkeys(dataset.dims, "auto") if region == "auto" else region
     if not isinstance(asked, Mapping):
@@ -303,7 +304,7 @@ def resolve_region(dataset: xr.Dataset, group: Group, region: Any) -> tuple[xr.D
 
 
 def _find_place(dataset: xr.Dataset, group: Group, dim: str) -> slice:
-    """The slice of a stored dimension whose coordinates are those of the dataset."""
+    """The slice of a stored dimension that has the coordinates of the dataset."""
     array = group.get(dim)
     if dim not in dataset.indexes or not isinstance(array, Array):
         lengths = {

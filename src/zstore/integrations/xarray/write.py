@@ -1,8 +1,8 @@
-"""Writing of datasets to Zarr: encoded by xarray as for its engine "zarr", checked and written by zstore.
+"""Writing datasets to Zarr: encoded by xarray as for its engine "zarr", checked and written by zstore.
 
-`prepare` checks all that can be checked before the store is touched: names, encodings, codecs, attributes,
-units, places, and the edges of dask's chunks. Then metadata is written, what is in memory, and what dask
-computes, chunk by chunk; that fails only where a store or a computation does.
+`prepare` checks everything before the store is changed: names, encodings, codecs, attributes, units, regions
+and the edges of dask's chunks. Then metadata, values in memory and values of dask are written, in this order;
+this fails only where a store or a computation does.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
 MODES = ("w", "w-", "a", "a-", "r+")
-# A node of such a name would lie where a document does.
+# The key of a node with such a name would be that of a document.
 DOCUMENT_NAMES = frozenset(name for names in KEYS.values() for name in names)
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of writing a dataset, which `zstore.integrations.xarray.to_zarr` explains."""
+    """The options of writing a dataset; `zstore.integrations.xarray.to_zarr` describes them."""
 
     mode: str | None = None
     encoding: Mapping[Any, Mapping[str, Any]] | None = None
@@ -48,10 +48,10 @@ class Options:
     compute: bool = True
 
     def choose_mode(self) -> str:
-        """The mode, or the one that goes with the other options.
+        """The mode, by default the one that goes with the other options.
 
         Raises
-            MetadataError: there is no such mode, or the others contradict it.
+            MetadataError: an unknown mode, or one that contradicts other options.
         """
         append_dim, region = self.append_dim, self.region
         chosen = self.mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
@@ -67,7 +67,7 @@ class Options:
 
 
 class Place(NamedTuple):
-    """A store, a path in it, and the Zarr format asked for."""
+    """A store, a path in it, and the requested Zarr format."""
 
     store: Store
     path: str
@@ -79,7 +79,7 @@ class Place(NamedTuple):
         return join_key(self.store.url, self.path)
 
     def below(self, path: str) -> Place:
-        """The place of a group below this one."""
+        """The place at a path below this one."""
         return self._replace(path=join_key(self.path, path))
 
 
@@ -87,9 +87,9 @@ class Place(NamedTuple):
 def open_place(
     store: Any, group: str | None, zarr_format: ZarrFormat | None, storage_options: Mapping[str, Any] | None
 ) -> Iterator[Place]:
-    """The place of the group `group` in a store that is given as a path, URL, `Store` or `Group`.
+    """The place of a group in a store that is given as a path, URL, `Store` or `Group`.
 
-    A store that is opened here is closed if the writing fails; else whoever has the result needs it open.
+    A store that is opened here is closed if writing fails; else the result needs it.
     """
     path = check_path(group)
     if isinstance(store, Group):
@@ -105,7 +105,7 @@ def open_place(
 
 
 def write_dataset(dataset: xr.Dataset, place: Place, options: Options) -> Any:
-    """Write the dataset to a group; gives the `Group`, or with compute=False what dask computes.
+    """Write a dataset to a group; gives the `Group`, or with compute=False dask's task that writes values.
 
     Raises
         StoreError, NotFoundError, MetadataError: as `prepare`.
@@ -117,7 +117,7 @@ def write_dataset(dataset: xr.Dataset, place: Place, options: Options) -> Any:
 def write_tree(
     tree: xr.DataTree, place: Place, *, write_inherited_coords: bool = False, **options: Any
 ) -> Any:
-    """Write every node of a tree to the group of its name; what is given, and comes back, is as of datasets.
+    """Write every node of a tree to the group of its name; options and result are as for datasets.
 
     Raises
         StoreError, NotFoundError, MetadataError: as `prepare`; nothing was written then.
@@ -148,11 +148,11 @@ def write_tree(
 
 
 class Prepared(NamedTuple):
-    """A dataset that was checked and can be written, and the plans of its variables.
+    """A dataset that was checked and can be written.
 
-    group        what is there to be written into
-    zarr_format  that of the group, or of the one that is to be made
-    plans        what becomes of each variable
+    group        the existing group that is written to; None: a new one
+    zarr_format  of the group
+    plans        of the variables
     attributes   of the group
     """
 
@@ -165,12 +165,12 @@ class Prepared(NamedTuple):
 
 
 def prepare(dataset: xr.Dataset, place: Place, options: Options) -> Prepared:
-    """Check a dataset and plan its variables; nothing is written yet.
+    """Check a dataset and plan its variables; nothing is written.
 
     Raises
-        StoreError: the group is there already (mode "w-"), or a group where an array is to be.
-        NotFoundError: it is not (mode "r+").
-        MetadataError: what is given contradicts itself or what is there.
+        StoreError: the group is there already (mode "w-"), or a group is where an array would be.
+        NotFoundError: there is no group (mode "r+").
+        MetadataError: arguments contradict each other or what is stored.
     """
     mode = options.choose_mode()
     _check_names(dataset, options.encoding)
@@ -193,7 +193,7 @@ def prepare(dataset: xr.Dataset, place: Place, options: Options) -> Prepared:
 
 @contextmanager
 def located(path: str) -> Iterator[None]:
-    """Have errors of what is tried in memory name `path`, where it would be written."""
+    """A context in which errors name `path`, for what is tried in memory before it is written there."""
     try:
         yield
     except ZstoreError as error:
@@ -214,7 +214,7 @@ def _check_names(dataset: xr.Dataset, encoding: Mapping[Any, Any] | None) -> Non
 
 
 def _find_group(place: Place, mode: str) -> tuple[Group | None, ZarrFormat]:
-    """The group to write into, where one stays, and the Zarr format to write."""
+    """(the existing group to write to, None for a new one; the Zarr format to write)."""
     store, path, zarr_format = place
     found: Group | None = None
     try:
@@ -238,7 +238,7 @@ def _find_group(place: Place, mode: str) -> tuple[Group | None, ZarrFormat]:
 
 
 def _check_source(dataset: xr.Dataset, place: Place) -> None:
-    """Refuse to write a dataset over the store that it still has to be read from."""
+    """Refuse to replace the store that values of the dataset are still to be read from."""
     unread = [variable for variable in dataset.variables.values() if not variable._in_memory]
     stated = [dataset.encoding.get("source"), *(variable.encoding.get("source") for variable in unread)]
     for source in {named for named in stated if unread and isinstance(named, str)}:
@@ -257,7 +257,7 @@ def _check_source(dataset: xr.Dataset, place: Place) -> None:
 def _plan(
     variables: Mapping[Any, xr.Variable], prepared: Prepared, options: Options, places: Mapping[str, slice]
 ) -> Iterator[VariablePlan]:
-    """The plan of each variable: a new array, or a part of one that there is."""
+    """The plan of each variable: a new array, or a region of an existing one."""
     place, mode, group, zarr_format, *_ = prepared
     encoding, append_dim = options.encoding or {}, options.append_dim
     members = {} if group is None else dict(group.members())
@@ -289,7 +289,7 @@ def _plan(
 
 
 def _cut(plan: VariablePlan, array: Array, options: Options, *, is_shared: bool) -> VariablePlan:
-    """The plan with dask's chunks along the array's stored objects, divided anew if that is asked for."""
+    """The plan, with dask's chunks checked against the array's stored objects, or aligned to them."""
     variable = plan.variable
     if variable.chunks is None or not (options.safe_chunks or options.align_chunks):
         return plan
@@ -306,7 +306,7 @@ def _cut(plan: VariablePlan, array: Array, options: Options, *, is_shared: bool)
 
 
 def write_prepared(prepared: Prepared, options: Options) -> tuple[Group, Any]:
-    """Write what was prepared: the group, and with compute=False what dask has still to compute."""
+    """Write a prepared dataset; gives the group, and with compute=False what dask has still to store."""
     group, arrays = _write_metadata(prepared, options.consolidated)
     sources, targets, regions = [], [], []
     for plan in prepared.plans:
@@ -330,7 +330,7 @@ def write_prepared(prepared: Prepared, options: Options) -> tuple[Group, Any]:
 
 
 def _write_metadata(prepared: Prepared, consolidated: bool | None) -> tuple[Group, dict[str, Array]]:
-    """Write all metadata: the group, new arrays, new shapes."""
+    """Write all metadata: the group, new arrays and new shapes; gives the group and its arrays by name."""
     place, mode, there, zarr_format, plans, attributes = prepared
     group = there
     had_summary = group is not None and open_group(place.store, "", "r+").model.consolidated is not None
@@ -360,12 +360,12 @@ def _write_metadata(prepared: Prepared, consolidated: bool | None) -> tuple[Grou
 
 
 def delay(stored: Any, store: Store) -> Any:
-    """The dask task that computes and writes the values, then flushes the store."""
+    """A dask task that computes and writes the values, then flushes the store."""
     import dask
 
-    return dask.delayed(_finish)(stored, store)  # type: ignore[attr-defined, no-untyped-call, unused-ignore]
+    return dask.delayed(_flush)(stored, store)  # type: ignore[attr-defined, no-untyped-call, unused-ignore]
 
 
-def _finish(stored: Any, store: Store) -> None:
-    """The last task: flush the store, so that all that was written is visible."""
+def _flush(stored: Any, store: Store) -> None:
+    """The last task, after those in `stored`."""
     store.flush()

@@ -1,10 +1,10 @@
-"""zarr-python's arrays read and written by zstore's engine: a codec pipeline, and stores both ways.
+"""A codec pipeline by which zarr-python reads and writes with zstore's engine, and adapters of stores.
 
     zarr.config.set({"codec_pipeline.path": "zstore.integrations.zarr_python.ZstoreCodecPipeline"})
 
-The pipeline finds the whole selection behind zarr-python's list of chunks and hands it to the engine. What
-the engine does not know (a codec, a data type or a grid of somebody's own, memory on a GPU) goes through
-zarr-python's own pipeline and codecs, so that nothing is refused which works without zstore.
+The pipeline recovers the whole selection from zarr-python's list of chunks and passes it to the engine. What
+the engine does not know (third-party codecs, data types and grids, memory on a GPU) goes through
+zarr-python's own pipeline and codecs, so that everything works that works without zstore.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = ["ZarrStore", "ZstoreCodecPipeline", "ZstoreStore"]
 T = TypeVar("T")
 Memory = np.ndarray[Any, Any]
 
-# Whether codecs are adapted to the array here; older versions do it while they parse the metadata.
+# Whether the pipeline adapts codecs to the array; older versions of zarr-python do so when parsing metadata.
 EVOLVES = find_spec("zarr.core.chunk_utils") is not None
 
-# Codecs that refuse some values: zarr-python's own then raise the errors that its users know.
+# Codecs that refuse some values. zarr-python's own are used then, which raise the errors that its users know.
 REFUSING = ("cast_value", "scale_offset")
 
 
 class ZstoreCodecPipeline(CodecPipeline):
-    """The chunks of one array through zstore's engine, or through zarr-python's pipeline (`plain`).
+    """Reads and writes the chunks of one array by zstore's engine, or by zarr-python's pipeline (`plain`).
 
-    Never computes on the event loop. Pickles, and works in processes that were forked.
+    Nothing is computed on the event loop. The pipeline can be pickled, and works in forked processes.
     """
 
     def __init__(self, plain: BatchedCodecPipeline, metadata: Any = None) -> None:
@@ -54,11 +54,9 @@ class ZstoreCodecPipeline(CodecPipeline):
         self._binding = None if metadata is None else ArrayBinding(metadata)
         self._place: ArrayPlace | None = None
 
-    # What zarr-python asks of a pipeline
-
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec]) -> Self:
-        """A pipeline that knows no array, e.g. for the inner chunks of a shard: zarr-python's own."""
+        """A pipeline without an array, e.g. for the inner chunks of a shard; it uses zarr-python's own."""
         return cls(BatchedCodecPipeline.from_codecs(codecs))
 
     @classmethod
@@ -82,7 +80,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         return cls(plain.evolve_from_array_spec(spec) if EVOLVES else plain, metadata)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """The pipeline for chunks like these."""
+        """The pipeline for chunks as described by the spec."""
         return type(self)(self.plain.evolve_from_array_spec(array_spec), self._metadata)
 
     @property
@@ -124,15 +122,13 @@ class ZstoreCodecPipeline(CodecPipeline):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.plain, self._metadata)
 
-    # Reading and writing
-
     async def read(
         self,
         batch_info: Iterable[tuple[Any, ArraySpec, Any, Any, bool]],
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> Any:
-        """Fill `out`; gives the status of each chunk, which newer versions of zarr-python ask for.
+        """Fill `out`; gives the status of each chunk, which newer versions of zarr-python use.
 
         Raises
             CodecError: a chunk is damaged.
@@ -149,7 +145,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         value: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> None:
-        """Store `value`; a chunk that is covered in part is kept from other writers meanwhile.
+        """Store `value`; chunks that are covered in part are locked against other writers meanwhile.
 
         Raises
             CodecError: a chunk that is covered in part is damaged.
@@ -161,7 +157,7 @@ class ZstoreCodecPipeline(CodecPipeline):
     async def _by_engine(
         self, work: Callable[..., T], batch: Batch, buffer: NDBuffer, drop_axes: tuple[int, ...]
     ) -> T | None:
-        """Do the work on another thread; None where zarr-python's own pipeline has to do it."""
+        """The result of `work` in another thread; None where zarr-python's own pipeline has to do it."""
         memory = _memory(batch, buffer)
         if memory is None or self._binding is None:
             return None
@@ -207,7 +203,7 @@ class ZstoreCodecPipeline(CodecPipeline):
     def _find(
         self, batch: Batch, memory: Memory, drop_axes: tuple[int, ...], loop: asyncio.AbstractEventLoop
     ) -> tuple[Fit, ArrayPlace, Recovered] | None:
-        """The dtype's fit, the array's place and the selection of a batch; None where one is unknown."""
+        """(fit of the data type, place of the array, selection) of a batch; None where one is unknown."""
         assert self._binding is not None
         fit = self._binding.fit(memory.dtype)
         if fit is None:
@@ -217,7 +213,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         return None if selected is None else (fit, place, selected)
 
     def _at(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> ArrayPlace:
-        """The place of the array that a batch belongs to; nearly always that of the batch before."""
+        """The place of the array that a batch belongs to, which nearly always is that of the last batch."""
         assert self._binding is not None
         getter, place = batch[0][0], self._place
         prefix = self._binding.keys.prefix(getter.path)
@@ -234,7 +230,7 @@ class ZstoreCodecPipeline(CodecPipeline):
 def _memory(batch: Batch, buffer: NDBuffer) -> np.ndarray[Any, Any] | None:
     """The caller's memory; None where the engine cannot take the batch."""
     getter = batch[0][0]
-    # Not isinstance, which a stand-in for a store can answer as it likes.
+    # Not isinstance, which is also true of mock objects.
     if type(getter) is not StorePath or not issubclass(type(getter.store), Store):
         return None
     prototype = batch[0][1].prototype
@@ -245,10 +241,10 @@ def _memory(batch: Batch, buffer: NDBuffer) -> np.ndarray[Any, Any] | None:
 
 
 def _is_done(place: ArrayPlace, work: Callable[[], None]) -> bool:
-    """Whether the engine could do the work; else zarr-python's own pipeline does it, or says what is wrong.
+    """Whether the engine could do the work; else zarr-python's own pipeline does it, or raises the error.
 
     Raises
-        ChangedError: somebody else wrote there meanwhile, which zarr-python would write over.
+        ChangedError: another writer has changed a value, which zarr-python would overwrite.
         CodecError: a chunk is damaged.
     """
     try:
@@ -260,7 +256,7 @@ def _is_done(place: ArrayPlace, work: Callable[[], None]) -> bool:
     except StoreError as error:
         if isinstance(place.store, ZarrStore) and error.__cause__ is not None:
             raise error.__cause__  # noqa: B904 - as zarr-python's store raised it
-        return False  # a store of zstore's may refuse what zarr-python's takes
+        return False  # a store of zstore may refuse what zarr-python's accepts
     except CodecError as error:
         if error.codec not in REFUSING:
             raise

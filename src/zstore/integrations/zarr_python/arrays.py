@@ -1,4 +1,4 @@
-"""Arrays of zarr-python as the engine takes them: their model, and their chunks in a store."""
+"""zarr-python's arrays for the engine: their models, and their chunks in a store."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from zstore.storage.base import Store
 PRESENT = {"status": "present"}
 MISSING = {"status": "missing"}
 
-# Modules of codecs whose bytes are known; others may do anything under the same name.
+# Modules of codecs whose format is known; others may have the same names and other formats.
 KNOWN = ("zarr.codecs.", "numcodecs.")
-# For how many shapes of one array its chunks are kept.
+# For how many shapes of an array `RegularChunks` are kept.
 KEPT = 8
-# How many models are kept; arrays whose metadata differs in attributes only share one.
+# How many models are cached; arrays that differ only in attributes share one.
 KEPT_MODELS = 128
-# How many keys that are not there are remembered.
+# The most missing keys that are remembered.
 NOTED = 100_000
 
 
 class Fit(NamedTuple):
-    """The model by which memory of some dtype is filled and stored.
+    """The model by which memory of a data type is read and written.
 
-    is_swapped      memory is seen in this machine's byte order, whatever it is in, and so is the model
-    is_converted    memory is to be converted from and to the model's dtype
+    is_swapped      memory is seen in this machine's byte order, and the model is changed accordingly
+    is_converted    memory is converted from and to the model's data type
     """
 
     model: ArrayModel
@@ -49,13 +49,13 @@ class Fit(NamedTuple):
     is_converted: bool = False
 
     def view(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The memory as the model sees it."""
-        # Strings of any length are lost in a view by another dtype, even an equal one.
+        """The memory as an array of the model's data type."""
+        # A view by another dtype, even an equal one, would lose strings of variable length.
         return memory.view(self.model.dtype) if self.is_swapped else memory
 
 
 class ArrayPlace:
-    """The place of one array: its store, as the engine takes it, and the chunks bound there."""
+    """One array in a store: the store for the engine, and the array's chunks there."""
 
     def __init__(self, source: abc.Store, prefix: str, loop: asyncio.AbstractEventLoop) -> None:
         self.source = source
@@ -65,7 +65,7 @@ class ArrayPlace:
         self._chunks: dict[tuple[Any, ...], RegularChunks] = {}
 
     def chunks(self, fit: Fit, shape: tuple[int, ...], *, skip_empty: bool = True) -> RegularChunks:
-        """The chunks of the array at that shape; threads may make them twice, which does no harm."""
+        """The chunks of the array at that shape; it does no harm if two threads make them at once."""
         name = (shape, fit.is_swapped, skip_empty)
         found = self._chunks.get(name)
         if found is None:
@@ -77,7 +77,7 @@ class ArrayPlace:
         return found
 
     def statuses(self, batch: Batch) -> Sequence[dict[str, str]]:
-        """For each chunk of the batch that was read last, whether it is stored."""
+        """The status of each chunk of the last batch that was read: whether it is stored."""
         if not isinstance(self.store, ZarrStore):
             return ChunkStatuses(self.store, batch)
         absent = self.store.absent
@@ -90,7 +90,7 @@ class ArrayPlace:
 
 
 class ChunkStatuses(Sequence[dict[str, str]]):
-    """For each chunk of a batch, whether it is stored; looked up when an item is read."""
+    """The status of each chunk of a batch: whether it is stored, which is looked up on access."""
 
     def __init__(self, store: Store, batch: Batch) -> None:
         self._store = store
@@ -106,20 +106,20 @@ class ChunkStatuses(Sequence[dict[str, str]]):
 
 
 class ArrayBinding:
-    """An array by zarr-python's metadata alone: its model, and the selections behind its batches."""
+    """An array by its metadata in zarr-python: its model, and the selections of its batches."""
 
     def __init__(self, metadata: Any) -> None:
         self._metadata = metadata
 
     @once
     def model(self) -> ArrayModel | None:
-        """The array's model; None where zstore does not know all of it, or some codec is somebody's own."""
+        """The array's model; None where zstore does not know a part of it, or a codec is a third party's."""
         metadata = self._metadata
         if metadata.zarr_format == 2:
             codecs = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]
         else:
             codecs = [*metadata.codecs]
-        # Asking for the document of another grid fails where zarr-python was told not to write it.
+        # `to_dict` fails for other grids, unless they are enabled in zarr-python.
         is_regular = metadata.zarr_format == 2 or "Regular" in type(metadata.chunk_grid).__name__
         if not is_regular or not _are_known(codecs):
             return None
@@ -129,12 +129,12 @@ class ArrayBinding:
 
     @once
     def has_own_order(self) -> bool:
-        """Whether inner chunks are to lie in a shard in an order that only zarr-python knows."""
+        """Whether shards have an order of inner chunks that only zarr-python can write."""
         return any(map(_has_own_order, getattr(self._metadata, "codecs", ())))
 
     @once
     def swapped_model(self) -> ArrayModel | None:
-        """The model of the items seen in the other byte order; None where codecs look at their values."""
+        """The model for items in the other byte order; None where codecs depend on the values."""
         model = self.model
         if model is None or not all(map(_is_blind, model.codecs)):
             return None
@@ -145,12 +145,12 @@ class ArrayBinding:
 
     @once
     def keys(self) -> KeyParser:
-        """The parser of this array's chunk keys."""
+        """The parser of the array's chunk keys."""
         assert self.model is not None
         return KeyParser(self.model.keys.name, self.model.keys.separator, self.model.ndim)
 
     def recover(self, batch: Batch, prefix: str, drop_axes: tuple[int, ...]) -> Recovered | None:
-        """The selection that a batch came from; None where it is no selection of this array's."""
+        """The selection of a batch; None where it is not recovered."""
         assert self.model is not None
         chunk_shape = self.model.grid.chunk_shape
         source, spec = batch[0][0].store, batch[0][1]
@@ -163,7 +163,7 @@ class ArrayBinding:
         return None if cells is None else recover(batch, cells, chunk_shape, drop_axes)
 
     def fit(self, dtype: np.dtype[Any]) -> Fit | None:
-        """The fit for memory of that dtype; None where only zarr-python can convert it."""
+        """The fit for memory of a data type; None where only zarr-python can convert it."""
         model = self.model
         if model is None:
             return None
@@ -178,7 +178,7 @@ class ArrayBinding:
 
 @lru_cache(KEPT_MODELS)
 def _parse(zarr_format: int, text: str) -> ArrayModel | None:
-    """The model that a document describes; None where zstore does not know all of it."""
+    """The model of a document; None where zstore does not know a part of it."""
     document = json.loads(text)
     try:
         if zarr_format == 2:
@@ -192,7 +192,7 @@ def _parse(zarr_format: int, text: str) -> ArrayModel | None:
 
 
 def _is_blind(codec: CodecModel) -> bool:
-    """Whether a codec moves or packs items without looking at what they are."""
+    """Whether a codec moves or compresses bytes, whatever values they represent."""
     if codec.name == "sharding_indexed":
         shard: Any = make_codec(codec)
         return all(map(_is_blind, shard.codecs))
@@ -201,7 +201,7 @@ def _is_blind(codec: CodecModel) -> bool:
 
 
 def _swapped(codec: CodecModel) -> CodecModel:
-    """The codec for items seen in the other byte order."""
+    """The codec for items in the other byte order."""
     options = dict(codec.configuration)
     if codec.name == "bytes" and options.get("endian") is not None:
         options["endian"] = "little" if options["endian"] == "big" else "big"
@@ -212,7 +212,7 @@ def _swapped(codec: CodecModel) -> CodecModel:
 
 
 def _has_own_order(codec: Any) -> bool:
-    # "morton" is what nobody has asked for.
+    # "morton" is the default.
     order = getattr(codec, "subchunk_write_order", "morton")
     is_own = order not in ("morton", "lexicographic", "unordered")
     return is_own or any(map(_has_own_order, getattr(codec, "codecs", ())))

@@ -1,8 +1,8 @@
-"""The selection behind zarr-python's list of chunks, recovered from it and planned.
+"""Recovering the selection from the list of chunks that zarr-python passes to a pipeline.
 
-A pipeline gets one entry per chunk: the part of it that is wanted, and its place in the result. All entries
-together are either a choice per dimension (basic, orthogonal and block selections) or points (coordinates and
-masks); once recovered, the kernels take it as a whole. Anything else is left to the caller.
+The list has one entry per chunk: the selected part of the chunk, and its place in the result. All entries
+together are either a selection per dimension (basic, orthogonal and block selections) or points (coordinates
+and masks), which the kernels plan as a whole. Other lists are left to the caller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KeyParser:
         self._head = "c" if encoding == "default" else ""
         self._separator = separator
         self._ndim = ndim
-        # How many names the key of a chunk has below the array.
+        # The number of names in a chunk's key below the array.
         self._names = max(1, (ndim + bool(self._head)) if separator == "/" else 1)
 
     def prefix(self, key: str) -> str:
@@ -56,11 +56,11 @@ class KeyParser:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A selection: an axis per dimension with its place in the result (-1: none), or points.
+    """A selection: an axis per dimension with its dimension in the result (-1: none), or points.
 
     shape       of the result
-    needed      the least shape of an array that holds everything selected
-    ends        per dimension, whether `needed` is known to be the array's own end there
+    needed      the smallest shape of an array that has everything selected
+    ends        per dimension, whether `needed` is known to be the array's length there
     """
 
     axes: list[Any]
@@ -76,16 +76,16 @@ class Recovered:
         return plan_orthogonal(layout, self.axes, self.result_dims, self.shape)
 
     def whole_shape(self, known: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The least shape of whole chunks that holds this and an array of the `known` shape."""
+        """The smallest shape in whole chunks that has the selection and an array of the `known` shape."""
         return tuple(
             [-(-max(n, k) // c) * c for n, k, c in zip(self.needed, known, chunk_shape, strict=True)]
         )
 
     def array_shape(self, known: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape to write with, where the array's was `known` when its metadata was read.
+        """The shape of the array for a write; `known` is that of its metadata, which may be outdated.
 
-        What is said of the chunks tells where the array ends, as far as it matters: where nothing is said, it
-        ends with a whole chunk, so that a chunk is never replaced which may hold more.
+        Entries of complete chunks tell where the array ends. Where there are none, the array is taken to end
+        with a whole chunk, so that a chunk is never replaced that may hold more.
         """
         whole = self.whole_shape(known, chunk_shape)
         return tuple([n if is_end else w for n, w, is_end in zip(self.needed, whole, self.ends, strict=True)])
@@ -94,7 +94,7 @@ class Recovered:
 def recover(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
-    """The selection behind a batch, whose chunks have these grid coordinates; None where it is unknown."""
+    """The selection of a batch, whose chunks have these grid coordinates; None where it is not recovered."""
     if isinstance(batch[0][3], tuple):
         return _recover_axes(batch, cells, chunk_shape, drop_axes)
     return _recover_points(batch, cells, chunk_shape)
@@ -103,7 +103,7 @@ def recover(
 def _recover_axes(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
-    """The choice per dimension behind a batch; None where it is none."""
+    """The selection per dimension of a batch; None where it is no such selection."""
     ndim = len(chunk_shape)
     first = batch[0][2]
     if len(first) != ndim:
@@ -144,7 +144,7 @@ def _recover_axes(
 def _tables(
     batch: Batch, cells: Sequence[tuple[int, ...]], dims: Sequence[int]
 ) -> list[dict[int, tuple[Any, Any]]] | None:
-    """Per dimension and grid coordinate, (what is selected of the chunks there, its place in the result)."""
+    """Per dimension and grid coordinate, (selected part of the chunks, its place in the result)."""
     kept = sum(r >= 0 for r in dims)
     tables: list[dict[int, tuple[Any, Any]]] = [{} for _ in dims]
     columns = [*zip(tables, dims, range(len(dims)), strict=True)]
@@ -170,7 +170,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Axis | None:
-    """The selection along one dimension: (start, count, step), or positions; None where it is neither."""
+    """The selection along one dimension: (start, count, step) or positions; None where it is neither."""
     if not is_kept:
         (cell, (inside, _)), *more = table.items()
         position = np.asarray(inside).reshape(-1)
@@ -185,7 +185,7 @@ def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Ax
 
 
 def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, int] | None:
-    """(start, count, step) of the one slice that the parts in all chunks form; None where they form none."""
+    """(start, count, step) of the slice that the parts of all chunks form; None where they form none."""
     start: int | None = None
     at, step = 0, 1
     for cell, (inside, outside) in table.items():
@@ -205,12 +205,12 @@ def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, i
 
 
 def _positions(table: dict[int, tuple[Any, Any]], chunk: int) -> Index | None:
-    """All positions, from each chunk's part and its place in the result."""
+    """The positions in the array, from each chunk's part and its place in the result."""
     parts = []
     for cell, (inside, outside) in table.items():
         index = np.arange(chunk)[inside] if isinstance(inside, slice) else np.asarray(inside).reshape(-1)
         if index.dtype == bool and len(index) == chunk:
-            index = np.flatnonzero(index)  # as zarr-python 3.4 gives a mask over one dimension alone
+            index = np.flatnonzero(index)  # zarr-python 3.4 passes a mask of one dimension so
         if index.dtype.kind not in "iu" or (index.size and not 0 <= index.min() <= index.max() < chunk):
             return None
         parts.append((index.astype(np.int64) + cell * chunk, outside))
@@ -235,7 +235,7 @@ def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
 def _recover_points(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...]
 ) -> Recovered | None:
-    """The points behind a batch; None where it has none."""
+    """The points of a batch; None where it is no selection of points."""
     counts = []
     for _, _, inside, outside, _ in batch:
         if (

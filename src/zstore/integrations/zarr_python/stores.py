@@ -1,4 +1,4 @@
-"""Adapters of stores: zarr-python's as zstore's, zstore's (SQLite, LMDB, zip, Redis, …) as zarr-python's."""
+"""Adapters that make stores of zarr-python usable in zstore, and stores of zstore in zarr-python."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from zstore.storage.url import open_store
 
 T = TypeVar("T")
 
-# Each waits for another thread most of the time, or runs kernels, which have threads of their own.
+# Each thread mostly waits for others, or runs kernels, which have threads of their own.
 THREADS = 32
-# Chunks are decoded on the first, which may wait for a store that works on the second.
+# Chunks are decoded on the first pool, whose threads may wait for stores, which work on the second.
 CODING = LazyPool("zstore-coding", lambda: THREADS)
 STORING = LazyPool("zstore-storing", lambda: THREADS)
 
@@ -34,9 +34,9 @@ STORING = LazyPool("zstore-storing", lambda: THREADS)
 def adopt(
     store: abc.Store, *, read_only: bool = False, loop: asyncio.AbstractEventLoop | None = None
 ) -> Store:
-    """The store of zstore with the same values, where there is one; else a `ZarrStore` around the given one.
+    """A store of zstore with the same values: the equivalent store where there is one, else a `ZarrStore`.
 
-    `loop` is the running event loop that the store belongs to; None: zarr-python's own.
+    `loop` is the running event loop of the store; None: zarr-python's own.
     """
     if type(store) is ZstoreStore:
         return store.store.as_read_only() if read_only or store.read_only else store.store
@@ -46,24 +46,24 @@ def adopt(
 
 
 class ZarrStore(Store):
-    """A store of zarr-python as one of zstore. Closing this leaves it open: it belongs to whoever made it."""
+    """A store of zarr-python as one of zstore; closing it leaves zarr-python's store open."""
 
     def __init__(
         self, store: abc.Store, *, read_only: bool = False, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
         self.store: Any = store
         self.read_only = read_only or store.read_only
-        # Whoever wraps or derives from it may look at what goes over the loop only.
+        # Subclasses and wrappers may override only the asynchronous methods.
         self.in_memory = type(store) is MemoryStore
         is_near = isinstance(store, MemoryStore | LocalStore | ZipStore)
         self.request_count = 1 if is_near else max(1, config.get("async.concurrency"))
         self._loop = loop
-        # Keys that were looked for last and were not there, for those who ask about a read afterwards.
+        # Keys that recent reads did not find, from which the pipeline tells the status of chunks.
         self.absent: set[str] = set()
 
     @classmethod
     def from_object(cls, store: Any, *, read_only: bool = False) -> Store:
-        """The store that `zstore.open` makes of a zarr-python store."""
+        """The store that `zstore.open` uses for a store of zarr-python."""
         return adopt(store, read_only=read_only)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class ZarrStore(Store):
 
     @property
     def url(self) -> str:
-        """The store's own name, which often is a URL."""
+        """The store as text, which often is a URL."""
         return str(self.store)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> memoryview | None:
@@ -85,7 +85,7 @@ class ZarrStore(Store):
         return self._note(key, value)
 
     def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` of all of them, as many at once as zarr-python's `async.concurrency` says."""
+        """`get` for many keys; zarr-python's `async.concurrency` limits how many run at once."""
         for key, _ in requests:
             check_key(key)
         if self.in_memory:
@@ -137,19 +137,19 @@ class ZarrStore(Store):
 
     def delete_prefix(self, prefix: str) -> None:
         self.check_writable(check_prefix(prefix))
-        # Not their delete_dir, which in some stores removes a key of that very name, or refuses.
+        # Not `delete_dir`, which in some stores removes a key of that name, or raises.
         self._run(self._gather([self.store.delete(key) for key in self.list(prefix)]), "delete", prefix)
 
     def size(self, key: str) -> int | None:
         return self._run(self._size(check_key(key)), "read", key)
 
     def lock(self, key: str) -> AbstractContextManager[None]:
-        """Exclude the other threads of this process that lock the same key of a store of the same name."""
+        """Exclude other threads of this process that lock the same key of a store with the same URL."""
         self.check_writable(key)
         return hold_name((type(self.store), self.url, check_key(key)))
 
     def as_read_only(self) -> ZarrStore:
-        return ZarrStore(self.store, read_only=True, loop=self._loop)
+        return self._with(read_only=True, absent=set())
 
     def _note(self, key: str, value: memoryview | None) -> memoryview | None:
         if value is None:
@@ -167,7 +167,7 @@ class ZarrStore(Store):
         try:
             found = await self.store.get(key, prototype, byte_range=_request(byte_range))
         except Exception:
-            # Many stores refuse a range that begins behind the end, or reaches there.
+            # Many stores refuse a range that begins or ends after the end of the value.
             size = await self._size(key)
             if size is None:
                 return None
@@ -179,16 +179,16 @@ class ZarrStore(Store):
             found = await self.store.get(key, prototype, byte_range=abc.RangeByteRequest(begin, end))
         value = _view(found)
         if value is not None and byte_range.start < 0 and len(value) < -byte_range.start:
-            # Shorter than asked for: some stores count from the end of what is not there.
+            # Some stores give too few bytes for a suffix longer than the value.
             value = _view(await self.store.get(key, prototype))
             begin, end = byte_range.resolve(0 if value is None else len(value))
             return None if value is None else value[begin:end]
-        # A suffix is asked for as a whole, of which this may want the beginning.
+        # Requests for a suffix reach to the end of the value, which may be more than the range.
         return value if value is None or byte_range.size is None else value[: byte_range.size]
 
     async def _size(self, key: str) -> int | None:
         try:
-            # A directory has a size too, to zarr-python's LocalStore.
+            # In zarr-python's LocalStore, directories have a size, too.
             if self.request_count == 1 and not await self.store.exists(key):
                 return None
             size: int = await self.store.getsize(key)
@@ -206,7 +206,7 @@ class ZarrStore(Store):
         return await asyncio.gather(*map(one, wanted))
 
     def _run(self, coroutine: Coroutine[Any, Any, T], action: str, key: Any) -> T:
-        """The result of a coroutine, run on the loop that the store belongs to."""
+        """The result of a coroutine, run on the event loop of the store."""
 
         async def opened() -> T:
             if not self.store._is_open:
@@ -219,7 +219,7 @@ class ZarrStore(Store):
                 return self._call(lambda: sync(opened()), action, key)
             return self._call(asyncio.run_coroutine_threadsafe(opened(), loop).result, action, key)
         except Exception:
-            coroutine.close()  # it may not have begun
+            coroutine.close()  # it may not have been started
             raise
 
     def _call(self, function: Callable[[], T], action: str, key: Any) -> T:
@@ -247,12 +247,12 @@ def _view(buffer: Any) -> memoryview | None:
 
 
 class ZstoreStore(abc.Store):
-    """A store of zstore, given or opened by its path or URL, as one of zarr-python.
+    """A store of zstore (SQLite, LMDB, zip, Redis, ...), given or opened by path or URL, for zarr-python.
 
         ZstoreStore("sqlite:///a.db")
 
-    Requests run beside the event loop, or on the calling thread where zarr-python asks without a loop. A
-    store opened here by its URL is closed with this; one that was given is not.
+    Asynchronous methods run in other threads than the event loop's, synchronous ones in the calling thread. A
+    store that was opened here is closed with this; one that was given is not.
     """
 
     supports_writes = True
@@ -290,12 +290,10 @@ class ZstoreStore(abc.Store):
     __hash__ = None  # type: ignore[assignment]
 
     def close(self) -> None:
-        """Close the store, and the one below where it was opened here."""
+        """Close this, and zstore's store if it was opened here."""
         if self._is_own:
             self.store.close()
         super().close()
-
-    # On the calling thread
 
     def get_sync(
         self, key: str, *, prototype: BufferPrototype | None = None, byte_range: abc.ByteRequest | None = None
@@ -317,8 +315,6 @@ class ZstoreStore(abc.Store):
         self._check_writable()
         self._is_open = True
         self.store.delete(key)
-
-    # On an event loop
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: abc.ByteRequest | None = None
@@ -345,7 +341,7 @@ class ZstoreStore(abc.Store):
         await self._run(lambda: self.set_sync(key, value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Keep `value` unless there is one already, which no other writer can do meanwhile."""
+        """Store `value` unless there is one already, under the key's lock."""
         self._check_writable()
 
         def put() -> None:
@@ -373,7 +369,7 @@ class ZstoreStore(abc.Store):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Every key that begins with `prefix`, which may end in the middle of a name."""
+        """Every key that begins with `prefix`, which may end within a name."""
         directory = prefix.rpartition("/")[0]
         for key in await self._run(lambda: [*self.store.list(directory)]):
             if key.startswith(prefix):
