@@ -1,4 +1,4 @@
-"""What obstore reaches at one place, as coroutines: asked, and asked again where that may help."""
+"""Requests to a bucket, server, directory or memory by obstore, as coroutines, repeated where needed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _regions: dict[str, str] = {}
 
 
 class Version(NamedTuple):
-    """What tells one version of a value from another, in obstore's words; both None where nothing does."""
+    """The version of a value as obstore gives it; both fields are None where there are no versions."""
 
     e_tag: str | None = None
     version: str | None = None
@@ -80,7 +80,7 @@ class Version(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came: the bytes from `begin` on, the value's size and its version."""
+    """The response to a request: bytes from `begin` on, the value's size and its version."""
 
     data: memoryview
     begin: int
@@ -168,7 +168,7 @@ class Bucket:
                 self._open(read_only=True, must_exist=True)
 
     async def fetch(self, fetch: Fetch) -> Answer | None:
-        """The answer to one request; None where there is no such value.
+        """The response to one request; None where there is no such value.
 
         Raises
             Elsewhere: a web server that obstore cannot read.
@@ -229,7 +229,7 @@ class Bucket:
         return int(meta["size"]), Version(meta.get("e_tag"), meta.get("version"))
 
     async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` gives, asked again after a while where it failed in a way that may pass."""
+        """The result of `ask`, which is repeated after failures that may be temporary."""
         limits, begin = current_limits(), monotonic()
         most = limits.attempt_count if self.is_http else limits.bucket_attempt_count
         for attempt in count(1):
@@ -271,7 +271,7 @@ class Bucket:
         return True
 
     async def _do(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """What a method of obstore's store gives; memory is asked directly: a forked child has no threads."""
+        """The result of a method of obstore's store; memory needs no threads, which a forked child lacks."""
         if self._is_direct:
             return getattr(self.client, name)(*arguments, **options)
         return await awaited(getattr(self.client, f"{name}_async")(*arguments, **options))
@@ -414,7 +414,7 @@ class Bucket:
             raise self._unconditional(key, "it overwrote in spite of a condition")
 
     async def _probe(self) -> bool:
-        """Whether a value that is there keeps this server from making it, and from replacing another one."""
+        """Whether the server keeps the conditions of writes, tried with a temporary value."""
         probe = f"{PROBE}-{os.urandom(8).hex()}"
         path = self.path(probe)
 
@@ -459,7 +459,7 @@ class Bucket:
                 raise self.failed("delete", key, error) from error
 
     async def list(self, prefix: str, most: int | None = None) -> Listing:
-        """What obstore says of every value below `prefix`, by whole paths; of more than `most`, the first."""
+        """obstore's metadata of the values below `prefix`, with whole paths: of all, or the first `most`."""
         found: Listing = await self._listed(prefix, partial(self._list, self.path(prefix), most))
         return found
 
@@ -519,7 +519,7 @@ class Bucket:
             raise self.failed("read", key, error) from error
 
     def failed(self, action: str, key: str | None, error: BaseException) -> StoreError:
-        """What to raise for an exception of obstore's."""
+        """The error to raise for an exception of obstore."""
         kind = self.place.kind
         return failed(action, self.url, key, error, kind, anonymous=self._is_anonymous)
 
@@ -580,7 +580,7 @@ def _ask_region(endpoint: str, bucket: str) -> str | None:
 
 
 def _lead(url: str) -> str:
-    """Where a web server leads who asks for that; "" where it does not answer."""
+    """The address that a web server redirects to; "" where it does not respond."""
     try:
         with urlopen(Request(url, method="HEAD"), timeout=current_limits().connect_time) as answer:
             return str(answer.url)

@@ -1,4 +1,4 @@
-"""obstore's exceptions as zstore's: what may pass, what it means, and what to do about it."""
+"""obstore's exceptions as errors of zstore: what went wrong, what to do, and what to try again."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ CREDENTIALS = {
 
 
 class Elsewhere(Exception):
-    """What obstore cannot read of a web server, and fsspec can; says why."""
+    """Raised for responses of web servers that obstore cannot read, but fsspec can; says why."""
 
 
 def changed(url: str, key: str) -> ChangedError:
-    """The error to raise where somebody else has written a value since it was read."""
+    """The error that another writer has changed a value since it was read."""
     return ChangedError(
         "value was written by somebody else since it was read; nothing was overwritten, do it again",
         path=url,
@@ -78,12 +78,12 @@ def telling(action: str, url: str, key: str | None, kind: str = "") -> Iterator[
 
 
 def is_changed(error: BaseException) -> bool:
-    """Whether it says that a condition does not hold any more."""
+    """Whether the error means that the condition of a write does not hold."""
     return type(error).__name__ in CHANGED
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Whether it says that a store cannot do such a thing at all."""
+    """Whether the error means that the server does not support such a request."""
     # By name: a forked process has classes of its own.
     return (
         isinstance(error, NotImplementedError)
@@ -94,13 +94,13 @@ def is_unsupported(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status of the answer, where there was one."""
+    """The HTTP status of the response; None where there was none."""
     found = STATUS.search(str(error))
     return None if found is None else int(found[1])
 
 
 def named_region(error: BaseException) -> str | None:
-    """The region that the answer names, "" where it says no more than that it is another one, else None."""
+    """The region named in the response; "" where that only says that it is another one, else None."""
     text = str(error)
     if not any(word in text for word in ELSEWHERE):
         return None
@@ -109,13 +109,13 @@ def named_region(error: BaseException) -> str | None:
 
 
 def missing_bucket(error: BaseException) -> bool:
-    """Whether it is the bucket that is not there, not the key."""
+    """Whether the error means that the bucket does not exist, not the key."""
     text = str(error)
     return "NoSuchBucket" in text or "ContainerNotFound" in text or "bucket does not exist" in text
 
 
 def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
-    """Seconds to wait before the same is asked again; None where that would help nobody."""
+    """Seconds to wait before the request is repeated; None where repeating is of no use."""
     status, text = status_of(error), str(error)
     if status is not None:
         may_pass = status in range_requests.PASSING or (not is_http and "RequestTimeout" in text)
@@ -134,7 +134,7 @@ def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
 def failed(
     action: str, url: str, key: str | None, error: BaseException, kind: str = "", *, anonymous: bool = False
 ) -> StoreError:
-    """The error that says what failed and what to do about it."""
+    """The error for an exception of obstore: what failed, and what to do about it."""
     said = _sentence(error, url, kind, anonymous)
     # obstore shows its own source's structures behind an empty line.
     reason = f"{type(error).__name__}: {first_line(error)}"
@@ -164,7 +164,7 @@ def _sentence(error: BaseException, url: str, kind: str, anonymous: bool) -> str
 
 
 def first_line(error: BaseException) -> str:
-    """What obstore says first, without signatures."""
+    """The first lines of an error's text, without signatures."""
     line = QUERY.sub(r"\1?...", str(error).partition("\n\nDebug source")[0])
     return " ".join(line.split())[:500]
 
@@ -175,7 +175,7 @@ def _unsigned(error: Exception) -> Exception | None:
 
 
 def no_bucket(url: str) -> NotFoundError:
-    """What to raise where the bucket itself is missing."""
+    """The error that the bucket does not exist."""
     return NotFoundError(
         "there is no such bucket; expected the right name, and the right storage option endpoint_url",
         path=url,

@@ -1,8 +1,8 @@
-"""obstore, as this process can use it, and the event loop on which threads that may wait have it ask.
+"""obstore in this process, also after a fork, and the event loop on which blocking calls use it.
 
-obstore's threads are started once and do not come along when a process forks: any request in the child would
-wait for them for ever. So a child loads the compiled part again, from a copy, for the loader takes the same
-file for the same library, and starts a loop of its own.
+obstore starts its threads once, and threads do not survive a fork: any request in the child would wait for
+ever. So a child loads the compiled module again, from a copy, as the loader does not load one file twice, and
+starts an event loop of its own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 async def awaited(answer: Awaitable[T]) -> T:
-    """What obstore answers; the process does not end before that."""
+    """The result of an awaitable of obstore; the process does not end before it is there."""
     asked = _awaited
     asked.add(answer)
     try:
@@ -74,7 +74,7 @@ async def awaited(answer: Awaitable[T]) -> T:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that knows which threads are telling it something."""
+    """An event loop that knows which threads are scheduling callbacks on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def _let_threads_end() -> None:
-    """Wait until obstore's threads have told their answers: one that needs Python while it ends aborts it.
+    """Wait until obstore's threads have delivered results: one that calls Python while it ends aborts it.
 
     Of loops other than the process's own it is not known when a thread is done with them.
     """
@@ -162,7 +162,7 @@ def _load_again() -> ModuleType:
 
 
 def wait_for(coroutine: Coroutine[Any, Any, T], *, is_single: bool = False) -> T:
-    """What a coroutine gives that runs on the process's own loop, while the calling thread waits.
+    """The result of a coroutine, run on the process's own event loop while the calling thread waits.
 
     A single request of a thread other than the main one is made by that thread, without any loop: then all
     that the coroutine awaits asks obstore directly (`is_direct`), so that nobody is woken in between. The
@@ -197,7 +197,7 @@ def is_direct() -> bool:
 
 
 async def pause(seconds: float) -> None:
-    """Wait, on the loop or without one."""
+    """Wait for some seconds, with or without an event loop."""
     if is_direct():
         time.sleep(seconds)
     else:
@@ -216,7 +216,7 @@ def _own_loop() -> asyncio.AbstractEventLoop:
 
 
 def turn(most: int) -> AbstractAsyncContextManager[None]:
-    """What to hold during a request: of a running loop, no more than `most` are under way."""
+    """A context for one request: on each event loop, at most `most` requests run at once."""
     if is_direct():
         return nullcontext()
     turns = _turns.setdefault(asyncio.get_running_loop(), {})
@@ -227,7 +227,7 @@ def turn(most: int) -> AbstractAsyncContextManager[None]:
 
 
 async def ask_all(ask: Callable[[Any], Coroutine[Any, Any, T]], items: Sequence[Any]) -> list[T]:
-    """What `ask` gives for each item, all at once; where one fails, the others are called off."""
+    """The results of `ask` for all items, run concurrently; if one fails, the others are cancelled."""
     if len(items) == 1:
         return [await ask(items[0])]
     tasks = [asyncio.ensure_future(ask(item)) for item in items]

@@ -1,4 +1,4 @@
-"""From a URL to obstore's client of its bucket or server, one for the whole process, and the prefix."""
+"""Bucket or server and prefix of a URL, and obstore's clients, which the whole process shares."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from zstore.storage.objects.library import forks, library
 from zstore.storage.objects.options import Settings, kind_of
 
 SCHEME = "obstore+"
-# What may stand in a web address and means the same to everybody.
+# The characters of a web address that every server takes for the same.
 PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
-# obstore itself asks once: what is asked again, and how often, is the same for all that it reaches.
+# obstore does not repeat requests: zstore does, in the same way for all kinds of servers.
 ONCE = {"max_retries": 0, "retry_timeout": timedelta(minutes=15)}
-# Clients are kept up to so many; whoever holds one keeps it.
+# The most clients that are kept for reuse.
 KEPT = 256
 
 _lock = Lock()
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 def find_place(url: str) -> Place:
-    """The parts of a URL, with or without "obstore+" before it.
+    """The place of a URL, with or without "obstore+" before it.
 
     Raises
         StoreError: it names no bucket, server or directory.
@@ -71,7 +71,7 @@ def find_place(url: str) -> Place:
 
 
 def place_of(target: Any) -> tuple[Place, str]:
-    """Where one of obstore's own stores lies, as far as it says so, and the URL of that.
+    """(place, URL) of one of obstore's own stores.
 
     Raises
         StoreError: it is none that zstore knows.
@@ -102,7 +102,7 @@ def place_of(target: Any) -> tuple[Place, str]:
 
 
 def make_client(place: Place, settings: Settings, region: str | None = None) -> Any:
-    """obstore's store for the bucket or server of `place`, the same for all who say the same.
+    """obstore's store for the bucket or server of `place`; equal arguments give the same one.
 
     Raises
         StoreError: obstore is not installed.
@@ -152,7 +152,7 @@ def _make(place: Place, settings: Settings, region: str | None) -> Any:
 
 
 class Given(NamedTuple):
-    """Credentials that are written down, and no others."""
+    """A provider of given credentials."""
 
     said: Mapping[str, Any]
 
@@ -161,7 +161,7 @@ class Given(NamedTuple):
 
 
 def _frozen(value: Any) -> Any:
-    """The same as something that can be a key."""
+    """The value in a hashable form."""
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), _frozen(item)) for key, item in value.items()))
     if isinstance(value, tuple | list):

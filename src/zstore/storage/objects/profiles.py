@@ -1,4 +1,4 @@
-"""AWS's profiles: what the files at home say, where neither the caller nor the environment does."""
+"""AWS profiles: settings of ~/.aws/config and ~/.aws/credentials, after those of caller and environment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEPT = timedelta(minutes=5)
 
 
 class Provider:
-    """The credentials of a profile that has to ask somebody for them, by botocore."""
+    """The credentials of a profile that botocore has to request."""
 
     def __init__(self, profile: str | None) -> None:
         self.profile = profile
@@ -59,9 +59,10 @@ class Provider:
 
 
 def find_profile(name: str | None, options: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Any]:
-    """The options that a profile says, and what gives its credentials where those are not written down.
+    """(options of a profile, provider of its credentials where the files do not have them, else None).
 
-    Without a name, AWS_PROFILE's is looked at; that of nobody only where nothing else says who one is.
+    Without a name, it is the profile in AWS_PROFILE; the default one only where no other credentials are
+    given.
 
     Raises
         StoreError: there is no such profile, or it needs botocore, which is not installed.
@@ -105,7 +106,7 @@ def _asks_somebody(said: Mapping[str, str]) -> bool:
 
 
 def _read_files() -> dict[str, dict[str, str]]:
-    """What both files say, by profile; the file of credentials comes first."""
+    """The settings in both files by profile; those in the file of credentials take precedence."""
     profiles: dict[str, dict[str, str]] = {}
     for variable, default in (
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),

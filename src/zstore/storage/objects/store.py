@@ -1,4 +1,4 @@
-"""A store on anything that obstore reaches, with writes that notice what others wrote meanwhile."""
+"""A store on anything that obstore reaches, with conditional writes that notice changes by others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from zstore.storage.objects.options import is_for_fsspec, kind_of
 from zstore.storage.objects.places import SCHEME, find_place, place_of
 from zstore.storage.objects.together import Together
 
-# A value that was not read yet under the lock that is held.
+# Stands for the version of a value that was not read yet under the lock.
 UNREAD: Any = object()
 _Locks = list[dict[str, Version | None]]
 # `delete` of S3 takes a thousand paths in one request.
@@ -109,7 +109,7 @@ class ObjectStore(Store):
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """`get_many`, with sizes and versions, which come in the same answers."""
+        """`get_many`, with sizes and versions, which come in the same responses."""
         if self._spare is not None:
             return self._spare.get_parts(requests)
         if not requests:
@@ -121,7 +121,7 @@ class ObjectStore(Store):
         return parts
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As of every store, with all that may be read asked for in one round."""
+        """As `Store.get_first`, in one round of requests."""
         found, versions = wait_for(self._get_first(prefixes, choices))
         for key, version in versions.items():
             self._note_read(key, version)
@@ -140,7 +140,7 @@ class ObjectStore(Store):
         return (await self._get_first(prefixes, choices))[0]
 
     async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """`put`, in the caller's own loop and on no condition."""
+        """`put`, in the caller's own loop and without a condition."""
         check_key(key)
         self.check_writable(key)
         await self._bucket.put(key, value, "overwrite")
@@ -148,7 +148,7 @@ class ObjectStore(Store):
     async def _get_parts(
         self, requests: Sequence[tuple[str, ByteRange | None]]
     ) -> tuple[Parts, dict[str, Version | None]]:
-        """The parts, and which version each key had."""
+        """(the parts, the version of each key)."""
         if self._spare is None:
             try:
                 return await self._ask_parts(requests)
@@ -280,7 +280,7 @@ class ObjectStore(Store):
         return (entry.key for entry in self._entries(prefix))
 
     def entry(self, key: str) -> Entry | None:
-        """The object's size and version, of its answer to HEAD."""
+        """The object's size and version, by a HEAD request."""
         check_key(key)
         if self._is_http:
             return super().entry(key)
@@ -288,11 +288,11 @@ class ObjectStore(Store):
         return None if size is None else Entry(key, size, version.strong)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries of all objects below `prefix`, of the lists themselves."""
+        """The entries of all objects below `prefix`, from lists."""
         return iter(self._entries(prefix))
 
     def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
-        """The entries, of one page of a list; None where they are more than `most`."""
+        """The entries, by one page of a list; None where there are more than `most`."""
         self._check_listing(prefix)
         found = wait_for(self._bucket.list(prefix, most)) if self.durable else None
         return None if found is None or len(found) > most else self._as_entries(prefix, found)
@@ -349,7 +349,7 @@ class ObjectStore(Store):
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Exclude this process's other threads, in a directory everybody; else `put` notices others."""
+        """Exclude other threads; other processes, too, in a directory, else `put` notices their changes."""
         check_key(key)
         self.check_writable(key)
         if self._is_file:
@@ -378,12 +378,12 @@ class ObjectStore(Store):
 
     @property
     def _locks(self) -> _Locks:
-        """By key, what was read under each of the locks that this thread holds, the innermost last."""
+        """For each lock of this thread, the innermost last: versions by key, as read under the lock."""
         locks: _Locks = self._versions.__dict__.setdefault("locks", [])
         return locks
 
     def _note_read(self, key: str, version: Version | None) -> None:
-        """Keep the version of the first of several reads: what is written may be made of that one."""
+        """Keep the version of a value's first read under a lock, which later writes may depend on."""
         for read in self._locks:
             if read.get(key, UNREAD) is UNREAD and (key in read or read is self._locks[-1]):
                 read[key] = version
@@ -395,7 +395,7 @@ class ObjectStore(Store):
                 read[key] = version
 
     def _condition(self, key: str) -> Any:
-        """On what a change of the value depends, as obstore has it."""
+        """The condition of a write, as a mode of obstore."""
         version = next((read[key] for read in reversed(self._locks) if key in read), UNREAD)
         if not self._bucket.has_versions or version is UNREAD:
             return "overwrite"

@@ -1,4 +1,4 @@
-"""What several readers ask of one place in the same turn of a loop, asked for together."""
+"""Merging the requests that several readers make in the same iteration of an event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """A request of several readers, called off when the last of them goes away."""
+    """A request of several readers, which is cancelled when the last of them leaves."""
 
     def __init__(self, fetch: Fetch, readers: Iterable[Wish]) -> None:
         self.fetch = fetch
@@ -23,37 +23,37 @@ class Shared(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     async def answer(self, ask: Callable[[Fetch], Coroutine[Any, Any, T]]) -> T:
-        """What `ask` gives, to all of them."""
+        """The result of `ask`, which is called once for all readers."""
         if self._task is None:
             self._task = asyncio.ensure_future(ask(self.fetch))
         await asyncio.wait([self._task])
         return self._task.result()
 
     def leave(self, reader: Wish) -> None:
-        """Let the others wait, if there are any."""
+        """Leave the request to the other readers; without any, it is cancelled."""
         self._readers.discard(reader)
         if self._task is not None and not self._readers:
             self._task.cancel()
 
 
 class Wish:
-    """What one reader asks for; `fetches` are its requests, each with the places that it wants parts for."""
+    """The ranges that one reader wants; `fetches` are the requests that serve them."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self.requests = requests
         self.fetches: list[tuple[Fetch, Shared[Any] | None]] | None = None
 
     def leave(self) -> None:
-        """Wait for nothing any more, wherever the reader was when it failed or was cancelled."""
+        """Leave all shared requests, after the reader failed or was cancelled."""
         for _, shared in self.fetches or ():
             if shared is not None:
                 shared.leave(self)
 
 
 class Together(Generic[T]):
-    """Merges the wishes of readers who ask in the same turn of a loop, as if one had asked for all of it.
+    """Merges the requests that readers make in one iteration of an event loop, as if they were one reader.
 
-    Nobody is given the answer to a request that was made before he asked: it may be of an older value.
+    No reader gets the response to a request that was sent before it asked, as that may be of an older value.
     """
 
     def __init__(self, ask: Callable[[Fetch], Coroutine[Any, Any, T]]) -> None:
@@ -61,7 +61,7 @@ class Together(Generic[T]):
         self._wishes: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Wish]] = WeakKeyDictionary()
 
     async def ask(self, requests: Sequence[Request], *, has_ranges: bool) -> list[tuple[Fetch, T]]:
-        """Requests for these, with their answers."""
+        """The merged requests that serve these ranges, with their results."""
         for key, _ in requests:
             check_key(key)
         wish = Wish(requests)
@@ -78,7 +78,7 @@ class Together(Generic[T]):
         return [(fetch, answer) for (fetch, _), answer in zip(wish.fetches, answers, strict=True)]
 
     async def _gather(self, wish: Wish, has_ranges: bool) -> None:
-        """Let the others of this turn ask; the first who goes on divides all that was asked."""
+        """Wait for the other readers of this iteration; the first one to continue merges all requests."""
         loop = asyncio.get_running_loop()
         wishes = self._wishes.setdefault(loop, [])
         wishes.append(wish)
@@ -100,7 +100,7 @@ async def _answer(ask: Callable[[Fetch], Coroutine[Any, Any, T]], piece: tuple[F
 
 
 def _divide(wishes: Sequence[Wish], has_ranges: bool) -> None:
-    """Tell each who wishes its requests."""
+    """Merge the ranges of all readers, and give each reader the requests that serve its own."""
     owners = [(wish, place) for wish in wishes for place in range(len(wish.requests))]
     fetches = merge_requests([request for wish in wishes for request in wish.requests], has_ranges=has_ranges)
     for wish in wishes:
