@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,13 @@ def test_a_result_is_stored_or_printed(source: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(zstore.open_array(tmp_path / "z")[...], zones.astype("f4"))
 
 
+def test_json_is_valid_where_numbers_are_not_finite(tmp_path: Path) -> None:
+    items = np.array([[np.nan, np.inf, -np.inf, 1.5], [0, 0, 0, 0]])
+    zstore.create_array(tmp_path / "f", data=items, fill_value=np.nan)
+    printed = run(tmp_path / "f", "--axis", "0", "--nodata", "none", "--json")
+    assert json.loads(printed, parse_constant=str.upper)["items"] == ["NaN", "Infinity", "-Infinity", 0.75]
+
+
 def test_a_dry_run_says_what_would_be_done(source: Path, tmp_path: Path) -> None:
     said = run(source, tmp_path / "m", "--axis", "t", "--dry-run").splitlines()
     assert said[0] == "result  (5, 4) float64"
@@ -52,6 +60,7 @@ def test_a_dry_run_says_what_would_be_done(source: Path, tmp_path: Path) -> None
 
 def test_what_cannot_be_is_one_line(source: Path, tmp_path: Path) -> None:
     assert "axis 'z', expected one of the dimensions" in run(source, "--axis", "z", code=1)
+    assert "axis '--1', expected one of the dimensions" in run(source, "--axis=--1", code=1)
     assert "nodata -1 is not a value" in run(source, "--nodata", "-1", code=1)
     assert "neither a number nor none" in run(source, "--nodata", "much", code=2)
     run(source, tmp_path / "m")

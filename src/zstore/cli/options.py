@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -189,12 +190,20 @@ def run_job(
 
 def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:
     """Print the outcome of a command: the document as JSON, or the text."""
-    click.echo(json.dumps(document, indent=2, default=_plain) if as_json else text)
+    click.echo(json.dumps(_plain(document), indent=2, allow_nan=False) if as_json else text)
 
 
 def _plain(value: Any) -> Any:
-    """An object that JSON cannot represent, as lists, numbers or text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    """The value as JSON can represent it; NaN and infinities in the words of Zarr's fill values."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, Any]]:

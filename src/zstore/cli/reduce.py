@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def reduce(
         raise click.UsageError("--plan takes a TARGET")
     method = options.pop("method")
     if axis is not None:
-        options["axis"] = [int(one) if one.lstrip("-").isdecimal() else one for one in axis]
+        options["axis"] = [int(one) if re.fullmatch(r"-?\d+", one) else one for one in axis]
     if groups is not None:
         options["groups"] = open_array(groups, mode="r")[...]
     try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, PLACE, json_option, show_progress, show_unfinished, storage_options
+from zstore.cli.options import FILE, PLACE, json_option, say, show_progress, show_unfinished, storage_options
 
 
 @click.command()
@@ -43,7 +42,7 @@ def verify(path: str, inside: str | None, missing: bool, manifest: Any, journal:
             progress=progress,
         )
     if as_json:
-        click.echo(json.dumps({"path": path, "is_sound": found.is_sound, **asdict(found)}, indent=2))
+        say(True, {"path": path, "is_sound": found.is_sound, **asdict(found)}, "")
     else:
         for damage in found.damages:
             place = damage.key if damage.key is not None else damage.path or "/"

@@ -36,7 +36,9 @@ class Estimate:
     def __add__(self, other: Estimate) -> Estimate:
         """The estimate of two plans that are carried out one after the other."""
         mine, its = asdict(self), asdict(other)
-        both: dict[str, Any] = {name: _both(mine[name], its[name]) for name in mine}
+        both: dict[str, Any] = {
+            name: None if None in (mine[name], its[name]) else mine[name] + its[name] for name in mine
+        }
         if self.memory_size is not None and other.memory_size is not None:
             both["memory_size"] = max(self.memory_size, other.memory_size)
         return Estimate(**both)
@@ -44,10 +46,6 @@ class Estimate:
     def as_json(self) -> dict[str, int | None]:
         """The estimate as a dictionary for JSON."""
         return asdict(self)
-
-
-def _both(mine: int | None, its: int | None) -> int | None:
-    return None if mine is None or its is None else mine + its
 
 
 class Plan(Protocol[R]):

@@ -483,7 +483,8 @@ def read_record(store: Store, base: str) -> Record | None:
 def _unfinished(store: Store, base: str, record: Record) -> Unfinished:
     work = WORKS.get(record.work, UNKNOWN)
     asked = record.asked if isinstance(record.asked, dict) else {}
-    again = _command(asked.get("command"), work) or _call(asked) or _short_call(work)
+    resumed = f", {work.again}=True" if work.again else ""
+    again = _command(asked.get("command"), work) or _call(asked) or f"{work.function}(...{resumed})"
     return Unfinished(base, place(store, base), record.work, work.words, again)
 
 
@@ -507,10 +508,6 @@ def _call(asked: Mapping[str, Any]) -> str | None:
     shown = (f"{name}={'...' if value == {} else repr(value)}" for name, value in arguments.items())
     text = f"{work.function}({', '.join(shown)})"
     return text if len(text) <= SHOWN_LENGTH else None
-
-
-def _short_call(work: Work) -> str:
-    return f"{work.function}(...)" if work.again is None else f"{work.function}(..., {work.again}=True)"
 
 
 def find_unfinished(store: Store, path: str) -> list[Unfinished]:

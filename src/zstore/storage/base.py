@@ -24,6 +24,7 @@ from zstore.storage.requests import (
     Fetch,
     Part,
     Parts,
+    Request,
     Stretches,
     check_key,
     check_prefix,
@@ -73,7 +74,6 @@ T = TypeVar("T")
 Names = list[str]
 Values = list[bytes | memoryview | None]
 Found = list[dict[str, bytes | memoryview]]
-Request = tuple[str, ByteRange | None]
 
 
 class Store(ABC):

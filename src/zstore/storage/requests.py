@@ -21,6 +21,8 @@ class Part(NamedTuple):
 
 
 Parts = list[Part | None]
+# A key and which bytes of its value are wanted, None for all of them.
+Request = tuple[str, ByteRange | None]
 
 
 class Entry(NamedTuple):
@@ -102,9 +104,7 @@ class Fetch(NamedTuple):
         return self.end if self.start is None else None
 
 
-def merge_requests(
-    requests: Sequence[tuple[str, ByteRange | None]], *, has_ranges: bool = True
-) -> list[Fetch]:
+def merge_requests(requests: Sequence[Request], *, has_ranges: bool = True) -> list[Fetch]:
     """Fewer requests that serve all the given ones; without `has_ranges`, requests for whole values."""
     ranges: dict[str, list[int]] = {}
     others: dict[tuple[str, int | None], list[int]] = {}

@@ -85,7 +85,10 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
         MetadataError: a dimension has no name, or `_FillValue` is no value of the dtype.
     """
     dimensions, attributes = _split_attributes(array)
-    encoding = {**_describe_encoding(array), "preferred_chunks": _preferred_chunks(array, dimensions)}
+    # The stored objects, so that each is fetched and written once.
+    preferred = _compact(array.write_chunk_sizes, array.model.grid.chunk_shape)
+    encoding = _describe_encoding(array)
+    encoding["preferred_chunks"] = dict(zip(dimensions, preferred, strict=True))
     if masks_fill:
         if array.fill_value is not None:
             attributes["_FillValue"] = array.fill_value
@@ -208,12 +211,6 @@ def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tupl
         length if all(part == length for part in parts[:-1]) and (not parts or parts[-1] <= length) else parts
         for parts, length in zip(sizes, shape, strict=True)
     )
-
-
-def _preferred_chunks(array: Array, dimensions: tuple[str, ...]) -> dict[str, Any]:
-    """The chunks of `chunks={}`: the stored objects, so that each is fetched and written once."""
-    sizes = _compact(array.write_chunk_sizes, array.model.grid.chunk_shape)
-    return dict(zip(dimensions, sizes, strict=True))
 
 
 class GroupDataStore(AbstractDataStore):

@@ -36,7 +36,7 @@ class Archive(Directory):
 
     _draft: _Draft | None = None
     durable = False
-    """Whether the directory is flushed to disk, too, when the zip file is replaced."""
+    """Whether the name is flushed to disk, too, when the zip file is replaced."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
