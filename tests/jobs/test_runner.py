@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import Estimate, Plan
+from zstore.jobs.plan import Plan
 from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.storage.memory import MemoryStore
 
@@ -195,10 +195,3 @@ def test_known_units_are_not_made_and_few_wait_at_a_time() -> None:
     tick = counter(7, lambda *counts: heard.append(counts))
     tick(3), tick(4)
     assert heard == [(3, 7), (7, 7)]
-
-
-def test_estimates_of_plans_that_follow_one_another() -> None:
-    first = Estimate(unit_count=2, read_size=10, request_count=3, memory_size=5)
-    both = first + Estimate(unit_count=1, read_size=1, memory_size=7, scratch_size=9)
-    assert both == Estimate(unit_count=3, read_size=11, memory_size=7, scratch_size=9)
-    assert (Estimate(unit_count=1) + both).memory_size is None

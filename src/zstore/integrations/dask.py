@@ -158,7 +158,7 @@ def plan_chunks(array: Array, target_size: int) -> tuple[Lengths, ...]:
         merged = [sum(sizes[axis][begin : begin + count]) for begin in range(0, len(sizes[axis]), count)]
         held = held // max(max(sizes[axis], default=1), 1) * max(merged, default=0)
         sizes[axis] = tuple(merged) or (0,)
-        if count < len(merged) * count and len(merged) > 1:
+        if len(merged) > 1:
             break
     return tuple(parts or (0,) for parts in sizes)
 

@@ -33,16 +33,6 @@ class Estimate:
     memory_size: int | None = None
     scratch_size: int = 0
 
-    def __add__(self, other: Estimate) -> Estimate:
-        """The estimate of two plans that are carried out one after the other."""
-        mine, its = asdict(self), asdict(other)
-        both: dict[str, Any] = {
-            name: None if None in (mine[name], its[name]) else mine[name] + its[name] for name in mine
-        }
-        if self.memory_size is not None and other.memory_size is not None:
-            both["memory_size"] = max(self.memory_size, other.memory_size)
-        return Estimate(**both)
-
     def as_json(self) -> dict[str, int | None]:
         """The estimate as a dictionary for JSON."""
         return asdict(self)

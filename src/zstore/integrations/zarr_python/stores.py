@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from zarr.abc import store as abc
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
@@ -382,9 +382,6 @@ class ZstoreStore(abc.Store):
     async def _run(self, function: Callable[[], T]) -> T:
         self._is_open = True
         return await STORING.run(function, finishes=False)
-
-    def __enter__(self) -> Self:
-        return self
 
 
 def _range(request: abc.ByteRequest | None) -> ByteRange | None:
