@@ -53,7 +53,7 @@ class _Commands(click.Group):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
-    def _say_flags(self, ctx: click.Context, text: str) -> str:
+    def _with_flags(self, ctx: click.Context, text: str) -> str:
         """The text of an error with the options of the command in place of the arguments in Python."""
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         flags = {p.name: p.opts[-1] for p in command.params if isinstance(p, click.Option)} if command else {}
@@ -86,7 +86,7 @@ class _Commands(click.Group):
                 text = str(error)
                 if isinstance(error, StoreError) and error.errno == ENOTDIR:
                     text += say_file(error.path or "")
-                _fail(ctx, self._say_flags(ctx, text))
+                _fail(ctx, self._with_flags(ctx, text))
             except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
                 # click handles these.
                 raise

@@ -208,7 +208,7 @@ class Store(ABC):
         """Every key below the directory-like `prefix` ("a/b" lists "a/b/c", never "a/bc"), in no order."""
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`, of keys and of prefixes alike."""
+        """The sorted names directly below `prefix`, of keys and of prefixes."""
         skip = len(prefix) + 1 if prefix else 0
         return sorted({key[skip:].partition("/")[0] for key in self.list(prefix)})
 
@@ -347,14 +347,14 @@ class Store(ABC):
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """`asyncio.to_thread`; asyncio is imported on first use, as it takes longer than all of this package."""
+    """`asyncio.to_thread`; asyncio is imported on first use, as its import takes longer than zstore's."""
     from asyncio import to_thread
 
     return await to_thread(function, *args, **options)
 
 
 def document_range() -> AtMost:
-    """The range to request of a document: with one byte beyond the limit, to see that it is too long."""
+    """The range to request of a document, with one byte beyond the limit, which shows that it is too long."""
     return AtMost(current_limits().document_size + 1)
 
 

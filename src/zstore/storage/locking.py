@@ -68,10 +68,10 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
     `open_file(path, flags)` opens a path relative to the root ("" is the root itself).
     """
     while True:
-        descriptor, offset, length = _nearest(key, open_file)
+        descriptor, offset, length = _open_nearest(key, open_file)
         try:
             mine = _shape_lock(descriptor) if length == 0 else None
-            held = _noted(descriptor, offset, length) if mine is None else _widened(mine)
+            held = _locked(descriptor, offset, length) if mine is None else _document_locked(mine)
             with held:
                 if _is_nearest(descriptor, key, open_file):
                     yield
@@ -81,10 +81,10 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
 
 
 @contextmanager
-def _noted(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
+def _locked(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
     """Lock those bytes; EDEADLK where this thread would wait for itself, which the system does not notice."""
     status = os.fstat(descriptor)
-    mine = _held()
+    mine = _thread_locks()
     for _, device, inode, held_offset, held_length in mine:
         is_same_file = (device, inode) == (status.st_dev, status.st_ino)
         if is_same_file and (held_offset == offset or not length or not held_length):
@@ -98,7 +98,7 @@ def _noted(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
         mine.remove(note)
 
 
-def _held() -> list[tuple[int, int, int, int, int | None]]:
+def _thread_locks() -> list[tuple[int, int, int, int, int | None]]:
     """The locks of this thread: descriptor, device, inode, offset and length of each."""
     held: list[tuple[int, int, int, int, int | None]] = _thread.__dict__.setdefault("held", [])
     return held
@@ -107,14 +107,14 @@ def _held() -> list[tuple[int, int, int, int, int | None]]:
 def _shape_lock(document: int) -> int | None:
     """The descriptor by which this thread holds the lock of the array's shape on that document."""
     status, offset = os.fstat(document), key_offset(SHAPE_LOCK)
-    for descriptor, device, inode, held_offset, length in _held():
+    for descriptor, device, inode, held_offset, length in _thread_locks():
         if (device, inode, held_offset, length) == (status.st_dev, status.st_ino, offset, 1):
             return descriptor
     return None
 
 
 @contextmanager
-def _widened(descriptor: int) -> Iterator[None]:
+def _document_locked(descriptor: int) -> Iterator[None]:
     """Lock the whole of a document on which this thread has the lock of the array's shape."""
     offset = key_offset(SHAPE_LOCK)
     # No deadlock: whoever has the lock of a chunk waits for no other, and nobody else has this one.
@@ -149,7 +149,7 @@ def _set_lock(descriptor: int, is_held: bool, offset: int, length: int) -> None:
     fcntl.fcntl(descriptor, WAIT_FOR_LOCK, lock_range(is_held, offset, length))
 
 
-def _nearest(
+def _open_nearest(
     key: str, open_file: Callable[[str, int], int], flags: int = os.O_RDWR
 ) -> tuple[int, int, int | None]:
     """The open lock file, and the offset and length to lock in it; no length for the root directory."""
@@ -168,7 +168,7 @@ def _nearest(
 
 
 def _is_nearest(descriptor: int, key: str, open_file: Callable[[str, int], int]) -> bool:
-    other, _, _ = _nearest(key, open_file, os.O_RDONLY)
+    other, _, _ = _open_nearest(key, open_file, os.O_RDONLY)
     try:
         return os.path.samestat(os.fstat(descriptor), os.fstat(other))
     finally:

@@ -211,7 +211,7 @@ def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: 
                 f"{name!r} can only be encoded with {word} {encoded.attrs.get(word)!r}, the store's has "
                 f"{raw.attrs.get(word)!r}"
             )
-    if "units" in existing.encoding and not _counts_alike(encoded.attrs, raw.attrs):
+    if "units" in existing.encoding and not _is_same_unit(encoded.attrs, raw.attrs):
         stated = " ".join(str(encoded.attrs.get(word, "")) for word in TIMES)
         there = " ".join(str(raw.attrs.get(word, "")) for word in TIMES)
         raise MetadataError(f"{name!r} can only be encoded with units {stated!r}, the store's has {there!r}")
@@ -253,7 +253,7 @@ def _check_range(name: str, variable: xr.Variable, raw: xr.Variable) -> None:
         raise MetadataError(f"{name!r} has the dtype {new}, and numbers that the store's {stored} has not")
 
 
-def _counts_alike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+def _is_same_unit(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
     """Whether the units and calendars of both mean the same, however they are written."""
     moments = []
     for attributes in (one, other):

@@ -136,7 +136,7 @@ class ArrayBinding:
     def swapped_model(self) -> ArrayModel | None:
         """The model for items in the other byte order; None where codecs depend on the values."""
         model = self.model
-        if model is None or not all(map(_is_blind, model.codecs)):
+        if model is None or not all(map(_ignores_values, model.codecs)):
             return None
         fill = model.fill_value
         if fill is not None:
@@ -191,13 +191,13 @@ def _parse(zarr_format: int, text: str) -> ArrayModel | None:
     return model
 
 
-def _is_blind(codec: CodecModel) -> bool:
+def _ignores_values(codec: CodecModel) -> bool:
     """Whether a codec moves or compresses bytes, whatever values they represent."""
     if codec.name == "sharding_indexed":
         shard: Any = make_codec(codec)
-        return all(map(_is_blind, shard.codecs))
-    blind = ("blosc", "crc32c", "gzip", "lz4", "zlib", "zstd")
-    return codec.name in ("bytes", "transpose") or codec.name.removeprefix("numcodecs.") in blind
+        return all(map(_ignores_values, shard.codecs))
+    names = ("blosc", "crc32c", "gzip", "lz4", "zlib", "zstd")
+    return codec.name in ("bytes", "transpose") or codec.name.removeprefix("numcodecs.") in names
 
 
 def _swapped(codec: CodecModel) -> CodecModel:
