@@ -135,6 +135,8 @@ def test_refusals(array, tmp_path):
     lazy = da.from_array(DATA)
     with pytest.raises(NotFoundError):
         zstore.to_dask(tmp_path / "none.zarr")
+    with pytest.raises(MetadataError, match="the source is an array"):
+        zstore.to_dask(array, "a")
     with pytest.raises(SelectionError, match="expected that of the region"):
         zstore.from_dask(lazy, array, region=slice(0, 5))
     with pytest.raises(SelectionError, match="slices of step 1"):

@@ -39,11 +39,15 @@ def to_dask(
 
     Raises
         NotFoundError: there is no array.
+        MetadataError: a path below an array.
         UnsupportedError: dask is missing.
     """
     dask = _import_dask()
-    array = source if isinstance(source, Array) else None
-    if array is None:
+    if isinstance(source, Array):
+        if path is not None:
+            raise MetadataError(f"the source is an array; expected no path, got {path!r}")
+        array = source
+    else:
         array = open_array(source, path, "r", storage_options=storage_options)  # type: ignore[arg-type]
     if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
         size = 0 if chunks is None else target_size or _default_size()
