@@ -81,7 +81,7 @@ def fix(
         lines.append(f"written; what was replaced is in {place}, and comes back with --restore")
     elif has_work:
         lines.append("nothing is written: pass --write to do it")
-    said = {
+    document = {
         "path": path,
         "before": counts[0],
         "after": counts[1],
@@ -90,7 +90,7 @@ def fix(
         "keys_changed": len(plan.changes),
         "backup": place,
     }
-    say(as_json, said, "\n".join(lines))
+    say(as_json, document, "\n".join(lines))
     if (plan.before if place is None else plan.after).count("error"):
         raise SystemExit(1)
 

@@ -32,5 +32,5 @@ def manifest(path: str, output: Any, as_json: bool) -> None:
         for line in made.lines():
             click.echo(line, nl=False)
         return
-    said = {"path": path, "key_count": len(made), "root": made.root}
-    say(as_json, said, f"{output}: {len(made)} keys, root {made.root}")
+    document = {"path": path, "key_count": len(made), "root": made.root}
+    say(as_json, document, f"{output}: {len(made)} keys, root {made.root}")

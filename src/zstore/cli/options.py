@@ -120,10 +120,10 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _use_options(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> None:
     options = {}
     for value in values:
-        name, mark, said = value.partition("=")
+        name, mark, text = value.partition("=")
         if not mark or not name.strip():
             raise click.BadParameter("expected NAME=VALUE, as in region=eu-central-1 or anon=true")
-        options[name.strip()] = said
+        options[name.strip()] = text
     context.with_resource(use_storage_options(options))
 
 
@@ -148,11 +148,11 @@ def hide_options(words: Iterable[str]) -> Iterator[str]:
     """A command line without the values of its storage options, which may be secret."""
     is_next = False
     for word in words:
-        start, mark, said = word.partition("=")
+        start, mark, rest = word.partition("=")
         if is_next and mark:
             yield f"{start}=..."
         elif start == "--storage-option" and mark:
-            yield f"{start}={said.partition('=')[0]}=..."
+            yield f"{start}={rest.partition('=')[0]}=..."
         else:
             yield word
         is_next = word == "--storage-option"
@@ -183,8 +183,8 @@ def run_job(
     count = plan_units(plan, function, *args, **options)
     command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])
     text = f"{plan}: {count} units; make them by `{command}`, then `--finish`"
-    said = {"plan": str(plan) if count else None, "unit_count": count, "is_finished": not count}
-    say(as_json, said, text if count else "there is nothing to do in parts: all is done")
+    document = {"plan": str(plan) if count else None, "unit_count": count, "is_finished": not count}
+    say(as_json, document, text if count else "there is nothing to do in parts: all is done")
     raise click.exceptions.Exit(0)
 
 
@@ -213,13 +213,13 @@ def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, A
     members: Sequence[tuple[str, Array | Group]] = ()
     if isinstance(node, Group) and level != 0:
         members = node.members(depth, unreadable=unreadable)
-    said: list[dict[str, Any]] = []
+    nodes: list[dict[str, Any]] = []
     for path, member in (("", node), *members):
         if isinstance(member, Array):
-            said.append({"path": path, "kind": "array", "shape": member.shape, "dtype": str(member.dtype)})
+            nodes.append({"path": path, "kind": "array", "shape": member.shape, "dtype": str(member.dtype)})
         else:
-            said.append({"path": path, "kind": "group"})
-    return [*said, *({"path": path, "error": error.message} for path, error in unreadable.items())]
+            nodes.append({"path": path, "kind": "group"})
+    return [*nodes, *({"path": path, "error": error.message} for path, error in unreadable.items())]
 
 
 class _RateColumn(ProgressColumn):

@@ -114,20 +114,25 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
             if options["plan"] is not None:
                 raise click.UsageError("--plan does not go with --update")
             region = None if options["region"] == "grown" else options["region"]
-            built, said = (source, None) if target is None else (target, source)
+            built, made_of = (source, None) if target is None else (target, source)
             group = library.update_pyramid(
-                built, region, source=said, mask=options["mask"], memory=options["memory"], progress=progress
+                built,
+                region,
+                source=made_of,
+                mask=options["mask"],
+                memory=options["memory"],
+                progress=progress,
             )
-    answer: dict[str, Any] = {"path": source if target is None else target, "nodes": list_tree(group)}
+    document: dict[str, Any] = {"path": source if target is None else target, "nodes": list_tree(group)}
     text = str(group.tree())
     if preview is not None:
         from zstore.pyramid.quicklook import preview as make_preview
 
         image = make_preview(group)
         write_png(preview, image)
-        answer["preview"] = str(preview)
+        document["preview"] = str(preview)
         text += f"\n{preview}: {image.shape[1]} × {image.shape[0]}"
-    say(as_json, answer, text)
+    say(as_json, document, text)
 
 
 def _shared_arguments(options: dict[str, Any], progress: Any) -> dict[str, Any]:

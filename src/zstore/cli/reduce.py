@@ -111,16 +111,16 @@ def reduce(
         raise click.ClickException(str(error)) from error
     if target is None:
         items = np.asarray(made)
-        said = {"shape": items.shape, "dtype": str(items.dtype), "items": items.astype(object).tolist()}
-        say(as_json, said, np.array2string(items, threshold=1000))
+        document = {"shape": items.shape, "dtype": str(items.dtype), "items": items.astype(object).tolist()}
+        say(as_json, document, np.array2string(items, threshold=1000))
     else:
-        said = {"path": target, "shape": made.shape, "dtype": str(made.dtype)}
-        say(as_json, said, f"{target} {made.shape} {made.dtype}")
+        document = {"path": target, "shape": made.shape, "dtype": str(made.dtype)}
+        say(as_json, document, f"{target} {made.shape} {made.dtype}")
 
 
 def _show(planned: Any, as_json: bool) -> None:
     found = planned.estimate()
-    said = {"shape": planned.shape, "dtype": str(planned.dtype), **found.as_json()}
+    document = {"shape": planned.shape, "dtype": str(planned.dtype), **found.as_json()}
     lines = (
         f"result  {planned.shape} {planned.dtype}",
         f"reads   {format_size(found.read_size)} decoded, in {found.unit_count} units",
@@ -128,4 +128,4 @@ def _show(planned: Any, as_json: bool) -> None:
         f"holds   {format_size(found.memory_size)} beside the result",
         f"keeps   {format_size(found.scratch_size)} at the target, until it ends",
     )
-    say(as_json, said, "\n".join(lines))
+    say(as_json, document, "\n".join(lines))

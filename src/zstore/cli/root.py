@@ -64,10 +64,10 @@ class _Commands(click.Group):
                 return found[0]
             return flags[name] if value == "True" else f"{flags[name]} {value.strip(QUOTES)}"
 
-        said = re.sub(r"\bthe right storage option ", "the right --storage-option ", ARGUMENT.sub(flag, text))
-        said = re.sub(r"\bthe storage options? ", "--storage-option ", said)
-        said = re.sub(r"(--storage-option )?\banon=True\b", "--storage-option anon=true", said)
-        return said.replace("or overwrite ", "or --overwrite ") if "overwrite" in flags else said
+        text = re.sub(r"\bthe right storage option ", "the right --storage-option ", ARGUMENT.sub(flag, text))
+        text = re.sub(r"\bthe storage options? ", "--storage-option ", text)
+        text = re.sub(r"(--storage-option )?\banon=True\b", "--storage-option anon=true", text)
+        return text.replace("or overwrite ", "or --overwrite ") if "overwrite" in flags else text
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         # Records of unfinished work have the command line, to show how to resume it.
@@ -93,18 +93,18 @@ class _Commands(click.Group):
             except Exception as error:
                 if ctx.params["traceback"]:
                     raise
-                said = "memory ran out" if isinstance(error, MemoryError) else type(error).__name__
-                _fail(ctx, f"{said}: {error} (zstore did not foresee this; --traceback shows where)")
+                name = "memory ran out" if isinstance(error, MemoryError) else type(error).__name__
+                _fail(ctx, f"{name}: {error} (zstore did not foresee this; --traceback shows where)")
 
 
 def _broken_command(name: str, reason: ExtensionError) -> click.Command:
     """A command that raises the reason why it cannot be loaded, so that all others can be listed and used."""
 
-    def tell() -> None:
+    def fail() -> None:
         raise reason
 
     anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-    return click.Command(name, anything, tell, help=f"(cannot be used) {reason.message}")
+    return click.Command(name, anything, fail, help=f"(cannot be used) {reason.message}")
 
 
 def _fail(ctx: click.Context, text: str) -> None:

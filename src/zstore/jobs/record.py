@@ -251,8 +251,8 @@ class Job:
         """Call `act` to remove the nodes to be replaced, and note in the record that they are gone."""
         act()
         key = join_key(self.base, RECORD)
-        said = json.loads(bytes(self.store.get(key) or b"{}"))
-        self.store.put(key, _render({**said, "is_ready": True}))
+        content = json.loads(bytes(self.store.get(key) or b"{}"))
+        self.store.put(key, _render({**content, "is_ready": True}))
 
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
@@ -322,13 +322,13 @@ def begin(
             for child in store.list_children(join_key(base, JOB)):
                 if child != RECORD.rpartition("/")[2]:
                     store.delete_prefix(join_key(base, JOB, child))
-        said = {
+        content = {
             "work": work,
             "name": name,
             "plan": plan,
             "asked": None if asked is None else _disclosed(asked.words, lambda _: "..."),
         }
-        store.put(join_key(base, RECORD), _render({**said, "is_ready": is_ready}))
+        store.put(join_key(base, RECORD), _render({**content, "is_ready": is_ready}))
         store.flush()
     job = Job(store, base, name, is_resumed=former is not None and former.is_ready)
     if asked is not None:
@@ -353,13 +353,13 @@ def check_begun(store: Store, base: str, work: str) -> bool:
     return True
 
 
-def _render(said: Mapping[str, Any]) -> bytes:
-    return json.dumps(said, indent=1).encode()
+def _render(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1).encode()
 
 
-def _disclosed(said: Any, replace: Callable[[str], str]) -> Any:
+def _disclosed(content: Any, replace: Callable[[str], str]) -> Any:
     """The words without passwords in web addresses, and with queries replaced, which may be signatures."""
-    text = PASSWORD.sub(r"\1...@", json.dumps(said))
+    text = PASSWORD.sub(r"\1...@", json.dumps(content))
     return json.loads(QUERY.sub(lambda found: found[1] + replace(found[2]), text))
 
 
@@ -468,16 +468,16 @@ def read_record(store: Store, base: str) -> Record | None:
     data = store.get(join_key(base, RECORD), ByteRange(0, RECORD_SIZE + 1))
     if data is None:
         return None
-    said: Any = None
+    content: Any = None
     if len(data) <= RECORD_SIZE:
         with suppress(ValueError, RecursionError):
-            said = json.loads(bytes(data))
-    work = said.get("work") if isinstance(said, dict) else None
+            content = json.loads(bytes(data))
+    work = content.get("work") if isinstance(content, dict) else None
     if not isinstance(work, str) or work not in WORKS:
         return Record("", None, "")
-    name = said.get("name")
+    name = content.get("name")
     name = name if isinstance(name, str) and NAME.fullmatch(name) else ""
-    return Record(work, said.get("plan"), name, said.get("asked"), said.get("is_ready") is True)
+    return Record(work, content.get("plan"), name, content.get("asked"), content.get("is_ready") is True)
 
 
 def _unfinished(store: Store, base: str, record: Record) -> Unfinished:

@@ -122,8 +122,8 @@ class Reduction(NamedTuple):
         groups = None
         if course.groups is not None:
             names = course.groups.names
-            said = f"{names.dtype} {names.tolist()!r}".encode() + course.groups.codes.tobytes()
-            groups = hashlib.sha256(said).hexdigest()[:16]
+            text = f"{names.dtype} {names.tolist()!r}".encode() + course.groups.codes.tobytes()
+            groups = hashlib.sha256(text).hexdigest()[:16]
         fixed = {**vars(method), "nodata": method.nodata.tobytes().hex()}
         return {
             **describe_source(array.store, array.path, array.model),
@@ -288,8 +288,8 @@ def _store(
         labels = planned.labels.astype(str) if is_time else planned.labels
         attributes["groups"] = [_word(label) for label in labels.tolist()]
     zarr_format = 3 if array.zarr_format == 3 else 2
-    said = {**planned.describe(), "missing": str(work.missing)}
-    job = begin_new(store, "", zarr_format, "reduce", said, overwrite=overwrite, resume=resume)
+    description = {**planned.describe(), "missing": str(work.missing)}
+    job = begin_new(store, "", zarr_format, "reduce", description, overwrite=overwrite, resume=resume)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
     cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
     made = new.add_array(

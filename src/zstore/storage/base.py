@@ -389,9 +389,9 @@ def choose_documents(
 
 def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, StoreError]]:
     """(values of the keys, errors by key of those that may not be read, whose values are None)."""
-    wish = document_range()
+    byte_range = document_range()
     try:
-        return store.get_many([(key, wish) for key in keys]), {}
+        return store.get_many([(key, byte_range) for key in keys]), {}
     except StoreError as error:
         if not error.is_denied:
             raise
@@ -399,7 +399,7 @@ def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, 
     denied = {}
     for key in keys:
         try:
-            values.append(store.get(key, wish))
+            values.append(store.get(key, byte_range))
         except StoreError as error:
             if not error.is_denied:
                 raise

@@ -96,12 +96,12 @@ class CachedStore(PrefixStore):
     ) -> None:
         opened = open_store(store, read_only=read_only, storage_options=storage_options)
         super().__init__(opened, "", read_only=read_only)
-        said = name if name is not None else repr(sorted(_endpoints(storage_options or {})))
+        identity = name if name is not None else repr(sorted(_endpoints(storage_options or {})))
         self.directory = Path(directory).expanduser().absolute()
         self.limit_size = limit_size
         # obstore's versions of values in memory begin anew in every process.
         self._has_versions = not opened.url.startswith("obstore+memory:")
-        self._place = sha256(f"{opened.url}\n{said}".encode()).hexdigest()
+        self._place = sha256(f"{opened.url}\n{identity}".encode()).hexdigest()
         self._set_up()
 
     def _set_up(self) -> None:
@@ -131,15 +131,15 @@ class CachedStore(PrefixStore):
             check_key(key)
         known, kept = self._look_up(requests)
         asked = [index for index in range(len(requests)) if index not in kept]
-        told = {requests[index][0] for index in asked}
+        requested = {requests[index][0] for index in asked}
         # Where nothing else of a value is requested, one byte tells its version.
-        probed = [key for key in dict.fromkeys(requests[index][0] for index in kept) if key not in told]
-        answers = self.store.get_parts(
+        probed = [key for key in dict.fromkeys(requests[index][0] for index in kept) if key not in requested]
+        responses = self.store.get_parts(
             [*(requests[index] for index in asked), *((key, ByteRange(0, 1)) for key in probed)]
         )
         parts: Parts = [None] * len(requests)
-        now: dict[str, Part | None] = dict(zip(probed, answers[len(asked) :], strict=True))
-        for index, part in zip(asked, answers, strict=False):
+        now: dict[str, Part | None] = dict(zip(probed, responses[len(asked) :], strict=True))
+        for index, part in zip(asked, responses, strict=False):
             parts[index] = part
             now[requests[index][0]] = part
         changed = []
@@ -260,11 +260,11 @@ class CachedStore(PrefixStore):
             file.executemany("UPDATE ranges SET used = ? WHERE object = ? AND first = ? AND size = ?", used)
         return known, kept
 
-    def _keep(self, answers: Sequence[tuple[Request, Part | None]]) -> None:
+    def _keep(self, responses: Sequence[tuple[Request, Part | None]]) -> None:
         """Cache what came, in place of other versions of the same values."""
         wanted = [
             (key, byte_range, part)
-            for (key, byte_range), part in answers
+            for (key, byte_range), part in responses
             if part is not None
             and part.version is not None
             and 0 < len(part.data) <= self.limit_size * LARGEST_SHARE

@@ -74,7 +74,7 @@ def _remove(store: Store, key: str, claim: bytes) -> None:
 
 def _writer(claim: bytes) -> Any:
     try:
-        said = json.loads(claim)
+        content = json.loads(claim)
     except ValueError:
         return None
-    return said.get("writer") if isinstance(said, dict) else None
+    return content.get("writer") if isinstance(content, dict) else None

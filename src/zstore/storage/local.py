@@ -140,8 +140,8 @@ class LocalStore(Store):
         for prefix in prefixes:
             self._check(prefix, check_prefix)
         try:
-            tree, wish = Tree(self._root), document_range()
-            return [_first_below(tree, prefix, choices, wish) for prefix in prefixes]
+            tree, wanted_range = Tree(self._root), document_range()
+            return [_first_below(tree, prefix, choices, wanted_range) for prefix in prefixes]
         except MISSING:
             return [{} for _ in prefixes]
         except OSError as error:
@@ -369,13 +369,13 @@ class LocalStore(Store):
 
 
 def _first_below(
-    tree: Tree, prefix: str, choices: Sequence[Sequence[str]], wish: ByteRange
+    tree: Tree, prefix: str, choices: Sequence[Sequence[str]], wanted_range: ByteRange
 ) -> dict[str, bytes | memoryview]:
     start = prefix and f"{prefix}/"
     for choice in choices:
         found: dict[str, bytes | memoryview] = {}
         for name in choice:
-            value = tree.get(start + name, wish)
+            value = tree.get(start + name, wanted_range)
             if value is not None:
                 found[name] = value
             elif not found:

@@ -70,13 +70,13 @@ def pack_dataset(
             continue
         nodata = stated.get("_FillValue", stated.get("missing_value"))
         dtype = np.dtype(stated.get("dtype", variable.dtype))
-        said = Variable(
+        described = Variable(
             dtype,
             nodata=None if nodata is None or dtype.kind == "f" else int(nodata),
             scale_factor=stated.get("scale_factor"),
             add_offset=stated.get("add_offset"),
         )
-        made = pack_by_codecs(said)
+        made = pack_by_codecs(described)
         if made is None:
             continue
         packed[name] = variable.astype(made.variable.dtype)

@@ -264,7 +264,7 @@ def _is_same_unit(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
 
 
 def resolve_region(dataset: xr.Dataset, group: Group, region: Any) -> tuple[xr.Dataset, dict[str, slice]]:
-    """(the dataset without the coordinates that told its region, the region as slices by dimension).
+    """(the dataset without the coordinates that determine its region, the region as slices by dimension).
 
     Raises
         MetadataError: coordinates that are not in the store or not contiguous there, unknown dimensions,
@@ -274,14 +274,14 @@ def resolve_region(dataset: xr.Dataset, group: Group, region: Any) -> tuple[xr.D
     if not isinstance(asked, Mapping):
         raise MetadataError(f"region is {region!r}; expected 'auto' or slices by dimension")
     places: dict[str, slice] = {}
-    told = []
+    found = []
     for dim, part in asked.items():
         if dim not in dataset.dims:
             raise MetadataError(f"region names {dim!r}; expected dimensions of {list(dataset.dims)}")
         length = dataset.sizes[dim]
         if isinstance(part, str) and part == "auto":
             places[str(dim)] = _find_place(dataset, group, str(dim))
-            told.append(dim)
+            found.append(dim)
             continue
         if not isinstance(part, slice) or part.step not in (None, 1):
             raise MetadataError(f"region of {dim!r} is {part!r}; expected a slice of step 1, or 'auto'")
@@ -290,7 +290,7 @@ def resolve_region(dataset: xr.Dataset, group: Group, region: Any) -> tuple[xr.D
         if start < 0 or stop - start != length:
             raise MetadataError(f"region of {dim!r} is {part!r}; expected {length} items from 0 or later")
         places[str(dim)] = slice(start, stop)
-    dataset = dataset.drop_vars([name for name in told if name in dataset.variables])
+    dataset = dataset.drop_vars([name for name in found if name in dataset.variables])
     if region == "auto":
         alone = [name for name, v in dataset.coords.variables.items() if not set(places) & set(v.dims)]
         dataset = dataset.drop_vars(alone)

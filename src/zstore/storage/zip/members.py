@@ -344,12 +344,12 @@ def _read_at_once(source: StoreSource, spans: Sequence[tuple[Member, int, int]])
         if begin is None:
             begin, slack = member.offset + LOCAL.size + member.name_size, SLACK_SIZE
         requests.append((begin + first, last - first + slack))
-    answers = source.read_many(requests)
-    for member, header in zip(unknown.values(), answers, strict=False):
+    responses = source.read_many(requests)
+    for member, header in zip(unknown.values(), responses, strict=False):
         locate(member, header)
     found: list[Bytes] = []
     for (member, first, last), (guess, _), data in zip(
-        spans, requests[len(unknown) :], answers[len(unknown) :], strict=True
+        spans, requests[len(unknown) :], responses[len(unknown) :], strict=True
     ):
         begin, size = locate(member) + first, last - first
         skip = begin - guess
