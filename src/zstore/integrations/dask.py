@@ -48,7 +48,7 @@ def to_dask(
             raise MetadataError(f"the source is an array; expected no path, got {path!r}")
         array = source
     else:
-        array = open_array(source, path, "r", storage_options=storage_options)  # type: ignore[arg-type]
+        array = open_array(source, path, "r", storage_options=storage_options)
     if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
         size = 0 if chunks is None else target_size or _default_size()
         chunks = plan_chunks(array, size)
