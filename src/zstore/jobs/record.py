@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -133,11 +133,10 @@ class Unfinished:
         return f"{self.what} is unfinished; go on with: {self.again}"
 
 
-# How work was requested, noted by the outermost call; within that, jobs at one place are one job.
-
-
 @dataclass
 class _Asked:
+    """How work was requested, noted by the outermost call; within that, jobs at one place are one job."""
+
     words: dict[str, Any]
     jobs: dict[tuple[int, str], Job] = field(default_factory=dict)
 
@@ -146,13 +145,17 @@ _asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
 
 
 @contextmanager
-def asked_as(command: Sequence[str]) -> Iterator[None]:
-    """A context in which records name this command line as what began the work."""
-    token = _asked.set(_Asked({"command": list(command)}))
+def _asked_as(words: dict[str, Any]) -> Iterator[None]:
+    token = _asked.set(_Asked(words))
     try:
         yield
     finally:
         _asked.reset(token)
+
+
+def asked_as(command: Sequence[str]) -> AbstractContextManager[None]:
+    """A context in which records name this command line as what began the work."""
+    return _asked_as({"command": list(command)})
 
 
 def resumable(function: Callable[P, R]) -> Callable[P, R]:
@@ -167,11 +170,8 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
             name: _plain(_hidden(value) if name.endswith("_options") else value)
             for name, value in signature.bind(*args, **kwargs).arguments.items()
         }
-        token = _asked.set(_Asked({"call": function.__name__, "arguments": given}))
-        try:
+        with _asked_as({"call": function.__name__, "arguments": given}):
             return function(*args, **kwargs)
-        finally:
-            _asked.reset(token)
 
     return call
 
