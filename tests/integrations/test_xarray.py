@@ -334,6 +334,7 @@ def test_what_contradicts_itself_is_refused_and_changes_nothing(tmp_path):
     refused = [
         (data, {}, StoreError, "already"),
         (data, {"mode": "x"}, MetadataError, "mode is 'x'"),
+        (data, {"mode": "w", "chunk": 4}, TypeError, "no option 'chunk'; expected mode, encoding"),
         (data, {"mode": "w", "append_dim": "time"}, MetadataError, "append_dim"),
         (data, {"mode": "w", "region": "auto"}, MetadataError, "region"),
         (data, {"append_dim": "nowhere"}, MetadataError, "append_dim"),

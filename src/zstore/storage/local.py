@@ -265,7 +265,7 @@ class LocalStore(Store):
         return sorted(directories + files)
 
     def delete_prefix(self, prefix: str) -> None:
-        """Rename the directory to a temporary name, then remove it: readers see all or nothing of it."""
+        """Rename the directory to a temporary name, then remove it: readers see all of it or nothing."""
         self._check(prefix, check_prefix)
         self.check_writable(prefix)
         with self._store_errors("delete", prefix), suppress(*MISSING):

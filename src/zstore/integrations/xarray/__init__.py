@@ -166,7 +166,7 @@ def to_zarr(
     with open_place(store, group, zarr_format, storage_options) as place:
         if isinstance(data, xr.DataTree):
             return write_tree(data, place, **options)
-        return write_dataset(_as_dataset(data), place, Options(**options))
+        return write_dataset(_as_dataset(data), place, Options.of(options))
 
 
 def to_geozarr(
@@ -207,7 +207,7 @@ def to_geozarr(
     from zstore.integrations.xarray.write import Options, open_place
 
     with open_place(store, group, zarr_format, storage_options) as place:
-        dataset, chosen = _as_dataset(data), Options(**options)
+        dataset, chosen = _as_dataset(data), Options.of(options)
         if packing != "attributes":
             dataset, chosen = pack_dataset(dataset, chosen, packing, place.zarr_format or 3)
         if levels == 0:
@@ -236,7 +236,7 @@ class _Accessor:
         return to_zarr(self._data, store, **options)
 
     def to_geozarr(self, store: Any, **options: Any) -> Any:
-        """See `zstore.integrations.xarray.to_geozarr`; a tree is written group by group."""
+        """See `zstore.integrations.xarray.to_geozarr`, which takes no trees."""
         return to_geozarr(self._data, store, **options)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import xarray as xr
@@ -46,6 +46,19 @@ class Options:
     safe_chunks: bool = True
     align_chunks: bool = False
     compute: bool = True
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Options:
+        """The options of a caller.
+
+        Raises
+            TypeError: there is no such option.
+        """
+        known = [option.name for option in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"there is no option {name!r}; expected {', '.join(known)}")
+        return cls(**options)
 
     def choose_mode(self) -> str:
         """The mode, by default the one that goes with the other options.
@@ -122,7 +135,7 @@ def write_tree(
     Raises
         StoreError, NotFoundError, MetadataError: as `prepare`; nothing was written then.
     """
-    chosen = Options(**options)
+    chosen = Options.of(options)
     if chosen.append_dim is not None or chosen.region is not None:
         raise MetadataError("append_dim and region are for datasets; expected neither for a tree")
     encoding = chosen.encoding or {}
