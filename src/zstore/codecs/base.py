@@ -31,6 +31,11 @@ class ChunkSpec(NamedTuple):
     allow_pickle: bool = False
 
 
+def failure(codec: str, what: object, to: str = "", kind: type[CodecError] = CodecError) -> CodecError:
+    """The error for a chunk that the codec of that name failed `to` do something with."""
+    return kind(f"codec {codec!r} failed{to and f' to {to}'}: {what}", codec=codec)
+
+
 class Codec(ABC):
     """The base class of the three kinds of codecs below."""
 
@@ -60,9 +65,9 @@ class Codec(ABC):
         return MetadataError(f"codec {cls.name!r} {what}", codec=cls.name)
 
     @classmethod
-    def fail(cls, what: str) -> CodecError:
-        """The error to raise for a chunk that cannot be encoded or decoded."""
-        return CodecError(f"codec {cls.name!r} failed: {what}", codec=cls.name)
+    def fail(cls, what: object, to: str = "") -> CodecError:
+        """The error to raise for a chunk that cannot be encoded or decoded; `to` is what was being done."""
+        return failure(cls.name, what, to)
 
 
 class ArrayCodec(Codec):
@@ -121,8 +126,8 @@ class BytesCodec(Codec):
         return None
 
 
-class SerializerOrBytesCodec(Serializer, BytesCodec):
-    """A serializer that may also be (as in Zarr v2) a bytes codec after another serializer."""
+class ConfiguredCodec(Codec):
+    """A codec that is made, and made again when it is bound, from its configuration as documents have it."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self._configuration = dict(configuration)
@@ -138,12 +143,18 @@ class SerializerOrBytesCodec(Serializer, BytesCodec):
         """The configuration to write into a metadata document."""
         return dict(self._configuration)
 
+    def bind(self, spec: ChunkSpec) -> Self:
+        """This codec for chunks like `spec`."""
+        return type(self)(self._configuration, spec)
+
+
+class SerializerOrBytesCodec(ConfiguredCodec, Serializer, BytesCodec):
+    """A serializer that may also be (as in Zarr v2) a bytes codec after another serializer."""
+
     def encode(self, data: Any) -> bytes:
         """The encoded bytes of a chunk, given as an array or as its bytes."""
         if self._spec is None:
-            raise CodecError(
-                f"codec {self.name!r} was not bound to a chunk's shape and dtype", codec=self.name
-            )
+            raise self.fail("it was not bound to a chunk's shape and dtype")
         items = data if isinstance(data, np.ndarray) else np.frombuffer(data, self._spec.dtype)
         return self._encode_items(np.ascontiguousarray(items))
 

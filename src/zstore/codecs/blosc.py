@@ -91,11 +91,9 @@ class _BloscFrames(NativeCodec):
         try:
             part = native.decode_range(self._capsule, data, start, size)
         except (ValueError, RuntimeError) as error:
-            raise CodecError(
-                f"codec {self.name!r} failed to decode {size} bytes from {start}: {error}",
-                codec=self.name,
-                offset=start,
-            ) from error
+            failed = self.fail(error, f"decode {size} bytes from {start}")
+            failed.offset = start
+            raise failed from error
         assert part is not None
         return part
 

@@ -65,7 +65,7 @@ class NumcodecsBlosc2(BytesCodec):
         try:
             made: bytes = _blosc2().decompress2(frame, nthreads=1)
         except (RuntimeError, ValueError) as error:
-            raise self.fail(str(error)) from error
+            raise self.fail(error) from error
         if len(made) != size:
             raise self.fail(f"chunk decodes to {len(made)} bytes, expected {size}")
         return made

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.codecs.base import failure
 from zstore.errors import CodecError, UnsupportedError
 
 ROUNDINGS = ("nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away")
@@ -65,10 +66,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 def _refuse(values: Numbers, bad: Numbers, dtype: np.dtype[Any], what: str) -> CodecError:
     value = np.atleast_1d(values)[np.atleast_1d(bad)][0]
-    return CodecError(
-        f"codec 'cast_value' failed: {value} of {values.dtype.name} is {what} {dtype.name}",
-        codec="cast_value",
-    )
+    return failure("cast_value", f"{value} of {values.dtype.name} is {what} {dtype.name}")
 
 
 def _wrapped(words: Numbers, dtype: np.dtype[Any]) -> Numbers:

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from typing import Any
 
 from zstore._ext.codecs import native
-from zstore.codecs.base import BytesCodec
-from zstore.errors import ChecksumError, CodecError
+from zstore.codecs.base import BytesCodec, failure
+from zstore.errors import ChecksumError
 
 
 class NativeCodec(BytesCodec):
@@ -45,21 +45,15 @@ class NativeCodec(BytesCodec):
         try:
             return native.encode(self._capsule, data)
         except (BufferError, RuntimeError) as error:
-            raise CodecError(
-                f"codec {self.name!r} failed to encode {memoryview(data).nbytes} bytes: {error}",
-                codec=self.name,
-            ) from error
+            raise self.fail(error, f"encode {memoryview(data).nbytes} bytes") from error
 
     def decode(self, data: memoryview, size_limit: int) -> bytes | memoryview:
         try:
             return native.decode(self._capsule, data, size_limit)
         except ArithmeticError as error:
-            raise ChecksumError(f"codec {self.name!r} failed: {error}", codec=self.name) from error
+            raise failure(self.name, error, kind=ChecksumError) from error
         except (ValueError, BufferError, RuntimeError) as error:
-            raise CodecError(
-                f"codec {self.name!r} failed to decode {memoryview(data).nbytes} bytes: {error}",
-                codec=self.name,
-            ) from error
+            raise self.fail(error, f"decode {memoryview(data).nbytes} bytes") from error
 
     def encoded_bound(self, size: int) -> int | None:
         """The most bytes that `size` bytes can become when encoded; None if it cannot encode so many."""

@@ -25,31 +25,11 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from zstore._ext.codecs import native
-from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec
-from zstore.codecs.blosc import NumcodecsBlosc
-from zstore.codecs.crc32c import NumcodecsCrc32c
-from zstore.codecs.gzip import NumcodecsGzip, NumcodecsZlib
-from zstore.codecs.lz4 import NumcodecsLz4
+from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec, ConfiguredCodec, failure
 from zstore.codecs.options import refuse_unknown
-from zstore.codecs.pcodec import NumcodecsPcodec
-from zstore.codecs.zfpy import NumcodecsZfpy
-from zstore.codecs.zstd import NumcodecsZstd
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
+from zstore.model.translate import TYPED_FILTERS
 
-_OWN: dict[str, type[Codec]] = {
-    "blosc": NumcodecsBlosc,
-    "crc32c": NumcodecsCrc32c,
-    "gzip": NumcodecsGzip,
-    "lz4": NumcodecsLz4,
-    "pcodec": NumcodecsPcodec,
-    "zfpy": NumcodecsZfpy,
-    "zlib": NumcodecsZlib,
-    "zstd": NumcodecsZstd,
-}
-_FILTERS = frozenset(
-    {"astype", "bitround", "categorize", "delta", "fixedscaleoffset", "packbits", "quantize"}
-)
-_OBJECT_CODECS = frozenset({"json2", "msgpack2", "pickle", "vlen-array", "vlen-bytes", "vlen-utf8"})
 _CHECKSUMS = frozenset({"adler32", "crc32", "fletcher32", "jenkins_lookup3"})
 # codec -> the option that follows from the chunk if a Zarr v3 document leaves it out.
 _FROM_CHUNK = {
@@ -70,38 +50,24 @@ class _Decompressor(Protocol):
 
 @cache
 def adapter(codec_id: str) -> type[Codec]:
-    """The class behind "numcodecs.<codec_id>".
+    """The class that runs numcodecs' code behind "numcodecs.<codec_id>", a name that nobody offers.
 
     Raises
-        UnknownExtensionError: numcodecs has no such codec, or it works on Python objects.
+        UnknownExtensionError: numcodecs has no such codec.
     """
-    if codec_id in _OWN:
-        return _OWN[codec_id]
     from numcodecs import registry
 
-    if codec_id in _OBJECT_CODECS:
-        raise UnknownExtensionError(
-            f"codec 'numcodecs.{codec_id}' turns Python objects into bytes; it has no adapter",
-            codec=f"numcodecs.{codec_id}",
-        )
+    name = f"numcodecs.{codec_id}"
     if codec_id not in registry.codec_registry and codec_id not in registry.entries:
         raise UnknownExtensionError(
-            f"numcodecs knows no codec {codec_id!r} here (some need a package of their own)",
-            codec=f"numcodecs.{codec_id}",
+            f"numcodecs knows no codec {codec_id!r} here (some need a package of their own)", codec=name
         )
-    base = NumcodecsFilter if codec_id in _FILTERS else NumcodecsCodec
+    base = NumcodecsFilter if name in TYPED_FILTERS else NumcodecsCodec
     if codec_id == "shuffle":
         base = _NumcodecsShuffle
     title = "".join(part.capitalize() for part in codec_id.replace("-", "_").split("_"))
-    return type(
-        f"Numcodecs{title}",
-        (base,),
-        {
-            "__doc__": f'The codec "{codec_id}" of numcodecs.',
-            "name": f"numcodecs.{codec_id}",
-            "codec_id": codec_id,
-        },
-    )
+    members = {"__doc__": f'The codec "{codec_id}" of numcodecs.', "name": name, "codec_id": codec_id}
+    return type(f"Numcodecs{title}", (base,), members)
 
 
 def _make(codec_id: str, configuration: Mapping[str, Any]) -> Any:
@@ -160,14 +126,13 @@ def _as_bytes(result: Any) -> memoryview:
     return memoryview(result).cast("B")
 
 
-class NumcodecsCodec(BytesCodec):
-    """A bytes codec of numcodecs'."""
+class NumcodecsCodec(ConfiguredCodec, BytesCodec):
+    """A bytes codec of numcodecs'; `bind` fills in the options that follow from the chunk."""
 
     codec_id: ClassVar[str]
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
-        self._configuration = dict(configuration)
-        self._spec = spec
+        super().__init__(configuration, spec)
         missing = _FROM_CHUNK.get(self.codec_id)
         if missing is not None and self._configuration.get(missing) is None and spec is not None:
             # Dtypes are written as zarr-python writes them.
@@ -187,14 +152,6 @@ class NumcodecsCodec(BytesCodec):
             refuse_unknown(cls.name, configuration, options)
         return cls(configuration)
 
-    def to_configuration(self) -> dict[str, Any]:
-        """The configuration to write into a metadata document."""
-        return dict(self._configuration)
-
-    def bind(self, spec: ChunkSpec) -> Self:
-        """This codec for chunks like `spec`, with options that follow from the chunk filled in."""
-        return type(self)(self._configuration, spec)
-
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self.codec_id, self._configuration, self._spec))
 
@@ -206,7 +163,7 @@ class NumcodecsCodec(BytesCodec):
     def _failures(self, verb: str, size: int) -> Iterator[Any]:
         """A context that gives the codec to call, and turns whatever it raises into a CodecError."""
         if self._codec is None:
-            raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
+            raise self.fail("it was not bound to a chunk's dtype")
         try:
             # numpy only warns when a value does not fit the encoded type, and loses it.
             with np.errstate(invalid="raise", over="raise"):
@@ -216,10 +173,8 @@ class NumcodecsCodec(BytesCodec):
         except Exception as error:
             is_checksum = self.codec_id in _CHECKSUMS and isinstance(error, RuntimeError)
             kind = ChecksumError if is_checksum else CodecError
-            raise kind(
-                f"codec {self.name!r} failed to {verb} {size} bytes: {type(error).__name__}: {error}",
-                codec=self.name,
-            ) from error
+            what = f"{type(error).__name__}: {error}"
+            raise failure(self.name, what, f"{verb} {size} bytes", kind) from error
 
     def encode(self, data: Any) -> Any:
         """The encoded bytes."""
@@ -322,18 +277,14 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
             return np.dtype(bool), np.dtype("u1")
         if self.codec_id == "bitround":
             if self._spec is None:
-                raise CodecError(f"codec {self.name!r} was not bound to a chunk's dtype", codec=self.name)
+                raise self.fail("it was not bound to a chunk's dtype")
             return self._spec.dtype, self._spec.dtype
         return codec.dtype, codec.astype
 
     def _check_items(self, dtype: np.dtype[Any], decoded: np.dtype[Any]) -> None:
         """Check that the chunk's items have the configured dtype, which would otherwise misread them."""
         if dtype.itemsize != decoded.itemsize or not decoded.isnative:
-            raise CodecError(
-                f"codec {self.name!r} is configured for items of type {decoded.str},"
-                f" the chunk's are {dtype.str}",
-                codec=self.name,
-            )
+            raise self.fail(f"it is configured for items of type {decoded.str}, the chunk's are {dtype.str}")
 
     def encoded_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """The kind of chunks that the next codec gets for chunks like `spec`."""

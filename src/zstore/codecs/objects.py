@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import ChunkSpec, ConfiguredCodec, Serializer
 from zstore.codecs.options import Option, anything, flag, parse_options
 from zstore.errors import MetadataError
 from zstore.extensions.extras import optional
@@ -36,23 +36,15 @@ def check_objects(name: str, spec: ChunkSpec) -> None:
         )
 
 
-class _Document(Serializer):
+class _Document(ConfiguredCodec, Serializer):
     """The serializer of chunks as documents, in either format; the defaults of options are numcodecs'."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
-        self.configuration = parse_options(self.name, self.options, configuration)
-        self.spec = spec
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        return cls(configuration)
-
-    def to_configuration(self) -> dict[str, Any]:
-        return dict(self.configuration)
+        super().__init__(parse_options(self.name, self.options, configuration), spec)
 
     def bind(self, spec: ChunkSpec) -> Self:
         check_objects(self.name, spec)
-        return type(self)(self.configuration, spec)
+        return super().bind(spec)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
         items = np.atleast_1d(chunk).tolist()
@@ -70,18 +62,18 @@ class _Document(Serializer):
         return "the chunk"
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self.spec is not None, "bound before use"
+        assert self._spec is not None, "bound before use"
         try:
             document = self._load(data)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self.fail(str(error)) from error
+            raise self.fail(error) from error
         if not isinstance(document, list) or len(document) < 2:
             raise self.fail("expected a list that ends with a dtype and a shape")
         *items, _, shape = document
-        if shape != list(self.spec.shape):
-            raise self.fail(f"chunk has the shape {shape!r}, expected {list(self.spec.shape)}")
-        chunk = np.empty(self.spec.shape, object)
-        self._place(items, self.spec.shape or (1,), chunk.reshape(self.spec.shape or (1,)))
+        if shape != list(self._spec.shape):
+            raise self.fail(f"chunk has the shape {shape!r}, expected {list(self._spec.shape)}")
+        chunk = np.empty(self._spec.shape, object)
+        self._place(items, self._spec.shape or (1,), chunk.reshape(self._spec.shape or (1,)))
         return chunk
 
     def _place(self, items: Any, shape: tuple[int, ...], into: np.ndarray[Any, Any]) -> None:
@@ -120,24 +112,24 @@ class Json(_Document):
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         super().__init__(configuration, spec)
-        if self.configuration["separators"] is None:
-            compact = self.configuration["indent"] is None
-            self.configuration["separators"] = [",", ":"] if compact else [", ", ": "]
+        if self._configuration["separators"] is None:
+            compact = self._configuration["indent"] is None
+            self._configuration["separators"] = [",", ":"] if compact else [", ", ": "]
         try:
-            self.configuration["separators"] = list(self.configuration["separators"])
+            self._configuration["separators"] = list(self._configuration["separators"])
             self._load(memoryview(self._dump([])))
         except (TypeError, ValueError, LookupError) as error:
-            raise self.refuse(f"does not take configuration {self.configuration!r}: {error}") from error
+            raise self.refuse(f"does not take configuration {self._configuration!r}: {error}") from error
 
     def _dump(self, document: list[Any]) -> bytes:
         options = {
-            name: value for name, value in self.configuration.items() if name not in ("encoding", "strict")
+            name: value for name, value in self._configuration.items() if name not in ("encoding", "strict")
         }
-        return json.dumps(document, **options).encode(self.configuration["encoding"])
+        return json.dumps(document, **options).encode(self._configuration["encoding"])
 
     def _load(self, data: memoryview) -> Any:
-        text = bytes(data).decode(self.configuration["encoding"])
-        return json.loads(text, strict=self.configuration["strict"])
+        text = bytes(data).decode(self._configuration["encoding"])
+        return json.loads(text, strict=self._configuration["strict"])
 
 
 class Msgpack(_Document):
@@ -156,10 +148,10 @@ class Msgpack(_Document):
         return msgpack
 
     def _dump(self, document: list[Any]) -> bytes:
-        options = {name: self.configuration[name] for name in ("use_bin_type", "use_single_float")}
+        options = {name: self._configuration[name] for name in ("use_bin_type", "use_single_float")}
         packed: bytes = self._package().packb(document, **options)
         return packed
 
     def _load(self, data: memoryview) -> Any:
         # Maps may have keys of any type, as Python's dictionaries do.
-        return self._package().unpackb(data, raw=self.configuration["raw"], strict_map_key=False)
+        return self._package().unpackb(data, raw=self._configuration["raw"], strict_map_key=False)

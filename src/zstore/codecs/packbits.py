@@ -19,6 +19,7 @@ import numpy as np
 
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.options import Option, integer, refuse_option
+from zstore.model.order import unit_size
 
 # dtypes that use fewer bits than their bytes have.
 BIT_COUNTS = {
@@ -83,7 +84,7 @@ class Packbits(Serializer):
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
         assert self.spec is not None, "bound before use"
         first, count = self._bits(chunk.dtype)
-        part_size = _part_size(chunk.dtype)
+        part_size = unit_size(chunk.dtype)
         items = np.ascontiguousarray(chunk).reshape(-1)
         if count == 8 * part_size:
             packed = _little(items, part_size).tobytes()
@@ -114,7 +115,7 @@ class Packbits(Serializer):
         assert self.spec is not None, "bound before use"
         dtype = self.spec.dtype
         first, count = self._bits(dtype)
-        part_size = _part_size(dtype)
+        part_size = unit_size(dtype)
         part_count = prod(self.spec.shape) * (2 if dtype.kind == "c" else 1)
         if count == 8 * part_size:
             parts = packed.copy()
@@ -131,13 +132,8 @@ class Packbits(Serializer):
         )
 
 
-def _part_size(dtype: np.dtype[Any]) -> int:
-    """Bytes of an item, or of one part of a complex item."""
-    return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-
-
 def _part_bits(dtype: np.dtype[Any]) -> int:
-    return BIT_COUNTS.get(dtype.name, 8 * _part_size(dtype))
+    return BIT_COUNTS.get(dtype.name, 8 * unit_size(dtype))
 
 
 def _little(items: np.ndarray[Any, Any], part_size: int) -> np.ndarray[Any, Any]:

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.codecs.base import ChunkSpec, SerializerOrBytesCodec
-from zstore.codecs.options import Option, choice, integer, parse_options, refuse_option
-from zstore.errors import CodecError
+from zstore.codecs.options import Option, choice, integer, refuse_option
 from zstore.extensions.extras import optional
 
 # The byte that ends a stream, and the item types by the byte that begins a chunk of it.
@@ -43,13 +42,11 @@ class NumcodecsPcodec(SerializerOrBytesCodec):
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
         """The codec that a metadata document describes."""
-        values = parse_options(cls.name, cls.options, configuration)
-        if values["delta_encoding_order"] is not None:
-            delta = values["delta_spec"]
-            if delta not in ("auto", "try_consecutive"):
-                expected = "'try_consecutive' with delta_encoding_order"
-                raise refuse_option(cls.name, "delta_spec", delta, expected)
-        return cls(configuration)
+        made = super().from_configuration(configuration)
+        delta = configuration.get("delta_spec", "auto")
+        if configuration.get("delta_encoding_order") is not None and delta not in ("auto", "try_consecutive"):
+            raise refuse_option(cls.name, "delta_spec", delta, "'try_consecutive' with delta_encoding_order")
+        return made
 
     def bind(self, spec: ChunkSpec) -> Self:
         """This codec for chunks like `spec`.
@@ -63,7 +60,7 @@ class NumcodecsPcodec(SerializerOrBytesCodec):
                 "takes integers and floats of 16 to 64 bits in native byte order,"
                 f" the chunk's items are {spec.dtype.str}"
             )
-        return type(self)(self._configuration, spec)
+        return super().bind(spec)
 
     def _chunk_config(self) -> Any:
         pcodec = _pcodec()
@@ -117,9 +114,7 @@ class NumcodecsPcodec(SerializerOrBytesCodec):
         try:
             yield
         except (TypeError, RuntimeError, ValueError) as error:
-            raise CodecError(
-                f"codec {self.name!r} failed to {verb} {size} bytes: {error}", codec=self.name
-            ) from error
+            raise self.fail(error, f"{verb} {size} bytes") from error
 
 
 def _decode_into(data: bytes, items: np.ndarray[Any, Any]) -> str:

@@ -25,7 +25,6 @@ from zstore.base.once import once
 from zstore.codecs.base import ChunkSpec, Serializer
 from zstore.codecs.chain import Chain
 from zstore.codecs.options import Option, choice, codec_list
-from zstore.errors import CodecError, MetadataError
 from zstore.model.array import CodecModel
 
 EMPTY = 2**64 - 1
@@ -74,16 +73,13 @@ class ShardingIndexed(Serializer):
         if len(spec.shape) != len(self.chunk_shape) or any(
             outer % inner for outer, inner in zip(spec.shape, self.chunk_shape, strict=True)
         ):
-            raise MetadataError(
-                f"shards of shape {spec.shape} cannot be cut into chunks of shape {self.chunk_shape}",
-                codec=self.name,
-            )
+            raise self.refuse(f"cannot cut shards of shape {spec.shape} into chunks of {self.chunk_shape}")
         counts = tuple(o // i for o, i in zip(spec.shape, self.chunk_shape, strict=True))
         index_spec = ChunkSpec((*counts, 2), np.dtype(np.uint64), np.uint64(EMPTY))
         inner = Chain.bind(self.codecs, spec._replace(shape=self.chunk_shape))
         index = Chain.bind(self.index_codecs, index_spec)
         if index.encoded_size() is None:
-            raise MetadataError("codecs of a shard index must give a fixed size", codec=self.name)
+            raise self.refuse("has index_codecs that give no fixed size")
         return replace(self, spec=spec, inner=inner, index=index)
 
     @once
@@ -117,10 +113,9 @@ class ShardingIndexed(Serializer):
         )
         if bad.any():
             slot = int(np.argmax(bad))
-            raise CodecError(
+            raise self.fail(
                 f"shard index places inner chunk {slot} at offset {offsets[slot]}, size {sizes[slot]}; "
-                f"the shard has {shard_size} bytes, {self.index_size} of them index",
-                codec=self.name,
+                f"the shard has {shard_size} bytes, {self.index_size} of them index"
             )
         return ShardIndex(entries)
 
@@ -131,9 +126,7 @@ class ShardingIndexed(Serializer):
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None and self.inner is not None, "bound before use"
         if len(data) < self.index_size:
-            raise CodecError(
-                f"shard has {len(data)} bytes, its index alone takes {self.index_size}", codec=self.name
-            )
+            raise self.fail(f"shard has {len(data)} bytes, its index alone takes {self.index_size}")
         at_start = self.index_location == "start"
         raw = data[: self.index_size] if at_start else data[len(data) - self.index_size :]
         index = self.decode_index(raw, len(data))

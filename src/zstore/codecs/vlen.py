@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore._ext.codecs import vlen
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import ChunkSpec, Serializer, failure
 from zstore.errors import CodecError
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
@@ -32,11 +32,8 @@ def scan_items(name: str, data: memoryview, shape: tuple[int, ...], *, is_text: 
     count = prod(shape)
     if len(data) < 4 + 4 * count:  # before anything is made for that many items
         held = int.from_bytes(data[:4], "little") if len(data) >= 4 else None
-        raise CodecError(
-            f"codec {name!r} failed: chunk has {len(data)} bytes and a count of {held}, expected at least"
-            f" {4 + 4 * count} bytes and a count of {count}",
-            codec=name,
-        )
+        expected = f"expected at least {4 + 4 * count} bytes and a count of {count}"
+        raise failure(name, f"chunk has {len(data)} bytes and a count of {held}, {expected}")
     handles = np.empty(shape, np.uint64)
     fault = vlen.scan(data, handles, is_text=is_text, fill=fill)
     if fault is None:
@@ -48,19 +45,16 @@ def scan_items(name: str, data: memoryview, shape: tuple[int, ...], *, is_text: 
         "text": f"item {item}, of {got} bytes, is not UTF-8",
         "junk": f"{got} bytes follow the last item",
     }
-    raise CodecError(f"codec {name!r} failed: {reason[what]}", codec=name)
+    raise failure(name, reason[what])
 
 
 def _refuse(name: str, chunk: np.ndarray[Any, Any], fault: tuple[str, int, int], expected: str) -> CodecError:
     what, flat, size = fault
     place = tuple(map(int, np.unravel_index(flat, chunk.shape)))
     if what == "long":
-        return CodecError(
-            f"codec {name!r} failed: item {place} has {size} bytes, at most {2**32 - 1} are possible",
-            codec=name,
-        )
+        return failure(name, f"item {place} has {size} bytes, at most {2**32 - 1} are possible")
     value = None if what == "null" else chunk[place]
-    return CodecError(f"codec {name!r} failed: item {place} is {value!r}, expected {expected}", codec=name)
+    return failure(name, f"item {place} is {value!r}, expected {expected}")
 
 
 class Vlen(Serializer):

@@ -17,9 +17,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, SerializerOrBytesCodec
+from zstore.codecs.base import ChunkSpec, SerializerOrBytesCodec, failure
 from zstore.codecs.options import Option, anything, integer
-from zstore.errors import CodecError
 from zstore.extensions.extras import optional
 
 FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5
@@ -65,7 +64,7 @@ class NumcodecsZfpy(SerializerOrBytesCodec):
                 f"takes integers and floats of 32 or 64 bits in native byte order and up"
                 f" to 4 dimensions, the chunk has {len(spec.shape)} and items of {spec.dtype.str}"
             )
-        return type(self)(self._configuration, spec)
+        return super().bind(spec)
 
     def _encode_items(self, items: np.ndarray[Any, Any]) -> bytes:
         assert self._spec is not None, "bound before use"
@@ -97,9 +96,7 @@ class NumcodecsZfpy(SerializerOrBytesCodec):
 def _parse_header(data: bytes, codec: str) -> Header:
     """Read the header of a stream, its first 96 or 148 bits."""
     if len(data) < 12 or data[:3] != b"zfp":
-        raise CodecError(
-            f"codec {codec!r} failed: {len(data)} bytes that do not begin with zfp's header", codec=codec
-        )
+        raise failure(codec, f"{len(data)} bytes that do not begin with zfp's header")
     bits = int.from_bytes(data, "little") >> 32
     type_number, ndim, lengths = bits & 3, (bits >> 2 & 3) + 1, bits >> 4
     width = 48 // ndim
@@ -110,7 +107,7 @@ def _parse_header(data: bytes, codec: str) -> Header:
         least, most = (bits >> 64 & 0x7FFF) + 1, (bits >> 79 & 0x7FFF) + 1
         rate_bits = least if least == most else 0
         if least > most or (least > 1 and not rate_bits):
-            raise CodecError(f"codec {codec!r} failed: blocks of {least} to {most} bits", codec=codec)
+            raise failure(codec, f"blocks of {least} to {most} bits")
     return Header(shape[::-1], ITEM_TYPES[type_number], rate_bits)
 
 
@@ -124,17 +121,12 @@ def encode_stream(
     """
     bits, least = 4**items.ndim * settings.get("rate", -1) + 0.5, LEAST_BITS.get(items.dtype, 1)
     if 0 < bits < least:
-        raise CodecError(
-            f"codec {codec!r} failed: rate {settings['rate']} gives a block of {4**items.ndim} {items.dtype} "
-            f"{int(bits)} bits, expected {least} at least",
-            codec=codec,
-        )
+        block = f"a block of {4**items.ndim} {items.dtype} {int(bits)} bits"
+        raise failure(codec, f"rate {settings['rate']} gives {block}, expected {least} at least")
     try:
         return bytes(zfpy().compress_numpy(items, write_header=has_header, **settings))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise CodecError(
-            f"codec {codec!r} failed to encode {items.nbytes} bytes: {error}", codec=codec
-        ) from error
+        raise failure(codec, error, f"encode {items.nbytes} bytes") from error
 
 
 def decode_stream(
@@ -164,22 +156,16 @@ def decode_stream(
     # Streams consist of words of 8 bytes; the last may be partly used.
     longest = -(-most // 8) * 8
     if len(data) > longest:
-        raise CodecError(
-            f"codec {codec!r} failed: {len(data)} bytes, expected {longest} at most", codec=codec
-        )
+        raise failure(codec, f"{len(data)} bytes, expected {longest} at most")
     results = []
     for filler in (b"\0", b"\xff") if len(data) < most else (b"",):
         try:
             items = decompress(data + filler * max(0, most - len(data)))
         except (TypeError, ValueError, RuntimeError) as error:
-            raise CodecError(
-                f"codec {codec!r} failed to decode {len(data)} bytes: {error}", codec=codec
-            ) from error
+            raise failure(codec, error, f"decode {len(data)} bytes") from error
         results.append(np.ascontiguousarray(items).reshape(-1).view(np.uint8))
     if not np.array_equal(results[0], results[-1]):
-        raise CodecError(
-            f"codec {codec!r} failed: stream ends too early, after {len(data)} bytes", codec=codec
-        )
+        raise failure(codec, f"stream ends too early, after {len(data)} bytes")
     return results[0].view(dtype).reshape(shape)
 
 
