@@ -231,16 +231,16 @@ def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
     if read is None or read.is_rotated or not all(_unrotated(affine) for _, affine in grid.stated_affines):
         return Settled(read)
     lines: list[Line] = []
-    said = [list(_own_statements(grid, 0, axis)) for axis in (0, 1)]
-    for axis in (0, 1):
-        chosen, trouble = _settle_axis(said[axis], [grid.shape[axis]], [(1.0,)], _line_of(read, axis))
+    said = [Axis(list(_own_statements(grid, 0, n)), [grid.shape[n]], [(1.0,)]) for n in (0, 1)]
+    for number, stated in enumerate(said):
+        chosen, trouble = stated.settle(_line_of(read, number))
         if chosen is None:
             return Settled(None, trouble)
         lines.append(chosen)
     for axis in (0, 1):
         # What is wrong about one axis is no witness for the other, where it is the only one.
         borne_out, wrong = (
-            {s.source for s in said[n] if s.says(lines[n], grid.shape[n]) is is_right}
+            {s.source for s in said[n].statements if said[n].supports(lines[n], s) is is_right}
             for n, is_right in ((axis, True), (1 - axis, False))
         )
         if borne_out and borne_out <= wrong:
@@ -249,96 +249,92 @@ def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
     return Settled(Affine(lines[1].step, 0.0, lines[1].first, 0.0, lines[0].step, lines[0].first))
 
 
-def _settle_axis(
-    statements: Sequence[Statement],
-    counts: Sequence[int],
-    factors: Sequence[Sequence[float]],
-    read: Line | None,
-) -> tuple[Line | None, str | None]:
-    """(the finest level's line, None), or (None, why there is none).
+class Axis(NamedTuple):
+    """One axis of a pyramid, or of a raster as its only level: all statements about it.
 
     counts, factors  of every level: how many cells it has along the axis, and how many of the finest's one of
-    them may be
-    read             the line as reading the finest level gives it
+                     them may be
     """
 
-    def supports(line: Line, statement: Statement) -> bool:
-        level = statement.level
-        return any(statement.says(line.scaled(factor), counts[level]) for factor in factors[level])
+    statements: Sequence[Statement]
+    counts: Sequence[int]
+    factors: Sequence[Sequence[float]]
 
-    known: list[Line] = []
-    for statement in sorted(statements, key=lambda s: s.level):
-        for line in () if statement.is_box else statement.lines:
-            for factor in factors[statement.level]:
-                base = line.scaled(1 / factor)
-                if not any(base.is_at(other, counts[0]) for other in known):
-                    known.append(base)
-    if not known:
-        return read, None
-    held = [statement for statement in statements if statement.source == COORDINATES]
-    # Coordinates that are the numbers of rows or columns say no place.
-    counted = [s for s in held if any(n.step == 1 and n.first in (-0.5, 0.0, 0.5) for n in s.lines)]
-    indices = counted if len(known) > 1 else []
-    others = [s for s in statements if s not in indices]
-    weights = [sum(supports(line, statement) for statement in others) for line in known]
-    best = known[weights.index(max(weights))]
-    weight = max(weights)
-    if read is not None and all(supports(read, statement) for statement in statements):
-        return read, None
-    contrary = [s for s in others if not supports(best, s)]
-    held = [s for s in held if s not in indices]
-    agreed = next((line for line in known if held and all(supports(line, s) for s in held)), None)
-    if agreed is None or best is agreed:
-        if outweighs(weight, len(contrary)) or (
-            agreed is not None and not _turned(best, contrary, counts, factors)
-        ):
-            return _exact(best, read, counts[0]), None
-        return None, _disagreement(others, supports, best)
-    if any(_half_off(best, s, counts, factors) for s in held):
-        # Edges that were taken for centres.
-        return (_exact(best, read, counts[0]), None) if outweighs(weight, len(held)) else (read, None)
-    if _turned(best, held, counts, factors):
-        return None, _disagreement(others, supports, best)
-    return _exact(agreed, read, counts[0]), None
+    def settle(self, read: Line | None) -> tuple[Line | None, str | None]:
+        """(the finest level's line, None), or (None, why there is none); `read` is what reading gives it."""
+        known: list[Line] = []
+        for statement in sorted(self.statements, key=lambda s: s.level):
+            for line in () if statement.is_box else statement.lines:
+                for factor in self.factors[statement.level]:
+                    base = line.scaled(1 / factor)
+                    if not any(base.is_at(other, self.counts[0]) for other in known):
+                        known.append(base)
+        if not known:
+            return read, None
+        held = [statement for statement in self.statements if statement.source == COORDINATES]
+        # Coordinates that are the numbers of rows or columns say no place.
+        counted = [s for s in held if any(n.step == 1 and n.first in (-0.5, 0.0, 0.5) for n in s.lines)]
+        indices = counted if len(known) > 1 else []
+        others = [s for s in self.statements if s not in indices]
+        best = max(known, key=lambda line: sum(self.supports(line, s) for s in others))
+        if read is not None and all(self.supports(read, statement) for statement in self.statements):
+            return read, None
+        contrary = [s for s in others if not self.supports(best, s)]
+        weight = len(others) - len(contrary)
+        held = [s for s in held if s not in indices]
+        agreed = next((line for line in known if held and all(self.supports(line, s) for s in held)), None)
+        if agreed is None or best is agreed:
+            is_cut = agreed is not None and not self._is_turned(best, contrary)
+            if outweighs(weight, len(contrary)) or is_cut:
+                return self._exact(best, read), None
+            return None, self._disagreement(others, best)
+        if any(self._is_half_off(best, s) for s in held):
+            # Edges that were taken for centres.
+            return (self._exact(best, read), None) if outweighs(weight, len(held)) else (read, None)
+        if self._is_turned(best, held):
+            return None, self._disagreement(others, best)
+        return self._exact(agreed, read), None
 
+    def supports(self, line: Line, statement: Statement) -> bool:
+        """Whether a statement agrees with a line of the finest level."""
+        count = self.counts[statement.level]
+        return any(statement.says(own, count) for own in self._scaled(line, statement))
 
-def _exact(line: Line, read: Line | None, count: int) -> Line:
-    """The line as it was read, if that is the same: coordinates may be rounded, transforms are not."""
-    return read if read is not None and read.is_at(line, count) else line
+    def factor(self, line: Line, level: int) -> float:
+        """The factor of a level that most statements about it support."""
+        own, count = [s for s in self.statements if s.level == level], self.counts[level]
+        return max(self.factors[level], key=lambda f: sum(s.says(line.scaled(f), count) for s in own))
 
+    def _scaled(self, line: Line, statement: Statement) -> list[Line]:
+        """The lines that a statement's level may have, where the finest level has that one."""
+        return [line.scaled(factor) for factor in self.factors[statement.level]]
 
-def _turned(
-    line: Line, statements: Sequence[Statement], counts: Sequence[int], factors: Sequence[Sequence[float]]
-) -> bool:
-    return any(
-        not s.is_box and line.scaled(factor).is_turned(own, counts[s.level])
-        for s in statements
-        for factor in factors[s.level]
-        for own in s.lines
-    )
+    def _exact(self, line: Line, read: Line | None) -> Line:
+        """The line as it was read, if that is the same: coordinates may be rounded, transforms are not."""
+        return read if read is not None and read.is_at(line, self.counts[0]) else line
 
+    def _is_turned(self, line: Line, statements: Sequence[Statement]) -> bool:
+        """Whether one of the statements has the cells of a line in the other order."""
+        return any(
+            own.is_turned(found, self.counts[s.level])
+            for s in statements
+            for own in ([] if s.is_box else self._scaled(line, s))
+            for found in s.lines
+        )
 
-def _half_off(
-    line: Line, statement: Statement, counts: Sequence[int], factors: Sequence[Sequence[float]]
-) -> bool:
-    count = counts[statement.level]
-    for factor in factors[statement.level]:
-        own = line.scaled(factor)
-        for shift in (-0.5, 0.5):
-            if any(
-                Line(own.first + shift * own.step, own.step).is_at(found, count) for found in statement.lines
-            ):
-                return True
-    return False
+    def _is_half_off(self, line: Line, statement: Statement) -> bool:
+        """Whether a statement is half a cell off a line."""
+        lines = self._scaled(line, statement)
+        shifted = [own._replace(first=own.first + n * own.step) for own in lines for n in (-0.5, 0.5)]
+        return any(own.is_at(s, self.counts[statement.level]) for own in shifted for s in statement.lines)
 
-
-def _disagreement(statements: Sequence[Statement], supports: Any, best: Line) -> str:
-    """The statements for and against a line, in words."""
-    sides: dict[bool, dict[str, None]] = {True: {}, False: {}}
-    for statement in statements:
-        sides[supports(best, statement)][f"{statement.source} of level {statement.level}"] = None
-    words = [", ".join(list(side)[:3]) + (", ..." if len(side) > 3 else "") for side in sides.values()]
-    return f"{words[0]} against {words[1]}: what is right cannot be told"
+    def _disagreement(self, statements: Sequence[Statement], best: Line) -> str:
+        """The statements for and against a line, in words."""
+        sides: dict[bool, dict[str, None]] = {True: {}, False: {}}
+        for s in statements:
+            sides[self.supports(best, s)][f"{s.source} of level {s.level}"] = None
+        words = [", ".join(list(side)[:3]) + (", ..." if len(side) > 3 else "") for side in sides.values()]
+        return f"{words[0]} against {words[1]}: what is right cannot be told"
 
 
 def _factors(base: LevelPlace, level: LevelPlace, axis: int, entry: LevelEntry | None) -> tuple[float, ...]:
@@ -368,7 +364,7 @@ def _settle_pyramid(meaning: Meaning, pyramid: Pyramid) -> dict[str, Settled]:
         return {}
     said = {entry.path: entry for entry in meaning.said(pyramid.group).levels or ()}
     lines: list[Line] = []
-    chosen_factors: list[list[float]] = []
+    chosen: list[list[float]] = []
     rewritten: set[int] = set()
     for axis in (0, 1):
         counts = [grid.shape[axis] for grid in grids]
@@ -376,34 +372,23 @@ def _settle_pyramid(meaning: Meaning, pyramid: Pyramid) -> dict[str, Settled]:
         statements = [s for n, grid in enumerate(grids) for s in _own_statements(grid, n, axis)]
         statements += _pyramid_statements(meaning, pyramid, levels, grids, said, axis)
         read = None if levels[0].affine is None else _line_of(levels[0].affine, axis)
-        line, trouble = _settle_axis(statements, counts, factors, read)
+        stated = Axis(statements, counts, factors)
+        line, trouble = stated.settle(read)
         if line is None:
             trouble = trouble or "nothing says where the levels lie"
             if not statements:
                 return {}
             return {level.path: Settled(None, trouble) for level in levels}
         lines.append(line)
-        chosen_factors.append(
-            [_factor_of(line, n, statements, counts[n], factors[n]) for n in range(len(levels))]
-        )
-        for s in statements:
-            if not s.is_box and not any(s.says(line.scaled(f), counts[s.level]) for f in factors[s.level]):
-                rewritten.add(s.level)
+        chosen.append([stated.factor(line, number) for number in range(len(levels))])
+        rewritten |= {s.level for s in statements if not s.is_box and not stated.supports(line, s)}
     result: dict[str, Settled] = {}
     for n, level in enumerate(levels):
-        y, x = (lines[axis].scaled(chosen_factors[axis][n]) for axis in (0, 1))
-        trouble = _pixels_against(pyramid, n, levels, rewritten, chosen_factors) if rewritten else None
+        y, x = (lines[axis].scaled(chosen[axis][n]) for axis in (0, 1))
+        trouble = _pixels_against(pyramid, n, levels, rewritten, chosen) if rewritten else None
         affine = Affine(x.step, 0.0, x.first, 0.0, y.step, y.first)
         result[level.path] = Settled(affine) if trouble is None else Settled(None, trouble)
     return result
-
-
-def _factor_of(
-    line: Line, level: int, statements: Sequence[Statement], count: int, factors: Sequence[float]
-) -> float:
-    """The factor of a level that most statements about it support."""
-    own = [s for s in statements if s.level == level]
-    return max(factors, key=lambda factor: sum(s.says(line.scaled(factor), count) for s in own))
 
 
 def _pyramid_statements(
