@@ -257,6 +257,7 @@ def test_degrees_under_a_crs_of_degrees_may_be_written_as_radians() -> None:
 
 def test_units_are_as_udunits_has_them() -> None:
     known = {"m": 1, "km": 1e3, "Mm": None, "mm": 1e-3, "micrometer": 1e-6, "nautical mile": 1852, "s": None}
+    known |= {"ft": 0.3048, "gigametre": 1e9, "ms": None, "mS": None}
     assert {units: length_of(units) for units in known} == known
     assert angle_of("arcminutes") == pytest.approx(np.pi / 180 / 60)
     assert angle_of("degrees_north") == angle_of("degree_E") == angle_of("°") == np.pi / 180

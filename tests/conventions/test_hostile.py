@@ -7,7 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zstore.conventions.content.time import Time
+from zstore.conventions.lists import Ome
 from zstore.conventions.meaning import Meaning
+from zstore.conventions.model import GeoModel
 from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.builtin import CONVENTIONS
@@ -38,7 +40,8 @@ MEMBERS = words(
     derived_from transform scale translation factors cell_size spatial:shape spatial:transform crs
     supportedCRS orderedAxes cellSize pointOfOrigin tileWidth tileHeight matrixWidth matrixHeight
     scaleDenominator axes name coordinateTransformations type multiscales url wkt projjson uri
-    pixels_per_tile cornerOfOrigin 0 1 version href assets links rel eo:center_wavelength common_name"""
+    pixels_per_tile cornerOfOrigin 0 1 version href assets links rel eo:center_wavelength common_name
+    coordinateSystems input output sequence transformations"""
 )
 VALUES = st.recursive(
     LEAVES,
@@ -83,6 +86,15 @@ def test_any_attributes(root, level, array, other, dtype) -> None:
             pass
 
 
+def read_and_check(group: FakeGroup) -> None:
+    try:
+        geo, _ = read_geo(group)
+    except MetadataError:
+        return
+    for offer in CONVENTIONS:
+        registry.resolve(offer.name)().check(group, geo)
+
+
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES, st.sampled_from(["layout", "tile_matrix_set", "datasets", "tileMatrices", "transform"]))
 def test_any_multiscales(value, member) -> None:
@@ -104,13 +116,39 @@ def test_any_multiscales(value, member) -> None:
             }
         },
         [{"axes": value, "datasets": [entry]}],
+        [{"coordinateSystems": value, "datasets": [entry | {"name": value}]}],
         {"tile_matrix_set": "WebMercatorQuad", "tile_matrix_set_limits": value},
     ):
         children = {"0": dataset(path="0"), "²": dataset(path="²"), "99999999999": dataset(path="9")}
-        group = FakeGroup(attrs={"multiscales": multiscales}, children=children)
-        try:
-            geo, _ = read_geo(group)
-        except MetadataError:
-            continue
-        for offer in CONVENTIONS:
-            registry.resolve(offer.name)().check(group, geo)
+        ome = {"version": "0.6", "multiscales": multiscales}
+        group = FakeGroup(attrs={"multiscales": multiscales, "ome": ome}, children=children)
+        read_and_check(group)
+
+
+SCALE = {"type": "scale", "scale": [1, 1]}
+NAMED = [{"path": "0", "coordinateTransformations": [SCALE | {"output": {"name": "a"}}]}]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"datasets": 5},
+        {"coordinateSystems": [{"name": {}}], "datasets": NAMED},
+        {"coordinateSystems": [{"name": "a", "axes": [{"name": []}, {"name": []}]}], "datasets": []},
+        {"datasets": [{"path": "0", "coordinateTransformations": [SCALE | {"output": {"name": []}}]}]},
+    ],
+)
+def test_names_that_are_no_names_in_coordinate_systems(item) -> None:
+    ome = {"version": "0.6", "multiscales": [item]}
+    group = FakeGroup(attrs={"ome": ome}, children={"0": dataset(path="0")})
+    read_and_check(group)
+    assert Ome().check(group, GeoModel(None, None, (1, 1)))
+
+
+def test_a_long_chain_of_derived_levels() -> None:
+    """Each level of a layout derived from the one before it, more of them than Python calls nest."""
+    layout = [{"asset": "0", "transform": {"scale": [1.0, 1.0], "translation": [0.0, 0.0]}}]
+    layout += [layout[0] | {"asset": str(n), "derived_from": str(n - 1)} for n in range(1, 3000)]
+    group = FakeGroup(attrs={"multiscales": {"layout": layout}}, children={"0": dataset(path="0")})
+    geo, _ = read_geo(group)
+    assert geo.levels is not None

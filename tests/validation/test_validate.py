@@ -237,6 +237,10 @@ def test_the_table_of_names_is_whole() -> None:
         ("degrees_east", "rad"),
         ("days since 2000-01-01", "s"),
         ("mm/day", "m s-1"),
+        ("ft", "yards"),
+        ("ms", "seconds"),
+        ("fT", "tesla"),
+        ("grad", "microradian"),
     ],
 )
 def test_units_of_one_kind(one, other) -> None:

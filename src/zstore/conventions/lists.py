@@ -236,10 +236,10 @@ def _check_systems(image: Mapping[str, Any], path: str) -> Iterator[Finding]:
         kinds, called = ([axis.get(word) for axis in axes] for word in ("type", "name"))
         if not 2 <= len(kinds) <= MOST_AXES or kinds.count("space") not in (2, 3):
             yield wrong(f"axes have the types {kinds}; expected two to five, two or three of them space")
-        if len(set(called)) != len(called) or not all(isinstance(name, str) and name for name in called):
+        if not all(isinstance(name, str) and name for name in called) or len(set(called)) != len(called):
             yield wrong(f"axes are named {called}; expected a name of its own for each")
-    outputs = set()
-    for dataset in image.get("datasets") or ():
+    outputs, datasets = list[Any](), image.get("datasets")
+    for dataset in datasets if isinstance(datasets, list) else ():
         stated = dataset.get("coordinateTransformations") if isinstance(dataset, Mapping) else None
         first = stated[0] if isinstance(stated, list) and len(stated) == 1 else None
         if not isinstance(first, Mapping) or not _is_allowed(first):
@@ -253,8 +253,9 @@ def _check_systems(image: Mapping[str, Any], path: str) -> Iterator[Finding]:
             yield wrong(
                 f"input of {dataset.get('path')!r} is {source!r}", {"path": dataset.get("path")}, source
             )
-        outputs.add(_output(dataset))
-    if len(outputs) > 1 or (outputs and known and not outputs <= set(names)):
+        if _output(dataset) not in outputs:
+            outputs.append(_output(dataset))
+    if len(outputs) > 1 or (known and any(output not in names for output in outputs)):
         yield wrong(f"datasets lead to {sorted(map(str, outputs))}", names, sorted(map(str, outputs)))
 
 

@@ -30,7 +30,7 @@ RADIANS = {
 SYMBOLS = {"k": 1e3, "h": 1e2, "d": 1e-1, "c": 1e-2, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 PREFIXES = {
     "mega": 1e6, "kilo": 1e3, "hecto": 1e2, "deca": 1e1, "deci": 1e-1, "centi": 1e-2, "milli": 1e-3,
-    "micro": 1e-6, "nano": 1e-9,
+    "micro": 1e-6, "nano": 1e-9, "pico": 1e-12, "giga": 1e9,
 }  # fmt: skip
 # What may bear a symbol as its prefix: nobody writes "kfoot".
 SHORT = ("m", "rad")
@@ -58,7 +58,8 @@ def _measure(units: str, known: dict[str, float]) -> float | None:
 
 def _word(word: str, known: dict[str, float]) -> float | None:
     name = word.lower().replace("degrees", "degree")
-    for candidate in (name, name.removesuffix("s")):
+    # "ms" are milliseconds, and no metres.
+    for candidate in (name, name.removesuffix("s") if len(name) > 2 else name):
         if candidate in known:
             return known[candidate]
         for prefix, times in PREFIXES.items():

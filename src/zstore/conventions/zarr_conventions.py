@@ -271,25 +271,27 @@ def _scales(items: list[Mapping[str, Any]]) -> dict[str, tuple[float, float] | N
     by_asset = {asset: item for item in reversed(items) if (asset := asset_path(item)) is not None}
     first = next((item for item in items if "derived_from" not in item), items[0] if items else None)
     found: dict[str, tuple[float, float] | None] = {}
-
-    def scale_of(asset: str, above: frozenset[str]) -> tuple[float, float] | None:
-        item = by_asset.get(asset)
-        if item is None or asset in above:
-            return None
-        if item is first:
-            return (1, 1)
-        transform = item.get("transform")
-        stated = transform.get("scale") if isinstance(transform, Mapping) else item.get("factors")
-        # The last two dimensions are the spatial ones where an array has more.
-        own = parse_numbers(stated[-2:], 2) if isinstance(stated, list) and len(stated) >= 2 else None
-        source = scale_of(str(item.get("derived_from", "")).strip("/"), above | {asset})
-        if own is None or (transform is not None and source is None):
-            return None
-        return (own[0] * source[0], own[1] * source[1]) if source is not None else (own[0], own[1])
-
     for asset in by_asset:
-        found[asset] = scale_of(asset, frozenset())
+        chain: dict[str, None] = {}
+        while asset in by_asset and asset not in found and asset not in chain:
+            chain[asset] = None
+            asset = str(by_asset[asset].get("derived_from", "")).strip("/")
+        source = found.get(asset)
+        for asset in reversed(chain):
+            item = by_asset[asset]
+            source = found[asset] = (1, 1) if item is first else _scale(item, source)
     return found
+
+
+def _scale(item: Mapping[str, Any], source: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The (y, x) scale of a level, whose source has that one; None where nothing tells it."""
+    transform = item.get("transform")
+    stated = transform.get("scale") if isinstance(transform, Mapping) else item.get("factors")
+    # The last two dimensions are the spatial ones where an array has more.
+    own = parse_numbers(stated[-2:], 2) if isinstance(stated, list) and len(stated) >= 2 else None
+    if own is None or (transform is not None and source is None):
+        return None
+    return (own[0] * source[0], own[1] * source[1]) if source is not None else (own[0], own[1])
 
 
 def render_crs(crs: Crs) -> dict[str, str]:

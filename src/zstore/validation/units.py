@@ -1,11 +1,14 @@
 """The physical dimension of units, written as UDUNITS writes them, so that two units can be compared.
 
-Multiples and prefixes do not count: km and m have the same dimension, m and s have not.
+Multiples and prefixes do not count: km and m have the same dimension, m and s have not. Lengths and angles
+are those of `zstore.conventions.units`.
 """
 
 from __future__ import annotations
 
 import re
+
+from zstore.conventions.units import METRES, angle_of, length_of
 
 # Exponents of m, kg, s, K, mol, A, cd. Angles and counts are numbers, as in UDUNITS.
 BASE = {
@@ -23,24 +26,18 @@ BASE = {
 Dimension = tuple[int, ...]
 NUMBER: Dimension = (0,) * 7
 WORDS = {
-    "metre": "m", "meter": "m", "gram": "g", "second": "s", "sec": "s", "kelvin": "K", "degree_kelvin": "K",
-    "mole": "mol", "ampere": "A", "newton": "N", "pascal": "Pa", "joule": "J", "watt": "W", "hertz": "Hz",
-    "volt": "V", "coulomb": "C", "siemens": "S", "tesla": "T", "litre": "L", "liter": "L", "tonne": "t",
-    "minute": "s", "min": "s", "hour": "s", "hr": "s", "day": "s", "week": "s", "month": "s", "year": "s",
-    "yr": "s", "common_year": "s", "celsius": "K", "degree_celsius": "K", "degree_c": "K",
-    "degrees_celsius": "K", "degc": "K", "deg_c": "K",
-    "foot": "m", "feet": "m", "mile": "m", "international_foot": "m", "us_survey_foot": "m", "knot": "m/s",
-    "inch": "m", "hectare": "m2", "ha": "m2", "dobson": "m-2 mol", "du": "m-2 mol", "kt": "m/s",
+    "gram": "g", "second": "s", "sec": "s", "kelvin": "K", "degree_kelvin": "K", "mole": "mol", "ampere": "A",
+    "newton": "N", "pascal": "Pa", "joule": "J", "watt": "W", "hertz": "Hz", "volt": "V", "coulomb": "C",
+    "siemens": "S", "tesla": "T", "litre": "L", "liter": "L", "tonne": "t", "minute": "s", "min": "s",
+    "hour": "s", "hr": "s", "day": "s", "week": "s", "month": "s", "year": "s", "yr": "s", "common_year": "s",
+    "celsius": "K", "degree_celsius": "K", "degree_c": "K", "degrees_celsius": "K", "degc": "K", "deg_c": "K",
+    "knot": "m/s", "kt": "m/s", "inch": "m", "hectare": "m2", "ha": "m2", "dobson": "m-2 mol",
+    "du": "m-2 mol",
 }  # fmt: skip
-NUMBERS = frozenset(
-    {
-        "1", "%", "percent", "ppm", "ppmv", "ppb", "ppbv", "ppt", "pptv", "rad", "radian", "sr", "steradian",
-        "degree", "deg", "degrees_east", "degree_east", "degrees_north", "degree_north", "degree_true",
-        "degrees_true", "degree_e", "degree_n", "degrees_e", "degrees_n", "degreee", "degreen", "psu",
-        "pss-78", "level", "layer", "count", "dbz", "db", "bel", "decibel", "sigma_level", "dn", "bit",
-        "byte", "arcdegree", "arcminute", "arcsecond", "cycle",
-    }
-)  # fmt: skip
+NUMBERS = frozenset((
+    "1", "%", "percent", "ppm", "ppmv", "ppb", "ppbv", "ppt", "pptv", "sr", "steradian", "psu", "pss-78",
+    "level", "layer", "count", "dbz", "db", "bel", "decibel", "sigma_level", "dn", "bit", "byte", "cycle",
+))  # fmt: skip
 PREFIXES = (
     "da", "Y", "Z", "E", "P", "T", "G", "M", "k", "h", "d", "c", "m", "u", "µ", "n", "p", "f", "a",
     "kilo", "hecto", "centi", "milli", "micro", "nano", "mega", "giga", "pico", "deci",
@@ -78,6 +75,8 @@ def _term(word: str) -> Dimension | None:
 
 
 def _name(name: str) -> Dimension | None:
+    if name in METRES:
+        return BASE["m"]  # "ft" is no femtotonne
     for candidate in (name, name[:-1] if name.endswith("s") and len(name) > 2 else name):
         if candidate.lower() in NUMBERS:
             return NUMBER
@@ -91,4 +90,6 @@ def _name(name: str) -> Dimension | None:
                 return BASE[rest]
             if rest != candidate and rest.lower() in WORDS and len(rest) > 2:
                 return dimension_of(WORDS[rest.lower()])
-    return None
+    if length_of(name) is not None:
+        return BASE["m"]
+    return None if angle_of(name) is None else NUMBER
