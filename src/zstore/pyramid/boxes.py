@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ BLOCK_SIZE = 16 << 20
 Items = np.ndarray[Any, np.dtype[Any]]
 Shape: TypeAlias = tuple[int, ...]
 Box: TypeAlias = tuple[slice, ...]
+T = TypeVar("T")
 
 
 def whole(shape: Shape) -> Box:
@@ -29,6 +30,14 @@ def lengths(box: Box) -> Shape:
 def volume(box: Box) -> int:
     """The number of cells in a box."""
     return prod(lengths(box))
+
+
+def with_sides(sides: Iterable[T], axes: Sequence[int], others: Iterable[T]) -> tuple[T, ...]:
+    """The sides of a box or a shape, with `others` along `axes`."""
+    made = list(sides)
+    for axis, other in zip(axes, others, strict=True):
+        made[axis] = other
+    return tuple(made)
 
 
 def inside(box: Box, outer: Box) -> Box:

@@ -23,6 +23,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
+from zstore.pyramid.boxes import with_sides
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
@@ -79,10 +80,8 @@ class Dataset:
             result (y, x), whichever of them comes first in the array.
         """
         array, axes = self.arrays[name], self.axes(name)
-        region: list[Any] = [item or 0] * array.ndim
-        for axis, side in zip(axes, window, strict=True):
-            region[axis] = slice(side.start, side.stop, step)
-        found: np.ndarray[Any, Any] = array[tuple(region)]
+        sides: list[Any] = [slice(side.start, side.stop, step) for side in window]
+        found: np.ndarray[Any, Any] = array[with_sides([item or 0] * array.ndim, axes, sides)]
         return found if axes[0] < axes[1] else found.T
 
     def dimensions(self, name: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
+from zstore.pyramid.boxes import with_sides
 from zstore.pyramid.budget import direct_depth
 from zstore.pyramid.dataset import Dataset, place_of
 from zstore.pyramid.masks import Mask, find_mask, is_alpha, make_mask
@@ -105,9 +106,8 @@ def make_layer(
         not is_alpha(variable) and find_mask(dataset) == name
     )
     chosen = _method(name, variable, options.method, "max" if is_mask else "mode")
-    axes, steps = dataset.axes(name), [1] * array.ndim
-    for axis, factor in zip(axes, factors, strict=True):
-        steps[axis] = factor
+    axes = dataset.axes(name)
+    steps = with_sides([1] * array.ndim, axes, factors)
     given = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
     is_auto = isinstance(given, str) and given == "auto"
     hole = variable.nodata if is_auto else None if given is None else fit_nodata(given, variable.dtype)
@@ -124,10 +124,10 @@ def make_layer(
     _check_packing(name, variable, chosen, dataset.place)
     is_chained, depth = _is_chained(chosen, options.derive, grid), 64
     if not is_chained and options.derive == "auto":
-        depth = direct_depth(array, tuple(steps))
+        depth = direct_depth(array, steps)
     mask, mask_name = _mask(dataset, name, options.mask, hole)
     said = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
-    recipe = Recipe(array, tuple(steps), chosen, hole, grid, is_chained, depth, mask)
+    recipe = Recipe(array, steps, chosen, hole, grid, is_chained, depth, mask)
     return Layer(name, axes, said, recipe, mask_name, is_mask or is_alpha(variable))
 
 

@@ -21,7 +21,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_array
-from zstore.pyramid.boxes import Box
+from zstore.pyramid.boxes import Box, with_sides
 from zstore.pyramid.budget import Budget, plan_passes
 from zstore.pyramid.dataset import Dataset, free_extras, join_attributes, place_of
 from zstore.pyramid.grids import LevelGrid, Wanted
@@ -217,10 +217,7 @@ class PyramidPlan:
                 )
 
     def _shape(self, level: Level, layer: Layer) -> tuple[int, ...]:
-        shape = list(layer.recipe.source.shape)
-        for axis, length in zip(layer.axes, level.shape, strict=True):
-            shape[axis] = length
-        return tuple(shape)
+        return with_sides(layer.recipe.source.shape, layer.axes, level.shape)
 
     def _array_options(self, level: Level, layer: Layer) -> dict[str, Any]:
         """The arguments of `create_array` for one array of a level."""
@@ -243,16 +240,11 @@ class PyramidPlan:
     def _storage_options(self, layer: Layer) -> dict[str, Any]:
         """Chunks, shards and codecs of the levels of one array."""
         source, axes, encoding = layer.recipe.source, layer.axes, self.encoding
-        chunks = list(source.chunks)
-        for axis, length in zip(axes, self.grid.tile, strict=True):
-            chunks[axis] = length
-        shards: list[int] | None = None
+        chunks, shards = with_sides(source.chunks, axes, self.grid.tile), None
         if isinstance(encoding.shards, tuple):
-            shards = list(chunks)
-            for axis, length in zip(axes, encoding.shards, strict=True):
-                shards[axis] = length
-        elif encoding.shards == "auto" and encoding.zarr_format == 3 and tuple(chunks) == source.chunks:
-            shards = None if source.shards is None else list(source.shards)
+            shards = with_sides(chunks, axes, encoding.shards)
+        elif encoding.shards == "auto" and encoding.zarr_format == 3 and chunks == source.chunks:
+            shards = source.shards
         codecs = _describe_codecs(source.model, encoding.zarr_format)
         if encoding.compressors != "auto":
             codecs = {"compressors": encoding.compressors}

@@ -15,7 +15,7 @@ from zstore.errors import MetadataError
 from zstore.jobs.runner import units_at_once
 from zstore.jobs.target import is_stored
 from zstore.nodes.array import Array
-from zstore.pyramid.boxes import Box, Items, Shape, lengths, volume
+from zstore.pyramid.boxes import Box, Items, Shape, lengths, volume, with_sides
 from zstore.pyramid.budget import Budget
 from zstore.pyramid.coverage import Tiles, common_tiles, cover
 from zstore.pyramid.masks import Mask
@@ -86,11 +86,8 @@ class Reprojection:
             range(side.start // length * length, side.stop, length)
             for side, length in zip(self.within, self.unit, strict=True)
         ]
-        found: list[Shape] = []
-        for y, x in (np.unique(self.tiles * tile // steps, axis=0) * steps).tolist():
-            ranges[self.axes[0]], ranges[self.axes[1]] = [y], [x]
-            found += product(*ranges)
-        return found
+        places = (np.unique(self.tiles * tile // steps, axis=0) * steps).tolist()
+        return [unit for y, x in places for unit in product(*with_sides(ranges, self.axes, ([y], [x])))]
 
     def cell_count(self, unit: Shape) -> int:
         """The number of cells of the level that a unit makes."""
@@ -155,9 +152,7 @@ class Reprojection:
         window = self._window(columns, rows)
         if window is None:
             return False
-        sides = list(box)
-        sides[self.axes[0]], sides[self.axes[1]] = window
-        read, more = tuple(sides), 1 if self.sampling == "average" else 0
+        read, more = with_sides(box, self.axes, window), 1 if self.sampling == "average" else 0
         height, width = cells.shape[-2:]
         if volume(read) > self.window and max(height, width) > 1:
             axis, is_seen = -2 if height >= width else -1, False

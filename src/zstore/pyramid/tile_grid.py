@@ -15,7 +15,7 @@ from zstore.conventions.profiles import load_profile
 from zstore.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.nodes.array import Array
-from zstore.pyramid.boxes import Box, Shape, whole
+from zstore.pyramid.boxes import Box, Shape, whole, with_sides
 from zstore.pyramid.budget import direct_depth, plan_passes
 from zstore.pyramid.coverage import (
     Tiles,
@@ -198,10 +198,8 @@ class TileGrid(LevelGrid):
     def _box(self, within: Box, axes: tuple[int, int], tiles: tuple[int, int, int, int]) -> Box:
         """The box of an array on the finest matrix that a rectangle of tiles covers."""
         (height, width), (top, bottom, left, right) = self.tile, tiles
-        box = list(within)
-        box[axes[0]] = slice(top * height, (bottom + 1) * height)
-        box[axes[1]] = slice(left * width, (right + 1) * width)
-        return tuple(box)
+        sides = slice(top * height, (bottom + 1) * height), slice(left * width, (right + 1) * width)
+        return with_sides(within, axes, sides)
 
     def _blanks(self, arrays: Sequence[Array], work: Pass, axes: tuple[int, int]) -> Callable[[Shape], bool]:
         """A function that tells whether a unit reads only tiles that nothing is stored of."""
