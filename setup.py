@@ -57,6 +57,7 @@ KERNELS = {
     "codecs.native": CODEC_LIBRARIES,
     "codecs.vlen": NUMPY_STRINGS,
     "engine.files": {},
+    "engine.references": {},
     "engine.select": {},
     "engine.transfer": {"extra_link_args": ["-pthread"]},
     "reduce.fold": TEMPLATES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import entry_points
@@ -124,6 +125,83 @@ def test_what_is_far_is_scanned_by_its_header(tmp_path: Path, server: Any, name:
     path = next(path for path, chunks in manifest.chunks.items() if (chunks.source >= 0).any())
     with pytest.raises(StoreError, match="has changed"):
         zstore.open_array(fresh, path)[...]
+
+
+def write_netcdf4(path: Path) -> None:
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 300)
+        file.createVariable("a", "f4", ("x",), zlib=True, chunksizes=(50,))[:] = NOISE[0, :300]
+
+
+# All that is scanned, by its name.
+SCANNED = {
+    "a.h5": write_hdf5,
+    "a.nc4": write_netcdf4,
+    "a.nc": write_classic,
+    "a.tif": write_cog,
+    "a.zarr": write_zarr,
+}
+PLACES = ("local", "http", "s3")
+CHANGES = ("same size", "shorter", "longer", "replaced", "gone")
+
+
+@pytest.mark.parametrize("form", ["json", "parq"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("name", "where"),
+    # A web server has no hierarchies: it does not list.
+    [(name, where) for name in SCANNED for where in PLACES if (name, where) != ("a.zarr", "http")],
+)
+def test_a_changed_source_is_an_error(
+    tmp_path: Path, server: Any, name: str, where: str, change: str, form: str
+) -> None:
+    """Of every scanner, wherever the source is: for who has the manifest open, and for who opens it then."""
+    here = tmp_path / "in"
+    here.mkdir()
+    SCANNED[name](here / name)
+    files = [path for path in (here / name).rglob("*") if path.is_file()] or [here / name]
+    top = {"local": str(here), "http": f"{server.url}/bucket/in", "s3": "s3://bucket/in"}[where]
+    remote = server.options() if where == "s3" else None
+    server.values = {f"/bucket/in/{path.relative_to(here)}": path.read_bytes() for path in files}
+    write_manifest(virtualize(f"{top}/{name}", storage_options=remote), tmp_path / f"made.{form}")
+
+    def open_arrays() -> list[Any]:
+        store = VirtualStore(open_manifest(tmp_path / f"made.{form}"), allow=[top], remote_options=remote)
+        there = [path for path, chunks in store.manifest.chunks.items() if (chunks.source >= 0).any()]
+        return [zstore.open_array(store, path) for path in there]
+
+    kept = open_arrays()
+    expected = [array[...] for array in kept]
+    # Of a hierarchy, a chunk; documents are in the manifest.
+    changed = next(path for path in files if len(files) == 1 or "c" in path.parts)
+    key, old, facts = f"/bucket/in/{changed.relative_to(here)}", changed.read_bytes(), changed.stat()
+    new = {"shorter": old[:-1], "longer": old + b"x", "gone": None}.get(
+        change, old[:-1] + bytes([old[-1] ^ 1])
+    )
+    aside = tmp_path / "aside"
+    aside.write_bytes(new or b"")
+    if new is None:
+        changed.unlink()
+        del server.values[key]
+    else:
+        server.values[key], server.tags[key] = new, f'"{change}"'
+        if change == "replaced":
+            aside.replace(changed)
+        else:
+            changed.write_bytes(new)
+        is_seen = change in ("same size", "replaced")
+        os.utime(changed, ns=(facts.st_atime_ns, facts.st_mtime_ns + is_seen))
+    source = f"{top}/{changed.relative_to(here)}"
+    for array in [*kept, *open_arrays()]:
+        with pytest.raises(StoreError) as caught:
+            array[...]
+        assert source in str(caught.value)
+    changed.write_bytes(old)
+    os.utime(changed, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    server.values[key] = old
+    server.tags.pop(key, None)
+    for array, items in zip(open_arrays(), expected, strict=True):
+        np.testing.assert_array_equal(array[...], items)
 
 
 def test_a_hierarchy_in_a_bucket(tmp_path: Path, server: Any) -> None:

@@ -18,7 +18,6 @@ if not entry_points(group="zstore", name="virtual"):
     pytest.skip("zstore-virtual is not installed, so it has no entry point", allow_module_level=True)
 
 from zstore_virtual import parquet
-from zstore_virtual.collect import Collector
 from zstore_virtual.forms import open_manifest, write_manifest
 from zstore_virtual.manifest import INLINE, WHOLE, Chunks, Manifest
 from zstore_virtual.parquet import write_parquet
@@ -279,6 +278,40 @@ def test_references_in_parquet_are_loaded_when_chunks_are_read(
     assert loaded
 
 
+def test_large_parquet_is_loaded_by_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that what is read lies in, few of them held; the values are those of all at once."""
+    items = np.arange(60, dtype="<i4")
+    (tmp_path / "a.bin").write_bytes(items.tobytes())
+    refs: dict[str, Any] = {str(n): ["a.bin", 4 * n, 4] for n in range(60) if n not in (7, *range(20, 30))}
+    refs |= {
+        "59": "base64:" + base64.b64encode(items[59:].tobytes()).decode(),
+        ".zarray": v2_array([60], [1]),
+    }
+    write_parquet(
+        open_manifest(write_refs(tmp_path / "r.json", refs)), LocalStore(tmp_path / "r.parq"), part_size=10
+    )
+    expected = zstore.open(tmp_path / "r.json")[...]
+    assert np.array_equal(zstore.open(tmp_path / "r.parq")[...], expected)
+    monkeypatch.setattr(parquet, "MOST_TABLE", 30)
+    monkeypatch.setattr(parquet, "MOST_HELD", 20)
+    array = zstore.open(tmp_path / "r.parq")
+    loaded: list[str] = []
+    get = LocalStore.get
+
+    def count(store: LocalStore, key: str, *more: Any) -> Any:
+        loaded.extend([key] if key.endswith(".parq") else [])
+        return get(store, key, *more)
+
+    monkeypatch.setattr(LocalStore, "get", count)
+    assert array[41] == 41 and loaded == ["refs.4.parq"]
+    assert np.array_equal(array[40:50], expected[40:50]) and loaded == ["refs.4.parq"]
+    assert np.array_equal(array[...], expected)
+    held = array.store.manifest.chunks._held
+    assert sum(len(chunks.source) for chunks in held.values()) <= 20
+    assert np.array_equal(array.vindex[[59, 7, 0, 25]], expected[[59, 7, 0, 25]])
+    assert np.array_equal(pickle.loads(pickle.dumps(array))[...], expected)
+
+
 @pytest.mark.parametrize("name", ["r.json", "r.parq"])
 def test_fsspec_reads_what_is_written(archive: Any, tmp_path: Path, name: str) -> None:
     file, _, refs = archive
@@ -317,16 +350,52 @@ def test_many_references_are_few_objects(tmp_path: Path) -> None:
     assert nbytes == 20 * count
 
 
-def test_names_that_are_no_chunks_stay_what_they_are() -> None:
-    collector = Collector({"a"})
-    names = ["0.0", "0.1", "00.1", "0.5", "0", "+1.0", "1.0", "c/0", "0/1", "²"]
-    collector.manifest.documents["a/.zarray"] = v2_array([2, 2], [1, 1]).encode()
-    offsets = np.arange(len(names), dtype=np.int64)
-    collector.refer_all([f"a/{name}" for name in names], [0] * len(names), offsets, offsets + 1)
-    manifest = collector.finish()
-    assert [*manifest.chunks["a"].names()] == ["0.0", "0.1", "1.0"]
-    for offset, name in enumerate(names):
-        assert manifest.find(f"a/{name}") == (0, offset, offset + 1)
+@pytest.mark.parametrize("writes", [json.dumps, lambda said: json.dumps(said).replace("/", r"\/")])
+def test_names_that_are_no_chunks_stay_what_they_are(tmp_path: Path, writes: Any) -> None:
+    """Between chunks of two arrays, of one of which the numbers are nested, with "/" as it is or escaped."""
+    names = ["0.0", "0.1", "00.1", "0.5", "0", "+1.0", "1.0", "c/0", "0/1", "²", "1.1"]
+    refs: dict[str, Any] = {}
+    for n, name in enumerate(names):
+        refs |= {
+            f"a/{name}": ["a/x.nc", n, n + 1],
+            f"b/c/0/{n}": [f"b/{n // 3}.nc", n, 1],
+            f"b/c/1/{n}": ["y"],
+        }
+    refs["a/.zarray"] = v2_array([2, 2], [1, 1])
+    made = MemoryStore()
+    zstore.create_array(made, shape=(2, 11), chunks=(1, 1), dtype="i4")
+    refs["b/zarr.json"] = bytes(made.get("zarr.json") or b"").decode()
+    (tmp_path / "r.json").write_text(writes(refs))
+    manifest = open_manifest(tmp_path / "r.json")
+    assert [*manifest.chunks["a"].names()] == ["0.0", "0.1", "1.0", "1.1"]
+    assert manifest.chunks["b"].numbers is None
+    for key, value in refs.items():
+        if isinstance(value, list):
+            source, offset, size = manifest.find(key)
+            assert [manifest.sources[source].address, offset, size] == (
+                value if value[1:] else [*value, 0, WHOLE]
+            )
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [v2_array([4], [1]), v2_array([2], [1])],
+        [v2_array([2], [1]), v2_array([4], [1])],
+        [v2_array([4], [1]), v2_array([2, 2], [1, 1])],
+        [v2_array([4], [1]), "{"],
+    ],
+)
+def test_the_last_document_says_which_keys_are_chunks(tmp_path: Path, documents: list[str]) -> None:
+    """And all are found, whatever was expected of them before: its key is not written as others are."""
+    first, last = (json.dumps(text) for text in documents)
+    refs = ", ".join(f'"x/{n}": ["a.bin", {n}, 1]' for n in range(4))
+    text = f'{{"x/.zarray": {first}, {refs}, "x/3.0": "inline", "x/.zarr\\u0061y": {last}}}'
+    (tmp_path / "r.json").write_text(text)
+    manifest = open_manifest(tmp_path / "r.json")
+    assert manifest.documents["x/.zarray"] == documents[1].encode()
+    assert [manifest.find(f"x/{n}") for n in range(5)] == [*((0, n, 1) for n in range(4)), None]
+    assert manifest.find("x/3.0") == b"inline"
 
 
 def test_it_is_for_reading_only_and_can_be_pickled(archive: Any, tmp_path: Path) -> None:
@@ -494,7 +563,16 @@ def test_claims_of_parquet_are_bounded(archive: Any, tmp_path: Path) -> None:
     with pytest.raises(MetadataError, match="12 references; expected 5 at most"):
         open_manifest(tmp_path / "r.parq").chunks.get("x")
     document.write_text(json.dumps(said))
-    (tmp_path / "r.parq" / "x" / "refs.0.parq").write_bytes(b"PAR1 nothing")
+    part = tmp_path / "r.parq" / "x" / "refs.0.parq"
+    whole, failed = part.read_bytes(), 0
+    for place in re.finditer(b"path", whole):  # the name of a column, once otherwise
+        part.write_bytes(whole[: place.start()] + b"pith" + whole[place.end() :])
+        try:
+            open_manifest(tmp_path / "r.parq").chunks.get("x")
+        except MetadataError:
+            failed += 1
+    assert failed
+    part.write_bytes(b"PAR1 nothing")
     with pytest.raises(MetadataError, match=r"refs\.0\.parq"):
         open_manifest(tmp_path / "r.parq").chunks.get("x")
 
@@ -580,7 +658,7 @@ def test_references_are_bounded_in_number_and_size(tmp_path: Path, monkeypatch: 
     assert len(open_manifest(path).documents) == 6  # five lie outside of the array
     with monkeypatch.context() as patch:
         patch.setattr("zstore_virtual.collect.MOST_VALUES", 5)
-        with pytest.raises(MetadataError, match="6 values that are no chunks"):
+        with pytest.raises(MetadataError, match="more than 5 values that are no chunks"):
             open_manifest(path)
         del refs[".zarray"]
         with pytest.raises(MetadataError, match="more than 5 values"):

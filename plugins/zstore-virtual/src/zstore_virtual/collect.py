@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -14,83 +12,89 @@ from numpy.typing import NDArray
 from zstore.errors import MetadataError
 from zstore.model.document import parse_json
 from zstore.model.keys import ChunkKeys
-from zstore_virtual.manifest import INLINE, MOST_CHUNKS, MOST_DIMENSIONS, Chunks, Manifest, Reference
+from zstore_virtual.manifest import (
+    INLINE,
+    MOST_CHUNKS,
+    MOST_DIMENSIONS,
+    Chunks,
+    Manifest,
+    Reference,
+    join_blocks,
+    number_of,
+)
 
-__all__ = ["Collector", "grid_of"]
+__all__ = ["Collector", "Form", "Rows", "grid_of", "paths_of"]
 
 # How many values that are no chunks may be told of, each by its own object.
 MOST_VALUES = 4_000_000
-# So many chunks that came one by one are put together.
-SINGLES = 8192
-# What chunks are named with.
-NAME = re.compile(r"[c0-9./]+")
+# Rows of a block: the first of an array, and at most.
+FIRST_ROWS, MOST_ROWS = 64, 1 << 16
 ENDS = ("/.zarray", "/zarr.json")
 Ints = NDArray[np.int64]
+# How many chunks an array has along each dimension, and how they are named.
+Form = tuple[tuple[int, ...], ChunkKeys]
 
 
 class Collector:
     """Takes references to values by key and gives the manifest of all of them.
 
-    paths   of what may be arrays: their chunks are kept in numpy arrays, any other value by its key
+    forms  what the grids of arrays seem to be, by path: chunks of these are kept in numpy arrays, any other
+           value by its key. At the end it is the documents that say which are chunks.
     """
 
-    def __init__(self, paths: set[str]) -> None:
+    def __init__(self, forms: Mapping[str, Form | None]) -> None:
         self.manifest = Manifest()
-        self._paths = paths
-        self._upper = {above for path in paths for above in _above(path)}
-        self._rows: dict[str, _Rows] = {}
+        self._forms = forms
+        self._above = {above for path in self._forms for above in _above(path)}
+        self._rows: dict[str, Rows] = {}
+
+    def rows(self, key: str) -> tuple[Rows | None, str]:
+        """The chunks of the array that a key is below, if it has a grid, and the rest of the key."""
+        parts = key.split("/")
+        for n in range(len(parts) - 1, -1, -1):
+            path = "/".join(parts[:n])
+            if path not in self._forms:
+                continue
+            found, form = self._rows.get(path), self._forms[path]
+            if found is None and form is not None:
+                is_top = path in self._above and form[1].separator == "/"
+                found = self._rows[path] = Rows(*form, is_alone=not is_top)
+            return found, "/".join(parts[n:])
+        return None, key
 
     def put(self, key: str, value: bytes) -> None:
         """A value that is given itself."""
-        path, name = self._split(key)
-        if path is not None and NAME.fullmatch(name):
-            rows = self._of(path)
-            rows.put_one(name, INLINE, len(rows.inline), len(value))
-            rows.inline += value
-        else:
+        rows, name = self.rows(key)
+        number = None if rows is None else rows.number(name)
+        if rows is None or number is None:
             self._keep(key, value)
+        else:
+            rows.put(number, INLINE, len(rows.inline), len(value))
+            rows.inline += value
 
     def refer(self, key: str, source: int, offset: int, size: int) -> None:
         """A value that lies in a source."""
-        path, name = self._split(key)
-        if path is not None and NAME.fullmatch(name):
-            self._of(path).put_one(name, source, offset, size)
-        else:
+        rows, name = self.rows(key)
+        number = None if rows is None else rows.number(name)
+        if rows is None or number is None:
             self._keep(key, Reference(source, offset, size))
-
-    def refer_all(self, keys: Sequence[str], sources: Sequence[int], offsets: Ints, sizes: Ints) -> None:
-        """`refer`, for many; those of one array that follow each other cost least."""
-        text, at, row = "\n".join(keys) + "\n", 0, 0
-        while row < len(keys):
-            path, name = self._split(keys[row])
-            count = 1
-            if path is not None and NAME.fullmatch(name) and path not in self._upper:
-                start = path and f"{path}/"
-                run = re.compile(rf"(?:{re.escape(start)}[c0-9./]+\n)*+").match(text, at)
-                assert run is not None
-                block = text[at : run.end()]
-                count = block.count("\n")
-                if count:
-                    names = block.replace(f"\n{start}", "\n").removeprefix(start) if start else block
-                    rows = slice(row, row + count)
-                    self._of(path).put(names, sources[rows], offsets[rows], sizes[rows])
-                    at, row = run.end(), row + count
-                    continue
-                count = 1
-            self.refer(keys[row], sources[row], int(offsets[row]), int(sizes[row]))
-            at += len(keys[row]) + 1
-            row += count
+        else:
+            rows.put(number, source, offset, size)
 
     def finish(self, number_of: Ints | None = None) -> Manifest:
         """The manifest; `number_of` gives the number in it of each source as they were numbered here."""
         manifest = self.manifest
+        for path in [*self._rows]:
+            rows = self._rows.pop(path)
+            if grid_of(manifest.documents, path) != rows.form:
+                for name, value in rows.values():
+                    self._keep(f"{path}/{name}" if path else name, value)
+            elif rows:
+                manifest.chunks[path] = rows.chunks(number_of)
         if number_of is not None:
-            for key, value in manifest.documents.items():
-                if isinstance(value, Reference):
-                    manifest.documents[key] = value._replace(source=int(number_of[value.source]))
-        for path, rows in self._rows.items():
-            rows.finish(path, manifest, number_of)
-        self._rows.clear()
+            for key, kept in manifest.documents.items():
+                if isinstance(kept, Reference):
+                    manifest.documents[key] = kept._replace(source=int(number_of[kept.source]))
         return manifest
 
     def _keep(self, key: str, value: bytes | Reference) -> None:
@@ -98,92 +102,74 @@ class Collector:
         if len(self.manifest.documents) > MOST_VALUES:
             raise MetadataError(f"more than {MOST_VALUES} values that are no chunks of an array")
 
-    def _of(self, path: str) -> _Rows:
-        found = self._rows.get(path)
-        if found is None:
-            found = self._rows[path] = _Rows()
-        return found
 
-    def _split(self, key: str) -> tuple[str | None, str]:
-        """The longest path of an array that a key is below, and the rest of it."""
-        parts = key.split("/")
-        for n in range(len(parts) - 1, -1, -1):
-            path = "/".join(parts[:n])
-            if path in self._paths:
-                return path, "/".join(parts[n:])
-        return None, key
+class Rows:
+    """The chunks of one array so far, in blocks of columns: place in the grid, source, offset, size.
 
+    is_alone  whether no key that looks like one of its chunks may be another array's
+    """
 
-class _Rows:
-    """The chunks of one array so far."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
+    def __init__(self, grid: tuple[int, ...], keys: ChunkKeys, *, is_alone: bool) -> None:
+        self.form = grid, keys
+        self.is_alone = is_alone and bool(grid)
         self.inline = bytearray()
-        self._rows: list[tuple[Any, Any, Any]] = []
-        # Those that came one by one: name, source, offset, size.
-        self._single_names: list[str] = []
-        self._singles = array("q")
+        self._blocks: list[list[NDArray[Any]]] = []
+        self._count = 0
 
-    def put(self, names: str, source: Any, offset: Any, size: Any) -> None:
-        self._settle()
-        self.names.append(names)
-        self._rows.append(
-            (np.asarray(source, np.int32), np.asarray(offset, np.int64), np.asarray(size, np.int64))
-        )
+    def __len__(self) -> int:
+        return sum(len(block[0]) for block in self._blocks[:-1]) + self._count
 
-    def put_one(self, name: str, source: int, offset: int, size: int) -> None:
-        self._single_names.append(f"{name}\n")
-        self._singles.extend((source, offset, size))
-        if len(self._single_names) == SINGLES:
-            self._settle()
+    def number(self, name: str) -> int | None:
+        """The place in the grid of the chunk of this name, which has no path; None: it is no chunk."""
+        return number_of(name, *self.form)
 
-    def _settle(self) -> None:
-        if self._single_names:
-            self.names.append("".join(self._single_names))
-            singles = np.frombuffer(self._singles, np.int64).reshape(-1, 3)
-            self._rows.append((singles[:, 0].astype(np.int32), singles[:, 1].copy(), singles[:, 2].copy()))
-            self._single_names, self._singles = [], array("q")
+    def room(self) -> tuple[list[NDArray[Any]], int]:
+        """Columns with a row that is free, and which."""
+        size = len(self._blocks[-1][0]) if self._blocks else 0
+        if self._count == size:
+            size = min(max(2 * size, FIRST_ROWS), MOST_ROWS)
+            self._blocks.append([np.empty(size, kind) for kind in (np.int64, np.int32, np.int64, np.int64)])
+            self._count = 0
+        return self._blocks[-1], self._count
 
-    def finish(self, path: str, manifest: Manifest, number_of: Ints | None) -> None:
-        self._settle()
-        text = "".join(self.names)
-        source, offset, size = (np.concatenate(part) for part in zip(*self._rows, strict=True))
+    def fill(self, count: int) -> None:
+        """Take the rows of the columns that `room` gave last, up to that number."""
+        self._count = count
+
+    def put(self, *values: int) -> None:
+        """A row."""
+        columns, row = self.room()
+        for column, value in zip(columns, values, strict=True):
+            column[row] = value
+        self._count = row + 1
+
+    def chunks(self, number_of: Ints | None) -> Chunks:
+        """All of them; the rows are given up for it."""
+        grid, keys = self.form
+        blocks, self._blocks = self._blocks, []
+        blocks[-1] = [column[: self._count] for column in blocks[-1]]
+        number, source, offset, size = join_blocks(blocks)
         if number_of is not None and len(number_of):
             source = np.where(source < 0, source, number_of[np.maximum(source, 0)]).astype(np.int32)
-        self.names, self._rows = [], []
-        found = grid_of(manifest.documents, path)
-        inline = bytes(self.inline)
-        if found is None:
-            taken = np.zeros(len(source), bool)
-        else:
-            grid, keys = found
-            cells, taken = _cells(text, len(source), grid, keys)
-            rest = [part[taken] if not taken.all() else part for part in (source, offset, size)]
-            manifest.chunks[path] = Chunks.of_cells(
-                grid, cells, *rest, inline=inline, has_c=bool(keys.prefix), separator=keys.separator
-            )
-        if not taken.all():
-            count = len(manifest.documents) + int(np.count_nonzero(~taken))
-            if count > MOST_VALUES:
-                raise MetadataError(
-                    f"{count} values that are no chunks of an array, expected {MOST_VALUES} at most"
-                )
-            names = text.splitlines()
-            for row in np.flatnonzero(~taken):
-                key = f"{path}/{names[row]}" if path else names[row]
-                at, length = int(offset[row]), int(size[row])
-                value = (
-                    inline[at : at + length]
-                    if source[row] == INLINE
-                    else Reference(int(source[row]), at, length)
-                )
-                manifest.documents[key] = value
+        options = {"inline": bytes(self.inline), "has_c": bool(keys.prefix), "separator": keys.separator}
+        return Chunks.of_numbers(grid, number, source, offset, size, **options)
+
+    def values(self) -> Iterator[tuple[str, bytes | Reference]]:
+        """All of them by name."""
+        grid, keys = self.form
+        for block in self._blocks:
+            count = self._count if block is self._blocks[-1] else None
+            for number, source, offset, size in zip(
+                *(column[:count].tolist() for column in block), strict=True
+            ):
+                name = keys.key(int(at) for at in np.unravel_index(number, grid)) if grid else keys.key(())
+                if source == INLINE:
+                    yield name, bytes(self.inline[offset : offset + size])
+                else:
+                    yield name, Reference(source, offset, size)
 
 
-def grid_of(
-    documents: Mapping[str, bytes | Reference], path: str
-) -> tuple[tuple[int, ...], ChunkKeys] | None:
+def grid_of(documents: Mapping[str, bytes | Reference], path: str) -> Form | None:
     """How many chunks an array has along each dimension, and how they are named, by its document.
 
     None where it is no array of one grid, or where that is too large for a table.
@@ -200,7 +186,7 @@ def grid_of(
     return None
 
 
-def _grid(said: Mapping[str, Any], is_v2: bool) -> tuple[tuple[int, ...], ChunkKeys] | None:
+def _grid(said: Mapping[str, Any], is_v2: bool) -> Form | None:
     if is_v2:
         chunks, keys = said["chunks"], ChunkKeys("v2", said.get("dimension_separator", "."))
     else:
@@ -220,44 +206,6 @@ def _grid(said: Mapping[str, Any], is_v2: bool) -> tuple[tuple[int, ...], ChunkK
         return None
     grid = tuple(-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True))
     return None if prod(grid) > MOST_CHUNKS else (grid, keys)
-
-
-def _cells(text: str, count: int, grid: tuple[int, ...], keys: ChunkKeys) -> tuple[Ints, NDArray[np.bool_]]:
-    """The cells of chunks by their names, one a line, and which of the names are such."""
-    cells = _plain_cells(text, count, len(grid), keys)
-    if cells is None:
-        named = [keys.cell(name, len(grid)) for name in text.splitlines()]
-        taken = np.array([cell is not None and _is_inside(cell, grid) for cell in named], bool)
-        inside = [cell for cell in named if cell is not None and _is_inside(cell, grid)]
-        return np.array(inside, np.int64).reshape(len(inside), len(grid)), taken
-    taken = np.all(cells < np.asarray(grid, np.int64), axis=1)
-    return (cells if taken.all() else cells[taken]), taken
-
-
-def _plain_cells(text: str, count: int, ndim: int, keys: ChunkKeys) -> Ints | None:
-    """The cells, if every name is one as `keys` makes it."""
-    other = "." if keys.separator == "/" else "/"
-    start = f"c{keys.separator}" if keys.prefix else ""
-    if not ndim or other in text:
-        return None
-    if start:
-        if not text.startswith(start) or text.count(f"\n{start}") != count - 1:
-            return None
-        text = text.replace(f"\n{start}", "\n").removeprefix(start)
-    if "c" in text or text.count(keys.separator) != count * (ndim - 1):
-        return None
-    if any(f"{keys.separator}{end}" in text for end in (keys.separator, "\n")):
-        return None
-    numbers = np.fromstring(text.replace(keys.separator, " "), np.int64, sep=" ")
-    if len(numbers) != count * ndim or bool(np.any(numbers < 0)):
-        return None
-    # A number that is written with more digits than it has is in somebody else's name.
-    digits = len(numbers) + sum(int(np.count_nonzero(numbers >= 10**k)) for k in range(1, 19))
-    return numbers.reshape(count, ndim) if digits + count * ndim == len(text) else None
-
-
-def _is_inside(cell: Sequence[int], grid: Sequence[int]) -> bool:
-    return all(at < count for at, count in zip(cell, grid, strict=True))
 
 
 def _above(path: str) -> Iterator[str]:

@@ -122,9 +122,7 @@ def _read_file(path: str) -> Manifest:
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return _read(b"", path)
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                # What is being read may be changed by others: a copy would double what it takes.
-                return _read(data, path)
+            return _read(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path)
     except FileNotFoundError:
         raise NotFoundError("there are no references", path=path) from None
     except OSError as error:

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from zstore._ext.engine.references import References
 from zstore.base.limits import current_limits
 from zstore.errors import MetadataError, UnsupportedError
-from zstore_virtual.collect import Collector, paths_of
+from zstore_virtual.collect import Collector, Form, grid_of
 from zstore_virtual.manifest import ABSENT, INLINE, WHOLE, Chunks, Manifest, Reference, Source
 from zstore_virtual.templates import Template, Value
 
@@ -28,16 +29,16 @@ __all__ = ["read_json", "sources_of", "tell_sources", "write_json"]
 
 STRING = rb'"(?:[^"\\\x00-\x1f]|\\.)*+"'
 NUMBER = rb"-?\d{1,19}(?![\d.eE])"
-PLAIN = rb'"[^"\\\x00-\x1f]*"'
-# Members whose value is [address, offset, size], as many as follow each other.
-RUN = re.compile(rb"(?:\s*%s\s*:\s*\[\s*%s\s*,\s*\d{1,18}\s*,\s*\d{1,18}\s*\]\s*,)*+" % (PLAIN, PLAIN))
 KEY = re.compile(rb"\s*(%s)\s*:\s*" % STRING)
 TEXT = re.compile(STRING)
 LIST = re.compile(rb"\[\s*(%s|null)\s*(?:,\s*(%s)\s*,\s*(%s)\s*)?\]" % (STRING, NUMBER, NUMBER))
+TOKEN = re.compile(rb'%s|[\[{]|[\]}]|,|[^\s\[\]{},"]+' % STRING)
 NEXT = re.compile(rb"\s*([,}])")
 ENDS = (b'.zarray"', b'zarr.json"')
-MOST_KEY = 4096
-# So many bytes are looked at together.
+MOST_KEY, MOST_END = 4096, 16
+# Of a document that is looked at beforehand.
+MOST_DOCUMENT = 1 << 20
+# Of the text, so much is kept in memory behind what is being read.
 BLOCK = 4 << 20
 MOST_GENERATED = 1_000_000
 MOST_MEMBERS = 1_000_000
@@ -65,18 +66,52 @@ class _Reader:
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self._data = data
         self._numbers: dict[str, int] = {}
-        self._collector = Collector(paths_of(self._document_keys()))
+        self._dropped = 0
+        # Documents lie beside each other; those that seem to lie in each other are not read again and again.
+        self._room = len(data) + MOST_DOCUMENT
+        self._collector = Collector(self._forms())
+        self._dropped = 0
 
-    def _document_keys(self) -> Iterator[str]:
-        """The keys of documents of arrays, and maybe of some other values: anywhere in the text."""
-        for end in ENDS:
-            at = self._data.find(end)
-            while at >= 0:
-                first = self._data.rfind(b'"', max(0, at - MOST_KEY), at)
-                name = bytes(self._data[first : at + len(end)])
-                if KEY.fullmatch(name + b":"):
-                    yield json.loads(name)
-                at = self._data.find(end, at + len(end))
+    def _forms(self) -> dict[str, Form | None]:
+        """The grids of arrays, by what seem to be their documents, anywhere in the text."""
+        found: dict[str, Form | None] = {}
+        for begin in range(0, len(self._data), BLOCK):
+            block = bytes(self._data[begin : begin + BLOCK + MOST_END])
+            for end in ENDS:
+                at = block.find(end)
+                while 0 <= at < BLOCK:
+                    key, document = self._document(begin + at, begin + at + len(end))
+                    path = key.rpartition("/")[0]
+                    if key and (document or path not in found):
+                        found[path] = grid_of({key: document}, path)
+                    at = block.find(end, at + len(end))
+            self._drop(begin)
+        return found
+
+    def _document(self, at: int, end: int) -> tuple[str, bytes]:
+        """The document of the key that ends there, and that key; empty ones where it is none."""
+        first = self._data.rfind(b'"', max(0, at - MOST_KEY), at)
+        found = KEY.match(self._data, max(first, 0))
+        if first < 0 or found is None or found.end(1) != end or self._room <= 0:
+            return "", b""
+        begin = found.end()
+        try:
+            key, text = json.loads(found[1]), TEXT.match(self._data, begin)
+            value, then = (
+                self._value(begin, self._room) if text is None else (json.loads(text[0]), text.end())
+            )
+            self._room -= then - begin
+            return key, _inline(value) if isinstance(value, str) else json.dumps(value).encode()
+        except (MetadataError, ValueError, RecursionError):
+            self._room -= min(self._room, MOST_DOCUMENT)
+            return "", b""  # if it is one, reading it will say what is wrong
+
+    def _drop(self, at: int) -> None:
+        """Let go of the memory of the text that is long before `at`: it is in its file."""
+        end = (at - BLOCK) // BLOCK * BLOCK
+        if end > self._dropped and isinstance(self._data, mmap.mmap):
+            self._data.madvise(mmap.MADV_DONTNEED, self._dropped, end - self._dropped)
+            self._dropped = end
 
     def read(self) -> Manifest:
         kept: dict[str, Any] = {}
@@ -130,31 +165,39 @@ class _Reader:
             end = NEXT.match(self._data, at)
             assert end is not None
             return end.end()
+        members = References(self._data, lambda said: self._number(json.loads(b'"%s"' % said)))
         while True:
-            run = RUN.match(self._data, at, at + BLOCK)
-            assert run is not None
-            if run.end() > at:
-                self._take_run(bytes(self._data[at : run.end()]))
-                at = run.end()
+            key, value_at = self._key(at)
+            end = self._run(members, key, at, value_at)
+            if end > at:
+                at = end
+                self._drop(at)
                 if not self._ends(at):
                     continue
                 raise self._broken(at)
-            key, at = self._key(at)
-            at = self._reference(key, at)
-            is_last, at = self._next(at)
+            is_last, at = self._next(self._reference(key, value_at))
             if is_last:
                 return at
 
-    def _take_run(self, block: bytes) -> None:
-        parts = str(block, "utf-8").split('"')
-        keys, addresses = parts[1::4], parts[3::4]
-        text = "".join(parts[4::4]).replace(",", " ").replace("]", " ")
-        numbers = np.fromstring(text, np.int64, sep=" ")
-        known = self._numbers
-        for address in dict.fromkeys(addresses):
-            self._number(address)
-        sources = [known[address] for address in addresses]
-        self._collector.refer_all(keys, sources, numbers[0::2], numbers[1::2])
+    def _run(self, members: References, key: str, at: int, value_at: int) -> int:
+        """Take the members from `at` on that are plain references to chunks of one array; where they end."""
+        rows, name = self._collector.rows(key)
+        if rows is None or not rows.is_alone or rows.number(name) is None:
+            return at
+        grid, keys = rows.form
+        found = KEY.match(self._data, at)
+        assert found is not None
+        written = found[1][1:-1]
+        # Some writers escape every "/".
+        slash = b"/" if written.endswith(name.encode()) else b"\\/"
+        ending = name.encode().replace(b"/", slash)
+        if written.endswith(ending):
+            separator = slash if keys.separator == "/" else b"."
+            start = written[: -len(ending)] + (b"c" + separator if keys.prefix else b"")
+            columns, row = rows.room()
+            row, at = members.take(at, start, separator, grid, columns, row)
+            rows.fill(row)
+        return at
 
     def _number(self, address: str) -> int:
         number = self._numbers.setdefault(address, len(self._numbers))
@@ -239,24 +282,24 @@ class _Reader:
             raise self._broken(at)
         return json.loads(found[1]), found.end()
 
-    def _value(self, at: int) -> tuple[Any, int]:
-        """Any value, of the size that documents may have."""
-        limit = current_limits().document_size
-        piece = bytes(self._data[at : at + limit])
-        end = _end_of(piece)
-        if piece[:end].count(b"[") + piece[:end].count(b"{") + piece[:end].count(b",") > MOST_MEMBERS:
+    def _value(self, at: int, most: int | None = None) -> tuple[Any, int]:
+        """Any value, of the size that documents may have, and where it ends."""
+        limit = current_limits().document_size if most is None else min(most, MOST_DOCUMENT)
+        end = _end_of(self._data, at, at + limit)
+        text = bytes(self._data[at:end])
+        if text.count(b"[") + text.count(b"{") + text.count(b",") > MOST_MEMBERS:
             raise MetadataError(f"the references have an object of more than {MOST_MEMBERS} members")
-        return json.loads(piece[:end]), at + end
+        return json.loads(text), end
 
     def _broken(self, at: int) -> MetadataError:
         found = bytes(self._data[at : at + 40])
         return MetadataError(f"the references are not valid at byte {at}: found {found!r}")
 
 
-def _end_of(piece: bytes) -> int:
-    """Where the JSON value at the beginning of `piece` ends."""
-    depth, at = 0, 0
-    for mark in re.finditer(rb'%s|[\[{]|[\]}]|,|[^\s\[\]{},"]+' % STRING, piece):
+def _end_of(data: bytes | mmap.mmap, at: int, limit: int) -> int:
+    """Where the JSON value at `at` ends, below `limit`."""
+    depth = 0
+    for mark in TOKEN.finditer(data, at, limit):
         token = mark[0]
         if depth == 0 and token == b",":
             break

@@ -6,7 +6,7 @@ some chunks are not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -17,7 +17,17 @@ from numpy.typing import ArrayLike, NDArray
 from zstore.errors import MetadataError
 from zstore.model.keys import ChunkKeys
 
-__all__ = ["ABSENT", "INLINE", "WHOLE", "Chunks", "Manifest", "Reference", "Source"]
+__all__ = [
+    "ABSENT",
+    "INLINE",
+    "WHOLE",
+    "Chunks",
+    "Manifest",
+    "Reference",
+    "Source",
+    "join_blocks",
+    "number_of",
+]
 
 # In the place of a source's number: there is no such chunk; its bytes are in the manifest itself.
 ABSENT = -1
@@ -134,13 +144,27 @@ class Chunks:
         for d, count in enumerate(grid):
             numbers *= count
             numbers += places[:, d]
-        source, offset, size = np.asarray(source), np.asarray(offset), np.asarray(size)
-        if len(numbers) > 1 and np.diff(numbers).min() <= 0:
+        return cls.of_numbers(
+            grid, numbers, np.asarray(source), np.asarray(offset), np.asarray(size), **options
+        )
+
+    @classmethod
+    def of_numbers(
+        cls,
+        grid: tuple[int, ...],
+        numbers: NDArray[np.int64],
+        source: NDArray[Any],
+        offset: NDArray[Any],
+        size: NDArray[Any],
+        **options: Any,
+    ) -> Chunks:
+        """The chunks at these places of the grid, in order C; in any order, others are not there."""
+        if len(numbers) > 1 and bool(np.any(numbers[1:] <= numbers[:-1])):
             order = np.argsort(numbers, kind="stable")
             numbers, source, offset, size = numbers[order], source[order], offset[order], size[order]
-        is_all = len(numbers) == prod(grid)
-        if is_all and len(numbers) and bool(np.any(np.diff(numbers) != 1)):
-            is_all = False
+        count = prod(grid)
+        is_all = len(numbers) == count and not (count and numbers[-1] != count - 1)
+        is_all = is_all and not bool(np.any(numbers[1:] <= numbers[:-1]))
         return cls(grid, source, offset, size, None if is_all else numbers, **options)
 
     @property
@@ -150,14 +174,9 @@ class Chunks:
 
     def row(self, name: str) -> int | None:
         """Where in the arrays the chunk of this key (without the array's path) is; None: not there."""
-        cell = self.keys.cell(name, len(self.grid))
-        if cell is None:
+        number = number_of(name, self.grid, self.keys)
+        if number is None:
             return None
-        number = 0
-        for at, count in zip(cell, self.grid, strict=True):
-            if at >= count:
-                return None
-            number = number * count + at
         if self.numbers is not None:
             row = int(np.searchsorted(self.numbers, number))
             if row == len(self.numbers) or self.numbers[row] != number:
@@ -177,6 +196,24 @@ class Chunks:
     def names(self) -> Iterator[str]:
         """The keys of all chunks that are there."""
         return (self.name(int(row)) for row in np.flatnonzero(self.source != ABSENT))
+
+
+def number_of(name: str, grid: Sequence[int], keys: ChunkKeys) -> int | None:
+    """The place in a grid, in order C, of the chunk of that name; None: it is no chunk of it."""
+    cell, number = keys.cell(name, len(grid)), 0
+    if cell is None:
+        return None
+    for at, count in zip(cell, grid, strict=True):
+        if at >= count:
+            return None
+        number = number * count + at
+    return number
+
+
+def join_blocks(blocks: list[list[NDArray[Any]]]) -> list[NDArray[Any]]:
+    """Columns of which each block has a stretch; one after the other, so that never all are there twice."""
+    columns = [np.concatenate([block.pop() for block in blocks]) for _ in range(len(blocks[0]))]
+    return columns[::-1]
 
 
 @dataclass
@@ -206,6 +243,14 @@ class Manifest:
             self.sources.append(Source(address, size, modified, tag))
         return self._numbers[address]
 
+    def near(self, path: str, name: str) -> Chunks | None:
+        """Chunks of an array with the one of that name among them, if it is there."""
+        return self.chunks.get(path)
+
+    def table(self, path: str, is_local: Callable[[str], bool]) -> Chunks | None:
+        """All chunks of an array at once; None where they are too many, or their sources not local."""
+        return self.chunks.get(path)
+
     def find(self, key: str) -> bytes | memoryview | Reference | None:
         """What is known of a key: its bytes, or where they are; None: there is no such key."""
         found = self.documents.get(key)
@@ -216,8 +261,9 @@ class Manifest:
             return None
         parts = key.split("/")
         for n in range(len(parts) - 1, -1, -1):
-            chunks = self.chunks.get("/".join(parts[:n]))
-            row = None if chunks is None else chunks.row("/".join(parts[n:]))
+            name = "/".join(parts[n:])
+            chunks = self.near("/".join(parts[:n]), name)
+            row = None if chunks is None else chunks.row(name)
             if chunks is None or row is None:
                 continue
             source, offset, size = int(chunks.source[row]), int(chunks.offset[row]), int(chunks.size[row])

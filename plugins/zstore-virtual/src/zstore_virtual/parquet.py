@@ -13,7 +13,7 @@ import io
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -25,13 +25,25 @@ from zstore.model.document import parse_json
 from zstore.storage.base import Store, join_key
 from zstore_virtual.collect import grid_of, paths_of
 from zstore_virtual.kerchunk import sources_of, tell_sources
-from zstore_virtual.manifest import ABSENT, INLINE, WHOLE, Chunks, Manifest, Reference, Source
+from zstore_virtual.manifest import (
+    ABSENT,
+    INLINE,
+    WHOLE,
+    Chunks,
+    Manifest,
+    Reference,
+    Source,
+    join_blocks,
+    number_of,
+)
 
 __all__ = ["read_parquet", "write_parquet"]
 
 DOCUMENT = ".zmetadata"
 MOST_ROWS = 1 << 24
 PART = 100_000
+# References that are held of arrays of which single parts are loaded; and of an array that is loaded whole.
+MOST_HELD, MOST_TABLE = 1 << 21, 1 << 22
 
 
 def read_parquet(store: Store, *, path: str) -> Manifest:
@@ -51,7 +63,7 @@ def read_parquet(store: Store, *, path: str) -> Manifest:
             path=path,
             key=DOCUMENT,
         )
-    manifest = Manifest({key: _document(value) for key, value in documents.items()})
+    manifest = _Manifest({key: _document(value) for key, value in documents.items()})
     manifest.chunks = _Lazy(store, manifest, size, sources_of(said.get("zstore") or {}), path)
     return manifest
 
@@ -60,8 +72,22 @@ def _document(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
+class _Manifest(Manifest):
+    """A manifest of which parts are loaded for single chunks, as long as an array is not wanted whole."""
+
+    def near(self, path: str, name: str) -> Chunks | None:
+        """The part of an array that the chunk of that name is in."""
+        return self.chunks.near(path, name) if isinstance(self.chunks, _Lazy) else self.chunks.get(path)
+
+    def table(self, path: str, is_local: Callable[[str], bool]) -> Chunks | None:
+        """All chunks of an array at once, unless they are more than `MOST_TABLE`, or not local."""
+        if isinstance(self.chunks, _Lazy) and not self.chunks.is_table(path, is_local):
+            return None
+        return self.chunks.get(path)
+
+
 class _Lazy(dict[str, Chunks]):
-    """The chunks of arrays, loaded when they are asked for."""
+    """The chunks of arrays, loaded when they are asked for; parts are held, `MOST_HELD` rows at most."""
 
     def __init__(
         self, store: Store, manifest: Manifest, part_size: int, known: Mapping[str, Source], path: str
@@ -73,16 +99,22 @@ class _Lazy(dict[str, Chunks]):
         grids = {
             path: grid_of(manifest.documents, path) for path in sorted(paths_of(iter(manifest.documents)))
         }
-        self._left = {path: found for path, found in grids.items() if found is not None}
+        self._forms = {path: found for path, found in grids.items() if found is not None}
+        # Those used last are the last.
+        self._held: dict[tuple[str, int], Chunks] = {}
 
     def get(self, path: str, default: Any = None) -> Any:
         """The chunks of an array, loaded now if they were not."""
-        if path in self._left:
+        if self._is_left(path):
             with self._lock:
-                if path in self._left:
+                if self._is_left(path):
                     self[path] = self._load(path)
-                    del self._left[path]
+                    for place in [place for place in self._held if place[0] == path]:
+                        del self._held[place]
         return super().get(path, default)
+
+    def _is_left(self, path: object) -> bool:
+        return path in self._forms and not super().__contains__(path)
 
     def __missing__(self, path: str) -> Chunks:
         found: Chunks | None = self.get(path)
@@ -91,10 +123,10 @@ class _Lazy(dict[str, Chunks]):
         return found
 
     def __contains__(self, path: object) -> bool:
-        return path in self._left or super().__contains__(path)
+        return path in self._forms or super().__contains__(path)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*super().__iter__(), *self._left])
+        return iter([*super().__iter__(), *filter(self._is_left, self._forms)])
 
     def __len__(self) -> int:
         return len([*self])
@@ -109,7 +141,7 @@ class _Lazy(dict[str, Chunks]):
 
     def items(self) -> Any:
         """All arrays, loaded."""
-        for path in [*self._left]:
+        for path in self._forms:
             self.get(path)
         return super().items()
 
@@ -118,37 +150,62 @@ class _Lazy(dict[str, Chunks]):
         self.items()
         return super().values()
 
-    def _load(self, path: str) -> Chunks:
-        grid, keys = self._left[path]
-        count = prod(grid)
-        parts = -(-count // self._part_size)
-        numbers, rows, inline, filled = [], [], bytearray(), 0
-        for part in self._parts(path, parts):
-            data = self._store.get(join_key(path, f"refs.{part}.parq"))
-            if data is None:
-                continue
-            first = part * self._part_size
-            source, offset, size = self._rows(data, path, part, min(self._part_size, count - first), inline)
-            there = np.flatnonzero(source != ABSENT)
-            filled += len(there)
-            numbers.append(there + first)
-            rows.append((source[there], offset[there], size[there]))
-        empty = np.empty(0, np.int64)
-        number = np.concatenate(numbers) if numbers else empty
-        columns = [np.concatenate(c) for c in zip(*rows, strict=True)] if rows else [empty, empty, empty]
-        return Chunks(
-            grid,
-            columns[0].astype(np.int32),
-            columns[1],
-            columns[2],
-            None if filled == count else number,
-            bytes(inline),
-            has_c=bool(keys.prefix),
-            separator=keys.separator,
-        )
+    def near(self, path: str, name: str) -> Chunks | None:
+        """The part of an array that the chunk of that name is in; all of them where they are loaded."""
+        if not self._is_left(path):
+            return super().get(path)
+        number = number_of(name, *self._forms[path])
+        return None if number is None else self._part(path, number // self._part_size)
 
-    def _parts(self, path: str, count: int) -> list[int]:
+    def is_table(self, path: str, is_local: Callable[[str], bool]) -> bool:
+        """Whether an array is to be loaded whole: it is local, of `MOST_TABLE` references at most."""
+        if not self._is_left(path):
+            return True
+        parts = self._parts(path)
+        if len(parts) * self._part_size > max(MOST_TABLE, self._part_size):
+            return False
+        first = [self._part(path, part) for part in parts[:1]]
+        sources = {int(number) for chunks in first for number in np.unique(chunks.source)}
+        return all(is_local(self._manifest.sources[number].address) for number in sources if number >= 0)
+
+    def _part(self, path: str, part: int) -> Chunks:
+        with self._lock:
+            found = self._held.pop((path, part), None)
+            if found is None:
+                inline = bytearray()
+                found = self._chunks(path, [[*self._columns_of(path, part, inline)]], inline)
+                count = len(found.source) + sum(len(chunks.source) for chunks in self._held.values())
+                while count > MOST_HELD and self._held:
+                    count -= len(self._held.pop(next(iter(self._held))).source)
+            self._held[path, part] = found
+            return found
+
+    def _load(self, path: str) -> Chunks:
+        inline = bytearray()
+        blocks = [[*self._columns_of(path, part, inline)] for part in self._parts(path)]
+        return self._chunks(path, blocks, inline)
+
+    def _chunks(self, path: str, blocks: list[list[Any]], inline: bytearray) -> Chunks:
+        grid, keys = self._forms[path]
+        number, source, offset, size = join_blocks(blocks or [[np.empty(0, np.int64)] * 4])
+        options = {"inline": bytes(inline), "has_c": bool(keys.prefix), "separator": keys.separator}
+        return Chunks.of_numbers(grid, number, source, offset, size, **options)
+
+    def _columns_of(self, path: str, part: int, inline: bytearray) -> Iterator[Any]:
+        """Place in the grid, source, offset and size of what a part says is there."""
+        grid, first = self._forms[path][0], part * self._part_size
+        data = self._store.get(join_key(path, f"refs.{part}.parq"))
+        columns = [np.empty(0, np.int64)] * 3
+        if data is not None:
+            columns = self._rows(data, path, part, min(self._part_size, prod(grid) - first), inline)
+        there = np.flatnonzero(columns[0] != ABSENT)
+        yield there + first
+        for column in columns:
+            yield column[there]
+
+    def _parts(self, path: str) -> list[int]:
         """The parts that are there: a grid may have far more than anybody wrote."""
+        count = -(-prod(self._forms[path][0]) // self._part_size)
         try:
             names = self._store.list_children(path)
         except OSError:  # a web server does not list
@@ -189,7 +246,7 @@ class _Lazy(dict[str, Chunks]):
             return self._columns(arrow, table, inline)
         except MetadataError as error:
             raise error.locate(path=self._path, key=key) from None
-        except (arrow.ArrowException, OSError, ValueError, TypeError) as error:
+        except (arrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
             raise MetadataError(f"the references are not valid: {error}", path=self._path, key=key) from error
 
     def _columns(self, arrow: Any, table: Any, inline: bytearray) -> Any:

@@ -34,6 +34,11 @@ class Places:
         self._base = base
         self._allowed = [_split(place, base) for place in allowed]
 
+    @property
+    def are_local(self) -> bool:
+        """Whether all places are directories and files here."""
+        return all(scheme in LOCAL for scheme, _, _ in self._allowed)
+
     def is_local(self, address: str) -> bool:
         """Whether an address is one of a file here."""
         if "://" not in address and not address.startswith("/") and self._base is not None:

@@ -91,7 +91,7 @@ class VirtualStore(Store):
         self._stores: dict[Place, Store] = {}
         self._seen: dict[int, tuple[int, str | None]] = {}
         self._lock = threading.Lock()
-        self._counted, self._count = -1, 1
+        self.request_count = 1 if self._places.are_local else current_limits().request_count
 
     @classmethod
     def from_url(
@@ -118,15 +118,6 @@ class VirtualStore(Store):
         }
         near = [url.removeprefix("file://") or "/" for url in stores if url.startswith("file:")]
         return cls(manifest_of(target), allow=[*near, *asked], stores=asked)
-
-    @property
-    def request_count(self) -> int:  # type: ignore[override]
-        """Many, where a source is known that is no local file."""
-        sources = self.manifest.sources
-        if self._counted != len(sources):
-            is_near = all(self._places.is_local(source.address) for source in sources)
-            self._counted, self._count = len(sources), 1 if is_near else current_limits().request_count
-        return self._count
 
     @property
     def url(self) -> str:
@@ -208,7 +199,7 @@ class VirtualStore(Store):
 
     def stretches(self, prefix: str) -> Stretches | None:
         """Where the chunks of an array lie, if all sources of it are local files."""
-        chunks = self.manifest.chunks.get(prefix)
+        chunks = self.manifest.table(prefix, self._places.is_local)
         if chunks is None:
             return None
         used = np.unique(chunks.source)
