@@ -232,6 +232,28 @@ def test_chunks_in_local_files_are_read_by_the_engine(place: str, monkeypatch: p
         assert np.array_equal(array[...], HIERARCHY[name]["data"]), name
 
 
+def test_no_thread_makes_an_array_while_its_chunk_is_deleted(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where chunks of fill values are left out: icechunk's words for it would be a failure then."""
+    with open_session(place, create=True) as session:
+        held: list[bool] = []
+        size = IcechunkStore._size
+
+        def look(store: IcechunkStore, key: str) -> Any:
+            held.append(store._lock.locked())
+            return size(store, key)
+
+        monkeypatch.setattr(IcechunkStore, "_size", look)
+        session.delete("a/c/0")
+        zstore.create_array(session, "a", data=[0, 1, 0], chunks=1)
+        assert held[0]
+        session.delete("a/c/1")
+        assert not held[-1]
+        session.commit("without it")
+    assert not zstore.open(f"icechunk://{place}")["a"][...].any()
+
+
 def test_more_places_of_chunks_than_numbers_count(place: str) -> None:
     with open_session(place, create=True) as session:
         array = zstore.create_array(session, "a", shape=(10**6,) * 4, chunks=(1,) * 4, dtype="u1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import http.server
 import pickle
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from zstore_icechunk import open_session
 from zstore_icechunk.places import find_place, library, split_url
+from zstore_icechunk.store import IcechunkStore
 
 import zstore
 from zstore.errors import ChangedError, NotFoundError, StoreError, UnsupportedError
@@ -21,6 +23,7 @@ from zstore.storage.url import open_store
 
 moto = pytest.importorskip("moto.server", reason="moto's server is not installed")
 icechunk = library()
+IS_TOLD = hasattr(icechunk.IcechunkStore, "array_chunk_iterator")
 SECRET = "a-secret-that-nobody-sees"
 
 
@@ -71,6 +74,52 @@ def test_a_repository_in_a_bucket(options: dict[str, Any], tmp_path: Path) -> No
         two.commit("two")
     with pytest.raises(ChangedError, match=r"/a \(Chunk"):
         two.commit("two", rebase=True)
+
+
+@pytest.mark.parametrize("damage", ["gone", "shorter"])
+def test_chunks_in_a_bucket_are_read_from_its_objects(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Many, that is: for single ones icechunk is asked, which knows where they are without asking for all."""
+    items = np.random.default_rng(0).integers(0, 1 << 20, (40, 1000))
+    items[5] = 7  # is not stored
+    url = f"icechunk+s3://bucket/{damage}"
+    with open_session(url, create=True, storage_options=options) as session:
+        zstore.create_array(session, "a", data=items, chunks=(1, 1000), fill_value=7)
+        zstore.create_array(session, "few", data=np.arange(30), chunks=1)  # in the manifest itself
+        zstore.create_array(session, "none", shape=(30,), chunks=1, dtype="i4")
+        zstore.create_array(session, "sharded", data=items, chunks=(1, 100), shards=(4, 1000))
+        session.commit("one")
+    root = zstore.open(url, storage_options=options)
+    asked: list[str] = []
+    get = IcechunkStore._get
+
+    def count(store: IcechunkStore, key: str, *more: Any) -> Any:
+        asked.extend([] if key.endswith("zarr.json") else [key])
+        return get(store, key, *more)
+
+    monkeypatch.setattr(IcechunkStore, "_get", count)
+    assert np.array_equal(root["a"][3], items[3]) and asked == ["a/c/3/0"]
+    assert np.array_equal(root["a"][...], items)
+    assert np.array_equal(root["a"][7], items[7])
+    assert np.array_equal(root["few"][...], np.arange(30)) and not root["none"][...].any()
+    assert np.array_equal(root["sharded"][...], items)
+    assert np.array_equal(asyncio.run(root["a"].read_async()), items)
+    if not IS_TOLD:
+        return
+    assert asked == ["a/c/3/0"]
+    # One of the many is gone, or shorter.
+    bucket = open_store(f"s3://bucket/{damage}/chunks", storage_options=options)
+    name = root.store._tables["a"].names[2]
+    value = bucket.get(name)
+    bucket.delete(name)
+    if damage == "shorter":
+        bucket.put(name, bytes(value)[:10])
+    with pytest.raises(StoreError, match=f"chunks/{name}.*(not there|gave|10 bytes)") as caught:
+        root["a"][...]
+    assert SECRET not in str(caught.value)
+    root.store.close()
+    assert np.array_equal(root["a"][30:], items[30:])
 
 
 def test_the_words_of_the_command_reach_it(options: dict[str, Any]) -> None:

@@ -8,9 +8,9 @@ import json
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from zstore.storage.base import (
     check_prefix,
     hold_name,
 )
-from zstore.storage.url import STAGE
+from zstore.storage.url import STAGE, open_store
 from zstore_icechunk.opening import Opened
 from zstore_icechunk.places import (
     Place,
@@ -43,6 +43,7 @@ from zstore_icechunk.places import (
     split_url,
     telling,
 )
+from zstore_icechunk.table import Table
 
 __all__ = ["IcechunkStore", "open_session"]
 
@@ -51,14 +52,15 @@ T = TypeVar("T")
 # What icechunk keeps: documents of Zarr v3, and chunks whose numbers have 32 bits.
 DOCUMENT = re.compile(r"(?:(.*)/)?zarr\.json", re.DOTALL)
 CHUNK = re.compile(r"(?:(.*?)/)?c(?:/(?:0|[1-9]\d{0,8}))*", re.DOTALL)
-NAME = re.compile(r"[0-9A-Z]{20}")
 # Notes of zstore's about work that is under way: nobody else sees a session, so they stay in its memory.
 NOTE = re.compile(r"(?:.*/)?\.zstore-.*", re.DOTALL)
 # The greatest shape, in chunks of one item: any chunk has its place in it.
 MOST = (1 << 32) - 1
 # How often a commit is done again on top of what others committed meanwhile.
 TRIES = 100
-VIRTUAL, INLINE = 2, 3
+VIRTUAL = 2
+# Chunks of an array for which icechunk is asked, before it is asked where all are; and so many at most.
+FEW, MOST_ROWS = 8, 1 << 22
 
 
 class IcechunkStore(Store):
@@ -86,6 +88,11 @@ class IcechunkStore(Store):
         self._opened = opened
         self._lock = threading.Lock()
         self._notes: dict[str, bytes] = {}
+        # Of a repository in a bucket: what its chunks are read from; by array, where these are, and how many
+        # were asked for.
+        self._objects: Store | None = None
+        self._tables: dict[str, Table | None] = {}
+        self._asked: dict[str, int] = {}
         # Arrays that are known to be there, and those of them that only stand in.
         self._arrays: set[str] = set()
         self._early: set[str] = set()
@@ -208,46 +215,35 @@ class IcechunkStore(Store):
         changed is known to icechunk only.
         """
         place = self._opened.place.directory if self._opened is not None else None
-        if place is None or not self._session.read_only or not hasattr(self._values, "array_chunk_iterator"):
+        if place is None or not self._is_told:
             return None
-        batches = self._ask(lambda: self._locations(prefix), "read", prefix)
-        if not batches:
+        table = self._ask(lambda: self._table(prefix), "read", prefix)
+        if table is None or not len(table.number):
             return None
-        cells = np.concatenate([batch[0] for batch in batches]).astype(np.int64)
-        kinds = np.concatenate([batch[1] for batch in batches])
-        if bool(np.any(kinds == VIRTUAL)):
-            return None
-        grid = tuple(int(last) + 1 for last in cells.max(axis=0)) if cells.shape[1] else ()
-        if prod(grid) >= 1 << 62:
-            return None  # their places have no numbers
-        number = np.ravel_multi_index(tuple(cells.T), grid) if grid else np.zeros(len(cells), np.int64)
-        order = np.argsort(number, kind="stable")
-        names: dict[str, int] = {}
-        file = [names.setdefault(name, len(names)) if name else -2 for batch in batches for name in batch[2]]
-        if not all(map(NAME.fullmatch, names)):
-            raise StoreError(
-                "the manifest names chunks that have no names of chunks", path=self.url, key=prefix
-            )
-        offset = np.concatenate([batch[3] for batch in batches]).astype(np.int64)
-        size = np.concatenate([batch[4] for batch in batches]).astype(np.int64)
-        data, first = bytearray(), 0
-        for batch in batches:
-            for row, value in batch[5].items():
-                offset[first + row] = len(data)
-                data += value
-            first += len(batch[1])
         return Stretches(
-            grid,
+            table.grid,
             has_c=True,
             separator="/",
-            number=np.ascontiguousarray(number[order], np.int64),
-            file=np.asarray(file, np.int32)[order],
-            offset=offset[order],
-            size=size[order],
-            data=bytes(data),
-            places=[f"{place}/chunks"] if names else [],
-            files=[(0, name, -1, -1) for name in names],
+            number=table.number,
+            file=table.file,
+            offset=table.offset,
+            size=table.size,
+            data=table.data,
+            places=[f"{place}/chunks"] if table.names else [],
+            files=[(0, name, -1, -1) for name in table.names],
         )
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether icechunk says where chunks lie, and they stay there: in versions for reading."""
+        return self._session.read_only and hasattr(self._values, "array_chunk_iterator")
+
+    def close(self) -> None:
+        """Close what chunks are read from; the next use opens it again."""
+        with self._lock:
+            objects, self._objects = self._objects, None
+        if objects is not None:
+            objects.close()
 
     # Writing
 
@@ -289,12 +285,14 @@ class IcechunkStore(Store):
             if await self._size(key) is not None:
                 await self._values.delete(key)
 
-        document = DOCUMENT.fullmatch(key)
-        if not document:
+        document, chunk = DOCUMENT.fullmatch(key), CHUNK.fullmatch(key)
+        if chunk and (chunk[1] or "") in self._arrays:
             self._ask(act, "delete", key)
             return
+        # While it is looked for, no other thread makes its array.
         with self._lock:
-            self._forget_arrays(document[1] or "")
+            if document:
+                self._forget_arrays(document[1] or "")
             self._ask(act, "delete", key)
 
     def delete_prefix(self, prefix: str) -> None:
@@ -563,17 +561,86 @@ class IcechunkStore(Store):
         self._arrays.add(path)
 
     async def _get_many(self, requests: Sequence[Request]) -> Values:
-        return await _gather([lambda one=one: self._get(*one) for one in requests])
+        near = await self._get_objects(requests)
+        rest = [number for number in range(len(requests)) if number not in near]
+        asked = await _gather([lambda one=requests[number]: self._get(*one) for number in rest])
+        found = {number: None if part is None else part.data for number, part in near.items()}
+        found.update(zip(rest, asked, strict=True))
+        return [found[number] for number in range(len(requests))]
 
     async def _get_parts(self, requests: Sequence[Request]) -> Parts:
-        keys = [*dict(requests)]
+        parts = await self._get_objects(requests)
+        rest = [number for number in range(len(requests)) if number not in parts]
+        keys = [*dict.fromkeys(requests[number][0] for number in rest)]
         sizes = dict(zip(keys, await _gather([lambda key=key: self._size(key) for key in keys]), strict=True))
-        values = await self._get_many(requests)
-        parts: Parts = []
-        for (key, _), value in zip(requests, values, strict=True):
-            size = sizes[key]
-            parts.append(None if value is None or size is None else Part(value, size))
+        values = await _gather([lambda one=requests[number]: self._get(*one) for number in rest])
+        for number, value in zip(rest, values, strict=True):
+            size = sizes[requests[number][0]]
+            parts[number] = None if value is None or size is None else Part(value, size)
+        return [parts[number] for number in range(len(requests))]
+
+    async def _get_objects(self, requests: Sequence[Request]) -> dict[int, Part | None]:
+        """Chunks of a repository in a bucket or on a web server, by the numbers of their requests."""
+        parts: dict[int, Part | None] = {}
+        if not self._is_told or self._opened is None or self._opened.place.directory is not None:
+            return parts
+        chunks = [CHUNK.fullmatch(key) for key, _ in requests]
+        paths = [None if chunk is None else chunk[1] or "" for chunk in chunks]
+        tables = {
+            path: await self._table_of_many(path, n) for path, n in Counter(paths).items() if path is not None
+        }
+        wanted: list[tuple[int, str, ByteRange, int]] = []
+        for number, ((key, byte_range), path) in enumerate(zip(requests, paths, strict=True)):
+            table = None if path is None else tables[path]
+            if table is None:
+                continue
+            row = table.row(key.removeprefix(path and f"{path}/"))
+            if row is None:
+                parts[number] = None
+                continue
+            file, offset, size = int(table.file[row]), int(table.offset[row]), int(table.size[row])
+            begin, end = (byte_range or ByteRange(0)).resolve(size)
+            if file < 0:
+                parts[number] = Part(memoryview(table.data)[offset + begin : offset + end], size)
+            else:
+                wanted.append((number, table.names[file], ByteRange(offset + begin, end - begin), size))
+        found = await self._open_objects().get_parts_async([(name, part) for _, name, part, _ in wanted])
+        for (number, name, part, size), answer in zip(wanted, found, strict=True):
+            count = 0 if answer is None else len(answer.data)
+            if answer is None or count != part.size:
+                said = "is not there" if answer is None else f"gave {count} bytes, expected {part.size}"
+                raise StoreError(f"the object chunks/{name} {said}", path=self.url, key=requests[number][0])
+            parts[number] = Part(answer.data, size)
         return parts
+
+    def _open_objects(self) -> Store:
+        assert self._opened is not None
+        with self._lock:
+            if self._objects is None:
+                options = self._opened.bucket_options or None
+                url = f"{self._opened.place.url}/chunks"
+                self._objects = open_store(url, read_only=True, storage_options=options)
+            return self._objects
+
+    async def _table_of_many(self, path: str, count: int) -> Table | None:
+        """Where the chunks of an array lie, once so many were asked for that it is worth to ask for all."""
+        self._asked[path] = self._asked.get(path, 0) + count
+        if path not in self._tables and self._asked[path] >= FEW:
+            self._tables[path] = await self._table(path, MOST_ROWS)
+        return self._tables.get(path)
+
+    async def _table(self, path: str, most: int | None = None) -> Table | None:
+        """Where the chunks of an array lie; None of virtual ones, of more than `most`, of no array."""
+        if not await self._is_array(path):
+            return None
+        found: Any = self._values.array_chunk_iterator(path or "/")
+        batches, count = [], 0
+        async for batch in found:
+            batches.append(batch)
+            count += len(batch[1])
+            if (most is not None and count > most) or bool(np.any(batch[1] == VIRTUAL)):
+                return None
+        return Table.of(batches, self.url, path)
 
     async def _list(self, prefix: str) -> Names:
         start, above = prefix and f"{prefix}/", prefix
@@ -587,10 +654,6 @@ class IcechunkStore(Store):
                 if not above:
                     raise
                 above = above.rpartition("/")[0]
-
-    async def _locations(self, path: str) -> list[Any]:
-        found: Any = self._values.array_chunk_iterator(path or "/")
-        return [batch async for batch in found if len(batch[1])]
 
 
 def _document(path: str) -> str:

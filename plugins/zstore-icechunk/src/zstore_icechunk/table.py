@@ -1,0 +1,93 @@
+"""Where the chunks of an array lie in a repository: a table made of what icechunk says of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zstore.errors import StoreError
+from zstore.model.keys import ChunkKeys
+
+__all__ = ["Table"]
+
+NAME = re.compile(r"[0-9A-Z]{20}")
+KEYS = ChunkKeys("default", "/")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A row for each chunk that is there, by its place in the grid, in order C.
+
+    grid    how many chunks are told of along each dimension
+    number  int64, ascending: the places in the grid
+    file    int32: which of `names` the chunk lies in; -2: in `data`
+    offset  int64: where in the file, or in `data`, it begins
+    size    int64: how many bytes it has
+    names   objects of the repository, below "chunks/"
+    data    the bytes of chunks that are in the manifest itself
+    """
+
+    grid: tuple[int, ...]
+    number: NDArray[np.int64]
+    file: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    size: NDArray[np.int64]
+    names: list[str]
+    data: bytes
+
+    @classmethod
+    def of(cls, batches: Sequence[Any], url: str, path: str) -> Table | None:
+        """The table of what icechunk's `array_chunk_iterator` gives; None where places have no numbers.
+
+        Raises
+            StoreError: a name is none that icechunk makes.
+        """
+        batches = [batch for batch in batches if len(batch[1])]
+        if not batches:
+            empty = np.empty(0, np.int64)
+            return cls((), empty, empty.astype(np.int32), empty, empty, [], b"")
+        cells = np.concatenate([batch[0] for batch in batches]).astype(np.int64)
+        grid = tuple(int(last) + 1 for last in cells.max(axis=0)) if cells.shape[1] else ()
+        if prod(grid) >= 1 << 62:
+            return None
+        number = np.ravel_multi_index(tuple(cells.T), grid) if grid else np.zeros(len(cells), np.int64)
+        order = np.argsort(number, kind="stable")
+        names: dict[str, int] = {}
+        file = [names.setdefault(name, len(names)) if name else -2 for batch in batches for name in batch[2]]
+        if not all(map(NAME.fullmatch, names)):
+            raise StoreError("the manifest names chunks that have no names of chunks", path=url, key=path)
+        offset = np.concatenate([batch[3] for batch in batches]).astype(np.int64)
+        size = np.concatenate([batch[4] for batch in batches]).astype(np.int64)
+        data, first = bytearray(), 0
+        for batch in batches:
+            for row, value in batch[5].items():
+                offset[first + row] = len(data)
+                data += value
+            first += len(batch[1])
+        return cls(
+            grid,
+            np.ascontiguousarray(number[order], np.int64),
+            np.asarray(file, np.int32)[order],
+            offset[order],
+            size[order],
+            [*names],
+            bytes(data),
+        )
+
+    def row(self, name: str) -> int | None:
+        """The row of the chunk of this name, such as "c/1/2"; None: there is no such chunk."""
+        cell, number = KEYS.cell(name, len(self.grid)), 0
+        if cell is None or not len(self.number):
+            return None
+        for at, count in zip(cell, self.grid, strict=True):
+            if at >= count:
+                return None
+            number = number * count + at
+        row = int(np.searchsorted(self.number, number))
+        return row if row < len(self.number) and self.number[row] == number else None
