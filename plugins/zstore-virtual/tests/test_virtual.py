@@ -577,6 +577,31 @@ def test_claims_of_parquet_are_bounded(archive: Any, tmp_path: Path) -> None:
         open_manifest(tmp_path / "r.parq").chunks.get("x")
 
 
+def test_columns_of_parquet_may_be_of_other_types(tmp_path: Path) -> None:
+    """As other writers keep them: addresses as bytes, numbers with nulls among them as floats."""
+    arrow, files = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    place = tmp_path / "r.parq"
+    (place / "x").mkdir(parents=True)
+    said = {"metadata": {"x/.zarray": json.loads(v2_array([4], [1]))}, "record_size": 4}
+    (place / ".zmetadata").write_text(json.dumps(said))
+
+    def load(offset: Any, size: Any) -> Any:
+        path = arrow.array([b"a.bin", None, b"b.bin", b"b.bin"], arrow.binary())
+        files.write_table(
+            arrow.table({"path": path, "offset": offset, "size": size}), place / "x" / "refs.0.parq"
+        )
+        return open_manifest(place)
+
+    manifest = load(arrow.array([5.0, None, 7.0, None]), arrow.array([1, None, 3, None], "int32"))
+    assert [manifest.find(f"x/{n}") for n in range(4)] == [(0, 5, 1), None, (1, 7, 3), (1, 0, WHOLE)]
+    assert [source.address for source in manifest.sources] == ["a.bin", "b.bin"]
+    assert load(arrow.nulls(4), arrow.nulls(4)).find("x/2") == (1, 0, WHOLE)
+    ones = arrow.array([1] * 4)
+    for wrong in ([0.5] * 4, ["1"] * 4, [float("inf")] * 4, [2.0**63] * 4, [-1] * 4):
+        with pytest.raises(MetadataError, match=r"refs\.0\.parq"):
+            load(arrow.array(wrong), ones).find("x/0")
+
+
 @pytest.mark.parametrize("name", ["kept.json", "kept.parquet", "kept.parq"])
 def test_a_consolidated_store_of_such_a_name_stays_one(tmp_path: Path, name: str) -> None:
     root = zstore.create_group(tmp_path / name, zarr_format=2)

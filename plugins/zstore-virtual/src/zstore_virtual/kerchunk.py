@@ -39,7 +39,7 @@ MOST_KEY, MOST_END = 4096, 16
 # Of a document that is looked at beforehand.
 MOST_DOCUMENT = 1 << 20
 # Of the text, so much is kept in memory behind what is being read.
-BLOCK = 4 << 20
+BLOCK = 1 << 20
 MOST_GENERATED = 1_000_000
 MOST_MEMBERS = 1_000_000
 MOST_SOURCES = 4_000_000

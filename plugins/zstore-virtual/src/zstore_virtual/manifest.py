@@ -36,6 +36,8 @@ INLINE = -2
 WHOLE = -1
 MOST_DIMENSIONS = 32
 MOST_CHUNKS = 1 << 62
+# So many rows are checked together.
+CHECKED = 1 << 16
 
 
 class Source(NamedTuple):
@@ -106,15 +108,27 @@ class Chunks:
         if not len(self.source) == len(self.offset) == len(self.size) == count:
             lengths = len(self.source), len(self.offset), len(self.size)
             raise MetadataError(f"{lengths} sources, offsets and sizes given, expected {count} of each")
-        if bool(np.any((self.source == ABSENT) & ((self.offset < 0) | (self.size < 0)))):
+        for first in range(0, count, CHECKED):
+            self._check(slice(first, first + CHECKED))
+
+    def _check(self, rows: slice) -> None:
+        """Set what is said of chunks that are not there to 0.
+
+        Raises
+            MetadataError: a chunk that is there is nowhere.
+        """
+        source, offset, size = self.source[rows], self.offset[rows], self.size[rows]
+        absent = source == ABSENT
+        if bool(np.any(absent & ((offset < 0) | (size < 0)))):
+            # Not in place: the arrays may be the caller's.
             self.offset = np.where(self.source == ABSENT, 0, self.offset)
             self.size = np.where(self.source == ABSENT, 0, self.size)
-        there, size = self.source != ABSENT, np.where(self.size == WHOLE, 0, self.size)
-        if bool(np.any(there & ((self.offset < 0) | (size < 0) | (self.offset > MOST_CHUNKS - size)))):
+            offset, size = self.offset[rows], self.size[rows]
+        known = np.where(size == WHOLE, 0, size)
+        if bool(np.any(~absent & ((offset < 0) | (known < 0) | (offset > MOST_CHUNKS - known)))):
             raise MetadataError("a reference has a negative offset or size, or reaches beyond 2^62 bytes")
-        is_inline = self.source == INLINE
-        is_outside = (self.size < 0) | (self.offset + self.size > len(self.inline))
-        if bool(np.any(is_inline & is_outside)) or bool(np.any(self.source < INLINE)):
+        is_outside = (size < 0) | (offset + size > len(self.inline))
+        if bool(np.any((source == INLINE) & is_outside)) or bool(np.any(source < INLINE)):
             raise MetadataError(
                 "a chunk lies outside of the bytes that are in the manifest, or of all sources"
             )
