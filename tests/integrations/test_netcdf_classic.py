@@ -143,6 +143,19 @@ def test_text_that_is_no_utf8(tmp_path: Path) -> None:
     assert group.attrs["title"] == "café "
 
 
+@pytest.mark.parametrize("names", [(b"var_a", b"var_b"), (b"dim_a", b"dim_b")])
+def test_two_of_one_name_are_an_error(tmp_path: Path, names: tuple[bytes, bytes]) -> None:
+    """Not one of them, nor the shape of the other."""
+    path = tmp_path / "in.nc"
+    with netCDF4.Dataset(path, "w", format=KINDS[0]) as file:
+        for n, letter in enumerate("ab"):
+            file.createDimension(f"dim_{letter}", 4 + n)
+            file.createVariable(f"var_{letter}", "i4", (f"dim_{letter}",))[:] = n
+    path.write_bytes(path.read_bytes().replace(*names))
+    with pytest.raises(StoreError, match="header is damaged"):
+        netcdf_to_zarr(path, tmp_path / "out.zarr")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_cut_short_is_refused(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path / "in.nc", kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import zstore
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.integrations.rasters import raster as raster_module
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -410,3 +412,24 @@ def test_classes_make_levels_of_classes(tmp_path: Path, hint: str, names: tuple[
     with rasterio.open(path, overview_level=0) as raster:
         np.testing.assert_array_equal(group["1/band_1"][...], raster.read(1))
     assert group.attrs["multiscales"]["layout"][1].get("resampling_method", "mode") == "mode"
+
+
+def test_what_is_told_of_all_bands_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each band: a small file may claim 65,535 of them."""
+    told = {"driver": "GTiff", "height": 1, "width": 1, "dtype": "uint8", "crs": "EPSG:4326"}
+    with rasterio.open(tmp_path / "a.tif", "w", count=60, **told) as raster:
+        raster.write(np.arange(60, dtype="u1").reshape(60, 1, 1))
+    asked: Counter[str] = Counter()
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            asked[name] += 1
+            return getattr(raster, name)
+
+    with rasterio.open(tmp_path / "a.tif") as raster:
+        vrt = raster_module._vrt_bands(raster)
+        monkeypatch.setattr(raster_module, "_vrt_bands", lambda _: vrt)
+        found = raster_module.describe_raster(Counted(), str(tmp_path / "a.tif"))
+    assert len(found.geo.variables) == 60
+    each = ("dtypes", "nodatavals", "scales", "offsets", "units", "descriptions", "colorinterp")
+    assert {name: asked[name] for name in each} == dict.fromkeys(each, 1)

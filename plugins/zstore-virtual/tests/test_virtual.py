@@ -406,6 +406,18 @@ def test_it_is_for_reading_only_and_can_be_pickled(archive: Any, tmp_path: Path)
     assert np.array_equal(pickle.loads(pickle.dumps(array))[...], data)
 
 
+def test_the_command_converts_it(archive: Any, tmp_path: Path) -> None:
+    """As it does a Zarr of any other store, and no raster."""
+    testing = pytest.importorskip("click.testing", reason="the command line needs click")
+    from zstore.cli.root import zstore as command
+
+    _, data, refs = archive
+    source = write_refs(tmp_path / "r.json", {**DOCUMENTS, **refs})
+    result = testing.CliRunner().invoke(command, ["convert", str(source), str(tmp_path / "copy.zarr")])
+    assert result.exit_code == 0, result.output
+    assert np.array_equal(zstore.open(tmp_path / "copy.zarr")["x"][...], data)
+
+
 def test_a_manifest_in_memory_is_a_store(archive: Any, tmp_path: Path) -> None:
     file, data, refs = archive
     manifest = Manifest()

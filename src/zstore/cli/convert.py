@@ -22,6 +22,7 @@ from zstore.cli.options import (
     storage_options,
 )
 from zstore.report.summary import format_size
+from zstore.storage.url import REFERENCES
 
 RASTER_SUFFIXES = (".tif", ".tiff")
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
@@ -241,6 +242,9 @@ def _is_zarr(source: str) -> bool:
         return any((place / mark).exists() for mark in ZARR_MARKS) or any(place.glob("*/meta"))
     if source.lower().endswith(RASTER_SUFFIXES):
         return False
+    if source.lower().endswith(REFERENCES) and place.is_file():
+        with place.open("rb") as file:
+            return b'"stac_version"' not in file.read(4096)  # a list of rasters, which GDAL opens
     return source.lower().endswith(".zip") or ("://" in source and not place.exists())
 
 

@@ -13,6 +13,7 @@ from zstore.errors import MetadataError
 from zstore.model.document import parse_json
 from zstore.model.keys import ChunkKeys
 from zstore_virtual.manifest import (
+    ABSENT,
     INLINE,
     MOST_CHUNKS,
     MOST_DIMENSIONS,
@@ -150,7 +151,8 @@ class Rows:
         blocks[-1] = [column[: self._count] for column in blocks[-1]]
         number, source, offset, size = join_blocks(blocks)
         if number_of is not None and len(number_of):
-            source = np.where(source < 0, source, number_of[np.maximum(source, 0)]).astype(np.int32)
+            # From the end: what has no source.
+            source = np.append(number_of.astype(np.int32), (INLINE, ABSENT)).astype(np.int32)[source]
         options = {"inline": bytes(self.inline), "has_c": bool(keys.prefix), "separator": keys.separator}
         return Chunks.of_numbers(grid, number, source, offset, size, **options)
 

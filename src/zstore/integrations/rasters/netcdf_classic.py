@@ -80,6 +80,18 @@ class ClassicFile:
                 }
             except (OSError, RuntimeError, AttributeError, ValueError) as error:
                 raise StoreError(f"header is damaged: {error}", path=self.path) from error
+        self._check()
+
+    def _check(self) -> None:
+        """Raise StoreError where names do not tell variables apart, as the library believes."""
+        sizes = [size for _, size, _ in self.layout.places]
+        found = [
+            prod(variable.shape[is_record:]) * variable.dtype.itemsize
+            for variable, (_, _, is_record) in zip(self.variables.values(), self.layout.places, strict=False)
+        ]
+        if found != sizes:
+            what = f"header is damaged: two of {len(sizes)} variables have one name"
+            raise StoreError(what, path=self.path)
 
     def __enter__(self) -> ClassicFile:
         return self

@@ -7,7 +7,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -128,14 +128,16 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     if missing:
         text = f"raster {path!r} has no {' and no '.join(missing)}: none is written, nothing is made up"
         warnings.warn(RasterWarning(text), stacklevel=4)
-    names = choose_names([raster.descriptions[band - 1] for band in wanted], wanted)
+    told, flags = _tell_bands(raster), raster.mask_flag_enums
+    names = choose_names([told[band - 1].description for band in wanted], wanted)
     usual = usual_colours(len(names))
     vrt = _vrt_bands(raster)
     variables = {
-        n: _variable(raster, b, path, u, vrt[b - 1]) for n, b, u in zip(names, wanted, usual, strict=True)
+        n: _variable(raster, b, path, u, vrt[b - 1], told[b - 1])
+        for n, b, u in zip(names, wanted, usual, strict=True)
     }
     pairs = list(zip(wanted, names, strict=True))
-    masks = [{flag.name for flag in raster.mask_flag_enums[band - 1]} for band in wanted]
+    masks = [{flag.name for flag in flags[band - 1]} for band in wanted]
     if not all(masks):
         text = f"raster {path!r} has a mask of its own for each band, which is left out"
         warnings.warn(RasterWarning(text), stacklevel=4)
@@ -167,24 +169,52 @@ def _affine(raster: Any, path: str) -> Affine | None:
 def choose_names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str]:
     """A name for each band that no other has: its description where that makes a name, else its number."""
     names: list[str] = []
+    taken = {"x", "y", "spatial_ref", "zarr.json"}
     for description, band in zip(wanted, bands, strict=True):
         name = re.sub(r"[^\w.-]+", "_", description or "").strip("_.-")
         name = name.encode()[:NAME_SIZE].decode(errors="ignore") or f"band_{band}"
-        while name in (*names, "x", "y", "spatial_ref", "zarr.json") or name.startswith("__"):
+        while name in taken or name.startswith("__"):
             name = f"{name.strip('_')}_{band}"
         names.append(name)
+        taken.add(name)
     return names
 
 
-def _variable(raster: Any, band: int, path: str, usual_colour: str, vrt: ElementTree.Element) -> Variable:
-    index = band - 1
+class _Told(NamedTuple):
+    """What rasterio tells of a band."""
+
+    dtype: str
+    nodata: Any
+    scale: float
+    offset: float
+    unit: str | None
+    description: str | None
+    colour: Any
+
+
+def _tell_bands(raster: Any) -> list[_Told]:
+    """By band; each of these properties goes through all bands."""
+    known = (
+        raster.dtypes,
+        raster.nodatavals,
+        raster.scales,
+        raster.offsets,
+        raster.units,
+        raster.descriptions,
+    )
+    return [_Told(*each) for each in zip(*known, raster.colorinterp, strict=True)]
+
+
+def _variable(
+    raster: Any, band: int, path: str, usual_colour: str, vrt: ElementTree.Element, told: _Told
+) -> Variable:
     try:
-        dtype = np.dtype(raster.dtypes[index])
+        dtype = np.dtype(told.dtype)
     except TypeError:
         raise UnsupportedError(
-            f"band {band} has the data type {raster.dtypes[index]!r}, which Zarr does not have", path=path
+            f"band {band} has the data type {told.dtype!r}, which Zarr does not have", path=path
         ) from None
-    nodata: Any = _wide_nodata(vrt) if dtype.name in WIDE else raster.nodatavals[index]
+    nodata: Any = _wide_nodata(vrt) if dtype.name in WIDE else told.nodata
     if nodata is not None:
         try:
             nodata = fit_nodata(nodata, dtype)
@@ -197,7 +227,7 @@ def _variable(raster: Any, band: int, path: str, usual_colour: str, vrt: Element
     tags = {name: value for name, value in raster.tags(band).items() if not name.startswith("STATISTICS_")}
     if tags:
         attributes["tags"] = tags
-    colour = raster.colorinterp[index].name
+    colour = told.colour.name
     if colour != usual_colour:
         attributes["color_interpretation"] = colour
     if colour == "palette":
@@ -209,15 +239,15 @@ def _variable(raster: Any, band: int, path: str, usual_colour: str, vrt: Element
         attributes["raster_attribute_table"] = table
     if categories:
         attributes["categories"] = {str(value): name for value, name in categories.items()}
-    scale, offset = raster.scales[index], raster.offsets[index]
+    scale, offset = told.scale, told.offset
     point = raster.tags().get("AREA_OR_POINT")
     return Variable(
         dtype,
         nodata=nodata,
         scale_factor=None if (scale, offset) == (1.0, 0.0) else scale,
         add_offset=None if (scale, offset) == (1.0, 0.0) else offset,
-        units=raster.units[index] or None,
-        long_name=raster.descriptions[index] or None,
+        units=told.unit or None,
+        long_name=told.description or None,
         area_or_point=point if point in ("Area", "Point") else None,
         flag_values=tuple(categories) or None,
         # CF's meanings are words.
