@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.write import render_geo
 from zstore.nodes.open import open_ahead
 from zstore.pyramid.dataset import open_levels
+from zstore.storage.objects.store import ObjectStore
 from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
@@ -136,6 +139,37 @@ def test_what_was_known_when_it_was_opened_is_asked_for_again_later(
         server.values["/b/p.zarr/0/y/c/0"] = server.values["/b/p.zarr/0/x/c/0"]
         assert np.array_equal(y[...], before)
     assert sorted(node.keys()) == ["0", "1"]
+
+
+@pytest.mark.parametrize("is_consolidated", [False, True])
+def test_what_others_append_while_a_hierarchy_is_asked_for_is_no_fill_value(
+    is_consolidated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document that is newer than the listing tells of chunks that the listing has not."""
+    group = zstore.create_group(URL)
+    group.create_array("t", data=np.arange(1, 5), chunks=2)
+    if is_consolidated:
+        group.consolidate()
+    opened, listed = open_store(URL, read_only=True), threading.Event()
+    few_entries, get_parts = ObjectStore.few_entries, ObjectStore.get_parts
+
+    def list_first(self: ObjectStore, prefix: str, most: int) -> Any:
+        found = few_entries(self, prefix, most)
+        if self is opened:
+            group["t"].append(np.arange(5, 9))
+            if is_consolidated:
+                group.consolidate()
+            listed.set()
+        return found
+
+    def read_then(self: ObjectStore, requests: Any) -> Any:
+        assert self is not opened or listed.wait(60)
+        return get_parts(self, requests)
+
+    monkeypatch.setattr(ObjectStore, "few_entries", list_first)
+    monkeypatch.setattr(ObjectStore, "get_parts", read_then)
+    with open_ahead(opened) as node:
+        assert node["t"][...].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_who_may_not_list_opens_as_ever(server: BucketServer, tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -24,20 +25,42 @@ MOST_READ = 4 << 20
 MOST_SINGLE = 64 << 10
 
 
+@dataclass
+class _Known:
+    """What is known of a store: some values, each key's version as one listing told it, former answers.
+
+    `versions` is None where no listing tells all keys.
+    """
+
+    values: dict[str, Part] = field(default_factory=dict)
+    versions: dict[str, str | None] | None = None
+    names: dict[str, Names] = field(default_factory=dict)
+    # By prefix and choices.
+    found: dict[tuple[str, Any], dict[str, bytes | memoryview]] = field(default_factory=dict)
+
+    def has(self, key: str) -> bool:
+        """Whether there may be such a value."""
+        return self.versions is None or key in self.versions
+
+    def is_as_listed(self, parts: Iterable[tuple[str, Part | None]]) -> bool:
+        """Whether what came under these keys was there when the keys were listed."""
+        versions = self.versions
+        return versions is None or all(
+            part is None or (part.version is not None and part.version == versions.get(key))
+            for key, part in parts
+        )
+
+
 class AheadStore(PrefixStore):
     """A store of which all keys and some values may be known until `forget`; for reading."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, "", read_only=True)
-        self._values: dict[str, bytes | memoryview] = {}
-        self._keys: frozenset[str] | None = None
-        self._names: dict[str, Names] = {}
-        # By prefix and choices; None: nothing is known any more.
-        self._found: dict[tuple[str, Any], dict[str, bytes | memoryview]] | None = {}
+        self._known: _Known | None = _Known()
 
     def forget(self) -> None:
         """Ask the store for everything from now on."""
-        self._values, self._keys, self._names, self._found = {}, None, {}, None
+        self._known = None
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         """The value, or those bytes of it, as they are known."""
@@ -48,29 +71,39 @@ class AheadStore(PrefixStore):
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
-        """`get_many`, with sizes; of known values without a version."""
-        values, keys = self._values, self._keys
-        others = [wish for wish in requests if wish[0] not in values and (keys is None or wish[0] in keys)]
-        asked = iter(self.store.get_parts(others) if others else ())
+        """`get_many`, with sizes and versions."""
+        known = self._known
+        if known is None:
+            return self.store.get_parts(requests)
+        others = [wish for wish in requests if wish[0] not in known.values and known.has(wish[0])]
+        answers = self.store.get_parts(others) if others else []
+        self._compare(known, zip((key for key, _ in others), answers, strict=True))
+        asked = iter(answers)
         parts: Parts = []
         for key, byte_range in requests:
-            if key in values:
-                begin, end = (byte_range or ByteRange(0)).resolve(len(values[key]))
-                parts.append(Part(memoryview(values[key])[begin:end], len(values[key])))
+            if (value := known.values.get(key)) is not None:
+                begin, end = (byte_range or ByteRange(0)).resolve(value.total_size)
+                parts.append(value._replace(data=memoryview(value.data)[begin:end]))
             else:
-                parts.append(next(asked) if keys is None or key in keys else None)
+                parts.append(next(asked) if known.has(key) else None)
         return parts
+
+    def _compare(self, known: _Known, parts: Iterable[tuple[str, Part | None]]) -> None:
+        """Know nothing any more where others wrote meanwhile: new documents may tell of chunks not listed."""
+        if not known.is_as_listed(parts):
+            self.forget()
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As of every store; what was asked for before is known."""
-        if self._found is None:
+        known = self._known
+        if known is None:
             return self.store.get_first(prefixes, choices)
-        found, kind = self._found, tuple(map(tuple, choices))
+        found, kind = known.found, tuple(map(tuple, choices))
         asked = [prefix for prefix in prefixes if (prefix, kind) not in found]
         if asked:
             answers = (
                 Store.get_first(self, asked, choices)
-                if self._values
+                if known.values or known.versions is not None
                 else self.store.get_first(asked, choices)
             )
             found.update(zip(((prefix, kind) for prefix in asked), answers, strict=True))
@@ -78,27 +111,31 @@ class AheadStore(PrefixStore):
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`; what was asked for before is known."""
-        if self._found is None:
+        known = self._known
+        if known is None:
             return self.store.list_children(prefix)
-        if prefix not in self._names:
-            self._names[prefix] = self._children(prefix)
-        return list(self._names[prefix])
+        if prefix not in known.names:
+            known.names[prefix] = self._children(known, prefix)
+        return list(known.names[prefix])
 
-    def _children(self, prefix: str) -> Names:
-        if self._keys is None:
+    def _children(self, known: _Known, prefix: str) -> Names:
+        if known.versions is None:
             return self.store.list_children(prefix)
         above = f"{prefix}/" if prefix else ""
-        return sorted({key[len(above) :].partition("/")[0] for key in self._keys if key.startswith(above)})
+        below = (key[len(above) :] for key in known.versions if key.startswith(above))
+        return sorted({name.partition("/")[0] for name in below})
 
     def ask(self) -> None:
         """Know what one listing names and what documents say, in two rounds of requests at most."""
         asks: list[Callable[[], Any]] = [self._list, partial(self._ask, [v3.KEY])]
         entries, root = map_threads(lambda ask: ask(), asks, waiting_count=2)
-        is_gathered = b'"consolidated_metadata"' in bytes(root.get(v3.KEY, b""))
+        is_gathered = v3.KEY in root and b'"consolidated_metadata"' in bytes(root[v3.KEY].data)
         wanted = [] if entries is None or is_gathered else _wanted(entries)
-        self._values = root | self._ask([key for key in wanted if key not in root])
+        known = _Known(root | self._ask([key for key in wanted if key not in root]))
         if entries is not None:
-            self._keys = frozenset(entry.key for entry in entries)
+            known.versions = {entry.key: entry.version for entry in entries}
+        self._known = known
+        self._compare(known, known.values.items())
 
     def _list(self) -> Sequence[Entry] | None:
         try:
@@ -106,14 +143,14 @@ class AheadStore(PrefixStore):
         except StoreError:  # who may not list is told so by whatever needs it
             return None
 
-    def _ask(self, keys: Sequence[str]) -> dict[str, bytes | memoryview]:
+    def _ask(self, keys: Sequence[str]) -> dict[str, Part]:
         limit = document_range()
         try:
-            values = self.store.get_many([(key, limit) for key in keys]) if keys else []
+            parts = self.store.get_parts([(key, limit) for key in keys]) if keys else []
         except StoreError:  # it comes up again where the value is needed
             return {}
-        found = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
-        return {key: value for key, value in found.items() if len(value) < (limit.size or 0)}
+        found = {key: part for key, part in zip(keys, parts, strict=True) if part is not None}
+        return {key: part for key, part in found.items() if part.total_size < (limit.size or 0)}
 
 
 @contextmanager
