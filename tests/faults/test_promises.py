@@ -22,6 +22,7 @@ import pytest
 
 import zstore
 from zstore.errors import CodecError, ExtensionError, NotFoundError, StoreError
+from zstore.storage.base import PrefixStore, Store
 from zstore.storage.url import open_store
 
 from .drills import FailingStore, start, wait_together
@@ -143,6 +144,53 @@ def test_results_equal_numpys_and_damage_is_an_error(url_of, kind, layout):
             np.testing.assert_array_equal(zstore.open_array(store, "a", "r")[:5, :5], expected[:5, :5])
         store.put(key, sound)
         np.testing.assert_array_equal(zstore.open_array(store, "a", "r")[...], expected)
+
+
+class Meeting(PrefixStore):
+    """Both of two threads have looked for what is in the way when they begin to put what is new.
+
+    `is_late`: the second begins when the first is done.
+    """
+
+    def __init__(self, store: Store, is_late: bool) -> None:
+        super().__init__(store, "")
+        self.both, self.is_late = threading.Barrier(2), is_late
+        self.met, self.is_done = threading.local(), threading.Event()
+
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
+        if not getattr(self.met, "is_met", False):
+            self.met.is_met = True
+            if self.both.wait(60) and self.is_late:
+                assert self.is_done.wait(60)
+        return super().put_new(key, value)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize("kind", [*SHARED, *ALONE])
+def test_of_two_who_make_the_same_node_one_is_refused(url_of, kind, filled, is_late):
+    with open_store(url_of(kind)) as store:
+        zstore.create_group(store)
+        meeting = Meeting(store, is_late)
+
+        def make(number: int) -> str:
+            made = {"data": np.full(40, number)} if filled else {"shape": 40, "dtype": "i8"}
+            try:
+                zstore.create_array(meeting, "a", chunks=(4 * number,), attributes={"who": number}, **made)
+            except StoreError as error:
+                return str(error)
+            finally:
+                meeting.is_done.set()
+            return ""
+
+        with ThreadPoolExecutor(2) as pool:
+            said = dict(zip((1, 2), pool.map(make, (1, 2)), strict=True))
+        [first] = [number for number in said if not said[number]]
+        assert "cannot create" in "".join(said.values())
+        found = zstore.open_array(store, "a")
+        assert (found.attrs["who"], found.chunks) == (first, (4 * first,))
+        assert (found[...] == (first if filled else 0)).all()
+        assert not [key for key in store.list("a") if "unfinished" in key]
 
 
 # A lock of Redis is free again so many seconds after the death of who held it.

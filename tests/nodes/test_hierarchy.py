@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import zstore
 from zstore.engine.making import UNFINISHED
 from zstore.errors import MetadataError, ReadOnlyError, StoreError, UnsupportedError
+from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 
 from ..engine.test_remote import FarStore
@@ -139,20 +141,75 @@ def test_one_array_is_a_document_above_a_listing_and_a_put() -> None:
     assert store.take() == [
         "get zarr.json",
         f"put b/{UNFINISHED}",
+        "size b/zarr.json",
         "put b/c/0/0",
         "put b/zarr.json",
         f"delete b/{UNFINISHED}",
     ]
 
 
-def test_who_may_not_list_makes_nodes_all_the_same() -> None:
-    class Unlisted(FarStore):
-        def list(self, prefix: str = "") -> Any:
-            raise StoreError("no listing here", path=self.url)
+def test_attributes_of_a_refused_node_are_not_those_of_the_other() -> None:
+    class Meeting(MemoryStore):
+        """Somebody else makes the array when its attributes have just been put."""
 
-    store = Unlisted()
-    zstore.create_group(store).create_array("a", **GRID)
+        def put_new(self, key: str, value: Any) -> None:
+            super().put_new(key, value)
+            if key == "a/.zattrs":
+                self.put("a/.zarray", other)
+
+    other = zstore.create_array(MemoryStore(), zarr_format=2, **GRID).store.get(".zarray") or b""
+    store = Meeting()
+    with pytest.raises(StoreError, match="somebody else has just made a node there"):
+        zstore.create_array(store, "a", zarr_format=2, attributes={"mine": 1}, **GRID)
+    assert dict(zstore.open_array(store, "a").attrs) == {}
+
+
+@pytest.mark.parametrize("code", [None, errno.EACCES, errno.EPERM])
+def test_who_may_not_list_makes_nodes_all_the_same(code: int | None) -> None:
+    """Whether the store has no lists at all, or none for this user."""
+    store = Unlisted(code)
+    zstore.create_group(store).create_array("a", data=np.ones((4, 6), "i2"))
     made = dict(zstore.create_hierarchy(store, {"g": {}, "g/b": GRID}))
     assert made["g/b"].shape == (4, 6)
     with pytest.raises(StoreError, match="is there already"):
         zstore.create_hierarchy(store, {"x": GRID, "g/b": GRID})
+
+
+@pytest.mark.parametrize(
+    ("codes", "node"), [([errno.EIO], {}), ([errno.EIO], GRID), ([errno.EACCES, errno.EIO], GRID)]
+)
+def test_a_list_that_fails_does_not_say_that_nothing_is_there(codes: list[int], node: Any) -> None:
+    store = Unlisted(*codes)
+    with pytest.raises(StoreError, match="no listing here") as caught:
+        zstore.create_hierarchy(store, {"a": node})
+    assert caught.value.errno == errno.EIO
+    assert store.take_changes() == []
+
+
+class Unlisted(FarStore):
+    """Lists fail, each with the next of these numbers, then always with the last.
+
+    Who may not list may not know either what is not there.
+    """
+
+    def __init__(self, *codes: int | None) -> None:
+        super().__init__()
+        self.codes = [*codes]
+
+    list_children = Store.list_children
+
+    def list(self, prefix: str = "") -> Any:
+        error = StoreError("no listing here", path=self.url)
+        error.errno = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+        raise error
+
+    def size(self, key: str) -> int | None:
+        found = super().size(key)
+        if found is None and self.codes[-1] == errno.EACCES:
+            error = StoreError("nothing to say", path=self.url)
+            error.errno = errno.EACCES
+            raise error
+        return found
+
+    def take_changes(self) -> Any:
+        return [asked for asked in self.take() if not asked.startswith("get")]

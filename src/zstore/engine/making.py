@@ -122,20 +122,23 @@ def create_node(
         return
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
     with _marked(store, path, made, is_new=not overwrite) as mark:
+        is_ours = overwrite
         try:
+            if not overwrite and _is_made(store, path, place_of.encoded[path]):
+                # Whoever was first has finished, and removed the mark, before this one was put.
+                raise _taken(store, path)
+            is_ours = True
             fill()
             put()
-        except _TakenError:
-            # The node there belongs to somebody else.
-            with suppress(StoreError):
-                store.delete(mark)
-            raise
-        except BaseException:
+        except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError):
-                for name in place_of.encoded[path]:
-                    store.delete(join_key(path, name))
-                delete_node(store, path)
+                if is_ours and not isinstance(error, _TakenError):
+                    for name in place_of.encoded[path]:
+                        store.delete(join_key(path, name))
+                    delete_node(store, path)
+                else:  # the node there belongs to somebody else
+                    store.delete(mark)
             raise
         with suppress(StoreError):
             store.delete(mark)  # beside a complete node a mark means nothing
@@ -196,6 +199,21 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
 
 class _TakenError(StoreError):
     """Somebody else made a node while this one was being made."""
+
+
+def _is_made(store: Store, path: str, names: Iterable[str]) -> bool:
+    """Whether there is one of these documents, as far as the caller may know."""
+    try:
+        return any(store.size(join_key(path, name)) is not None for name in names)
+    except StoreError as error:
+        if not error.is_denied:
+            raise
+        return False
+
+
+def _taken(store: Store, path: str) -> _TakenError:
+    message = "cannot create: somebody else has just made a node there; pass overwrite=True to replace it"
+    return _TakenError(message, path=place(store, path))
 
 
 class _Places(NamedTuple):
@@ -392,12 +410,20 @@ def _put_documents(
         try:
             version = store.put_new(key, data)
         except ChangedError as error:
-            raise _TakenError(
-                "cannot create: somebody else has just made a node there; pass overwrite=True to replace it",
-                path=place(store, path),
-            ) from error
+            with suppress(StoreError):
+                _take_back(store, path, encoded, name)
+            raise _taken(store, path) from error
         if store.lists_versions and isinstance(model, GroupModel):
             _seen.setdefault(store, _Seen()).note([key], [Part(data, len(data), version)])
+
+
+def _take_back(store: Store, path: str, encoded: Mapping[str, bytes], last: str) -> None:
+    """Remove what was put before the `last` document was refused: it would be the other node's."""
+    for name, data in encoded.items():
+        if name == last:
+            return
+        if store.get(key := join_key(path, name)) == data:
+            store.delete(key)
 
 
 def is_unfinished(store: Store, path: str) -> bool:

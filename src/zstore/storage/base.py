@@ -175,13 +175,24 @@ class Store(ABC):
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """`put` under a key that was just seen to be free; gives the new version, where the store knows it.
 
-        A store that can have the server refuse what is there already overrides this.
+        A store with latency that can have the server refuse what is there already overrides this; others look
+        under the key's lock.
 
         Raises
             ChangedError: another writer has put a value there meanwhile, which stays.
         """
-        self.put(key, value)
+        if self.request_count > 1:
+            self.put(key, value)
+            return None
+        with self.lock(key):
+            if self.size(key) is not None:
+                raise self._taken(key)
+            self.put(key, value)
         return None
+
+    def _taken(self, key: str) -> ChangedError:
+        message = "somebody else has just put a value there; nothing was overwritten"
+        return ChangedError(message, path=self.url, key=key)
 
     async def get_many_async(self, requests: Sequence[Request]) -> Values:
         """`get_many`, in a thread; a store whose requests are asynchronous overrides this."""

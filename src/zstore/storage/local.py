@@ -207,11 +207,29 @@ class LocalStore(Store):
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write `value` to a temporary file, then rename it to `key`."""
+        self._put(key, value)
+
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """`put` of a file that is not there yet.
+
+        Raises
+            ChangedError: it is there, and stays.
+        """
+        try:
+            self._put(key, value, is_new=True)
+        except StoreError as error:
+            if error.errno != errno.EEXIST:
+                raise
+            if self.size(key) is not None:
+                raise self._taken(key) from error
+            self.put(key, value)  # says what is there that is no value
+
+    def _put(self, key: str, value: bytes | bytearray | memoryview, *, is_new: bool = False) -> None:
         self._check(key)
         self.check_writable(key)
         view = memoryview(value)
         try:
-            self._made_tree().put(key, view if view.c_contiguous else view.tobytes())
+            self._made_tree().put(key, view if view.c_contiguous else view.tobytes(), is_new=is_new)
         except OSError as error:
             raise self._failed("write", key, error) from error
 

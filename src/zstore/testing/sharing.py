@@ -12,7 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from zstore.base.byterange import ByteRange
+from zstore.errors import ChangedError
 from zstore.testing.contract import Contract, needs
 
 __all__ = ["StoreSharing", "run_forked"]
@@ -62,6 +65,28 @@ class StoreSharing(Contract):
             readers = [pool.submit(read) for _ in range(2)]
             pool.submit(write).result()
             assert all(reader.result() >= 0 for reader in readers)
+
+    @needs("can_write", "excludes_threads")
+    def test_put_new_is_of_the_first_where_the_store_is_near(self, filled: Any) -> None:
+        store = filled({"there": b"1"})
+        values = [bytes([i]) * 300 for i in range(8)]
+
+        def is_first(value: bytes) -> bool:
+            try:
+                store.put_new("a/b", value)
+            except ChangedError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            done = [*pool.map(is_first, values)]
+        # Servers may have no way to tell: there the last one counts.
+        if store.request_count == 1:
+            assert done.count(True) == 1
+            with pytest.raises(ChangedError):
+                store.put_new("there", b"2")
+            assert bytes(store.get("there")) == b"1"
+        assert bytes(store.get("a/b")) in [value for value, first in zip(values, done, strict=True) if first]
 
     @needs("can_write", "excludes_threads")
     def test_lock_keeps_other_threads_waiting(self, filled: Any) -> None:

@@ -133,6 +133,19 @@ class RedisStore(Store):
         with self._telling("write", key):
             self._client.set(name, bytes(value))
 
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """`put` of what is not there.
+
+        Raises
+            ChangedError: it is there, and stays.
+        """
+        name = self._name(key)
+        self.check_writable(key)
+        with self._telling("write", key):
+            is_new = self._client.set(name, bytes(value), nx=True)
+        if not is_new:
+            raise self._taken(key)
+
     def delete(self, key: str) -> None:
         """Remove the key, if it is there."""
         name = self._name(key)

@@ -30,6 +30,7 @@ cdef extern from *:
     ctypedef struct zs_parent:
         int file
         int has_used_scratch
+        int is_new
 
     ctypedef struct zs_part:
         const char *data
@@ -181,14 +182,15 @@ cdef class Tree:
             raise failure(error_number, key)
         return -1
 
-    def put(self, str key, value):
-        """Replace the file `key` by `value` atomically; missing directories are made."""
+    def put(self, str key, value, *, bint is_new=False):
+        """Replace the file `key` by `value` atomically; missing directories are made. EEXIST: it `is_new`, and there."""
         cdef bytes name = encoded(key)
         cdef const char *at = name
         cdef Py_buffer view
         cdef zs_part part
         cdef int number
         PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        self.parent.is_new = is_new
         part.data, part.size = <const char *> view.buf if view.len else at, view.len  # an empty buffer may be NULL
         with nogil:
             number = error_number if zs_put(&self.place, at, &part, 1, -1, &self.parent) else 0

@@ -36,6 +36,7 @@ typedef struct {
     int has_no_tmpfile;
     int guess; /* 1: the last value was new, so the next one may well be; -1: that was wrong once */
     int has_used_scratch;
+    int is_new; /* a value that is there stays, and putting another fails with EEXIST */
     char path[PATH_MAX];
 } zs_parent;
 
@@ -181,7 +182,7 @@ static inline int zs_put_unnamed(const zs_place *place, int directory, const cha
                                  zs_parent *parent) {
 #ifdef ZS_HAS_UNNAMED
     if (parent->has_no_tmpfile) return 1;
-    if (parent->guess < 1 && !ZS_AGAIN(faccessat(directory, leaf, F_OK, 0))) return 1;
+    if (parent->guess < 1 && !parent->is_new && !ZS_AGAIN(faccessat(directory, leaf, F_OK, 0))) return 1;
     int file = ZS_AGAIN(openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
     if (file < 0) {
         parent->has_no_tmpfile = errno != ENOENT;
@@ -190,7 +191,8 @@ static inline int zs_put_unnamed(const zs_place *place, int directory, const cha
     int failed = zs_write_parts(file, parts, n, -1) || (place->is_durable && ZS_AGAIN(fsync(file))) ? -1 : 0;
     if (!failed && zs_link(file, directory, leaf)) {
         int reason = errno;
-        failed = reason == ENOENT && zs_folder_is_gone(directory) ? -1 : 1;
+        int is_taken = reason == EEXIST && parent->is_new;
+        failed = is_taken || (reason == ENOENT && zs_folder_is_gone(directory)) ? -1 : 1;
         if (reason == EEXIST) parent->guess = -1;
         else if (failed > 0) parent->has_no_tmpfile = 1;
         errno = reason;
@@ -211,16 +213,30 @@ static inline int zs_put_unnamed(const zs_place *place, int directory, const cha
 /* Remove the scratch directory, unless somebody has files in it. */
 static inline void zs_leave_scratch(int directory) { (void)ZS_AGAIN(unlinkat(directory, ZS_SCRATCH, AT_REMOVEDIR)); }
 
+/* Rename the file `name` of `at` to `leaf` of `directory`; EEXIST where that is there and `is_new`. */
+static inline int zs_rename(int at, const char *name, int directory, const char *leaf, int is_new) {
+    if (is_new) {
+        if (!ZS_AGAIN(linkat(at, name, directory, leaf, 0))) return ZS_AGAIN(unlinkat(at, name, 0));
+        if (errno != EPERM && errno != ENOTSUP && errno != ENOSYS) return -1;
+        /* The file system has no links: others may come between these two. */
+        if (!ZS_AGAIN(faccessat(directory, leaf, F_OK, AT_SYMLINK_NOFOLLOW))) {
+            errno = EEXIST;
+            return -1;
+        }
+    }
+    return ZS_AGAIN(renameat(at, name, directory, leaf));
+}
+
 /* Write the parts to a new temporary file and rename it to `leaf` of `directory`. `is_beside`: the temporary file is
  * made in the same directory. */
 static inline int zs_put_through(const zs_place *place, int directory, const char *leaf, const zs_part *parts, int n,
-                                 int old, int is_beside) {
+                                 int old, int is_beside, int is_new) {
     char name[64];
     int at = is_beside ? directory : place->directory;
     int file = is_beside ? zs_temporary(directory, ZS_SCRATCH ".", name) : zs_scratch_file(place, name);
     if (file < 0) return -1;
     int failed = zs_write_parts(file, parts, n, old) || (place->is_durable && ZS_AGAIN(fsync(file)));
-    if (!failed) failed = ZS_AGAIN(renameat(at, name, directory, leaf)) != 0;
+    if (!failed) failed = zs_rename(at, name, directory, leaf, is_new) != 0;
     if (!failed) failed = zs_confirm(place, directory) != 0;
     int reason = errno;
     if (failed) (void)ZS_AGAIN(unlinkat(at, name, 0));
@@ -242,7 +258,7 @@ static inline int zs_put(const zs_place *place, const char *key, const zs_part *
         failed = old < 0 ? zs_put_unnamed(place, directory, leaf, parts, n, parent) : 1;
         if (failed > 0) {
             parent->has_used_scratch |= !is_beside;
-            failed = zs_put_through(place, directory, leaf, parts, n, old, is_beside);
+            failed = zs_put_through(place, directory, leaf, parts, n, old, is_beside, parent->is_new);
         }
         if (!failed) break;
         if (errno == EXDEV && !is_beside) is_beside = 1; /* the key is on another file system than the place */
