@@ -97,7 +97,7 @@ def to_integers(values: np.ndarray) -> list[tuple[str, dict[str, Any]]]:
             {"name": "scale_offset", "configuration": {"offset": low, "scale": scale}},
             {"name": "cast_value", "configuration": cast},
         ]
-        options = {"filters": filters, "fill_value": float("nan")}
+        options = {"filters": filters, "fill_value": "NaN"}
         made.append((f"{name}, {low:.6g} to {high:.6g}", options))
     return made
 

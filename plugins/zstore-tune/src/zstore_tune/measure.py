@@ -47,6 +47,7 @@ class Choice:
     write_time, read_times  seconds; of reads by access
     error         (largest, RMS) difference to the sample's items; None: they come back as they were
     rounding      what is lost, in words
+    items         what the line of code says of the data type: that it is the array's, or for objects which
     label         "now": as the array is stored; "default": as `create_array` stores it; "balanced": the one
                   of the front that is good at all three
     is_best       whether no other choice is smaller, and faster to write, and faster to read
@@ -59,6 +60,7 @@ class Choice:
     read_times: Mapping[str, float]
     error: tuple[float, float] | None = None
     rounding: str = ""
+    items: str = "dtype"
     label: str = ""
     is_best: bool = False
 
@@ -71,7 +73,7 @@ class Choice:
     def code(self) -> str:
         """The line that makes an array so."""
         said = "".join(f", {name}={value!r}" for name, value in self.options.items())
-        return f"zstore.create_array(store, shape=shape, dtype=dtype{said})"
+        return f"zstore.create_array(store, shape=shape, dtype={self.items}{said})"
 
 
 @dataclass(frozen=True)
@@ -333,7 +335,8 @@ class _Rig:
         if self._format == 3:  # what `create_array` makes unless told otherwise
             del options["zarr_format"]
         size = sum(entry.size for entry in entries)
-        return Choice(options, size, len(entries), write_time, read_times, error, rounding)
+        items = _name(dtype) if isinstance(dtype, type) else "dtype"
+        return Choice(options, size, len(entries), write_time, read_times, error, rounding, items)
 
 
 def _is_document(key: str) -> bool:
