@@ -252,8 +252,9 @@ def test_a_manifest_of_the_last_copy_spares_reading(tmp_path):
     assert sorted(source.keys) == sorted(values(source)), "each is read once"
     source.keys.clear()
     source.put("in/large", bytes(256) * 300)
+    source.put("in/new", b"what the manifest does not name")
     done = zstore.copy(source, target, if_exists="changed", manifest=tmp_path / "m")
-    assert (done.key_count, {*source.keys}) == (1, {"in/large"})
+    assert (done.key_count, {*source.keys}) == (2, {"in/large", "in/new"})
     assert done.root == zstore.manifest(source).root
     assert values(target) == values(source)
 
