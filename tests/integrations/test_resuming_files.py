@@ -104,10 +104,21 @@ class Failing(MemoryStore):
     left = 1 << 60
 
     def put(self, key: str, value: Any) -> None:
+        self.change(key)
+        super().put(key, value)
+
+    def change(self, key: str) -> None:
         if self.left <= 0:
             raise StoreError("no more", key=key)
         self.left -= 1
-        super().put(key, value)
+
+
+class Keeping(Failing):
+    """Lets go of no more values, either."""
+
+    def delete(self, key: str) -> None:
+        self.change(key)
+        super().delete(key)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +151,9 @@ def test_what_was_interrupted_anywhere_comes_out_the_same(kind, tmp_path, monkey
     assert files
 
 
-def test_a_pyramid_that_was_interrupted_when_its_levels_were_there_goes_on(tmp_path):
+def test_a_pyramid_that_was_interrupted_when_its_levels_were_there_goes_on(tmp_path, monkeypatch):
+    # As many values are put however long that takes.
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", 1e9)
     _, make = prepare("pyramid", tmp_path)
     whole = Failing()
     make(whole)
@@ -176,6 +189,73 @@ def test_files_and_arguments_are_those_of_before(kind, tmp_path):
     expected = MemoryStore()
     make(expected)
     assert values(target) == values(expected)
+
+
+@pytest.mark.parametrize("kind", ["raster", "time", "netcdf"])
+def test_a_file_that_is_written_while_it_is_read_makes_no_nodes(kind, tmp_path, monkeypatch):
+    files, make = prepare(kind, tmp_path)
+    room, name = (netcdf, "open_netcdf") if kind == "netcdf" else (writing, "open_raster")
+    plain, opened = getattr(room, name), list[Any]()
+
+    def open_late(path: Any, **options: Any) -> Any:
+        opened.append(path)
+        if len(opened) == len(files) + 3:
+            os.utime(files[0], ns=(0, files[0].stat().st_mtime_ns + 1))
+        return plain(path, **options)
+
+    target = MemoryStore()
+    with monkeypatch.context() as patch:
+        patch.setattr(room, name, open_late)
+        with pytest.raises(ChangedError, match=rf"was written since the job began.*{files[0].name}"):
+            make(target)
+    assert "zarr.json" not in {key.rpartition("/")[2] for key in target.list()}
+    with pytest.raises(ChangedError, match="was written since"):
+        make(target, resume=True)
+    make(target, overwrite=True)
+    expected = MemoryStore()
+    make(expected)
+    assert values(target) == values(expected)
+
+
+def test_arrays_of_a_group_are_replaced_wherever_that_was_interrupted(tmp_path, monkeypatch):
+    """Nothing that was below them is left, and no mark; who does not overwrite is told of it."""
+    monkeypatch.setattr(netcdf, "WINDOW_SIZE", 1 << 20)
+    _, make_new = prepare("netcdf", tmp_path)
+    make = partial(make_new, overwrite=True)
+
+    def begin(left: int) -> tuple[Keeping, zstore.Group]:
+        target = Keeping()
+        group = zstore.create_group(target).create_group("g")
+        group.create_array("t", data=np.full(60, 9, "i4"), chunks=20)
+        group.create_group("u").create_array("c", data=np.arange(3))
+        target.left = left
+        return target, group
+
+    whole, group = begin(1 << 60)
+    make(group)
+    for left in range(1, 16):
+        target, group = begin(left)
+        with pytest.raises(StoreError, match="no more"):
+            make(group)
+        target.left = 1 << 60
+        if left > 13:
+            with pytest.raises(StoreError, match="is unfinished; go on with: "):
+                make_new(zstore.open_group(target, "g"))
+        make(zstore.open_group(target, "g"), resume=True)
+        assert values(target) == values(whole)
+
+
+def test_what_cannot_be_put_into_a_group_is_said_before_anything_begins(tmp_path):
+    library = pytest.importorskip("h5netcdf.legacyapi", reason="NetCDF-4 needs h5netcdf (extra 'netcdf')")
+    with library.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createGroup("below")
+    target = MemoryStore()
+    group = zstore.create_group(target)
+    group.create_array("below", data=np.arange(3))
+    before = values(target)
+    with pytest.raises(MetadataError, match="'below' is an array, expected a group"):
+        netcdf_to_zarr(tmp_path / "a.nc", group, overwrite=True)
+    assert values(target) == before
 
 
 @pytest.mark.parametrize("kind", ["mosaic", "netcdf"])

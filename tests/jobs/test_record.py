@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, StoreError
+from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.record import RECORD, WORKS, asked_as, begin, find_unfinished, name_job, resumable
 from zstore.storage.memory import MemoryStore
 
@@ -47,6 +47,19 @@ def test_work_is_named_until_it_ends_and_gone_on_with_where_it_is_the_same() -> 
     assert begin_one(store, resume=True).is_resumed
     fresh.end()
     assert [*store.list("")] == [] == find_unfinished(store, "")
+
+
+def test_of_two_who_begin_at_once_one_is_told_of_the_other() -> None:
+    class Meeting(MemoryStore):
+        """Somebody else begins when it has just been seen that nobody has."""
+
+        def put_new(self, key: str, value: Any) -> None:
+            super().put_new(key, value)
+            super().put_new(key, value)
+
+    with pytest.raises(StoreError, match=r"a pyramid is unfinished; go on with: zstore\.build_p") as caught:
+        begin_one(Meeting())
+    assert not isinstance(caught.value, ChangedError)
 
 
 def test_addresses_are_recorded_without_their_secrets() -> None:

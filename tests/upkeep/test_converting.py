@@ -434,7 +434,7 @@ def test_a_source_that_changed_since_is_not_gone_on_with(options, tmp_path):
             continue
         change(array, source)
         before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
-        with pytest.raises(ChangedError, match="what is read was written since the job was interrupted"):
+        with pytest.raises(ChangedError, match="what is read was written since the job began"):
             zstore.convert(source, target, resume=True, **options)
         assert before == {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
         assert_same(array, zstore.convert(source, target, overwrite=True, **options))

@@ -199,7 +199,12 @@ def _plain(value: Any) -> Any:
 
 
 class Job:
-    """Work under way at a place of a store, where its record stays until `end`."""
+    """Work under way at a place of a store, where its record stays until `end`.
+
+    is_ready  whether there are no nodes that `clear` has to remove
+    """
+
+    is_ready = True
 
     def __init__(
         self, store: Store, base: str, name: str, *, is_resumed: bool, is_within: bool = False
@@ -224,8 +229,10 @@ class Job:
         """A runner for the units of the job that are not done yet; `most` of them run at a time."""
         return Runner(executor, self.journal(), most)
 
-    def check_versions(self, versions: Mapping[str, str], where: Callable[[str], str]) -> None:
-        """Store the versions of the sources when the job begins; compare them when it is resumed.
+    def check_versions(
+        self, versions: Mapping[str, str], where: Callable[[str], str], *, is_made: bool = False
+    ) -> None:
+        """Store the versions of the sources when the job begins; compare them when it is resumed or `is_made`.
 
         where  gives the place of a source for an error, from its name in `versions`
 
@@ -233,7 +240,7 @@ class Job:
             ChangedError: a source has another version.
         """
         key = join_key(self._units, VERSIONS)
-        former = self.store.get(key) if self.is_resumed else None
+        former = self.store.get(key) if self.is_resumed or is_made else None
         if former is None:
             self.store.put(key, json.dumps(versions).encode())
             return
@@ -243,7 +250,7 @@ class Job:
         changed = next((name for name in versions if known.get(name) != versions[name]), None)
         if changed is not None:
             raise ChangedError(
-                "what is read was written since the job was interrupted; expected it as it was, or overwrite",
+                "what is read was written since the job began; expected it as it was, or overwrite",
                 path=where(changed),
             )
 
@@ -253,6 +260,7 @@ class Job:
         key = join_key(self.base, RECORD)
         content = json.loads(bytes(self.store.get(key) or b"{}"))
         self.store.put(key, _render({**content, "is_ready": True}))
+        self.is_ready = True
 
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
@@ -312,8 +320,7 @@ def begin(
     former = None if replace or is_empty else read_record(store, base)
     if former is not None:
         if not resume:
-            found = _unfinished(store, base, former)
-            raise StoreError(f"{found}; or expected overwrite", path=found.place)
+            raise _in_the_way(store, base, former)
         _check_same(store, base, former, work, plan)
         name = former.name or name
     else:
@@ -328,12 +335,23 @@ def begin(
             "plan": plan,
             "asked": None if asked is None else _disclosed(asked.words, lambda _: "..."),
         }
-        store.put(join_key(base, RECORD), _render({**content, "is_ready": is_ready}))
+        put = store.put if replace else store.put_new
+        try:
+            put(join_key(base, RECORD), _render({**content, "is_ready": is_ready}))
+        except ChangedError as error:
+            raise _in_the_way(store, base, read_record(store, base) or Record("", None, "")) from error
         store.flush()
-    job = Job(store, base, name, is_resumed=former is not None and former.is_ready)
+    is_ready = is_ready if former is None else former.is_ready
+    job = Job(store, base, name, is_resumed=former is not None and is_ready)
+    job.is_ready = is_ready
     if asked is not None:
         asked.jobs[id(store), base] = job
     return job
+
+
+def _in_the_way(store: Store, base: str, former: Record) -> StoreError:
+    found = _unfinished(store, base, former)
+    return StoreError(f"{found}; or expected overwrite", path=found.place)
 
 
 def check_begun(store: Store, base: str, work: str) -> bool:

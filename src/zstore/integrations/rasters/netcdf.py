@@ -93,7 +93,7 @@ def netcdf_to_zarr(
     progress  called with (items done, items to do)
 
     Raises
-        ChangedError: `resume`, and the file was written since.
+        ChangedError: the file was written meanwhile, or with `resume` since it began.
         NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
         UnsupportedError: h5netcdf is missing (of NetCDF classic: netCDF4), or a type that Zarr has not:
             references, lists of numbers.
@@ -104,6 +104,7 @@ def netcdf_to_zarr(
             is no UTF-8.
     """
     where = os.fspath(source)
+    versions = {where: version_of([where])}
     store, base, held = open_place(target, zarr_format)
     nodes = NewNodes(store, base, zarr_format)
     with open_netcdf(source) as file:
@@ -124,6 +125,9 @@ def netcdf_to_zarr(
     is_begun = resume and read_record(store, base) is not None
     if taken and held is not None and not overwrite and not is_begun:
         raise StoreError(f"array {taken[0]!r} is there already; expected overwrite", path=place_of(held))
+    for path in filter(None, groups):
+        if held is not None and path in held:
+            held.require_group(path)
     said = {
         "source": where,
         "arrays": name_job([[path, render_node(model)] for path, model in models.items()]),
@@ -135,21 +139,17 @@ def netcdf_to_zarr(
         zarr_format,
         "netcdf_to_zarr",
         said,
-        versions={where: version_of([where])},
+        versions=versions,
         overwrite=overwrite,
         resume=resume,
+        paths=list(models),
     )
-    for path in filter(None, groups):
-        if held is not None and path in held:
-            held.require_group(path)
-    if held is not None and not job.is_resumed:
-        for path in taken:
-            del held[path]
     arrays = {path: StoredArray(store, join_key(base, path), model) for path, model in models.items()}
     copying = Copying(where, pieces, arrays)
     tick = counter(sum(prod(model.shape) for model in models.values()), progress)
     with job.runner(executor, UNITS_AT_ONCE if executor is None else None) as runner:
         runner.run(copying, "windows", lambda unit, _: tick(copying.count(unit)))
+    job.check_versions({where: version_of([where])}, str, is_made=True)
     for path, stated in attributes.items():
         if held is None or (path and path not in held):
             nodes.add_group(path, stated)

@@ -81,7 +81,7 @@ def raster_to_zarr(
     Raises
         MetadataError: no such band or packing, or no float that holds what is packed; `resume`, and what was
             interrupted there is something else.
-        ChangedError: `resume`, and a file of the raster was written since.
+        ChangedError: a file of the raster was written meanwhile, or with `resume` since it began.
         NotFoundError, StoreError: the raster is not there or cannot be read; the target is there already.
         UnsupportedError: rasterio is missing, a data type that Zarr does not have, or a raster that ground
             control points or RPCs place, rather than an affine.
@@ -114,6 +114,8 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     Raises, warns
         as `raster_to_zarr`.
     """
+    files = tuple(raster.files) or (path,)
+    version = version_of(files)
     if not raster.count:
         inside = ", ".join(raster.subdatasets) or "none"
         raise MetadataError(f"raster has no bands; it holds the datasets: {inside}", path=path)
@@ -148,7 +150,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
     attributes: dict[str, Any] = {"bands": names, **({"tags": tags} if tags else {})}
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
-    placed = PlacedRaster(path, geo.shape, tuple(pairs), version=version_of([*raster.files] or [path]))
+    placed = PlacedRaster(path, geo.shape, tuple(pairs), files=files, version=version)
     return Description(geo, (placed,), attributes)
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from zstore.engine.making import delete_node
 from zstore.errors import MetadataError
 from zstore.jobs.record import Job, begin, begin_new, name_job
 from zstore.jobs.target import check_outside
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike, place_of
-from zstore.storage.base import Store
+from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
 
@@ -44,10 +45,12 @@ def begin_in(
     versions: Mapping[str, str],
     overwrite: bool,
     resume: bool,
+    paths: Iterable[str] = (),
 ) -> Job:
     """Record that a job begins, in the given group, or in place of what is there (with `overwrite`).
 
     versions  of the files that are read, as `version_of` says them, by their paths
+    paths     of the nodes in the given group that are made anew, with `overwrite`
 
     Raises
         StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
@@ -57,7 +60,12 @@ def begin_in(
     """
     if held is not None:
         replace = overwrite and not resume
-        job = begin(store, base, work, said, name=name_job(said), resume=resume, replace=replace)
+        is_ready = not (overwrite and paths)
+        job = begin(
+            store, base, work, said, name=name_job(said), resume=resume, replace=replace, is_ready=is_ready
+        )
+        if not job.is_ready:
+            job.clear(lambda: _delete_all(store, base, paths))
     else:
         if overwrite:
             check_outside(versions, store, base, work)
@@ -66,6 +74,11 @@ def begin_in(
         )
     job.check_versions(versions, str)
     return job
+
+
+def _delete_all(store: Store, base: str, paths: Iterable[str]) -> None:
+    for path in paths:
+        delete_node(store, join_key(base, path))
 
 
 def version_of(files: Iterable[str]) -> str:

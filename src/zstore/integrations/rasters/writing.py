@@ -24,7 +24,7 @@ from zstore.engine.documents import render_node
 from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
 from zstore.integrations.rasters.geotiff import import_rasterio
-from zstore.integrations.rasters.targets import begin_in, open_place
+from zstore.integrations.rasters.targets import begin_in, open_place, version_of
 from zstore.jobs.plan import Plan, Progress, Unit
 from zstore.jobs.record import name_job, read_record
 from zstore.jobs.runner import Executor, counter
@@ -55,7 +55,8 @@ class PlacedRaster:
     bands    (band number, array name), 0 for the mask
     place    its index along the dimensions before y and x
     corner   (y, x) of its first cell in the arrays
-    version  what tells its files from later ones
+    files    that it is read from
+    version  what tells these from later ones
     """
 
     path: str
@@ -63,6 +64,7 @@ class PlacedRaster:
     bands: tuple[tuple[int, str], ...]
     place: tuple[int, ...] = ()
     corner: tuple[int, int] = (0, 0)
+    files: tuple[str, ...] = ()
     version: str = ""
 
     @property
@@ -214,6 +216,7 @@ def write_rasters(found: Description, target: Group | PlaceLike, options: WriteO
     draft_auxiliaries(None if below else held, nodes, documents, "", below)
     with job.runner(options.executor) as runner:
         runner.run(writing, "windows", take)
+    job.check_versions({part.path: version_of(part.files) for part in found.rasters}, str, is_made=True)
     _warn_of_gdal(found, filled)
     placed = documents[""]["attributes"]
     if held is None or below:
