@@ -232,9 +232,10 @@ class Job:
     def check_versions(
         self, versions: Mapping[str, str], where: Callable[[str], str], *, is_made: bool = False
     ) -> None:
-        """Store the versions of the sources when the job begins; compare them when it is resumed or `is_made`.
+        """Store the versions of the sources when the job begins; compare them when it is resumed.
 
-        where  gives the place of a source for an error, from its name in `versions`
+        where    gives the place of a source for an error, from its name in `versions`
+        is_made  compare them in any case, as all that was to be read is read
 
         Raises
             ChangedError: a source has another version.
