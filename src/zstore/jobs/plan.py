@@ -53,8 +53,8 @@ class Plan(Protocol[R]):
         """Make a unit; the result is what it does not write to the target."""
         raise NotImplementedError
 
-    def holds(self, unit: Unit) -> bool:
-        """Whether the unit's output is still stored; asked where a journal says that the unit is done.
+    def holds(self, unit: Unit, result: R) -> bool:
+        """Whether the unit's output is still stored; asked where a journal says that the unit is done, and how.
 
         It may have been lost in a power cut, or the journal may be wrong.
         """

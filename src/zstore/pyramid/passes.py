@@ -204,7 +204,7 @@ class Pass:
         parts = np.split(np.frombuffer(data, self.source.dtype), ends)[:-1]
         return [part.reshape(lengths(box)) for part, box in zip(parts, boxes, strict=True)]
 
-    def holds(self, unit: Shape) -> bool:
+    def holds(self, unit: Shape, result: list[Items]) -> bool:
         """Whether all chunks that the unit owns are stored; others are all fill value, or were lost."""
         own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
         own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []

@@ -111,7 +111,7 @@ class Reprojection:
             raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
         return []
 
-    def holds(self, unit: Shape) -> bool:
+    def holds(self, unit: Shape, result: list[Items]) -> bool:
         """Whether the unit's chunk is stored."""
         target = self.target
         return is_stored(target.store, target.path, target.model, self.own(unit))

@@ -346,7 +346,7 @@ class _Copying(Plan[bytes]):
             raise ValueError("no hashes were asked for then")
         return data
 
-    def holds(self, unit: Unit) -> bool:
+    def holds(self, unit: Unit, result: bytes) -> bool:
         return all(step.there == step.size for step in self._steps(unit))
 
     def _do(self, step: Step) -> bytes:

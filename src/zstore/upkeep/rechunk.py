@@ -309,7 +309,7 @@ class _Units(Plan[int]):
         """The chunks that are left of a unit."""
         return cells_of(unit, self.counts, self.target.counts)
 
-    def holds(self, unit: Unit) -> bool:
+    def holds(self, unit: Unit, result: int) -> bool:
         """Whether the chunks that were left of a unit are stored."""
         return all(self.target.store.size(self.target.key(cell)) for cell in self.cells_of(unit))
 

@@ -113,24 +113,17 @@ class Tiles:
         number, z, x, y = unit
         return f"{TILES}/{self.parts[number].prefix}{z}/{x}/{y}.{self.format}"
 
-    def holds(self, unit: Unit) -> bool:
-        """`unpack` sees to it."""
-        return True
+    def holds(self, unit: Unit, result: int) -> bool:
+        """Whether a tile is still there, as long as it was."""
+        return not result or LocalStore(self.work).size(self.key(unit)) == result
 
     def pack(self, result: int) -> bytes:
         """The size of a tile; nothing of one that there is not."""
         return result.to_bytes(8, "little") if result else b""
 
     def unpack(self, unit: Unit, data: bytes) -> int:
-        """The size of a tile that is there still.
-
-        Raises
-            ValueError: it is not.
-        """
-        size = int.from_bytes(data, "little")
-        if size and LocalStore(self.work).size(self.key(unit)) != size:
-            raise ValueError(f"tile {unit} is no longer there")
-        return size
+        """The size of a tile; 0 of one that there is not."""
+        return int.from_bytes(data, "little")
 
     def _scene(self, part: Part) -> Scene:
         return self.sources.scenes[part.scene]

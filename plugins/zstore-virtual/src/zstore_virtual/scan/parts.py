@@ -149,7 +149,7 @@ class ScanPlan:
                 digests[path] = digest
         return part._replace(values=values, digests=digests)
 
-    def holds(self, unit: Unit) -> bool:
+    def holds(self, unit: Unit, result: Part) -> bool:
         """True: a unit writes nothing."""
         return True
 
